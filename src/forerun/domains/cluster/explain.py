@@ -46,7 +46,10 @@ class ClusterExplainer(Explainer[Scenario]):
         return Answer("Do jobs spend less than half of their time waiting?", waits < 0.5 * total)
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """More or fewer nodes, another policy, less or more load, looser or tighter deadlines, the slot."""
+        """More or fewer nodes, another policy, less or more load, looser or tighter deadlines, the slot.
+
+        Where the answer is yes values are tried that make it harder, else such that make it easier.
+        """
         holds = self.answer(run.summary).holds
         parameters = [
             WhatIf(

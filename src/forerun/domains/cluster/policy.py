@@ -227,7 +227,17 @@ class View:
         return self.on_types(np.asarray(order), self.gpus, skip=skip)
 
     def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
-        """Give jobs `gpus` GPUs in an order while they last, each job's of one type: its own, else the fastest free one."""
+        """Give jobs GPUs in an order while they last, each job's of one type: its own while enough is free, else the
+        fastest.
+
+        Quotas apply as in `take`.
+
+        Parameters
+        ----------
+        order : positions of the view.
+        gpus : GPUs by position.
+        skip : pass over jobs that do not fit (default); else the first of them ends the distribution.
+        """
         from forerun.domains.cluster.engine.kernels import allocator as ak
 
         out, types = np.empty(self.count, np.int64), self.gpu_type.copy()

@@ -72,6 +72,25 @@ class AllocatorRules(Rules):
     """A run under a policy that decides through a view.
 
     A kernel advances arrivals and ends; the policy decides in between.
+
+    Parameters
+    ----------
+    setting : what is run.
+    record : written: what happens.
+    policy : the policy's spec: how often it decides, what it sees, and whether it names nodes.
+    scheduler : the policy at work.
+    terms : placement, costs and quotas.
+
+    Attributes
+    ----------
+    state : the kernel's state.
+    view : what the scheduler is shown, filled anew before each decision.
+    coming_s : the next arrival or end.
+    wake_s : when the policy wants to decide again.
+    idle_rounds, stuck_rounds, lull : decisions in a row without GPUs in use, without work, and without an arrival or end.
+    blocked, capped : jobs that wait because free GPUs are spread, or a quota is used up.
+    spread_free : free GPUs while jobs are blocked.
+    undrawn : decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting).
     """
 
     order = (Step.ADVANCE, Step.DECIDE)
@@ -121,6 +140,7 @@ class AllocatorRules(Rules):
         return moment
 
     def _next_moment(self) -> float | None:
+        """As `next_moment`; says in the record why a run ends early."""
         if self.state.meta[ak.ENDED] == len(self.setting.jobs):
             return None
         running = int(self.state.meta[ak.RUNNING])
@@ -167,6 +187,12 @@ class AllocatorRules(Rules):
             raise
 
     def _decide(self, now_s: float) -> None:
+        """Show the policy a view, check its answer, and carry it out.
+
+        An answer without GPU types gets them here where there are several. What a hard quota forbids is taken away.
+        Raises PolicyError for an answer that cannot be carried out, except that jobs for which there are no admissible
+        nodes keep waiting.
+        """
         state, view = self.state, self.view
         view.now_s = now_s
         view.count = ak.gather(state, now_s, view.float_columns, view.int_columns)
@@ -222,6 +248,7 @@ class AllocatorRules(Rules):
         self._decided(waiting)
 
     def _ask(self) -> Allocation:
+        """The policy's answer to the view. Raises PolicyError, also for whatever the policy raises."""
         try:
             answer = self.scheduler.allocate(self.view)
         except PolicyError:
@@ -239,6 +266,7 @@ class AllocatorRules(Rules):
         return PolicyError.at(f"t={self.view.now_s:g} s{of}", what)
 
     def _wrong(self, at: int, what: str) -> PolicyError:
+        """What is wrong with the GPUs given to the job at a position of the view."""
         return self._fault(what, f", job {self.setting.jobs.id[int(self.view.job[at])]}")
 
     def _on_nodes(self, row: int) -> dict[int, int]:
@@ -249,9 +277,16 @@ class AllocatorRules(Rules):
         return dict(zip(where.tolist(), count.tolist(), strict=True))
 
     def _named(self, answer: Allocation, gpus: I64, types: I64) -> tuple[I64, I64]:
-        """The nodes that an answer names, for jobs that are not there yet; `types` follows them.
+        """The nodes that an answer names, for jobs that are not there yet, as `kernels.allocator.apply` takes them.
 
-        Raises PolicyError for nodes that do not exist, are of two types, or are given more than they have room for.
+        A job whose nodes are those that it has already stays. Raises PolicyError for nodes that do not exist, are of
+        two types, or are given more GPUs than they have left.
+
+        Parameters
+        ----------
+        answer : the policy's.
+        gpus : GPUs by position, after quotas.
+        types : changed: GPU types by position, which follow the nodes.
         """
         assert answer.nodes is not None
         state, view = self.state, self.view
@@ -337,6 +372,7 @@ class AllocatorRules(Rules):
         return beyond
 
     def _absent(self, error: AbsentJob) -> PolicyError:
+        """The fault of giving GPUs to a job that is not there: it does not exist, has ended, or comes later."""
         jobs = self.setting.jobs
         row = error.job
         if not 0 <= row < len(jobs):
@@ -427,6 +463,7 @@ class AllocatorRules(Rules):
         record.worked_s[done] = state.f[ak.WORKED, done]
 
     def _starved(self) -> None:
+        """Say in the record that waiting jobs will never get GPUs."""
         waiting = len(self.setting.jobs) - int(self.state.meta[ak.ENDED])
         self.record.ended_because = (
             f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of "
@@ -450,10 +487,16 @@ def _type_names(setting: Setting) -> tuple[str, ...]:
 def build_state(
     setting: Setting, profiles: tuple[ThroughputTable, ...], types: tuple[str, ...], terms: Terms
 ) -> ak.AllocatorState:
-    """The packed state at the start of a run.
+    """The packed state at the start of a run. Work is in seconds at the requested count.
 
-    Work is in seconds at the requested count. Raises ScenarioError if a job asks for more than the cluster has, or a
-    GPU type has no profile.
+    Raises ScenarioError if a job asks for more GPUs than the cluster has of one type, or a GPU type has no profile.
+
+    Parameters
+    ----------
+    setting : what is run.
+    profiles : throughput by GPU type; none: jobs run rigid.
+    types : the GPU types, in the order in which they are numbered.
+    terms : placement and costs.
     """
     jobs = setting.jobs
     count, total = len(jobs), setting.cluster.gpus

@@ -17,6 +17,7 @@ class Arrivals:
     """
 
     def __init__(self, submit_s: I64) -> None:
+        """submit_s: when the jobs come, ascending."""
         at, first = np.unique(submit_s, return_index=True)
         ends = [*first[1:].tolist(), len(submit_s)]
         self._batches = deque(

@@ -12,7 +12,14 @@ from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 
 class DeadlineFirstRules(PlanAheadRules):
-    """What both forms of EDF share: planning all jobs in deadline order, placing."""
+    """What both forms of EDF share: planning all jobs in deadline order, placing.
+
+    Attributes
+    ----------
+    exact : whether the free count at a plan's end stays exact.
+    reserve_s : int64[jobs], what plans keep free before the deadline.
+    gpus, ends : the plans last made: GPUs now, and the planned end, by row.
+    """
 
     def __init__(self, setting: Setting, record: Record) -> None:
         super().__init__(setting, record, by_column(setting, require_plannable(setting)))

@@ -26,7 +26,16 @@ SLOTS_KEPT: Final = 2
 
 
 class ElasticRules(PlanAheadRules):
-    """What both forms of ElasticFlow share: the planner's flags, boosting, placing."""
+    """What both forms of ElasticFlow share: the planner's flags, boosting, placing.
+
+    Attributes
+    ----------
+    least_first : whether spare GPUs go first to the job that wastes least GPU time.
+    reserving : whether plans keep time free for overhead.
+    reserve_s : int64[jobs], what they keep free before the deadline.
+    least_reserve_s : what stays reserved up to the end.
+    trials : trials of one more level so far.
+    """
 
     def __init__(self, setting: Setting, record: Record) -> None:
         profile = require_plannable(setting)
@@ -67,7 +76,11 @@ class ElasticRules(PlanAheadRules):
 
 
 class AdmittingRules(ElasticRules):
-    """ElasticFlow with admission control: arrivals of one instant are planned with all jobs, all or none."""
+    """ElasticFlow with admission control: new jobs are planned with all jobs, and refused if any job would be late.
+
+    Jobs that arrive together are admitted all or none as published, one by one corrected. Everybody is planned afresh
+    at every event, so an admitted job may be late after all; `promises` has the schedule without that.
+    """
 
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave; they are late by their planned end."""
@@ -129,7 +142,15 @@ class AdmittingRules(ElasticRules):
         return f"with it in one batch, job {names[late[0]]} would be late"
 
     def _because(self, row: int, needed_s: int, blame: str, now_s: int) -> str:
-        """Why a job is refused: its own speed, capacity up to its deadline, or others; and what would admit it."""
+        """Why a job is refused: its own speed, capacity up to its deadline, or others; and what would admit it.
+
+        Parameters
+        ----------
+        row : the job.
+        needed_s : its planned end.
+        blame : what stands against its batch as a whole.
+        now_s : the instant.
+        """
         deadline = int(self.m.j[mk.DEADLINE, row])
         what = self.too_slow(row, now_s)
         if not what and needed_s > deadline:

@@ -19,6 +19,7 @@ class EventLog:
     """
 
     def __init__(self, record: Record) -> None:
+        """record: where the events go."""
         self._record = record
         self._times_s: list[int] = []
         self._pending: list[int] = []

@@ -74,7 +74,14 @@ def working_levels(profile: ThroughputTable) -> I64:
 
 
 def build_state(setting: Setting, profile: ThroughputTable, top: I64) -> mk.PlanState:
-    """The state at the start of a run. `top`: int64[jobs], how many levels each job may use."""
+    """The state at the start of a run.
+
+    Parameters
+    ----------
+    setting : what is run.
+    profile : its throughput.
+    top : int64[jobs], how many levels each job may use.
+    """
     jobs, total = setting.jobs, setting.cluster.gpus
     count, nodes = len(jobs), setting.cluster.nodes
     levels = profile.levels
@@ -176,7 +183,14 @@ MOST_TRIED: Final = 40
 
 
 def least_that(admits: Callable[[int], bool], step: int, most: int) -> int:
-    """The least amount that admits, to a step, by doubling and halving; 0 if none up to `most` does."""
+    """The least amount that admits, to a step, by doubling and halving; 0 if none does.
+
+    Parameters
+    ----------
+    admits : whether an amount would do; what does, does at any larger amount.
+    step : of the amounts that are tried.
+    most : the largest of them.
+    """
     low, high = 0, step
     while not admits(high):
         low, high = high, 2 * high
@@ -193,7 +207,25 @@ RESERVED_RESTARTS: Final = 4
 
 
 class PlanAheadRules(Rules):
-    """What the four schedules have in common. A subclass adds how jobs are admitted, planned and started."""
+    """What the four schedules have in common. A subclass adds how jobs are admitted, planned and started.
+
+    Parameters
+    ----------
+    setting : what is run.
+    record : written: what happens.
+    top : int64[jobs], how many levels of the profile each job may use.
+
+    Attributes
+    ----------
+    m, places : the kernels' state: jobs, events and plans; jobs on nodes.
+    now_s, elapsed_s : the present instant, and the seconds since the last one.
+    held : jobs that had GPUs at the last event.
+    groups : communication groups met, where they are known by their real GPUs.
+    owner : the job on each GPU where jobs are placed by count; empty: the buddy placement's sets say it.
+    spread_gpus, placed_s : GPUs of jobs on more nodes than they need, since the last placement.
+    table : costs of changes of GPUs, where a table says them; None: the published formula.
+    begun : whether each job has run before: first starts are free by a table.
+    """
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
@@ -292,19 +324,17 @@ class PlanAheadRules(Rules):
 
     def enlarge(self, new_slots: int, new_keys: int) -> None:
         """Enlarge the tables of plans to so many jobs and instants."""
-        _, slots, keys = self.m.plans.shape
-        plans = np.zeros((2, new_slots, new_keys), np.int64)
-        plans[:, :slots, :keys] = self.m.plans
-        plan_n = np.zeros(new_slots, np.int64)
-        plan_n[:slots] = self.m.plan_n
-        free_slots = np.zeros(new_slots + 1, np.int64)
-        spare = int(self.m.free_slots[0])
-        free_slots[1 : spare + 1] = self.m.free_slots[1 : spare + 1]
-        free_slots[spare + 1 : spare + 1 + new_slots - slots] = np.arange(slots, new_slots)
-        free_slots[0] = spare + new_slots - slots
-        free = np.zeros((2, 2 * new_keys), np.int64)
-        free[:, : self.m.free.shape[1]] = self.m.free
-        self.m = self.m._replace(plans=plans, plan_n=plan_n, free_slots=free_slots, free=free)
+        m = self.m
+        _, slots, keys = m.plans.shape
+        more, spare = new_slots - slots, int(m.free_slots[0])
+        unused = np.zeros(slots - spare, np.int64)
+        stack = (m.free_slots[1 : spare + 1], np.arange(slots, new_slots), unused)
+        self.m = m._replace(
+            plans=np.pad(m.plans, ((0, 0), (0, more), (0, new_keys - keys))),
+            plan_n=np.pad(m.plan_n, (0, more)),
+            free_slots=np.concatenate(([spare + more], *stack)),
+            free=np.pad(m.free, ((0, 0), (0, 2 * new_keys - m.free.shape[1]))),
+        )
 
     def advance(self, now_s: int) -> None:
         """Count the work done since the last instant."""
@@ -362,7 +392,8 @@ class PlanAheadRules(Rules):
     def place(self, rows: I64, now_s: int) -> None:
         """Put all jobs on nodes, in the order given; where one does not fit, anew with the largest first.
 
-        Where the buddy placement fails even so, corrected, all are placed by their number of GPUs alone.
+        Where the buddy placement fails even so, corrected, all are placed by their number of GPUs alone. Raises
+        PolicyError as published.
         """
         self.record.spread_gpu_s += self.spread_gpus * (now_s - self.placed_s)
         self.spread_gpus, self.placed_s = 0, now_s
@@ -505,7 +536,11 @@ class PlanAheadRules(Rules):
     def would_admit(self, row: int, admits: Callable[[], bool], *, alone: bool) -> str:
         """What would have a refused job admitted, as far as it was tried: a later deadline, more GPUs (whole nodes).
 
-        `admits` plans it with everybody in the cluster; `alone`: it was refused with others that came with it.
+        Parameters
+        ----------
+        row : the job.
+        admits : plans it with everybody in the cluster, and says whether it would be admitted.
+        alone : it was refused with others that came with it.
         """
         if not self.record.seeks_remedies or self.runnable_count > MOST_TRIED:
             return ""

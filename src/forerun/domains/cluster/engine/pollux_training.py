@@ -74,6 +74,7 @@ class MeasuredTraining:
         return False
 
     def _run(self) -> None:
+        """Choose a batch for the present placement, measure a step with it, and learn from that."""
         nodes, replicas = len(self._placement), sum(self._placement)
         if not replicas:
             self.rate = 0.0

@@ -17,7 +17,14 @@ from forerun.domains.cluster.policy import PriorityPolicy
 
 
 class PriorityRules(Rules):
-    """A whole run by the compiled queue, in stretches as long as its log, or instant by instant for observers."""
+    """A whole run by the compiled queue, in stretches as long as its log, or instant by instant for observers.
+
+    Parameters
+    ----------
+    setting, record : what is run; written: what happens.
+    policy : the order, and whether jobs give way.
+    terms : the seconds of a restart; nothing else of them matters here.
+    """
 
     order = (Step.DECIDE,)
 
@@ -60,6 +67,7 @@ class PriorityRules(Rules):
         record.useful_gpu_s[ended] = (jobs.duration_s * jobs.gpus).astype(np.float64)[ended]
 
     def _take_log(self) -> None:
+        """Hand the queue's changes and events to the record."""
         queue, meta = self.queue, self.queue.meta
         events, count = int(meta[qk.EVENTS]), int(meta[qk.LOGGED])
         self.record.add_events(
@@ -72,6 +80,7 @@ class PriorityRules(Rules):
         meta[qk.EVENTS] = meta[qk.LOGGED] = 0
 
     def _close(self) -> None:
+        """The run is over: write down the fate of every job."""
         queue, record, jobs = self.queue, self.record, self.setting.jobs
         record.admitted[:] = 1
         record.completed, record.accepted = [], 0

@@ -47,7 +47,19 @@ SLIP_S: Final = 1e-6
 
 
 class PromisingRules(ElasticRules):
-    """Admission control whose plans are promises."""
+    """Admission control whose plans are promises.
+
+    Attributes
+    ----------
+    costs : what changes of GPUs cost; shares `pause_s`.
+    pause_s : float64[jobs], what is left of a restart.
+    worked_s : float64[jobs], seconds of work so far.
+    slowness : float64[jobs], how many times as long as planned the work takes.
+    replans : whether jobs that are behind their plans are planned again.
+    late : jobs with a deadline that have no plan in time; their deadlines in the state are none.
+    due_s : all deadlines.
+    best : float64[jobs], iterations a second at the best count.
+    """
 
     def __init__(self, setting: Setting, record: Record) -> None:
         super().__init__(setting, record)
@@ -193,7 +205,13 @@ class PromisingRules(ElasticRules):
         )
 
     def _or_undone(self, attempt: Callable[[], bool], rows: I64) -> bool:
-        """Whether planning some jobs succeeds; if not, every plan is as it was."""
+        """Whether planning some jobs succeeds; if not, every plan is as it was.
+
+        Parameters
+        ----------
+        attempt : plans the jobs, and says whether that succeeded.
+        rows : the jobs whose plans it may replace.
+        """
         m = self.m
         slots = m.j[mk.SLOT, rows].copy()
         columns = m.j[mk.END : mk.PLANNED + 1, rows].copy()

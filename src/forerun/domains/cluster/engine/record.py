@@ -204,8 +204,8 @@ class Record:
         if not self._changes:
             empty = np.zeros(0, np.int64)
             return np.zeros(0), empty, empty.copy()
-        times, rows, gpus = zip(*self._changes, strict=True)
-        return np.concatenate(times), np.concatenate(rows), np.concatenate(gpus)
+        times, rows, gpus = map(np.concatenate, zip(*self._changes, strict=True))
+        return times, rows, gpus
 
     def events(self) -> tuple[F64, I64, I64, I64, F64]:
         """All scheduling events: (time_s, pending, running, free GPUs, efficiency), in order."""

@@ -97,7 +97,7 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
 
 
 def terms_of(scenario: Scenario, setting: Setting) -> Terms:
-    """Placement, costs and quotas of a scenario."""
+    """Placement, costs and quotas of a scenario; users are numbered in the order in which they come."""
     quota: I64 | None = None
     if scenario.quota is not None:
         users = tuple(dict.fromkeys(setting.jobs.user))

@@ -98,6 +98,7 @@ class Application:
         return max(self.least_local, int(known[0, 0])), min(self.most_local, int(known[-1, 0]))
 
     def _estimated(self, nodes: int, replicas: int, local_batch: float) -> tuple[float, float]:
+        """Step and exchange seconds between the measured numbers of nodes."""
         known = sorted({n for n, _ in self.averaged})
         below = max((n for n in known if n <= nodes), default=known[0])
         above = min((n for n in known if n >= nodes), default=known[-1])
@@ -158,6 +159,7 @@ def read_applications(folder: Path) -> dict[str, Application]:
 
 
 def _application(folder: Path) -> Application:
+    """An application from its folder. Raises ProfileError for a table that is missing or wrong."""
     placements: dict[tuple[int, ...], list[Point]] = defaultdict(list)
     averaged: dict[tuple[int, int], dict[float, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for where, row in _rows(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time")):
@@ -229,6 +231,7 @@ def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str | N
 
 
 def _point(where: str, row: Mapping[str, str | None]) -> Point:
+    """Local batch, step seconds and exchange seconds of a row. Raises ProfileError for such as cannot be."""
     batch, step_s, exchange_s = (
         _number(where, row, name) for name in ("local_bsz", "step_time", "sync_time")
     )
@@ -240,6 +243,7 @@ def _point(where: str, row: Mapping[str, str | None]) -> Point:
 
 
 def _number(where: str, row: Mapping[str, str | None], name: str) -> float:
+    """A cell as a finite number; raises ProfileError with its place otherwise."""
     try:
         value = float(row[name] or "")
     except ValueError:

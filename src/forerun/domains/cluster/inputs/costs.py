@@ -102,7 +102,11 @@ def _at(points: Sequence[tuple[float, float]], count: int) -> float:
 
 
 def read_costs(path: Path) -> dict[str, dict[str, float]]:
-    """The costs of a CSV file, `model,1->2,2->1,8->16,16->8,migrate`; seconds, empty cells are not measured."""
+    """The costs of a CSV file: seconds by model and change.
+
+    The header is `model`, then changes as `1->2`, `16->8`, `migrate` or `restart`; empty cells are not measured. Raises
+    ScenarioError with everything that is wrong with the file.
+    """
     rows = [(line, [cell.strip() for cell in cells]) for line, cells in read_rows(path, ScenarioError)]
     if not rows or rows[0][1][0] != "model" or len(rows) < 2:
         raise ScenarioError.at(
@@ -157,6 +161,7 @@ def faults(changes: Mapping[str, float]) -> list[str]:
 
 
 def _kind_of(change: str) -> str | None:
+    """Which of the four kinds a change is, by its name; None: it is none."""
     if change in ("restart", "migrate"):
         return {"restart": "restart", "migrate": "move"}[change]
     if (match := _CHANGE.fullmatch(change)) is None:

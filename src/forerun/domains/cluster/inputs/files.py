@@ -162,6 +162,7 @@ def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog |
 
 
 def _unknown_kind(model: str, batch: int, kinds: Mapping[tuple[str, int], int]) -> str:
+    """Why a model and batch have no throughput, with what is known."""
     models = sorted({name for name, _ in kinds})
     if model not in models:
         return f"model {model!r} has no throughput; {known_names(model, models)}"
@@ -184,7 +185,16 @@ def read_profile(folder: Path, gpu_type: str) -> ThroughputTable:
 
 
 def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> ThroughputTable:
-    """The throughput tables of some files, one a model, as `read_profile` reads a folder's."""
+    """The throughput tables of some files, one a model.
+
+    Raises ProfileError with everything that is wrong with them.
+
+    Parameters
+    ----------
+    files : the tables; each is named after its model.
+    gpu_type : of the GPUs measured.
+    name : what to call the source (default: the GPU type).
+    """
     problems: list[Problem] = []
     tables = [_throughput(path, problems) for path in files]
     if problems:
@@ -208,6 +218,7 @@ def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> Through
 
 
 def _throughput(path: Path, problems: list[Problem]) -> tuple[str, dict[int, dict[int, str]]]:
+    """A model's table: cells by batch and GPU count, as written. Problems are added to `problems`."""
     rows = read_rows(path, ProfileError)
     if not rows or [cell.strip() for cell in rows[0][1]][:1] != ["global_batch_size"]:
         raise ProfileError.at(
@@ -248,6 +259,7 @@ def _rate_fault(cell: str) -> str | None:
 
 
 def _integer(cell: str, where: str, name: str, problems: list[Problem], *, least: int) -> int:
+    """A cell as a whole number; what is wrong with it is added to `problems`, and a harmless number returned."""
     text = cell.strip()
     try:
         value = int(text)

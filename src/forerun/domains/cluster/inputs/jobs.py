@@ -198,6 +198,13 @@ def fitting(
 
     Under policies that keep to requests that is: not more GPUs than the cluster has of one type, and throughput there;
     under elastic ones: throughput on some count.
+
+    Parameters
+    ----------
+    jobs, table : the jobs, and the log they come from.
+    profiles : throughput by GPU type; none: jobs run rigid.
+    cluster, scenario : where they run, and the policy and rules for jobs that are too large.
+    repairs : counts the jobs that are left out.
     """
     keeps = scenario.policy.keeps_requests
     types = cluster.node_types()

@@ -223,6 +223,7 @@ def _unmeasured(table: JobTable, profile: ThroughputTable) -> list[int]:
 
 
 def _notes(setting: Setting, repaired: Set[str]) -> list[str]:
+    """What was assumed about throughput, models, costs and deadlines. repaired: rules of repairs that say it already."""
     jobs = setting.jobs
     notes = []
     if setting.profile is not None:

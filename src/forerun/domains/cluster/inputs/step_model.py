@@ -93,6 +93,7 @@ def fit_step_model(seen: F64, start: StepModel | None = None) -> FittedStep:
 
 
 def _free_parameters(seen: F64) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], F64]:
+    """Which parameters the measurements tell, and the values of the others."""
     from forerun.domains.cluster.engine.kernels import step_model as kernels
 
     free = np.ones(7, np.bool_)

@@ -121,6 +121,7 @@ def _supplied(
 
 
 def _rows(profile: ThroughputTable, models: tuple[str, ...], where: str) -> list[int]:
+    """Rows of the profile that some models have (none named: all). Raises ScenarioError for a model without any."""
     known = {model for model, _ in profile.kinds}
     if unknown := [model for model in models if model not in known]:
         raise ScenarioError.at(

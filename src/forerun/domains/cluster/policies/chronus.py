@@ -302,6 +302,7 @@ class ChronusRules(LoggedRules):
         return -job.size, within - job.still, -within
 
     def _plan(self, job: LeaseJob) -> None:
+        """Give an admitted job its leases, as late as possible, if there are enough before its deadline."""
         within = self._within(job)
         if within <= 0:
             return

@@ -217,6 +217,7 @@ class GandivaRules(LoggedRules):
         return True
 
     def _start(self, row: int) -> bool:
+        """Place a job, if it can be; whether it could."""
         if not self._place(row):
             return False
         self.placed = True

@@ -171,6 +171,7 @@ class PolluxRules(LoggedRules):
             self.target[row], self.rate[row] = job.target, job.rate
 
     def _end(self, row: int, end_s: float, now_s: int) -> None:
+        """A job is done: its GPUs are free, and the record says when and whether in time."""
         self.record.end(row, end_s, log_time_s=now_s)
         self.rows[row] = 0
         self.held[row] = 0

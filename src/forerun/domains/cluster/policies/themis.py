@@ -63,6 +63,11 @@ class ThemisSlots(Rules):
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
 
     def __init__(self, policy: Themis, setting: Setting, record: Record) -> None:
+        """Parameters
+        ----------
+        policy : how to order within the optimum, and how many slots to play at a time.
+        setting, record : what is run; the kernel writes overhead and admissions into the record's own columns.
+        """
         from forerun.domains.cluster.engine.kernels import themis as kernels
 
         jobs, count = setting.jobs, len(setting.jobs)

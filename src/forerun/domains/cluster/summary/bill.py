@@ -7,7 +7,7 @@ the rest; a free or restarting GPU draws its idle watts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -98,17 +98,24 @@ def _by_stretch(
 
 
 def _with_bill(result: Result, bill: Bill, record: Record, parts: _Parts, waiting: F64) -> Result:
-    """The result with its energy ledger, what it costs and emits, and the bill of every job."""
+    """The result with its energy ledger, what it costs and emits, and the bill of every job.
+
+    Parameters
+    ----------
+    bill : prices, and the draw of idle GPUs.
+    parts : the watts of every stretch.
+    waiting : GPU-seconds of every stretch in which its job waited for data.
+    """
     setting = record.setting
     start_s, last_s = horizon_of(record)
-    energy = parts.energy(start_s, last_s)
+    whole_j, parts_j = parts.energy(start_s, last_s)
     hours = (last_s - start_s) / _HOUR_S
     summary = {
         **result.summary,
-        "energy_j": energy.whole_j * bill.pue,
-        "power_mean_w": energy.whole_j * bill.pue / max(last_s - start_s, 1e-300),
+        "energy_j": whole_j * bill.pue,
+        "power_mean_w": whole_j * bill.pue / max(last_s - start_s, 1e-300),
     }
-    ledgers = [*result.ledgers, Ledger("energy", "J", energy.whole_j, energy.parts_j, _MEANINGS)]
+    ledgers = [*result.ledgers, Ledger("energy", "J", whole_j, parts_j, _MEANINGS)]
     headline = [*result.headline, "energy_j"]
     price = signal(bill.price, unit="$/kWh", name="bill.price")
     carbon = signal(bill.carbon, unit="g/kWh", name="bill.carbon")
@@ -155,19 +162,23 @@ _MEANINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Energy:
-    """Joules of the run, computed from the power over time, and split by cause, computed job by job."""
-
-    whole_j: float
-    parts_j: dict[str, float]
-
-
 class _Parts:
     """The watts of every stretch of constant allocation, by cause.
 
-    Within a stretch the power is taken as constant: restarts, which the record holds as seconds and not as instants,
-    are spread over the job's stretches.
+    Within a stretch the power is taken as constant: restarts, which the record has as seconds and not as instants, are
+    spread over the job's stretches.
+
+    Parameters
+    ----------
+    record, stretches, bill : what happened, and what an idle GPU draws.
+    working : float64[jobs], share of its GPU time in which each job worked.
+    computing : float64[stretches], share of that in which it did not wait for data.
+    draw_w : float64[stretches], watts of a GPU that computes.
+
+    Attributes
+    ----------
+    watts, stretch_w : watts by cause, and in all, of each stretch.
+    gpu_s, job_j : GPU-seconds and joules of each job.
     """
 
     def __init__(
@@ -194,7 +205,7 @@ class _Parts:
         self.gpu_s: F64 = stretches.gpu_s(jobs)
         self.job_j: F64 = _per_job(row, self.stretch_w * self.span_s, jobs)
 
-    def energy(self, start_s: float, last_s: float) -> _Energy:
+    def energy(self, start_s: float, last_s: float) -> tuple[float, dict[str, float]]:
         """Joules over [start, last): the whole from the cluster's power over time, the parts job by job."""
         stretches = self.stretches
         steps = np.concatenate([stretches.from_s, stretches.to_s])
@@ -207,7 +218,7 @@ class _Parts:
         whole = math.fsum(power * np.diff(at)) + self.bill.idle_w * self.total_gpus * (first - start_s)
         parts = {name: math.fsum(watts * self.span_s) for name, watts in self.watts.items()}
         free = self.total_gpus * (last_s - start_s) - math.fsum(stretches.gpus * self.span_s)
-        return _Energy(whole, {**parts, "free": self.bill.idle_w * free})
+        return whole, {**parts, "free": self.bill.idle_w * free}
 
     def weighed(self, value: Signal, start_s: float, last_s: float) -> dict[str, float]:
         """What each part takes of a value per kWh that changes over time."""

@@ -45,7 +45,10 @@ def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]
 def timeline_of(
     record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None
 ) -> Timeline | None:
-    """One track per GPU: the jobs on it, from when to when. Left out for very long runs."""
+    """One track per GPU: the jobs on it, from when to when. Left out for very long runs.
+
+    `places` are the GPUs of each stretch, as of `nodes_of`.
+    """
     if places is None:
         return None
     cluster, jobs = record.setting.cluster, record.setting.jobs

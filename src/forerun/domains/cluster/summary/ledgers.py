@@ -12,7 +12,11 @@ from forerun.result.ledger import Ledger
 
 
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
-    """Where every GPU-second from the first submission to the last event went."""
+    """Where every GPU-second from the first submission to the last event went.
+
+    The parts are useful, overhead (held without working), fragmented (free, wanted by a waiting job, but too spread for
+    it), and idle with and without a queue; they sum to all GPUs over that time.
+    """
     setting = record.setting
     start, last = horizon_of(record)
     whole = setting.cluster.gpus * (last - start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,9 +29,16 @@ from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
 from forerun.result.stats import normal_quantile, proportion_interval, standard_error
 
+#: the figures that are printed first, where a run has them
+HEADLINE: Final = ("deadline_ratio", "jct_mean_s", "refused_jobs", "gpu_time_useful_share", "makespan_s")
+
 
 def summarize(outcome: Outcome) -> Result:
-    """The result of a run. Raises ScenarioError for a bill without the watts of a job that ran."""
+    """The result of a run: figures with intervals, tables, ledgers, the timeline, and why.
+
+    A run that a PolicyError ended has a result too, without data wait and bill. Raises ScenarioError for a bill without the
+    watts of a job that ran.
+    """
     scenario, record = outcome.inputs.scenario, outcome.record
     notes = (*outcome.inputs.notes, *record.notes)
     if outcome.error:
@@ -68,17 +75,7 @@ def summarize(outcome: Outcome) -> Result:
         why=why_of(summary, waits, ledger, scenario.policy, because(refused)),
         notes=notes,
         intervals=intervals,
-        headline=tuple(
-            name
-            for name in (
-                "deadline_ratio",
-                "jct_mean_s",
-                "refused_jobs",
-                "gpu_time_useful_share",
-                "makespan_s",
-            )
-            if name in summary
-        ),
+        headline=tuple(name for name in HEADLINE if name in summary),
         next_steps=_next_steps(scenario, record),
     )
     if outcome.error or not (scenario.loading or scenario.bill is not None):
@@ -87,7 +84,14 @@ def summarize(outcome: Outcome) -> Result:
 
 
 def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, Any], dict[str, Interval]]:
-    """The run in figures, and intervals for those that are averages over jobs."""
+    """The run in figures, and intervals for those that are averages over jobs.
+
+    Parameters
+    ----------
+    record : what happened.
+    waits : what each job waited for.
+    ledger : where the GPU time went.
+    """
     jobs = record.setting.jobs
     has_deadline = jobs.has_deadline
     ended = record.end_s >= 0

@@ -85,7 +85,11 @@ BILL: Final = TableSchema(
 
 
 def jobs_table(record: Record, stretches: Stretches, waits: Waits) -> Table:
-    """One row a job."""
+    """One row a job, in order of submission.
+
+    Whether a job met its deadline goes by its logged end; `met_reference` is the schedule's own rule, which known bugs
+    may bend.
+    """
     jobs = record.setting.jobs
     has_deadline = jobs.has_deadline
     ended = record.end_s >= 0

@@ -97,7 +97,11 @@ def stretches_of(record: Record) -> Stretches:
 
 
 def waits_of(record: Record, stretches: Stretches) -> Waits:
-    """Every waiting second of every job, by its cause."""
+    """Every waiting second of every job, by its cause.
+
+    Seconds in which too few GPUs were free count as capacity. Of the others those come first that the engine knows to
+    be due to fragmentation or quotas; the rest is the policy's choice.
+    """
     jobs = record.setting.jobs
     count = len(jobs)
     _, horizon = horizon_of(record)

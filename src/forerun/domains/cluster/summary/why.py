@@ -13,7 +13,16 @@ from forerun.scenario.spec import NamedSpec
 def why_of(
     summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: NamedSpec, refused_because: str
 ) -> str:
-    """One sentence: what decided the outcome. refused_because: the constraints of refused jobs, most frequent first."""
+    """One sentence: what decided the outcome.
+
+    Parameters
+    ----------
+    summary : the run in figures.
+    waits : what jobs waited for; the cause of most waiting is named.
+    ledger : where the GPU time went.
+    policy : whose run it was.
+    refused_because : the constraints of refused jobs, most frequent first; empty: none, or not known.
+    """
     name = member_name(type(policy))
     causes = {
         "GPUs in use by others": float(waits.capacity.sum()),

@@ -102,6 +102,7 @@ def _quantiles(values: F64, most: int) -> F64:
 
 
 def _template_counts(trace: Trace) -> tuple[tuple[tuple[str, int], ...], tuple[float, ...]]:
+    """Models and batches of a log, and the share of its jobs that each has."""
     if "model" not in trace or "batch" not in trace:
         return (), ()
     models = (text or "" for text in trace["model"].tolist())
@@ -161,6 +162,7 @@ def _best_mixture(logs: F64) -> tuple[LogNormalPart, ...]:
 
 
 def _log_likelihood(logs: F64, parts: Sequence[LogNormalPart]) -> float:
+    """Log-likelihood of log durations under a mixture."""
     total = sum(part.weight for part in parts)
     density = np.zeros(len(logs))
     for part in parts:
@@ -171,7 +173,10 @@ def _log_likelihood(logs: F64, parts: Sequence[LogNormalPart]) -> float:
 
 
 def _mixture(logs: F64, humps: int) -> tuple[LogNormalPart, ...]:
-    """Weights, medians and spreads of a mixture of normals in log time; humps that die are left out."""
+    """Weights, medians and spreads of a mixture of normals in log time; humps that die are left out.
+
+    Expectation-maximisation from evenly spaced quantiles, until no mean moves any more, at most 300 steps.
+    """
     edges = np.quantile(logs, (np.arange(humps) + 0.5) / humps)
     mean, spread, weight = (
         edges.astype(np.float64),
@@ -198,6 +203,7 @@ def _mixture(logs: F64, humps: int) -> tuple[LogNormalPart, ...]:
 
 
 def _distance(logs: F64, parts: Sequence[LogNormalPart]) -> float:
+    """Kolmogorov-Smirnov distance of ascending log durations from a mixture."""
     normal = NormalDist()
     total = sum(part.weight for part in parts)
     model = np.array(

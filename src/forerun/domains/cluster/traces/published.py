@@ -92,6 +92,7 @@ def published(spec: PublishedGenerator, profile: ThroughputTable, seed: int = 0)
 
 
 def _rate(profile: ThroughputTable, rate: F64, model: str, batch: int, gpus: int) -> float:
+    """Throughput of a template on some GPUs. Raises ProfileError where there is none."""
     kind = profile.kind_of(model, batch)
     if kind < 0 or gpus >= rate.shape[1] or not rate[kind, gpus] > 0:
         raise ProfileError.at(
@@ -106,6 +107,14 @@ def from_log(trace: Trace, profile: ThroughputTable, *, seed: int, repairs: Repa
 
     As the published conversion does, jobs that failed, with 3, 5, 6, 7 or more than 64 GPUs, or shorter than ten
     minutes are left out (all counted); a template is random among those with a batch of at least a sample a GPU.
+    Deadlines are 0.5 to 1.5 durations after the submission.
+
+    Parameters
+    ----------
+    trace : the log.
+    profile : throughput of the templates.
+    seed : of templates and deadlines.
+    repairs : counts what is left out.
     """
     gpus = np.asarray(trace["gpus"], np.float64)
     duration_s = np.asarray(trace["duration_s"], np.float64)

@@ -268,6 +268,8 @@ def _until(
 
 
 def _csv_writer(text: str) -> Callable[[Path], None]:
+    """What saves a log as CSV. Raises UsageError for a path that says otherwise."""
+
     def save(path: Path) -> None:
         if path.suffix != ".csv":
             raise UsageError.at(str(path), f"jobs are written as .csv, not {path.suffix!r}")
@@ -277,6 +279,7 @@ def _csv_writer(text: str) -> Callable[[Path], None]:
 
 
 def _generated_notes(spec: TraceSpec, profile: ThroughputTable | None) -> list[str]:
+    """Where throughput comes from, and what stands for the draws that the original never seeds."""
     notes = [f"throughput: {profile.source}"] if profile is not None else []
     if spec.published is not None:
         notes.append(
@@ -290,7 +293,15 @@ def _generated_notes(spec: TraceSpec, profile: ThroughputTable | None) -> list[s
 
 
 def judged(trace: Trace, spec: JobGenerator, *, seed: int, traces: int) -> tuple[Feature, ...]:
-    """The log beside `traces` traces of its description (of a longer log, its first 20,000 jobs)."""
+    """The log beside random traces of its description (of a longer log, its first 20,000 jobs).
+
+    Parameters
+    ----------
+    trace : the log.
+    spec : the description fitted to it.
+    seed : of the first trace.
+    traces : how many; the bands are their 95 % ranges.
+    """
     first = min(len(trace), _MOST_JUDGED)
     seen = _figures(
         np.asarray(trace["submit_s"], np.float64)[:first],
@@ -307,6 +318,7 @@ def judged(trace: Trace, spec: JobGenerator, *, seed: int, traces: int) -> tuple
 
 
 def _figures(submit_s: F64, duration_s: F64, gpus: Any) -> dict[str, float]:
+    """The figures by which a log is compared with what its description generates."""
     gaps = np.diff(submit_s)
     hours = max(1, int((submit_s[-1] - submit_s[0]) // _HOUR_S))
     counts = np.bincount(np.minimum(((submit_s - submit_s[0]) // _HOUR_S).astype(int), hours - 1))
@@ -349,6 +361,7 @@ def _jobs_of(recorded: Recorded) -> Trace:
 
 
 def _statistics(trace: Trace, gpus: int, log: RepairLog) -> TraceReport:
+    """Size, load, durations, deadlines and models of a log. gpus: of a cluster to compare it with; 0: none."""
     submit_s, duration_s = (np.asarray(trace[name], np.float64) for name in ("submit_s", "duration_s"))
     size = np.asarray(trace["gpus"], np.float64)
     work = duration_s * size
@@ -418,6 +431,7 @@ def _statistics(trace: Trace, gpus: int, log: RepairLog) -> TraceReport:
 
 
 def _deadline_figures(trace: Trace, submit_s: F64, duration_s: F64) -> dict[str, Any]:
+    """Figures of the deadlines of a log; none if it has no such column."""
     if "deadline_s" not in trace:
         return {}
     deadline_s, effort = np.asarray(trace["deadline_s"], np.float64), without_deadline(trace)
