@@ -38,11 +38,11 @@ MADE = Provenance(
 
 
 def trace_of(rows):
-    columns = list(zip(*rows, strict=True))
+    columns = list(zip(*sorted(rows, key=lambda row: row[0]), strict=True))
     columns[0] = np.array(columns[0])
     columns[4] = np.array(columns[4], dtype=float)
     named = {column.name: values for column, values in zip(SCHEMA, columns, strict=True)}
-    return Trace.sorted("requests", SCHEMA, named, time="arrival_s", provenance=MADE)
+    return Trace("requests", SCHEMA, named, time="arrival_s", provenance=MADE)
 
 
 ROWS = [(0.1, 7, True, "a", 0.3), (1 / 3, 2**53, False, None, math.nan), (1e-300, 0, False, "=1+1", 1e300)]

@@ -73,12 +73,6 @@ def test_combining_two_signals_multiplies_where_both_are_known():
         PRICE.combined(nodes.shifted(1000), np.multiply, unit="x")
 
 
-def test_simplifying_changes_no_value():
-    signal = Signal([0, 1, 2, 3], [5, 5, 6, 6], unit="nodes", end_s=4)
-    assert signal.simplified().times_s.tolist() == [0, 2]
-    assert signal.simplified().mean(0, 4) == signal.mean(0, 4) == 5.5
-
-
 def test_holding_extends_the_last_value():
     assert PRICE.held().at(1e6) == 2.0
     assert Signal.constant(7, unit="W").at(1e9) == 7.0
@@ -123,7 +117,7 @@ def test_questions_without_an_answer_are_refused(ask, what):
 def test_equal_signals_are_equal():
     same = Signal([0, 10, 20], [1.0, 3.0, 2.0], unit="usd_per_h", end_s=30)
     assert same == PRICE and hash(same) == hash(PRICE)
-    assert PRICE.mapped(lambda price: price * 2, unit="usd_per_h") != PRICE
+    assert Signal([0, 10, 20], [2.0, 6.0, 4.0], unit="usd_per_h", end_s=30) != PRICE
     assert repr(PRICE) == "<Signal signal in usd_per_h: 3 steps on [0, 30) s>"
     assert PRICE.shifted(5).at(5) == PRICE.at(0)
 

@@ -12,7 +12,7 @@ from forerun.atomic_write import refuse_foreign, write_text
 from forerun.errors import InputError, Problem, TraceError
 from forerun.registry import member_name
 from forerun.trace.files import save_trace
-from forerun.trace.reader import reader_for
+from forerun.trace.reader import read_trace, reader_for
 from forerun.trace.repair import Repair, RepairLog
 from forerun.trace.table import Trace
 
@@ -84,10 +84,8 @@ def check_trace(
     log = RepairLog(strict=strict)
     guessed = not format
     try:
-        reader = reader_for(path, format, options)
-        format = member_name(type(reader))
-        trace = reader.read(Path(path), log)
-        log.finish()
+        format = member_name(type(reader_for(path, format, options)))
+        trace = read_trace(path, format, options=options, repairs=log)
     except InputError as error:
         return Check(str(path), format, guessed, 0, log.repairs, error.problems)
     return Check(str(path), format, guessed, len(trace), log.repairs, ())
@@ -107,8 +105,7 @@ def import_trace(
     UnknownName, with nothing written.
     """
     log = RepairLog(strict=strict)
-    trace = reader_for(path, format, options).read(Path(path), log)
-    log.finish()
+    trace = read_trace(path, format, options=options, repairs=log)
     target = Path(out)
     beside = target.with_name(target.name + LOG_SUFFIX)
     refuse_foreign(beside.parent, [beside.name], marker=beside.name, sign=b'"repairs": [')

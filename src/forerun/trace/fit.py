@@ -23,6 +23,7 @@ from forerun.trace.processes.poisson import Poisson
 from forerun.trace.stats import FEWEST_WINDOWS, counts_in_windows, dispersion, lag_one_correlation
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 FEWEST_ARRIVALS = 50
 MOST_JUDGED = 50_000
@@ -186,25 +187,22 @@ def _measures(mean_gap_ms: float, count: int) -> dict[str, Callable[[Floats], fl
     for gaps in WINDOWS_IN_GAPS:
         if count >= FEWEST_WINDOWS * gaps:
             window_s = gaps * mean_gap_ms / 1e3
-            found[f"dispersion_at_{window_s:.3g}_s"] = _dispersion_at(window_s)
-            found[f"peak_to_mean_at_{window_s:.3g}_s"] = _peak_at(window_s)
+            found[f"dispersion_at_{window_s:.3g}_s"] = _in_windows(_dispersion, window_s)
+            found[f"peak_to_mean_at_{window_s:.3g}_s"] = _in_windows(_peak_to_mean, window_s)
     return found
 
 
-def _dispersion_at(window_s: float) -> Callable[[Floats], float]:
-    def measure(instants: Floats) -> float:
-        counts = counts_in_windows(instants, window_s)
-        return dispersion(counts) if len(counts) > 1 else 0.0
-
-    return measure
+def _in_windows(of: Callable[[Counts], float], window_s: float) -> Callable[[Floats], float]:
+    """A figure of the counts in windows, as a measure of arrivals."""
+    return lambda instants: of(counts_in_windows(instants, window_s))
 
 
-def _peak_at(window_s: float) -> Callable[[Floats], float]:
-    def measure(instants: Floats) -> float:
-        counts = counts_in_windows(instants, window_s)
-        return float(counts.max() / counts.mean()) if len(counts) else 0.0
+def _dispersion(counts: Counts) -> float:
+    return dispersion(counts) if len(counts) > 1 else 0.0
 
-    return measure
+
+def _peak_to_mean(counts: Counts) -> float:
+    return float(counts.max() / counts.mean()) if len(counts) else 0.0
 
 
 def _gaps(instants_ms: ArrayLike) -> Floats:
@@ -217,7 +215,7 @@ def _gaps(instants_ms: ArrayLike) -> Floats:
     return np.diff(instants)
 
 
-def _two_levels(counts: NDArray[np.int64]) -> tuple[float, float, float, float, int]:
+def _two_levels(counts: Counts) -> tuple[float, float, float, float, int]:
     """Mean counts low and high, chances a bin of leaving low and high, and the rounds it took.
 
     Baum-Welch for two states with Poisson counts, started from the lower and upper half of the counts.
@@ -242,7 +240,7 @@ def _two_levels(counts: NDArray[np.int64]) -> tuple[float, float, float, float, 
 
 
 def _expected(
-    counts: NDArray[np.int64], level: tuple[float, float], leave: list[float]
+    counts: Counts, level: tuple[float, float], leave: list[float]
 ) -> tuple[Floats, list[float], float]:
     """Forward-backward: chance of the high state in each bin, expected chances of leaving, log likelihood.
 

@@ -12,11 +12,11 @@ from forerun.scenario.resolve import apply_overrides, resolve
 from forerun.scenario.spec import Spec, chosen_from, to_data
 from forerun.scenario.text import Document, read_document
 from forerun.trace.arrivals import ArrivalProcess, processes
+from forerun.trace.domain_traces import is_description
 from forerun.trace.table import Column, Provenance, Trace
 from forerun.units import parse_quantity
 
 ARRIVAL = Column("arrival_ms", "ms", "instant of arrival")
-FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
 
 
 class _Chosen(Spec, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ def process_from(name_or_file: str, settings: Iterable[str] = ()) -> ArrivalProc
     setting without `=`.
     """
     path = Path(name_or_file)
-    from_file = path.suffix in FILE_KINDS
+    from_file = is_description(name_or_file)
     document = read_document(path) if from_file else Document("process", {"name": name_or_file})
     _, document = apply_overrides(document, settings, domain="")
     lines = {("process", *place): line for place, line in document.lines.items()}

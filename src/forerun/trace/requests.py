@@ -30,24 +30,14 @@ def arrival(unit: str, column: str = "", meaning: str = "instant of arrival") ->
 
 
 def prompt_tokens(column: str = "") -> Field:
-    """Tokens that go into a language model."""
-    return Field(
-        name="prompt_tokens",
-        column=column,
-        kind="int",
-        unit="tokens",
-        minimum=0,
-        meaning="tokens of the prompt",
-    )
+    """Tokens that go into a language model, called `column` in the file."""
+    return _tokens("prompt_tokens", column, "tokens of the prompt")
 
 
 def output_tokens(column: str = "") -> Field:
-    """Tokens that come out of a language model."""
-    return Field(
-        name="output_tokens",
-        column=column,
-        kind="int",
-        unit="tokens",
-        minimum=0,
-        meaning="tokens generated",
-    )
+    """Tokens that come out of a language model, called `column` in the file."""
+    return _tokens("output_tokens", column, "tokens generated")
+
+
+def _tokens(name: str, column: str, meaning: str) -> Field:
+    return Field(name=name, column=column, kind="int", unit="tokens", minimum=0, meaning=meaning)

@@ -159,10 +159,6 @@ class Signal:
             self.times_s + by_s, self.values, unit=self.unit, end_s=self.end_s + by_s, name=self.name
         )
 
-    def mapped(self, change: Callable[[Floats], Floats], *, unit: str) -> Signal:
-        """The signal with `change` applied to its values, in a unit of its own."""
-        return Signal(self.times_s, change(self.values), unit=unit, end_s=self.end_s, name=self.name)
-
     def combined(self, other: Signal, how: Callable[[Floats, Floats], Floats], *, unit: str) -> Signal:
         """`how(this, other)` wherever both have a value; TraceError if that is nowhere."""
         start, end = max(self.start_s, other.start_s), min(self.end_s, other.end_s)
@@ -172,13 +168,6 @@ class Signal:
         times = np.r_[start, times[(times > start) & (times < end)]]
         return Signal(
             times, how(self.sampled(times), other.sampled(times)), unit=unit, end_s=end, name=self.name
-        )
-
-    def simplified(self) -> Signal:
-        """The same function without steps that change nothing."""
-        change = np.r_[True, np.diff(self.values) != 0]
-        return Signal(
-            self.times_s[change], self.values[change], unit=self.unit, end_s=self.end_s, name=self.name
         )
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -108,26 +108,6 @@ class Trace:
                 f"{self.time} of row {row} is {instants[row]}, before the previous row's {instants[row - 1]}",
             )
 
-    @classmethod
-    def sorted(
-        cls,
-        kind: str,
-        schema: Sequence[Column],
-        columns: Mapping[str, ArrayLike],
-        *,
-        time: str,
-        provenance: Provenance,
-    ) -> Trace:
-        """The same from rows in any order; ties keep their order."""
-        order = np.argsort(np.asarray(columns[time]), kind="stable")
-        return cls(
-            kind,
-            schema,
-            {n: np.asarray(v)[order] for n, v in columns.items()},
-            time=time,
-            provenance=provenance,
-        )
-
     def __len__(self) -> int:
         return len(self._columns[self.time])
 
@@ -175,15 +155,6 @@ class Trace:
         """The rows with start <= time < end."""
         first, last = np.searchsorted(self.instants, [start, end])
         return self._with({name: values[first:last] for name, values in self._columns.items()})
-
-    def shifted(self, by: float) -> Trace:
-        """The trace with `by` added to every time."""
-        return self._with({**self._columns, self.time: self.instants + by})
-
-    def described(self, **options: object) -> Trace:
-        """The same trace with more said about how it was made."""
-        made = replace(self.provenance, options={**self.provenance.options, **options})
-        return Trace(self.kind, self.schema, self._columns, time=self.time, provenance=made)
 
     def _with(self, columns: Mapping[str, Array]) -> Trace:
         return Trace(self.kind, self.schema, columns, time=self.time, provenance=self.provenance)
