@@ -26,6 +26,13 @@ class Row:
     tolerance: float | None = None
     note: str = ""
 
+    @classmethod
+    def unpublished(
+        cls, name: str, compat: float | None = None, corrected: float | None = None, note: str = ""
+    ) -> Row:
+        """A number of ours beside which none is published."""
+        return cls(name, None, compat, corrected, None, note)
+
     @property
     def ok(self) -> bool | None:
         """Whether the reproduction is within the tolerance of the published number; None if it cannot be judged."""

@@ -80,7 +80,10 @@ class Imported:
 def check_trace(
     path: str | Path, format: str = "", *, options: Mapping[str, Any] | None = None, strict: bool = False
 ) -> Check:
-    """Read a file to its end and say what is wrong with it, instead of raising; strict: repairs are problems."""
+    """Read a file to its end and say what is wrong with it, instead of raising.
+
+    path, format, options: as for `read_trace`. strict: repairs are problems (default: they are only listed).
+    """
     log = RepairLog(strict=strict)
     guessed = not format
     try:

@@ -78,7 +78,11 @@ class JsonDocument:
     def parsed(
         self, parse: Callable[[Any], T], values: Sequence[Any], *place: str | int, item: str = ""
     ) -> list[T]:
-        """`parse` of every value of the list at a place; a ValueError becomes a complaint about that value."""
+        """`parse` of every value of the list at a place, without those that it rejects.
+
+        A ValueError becomes a complaint about that value. values: the list. place: where it is. item: what its elements are
+        called in messages (default: by their place).
+        """
         made = []
         for index, value in enumerate(values):
             try:
@@ -141,7 +145,11 @@ class JsonReader(TraceReader, frozen=True, kw_only=True):
     most_bytes: ClassVar[int] = 256 << 20
 
     def columns(self, document: JsonDocument) -> Mapping[str, Any]:
-        """The columns of the trace, sorted by time. Problems are raised, or added to the document's complaints."""
+        """The columns of the trace by name, arrays or lists of one length, sorted by time.
+
+        Raises TraceError: for a problem that ends the reading with `document.error`, for those gathered in
+        `document.complaints` by their `finish`, which this method calls when it has seen every value.
+        """
         raise AssertionError(f"{type(self).__name__} does not say what its columns are")
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:

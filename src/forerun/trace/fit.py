@@ -82,6 +82,9 @@ def fit_all(instants_ms: ArrayLike, *, seed: int = 0, traces: int = 60) -> tuple
 
     Parameters come from the whole trace. They are judged on its first 50,000 arrivals if it has more, as
     the note then says.
+
+    instants_ms: the recorded arrivals, ascending, in milliseconds. seed, traces: as for `judge`. A process that cannot look
+    like the trace is left out; raises TraceError with the reasons if none can.
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     fits: list[Fit] = []
@@ -150,8 +153,11 @@ def fit_on_off(instants_ms: ArrayLike) -> tuple[OnOff, str]:
 def judge(
     process: ArrivalProcess, instants_ms: ArrayLike, *, note: str = "", seed: int = 0, traces: int = 60
 ) -> Fit:
-    """How well a process stands in for a trace, from `traces` traces of its own of the same number of
-    arrivals.
+    """How well a process stands in for a recorded trace.
+
+    process: the fitted process. instants_ms: the recorded arrivals, ascending, in milliseconds. note: how the parameters
+    were found. seed: of the first of its own traces (the others take the next ones). traces: how many of its own traces,
+    each of as many arrivals, give the band of a feature (default 60).
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     gaps = _gaps(instants)

@@ -43,7 +43,10 @@ def process_from(name_or_file: str, settings: Iterable[str] = ()) -> ArrivalProc
 def generate(
     process: ArrivalProcess, *, seed: int, n: int | None = None, horizon_s: float | None = None
 ) -> Trace:
-    """A trace of the first `n` requests of a process, or of those before `horizon_s`, with how it was made.
+    """A trace of requests of a process, with how it was made.
+
+    process: when requests arrive. seed: of its random streams. n: how many requests, or horizon_s: until when [s]; exactly
+    one of the two is given.
 
     Raises ScenarioError as `ArrivalProcess.arrivals_ms` does.
     """

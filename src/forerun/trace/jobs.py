@@ -47,7 +47,7 @@ _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:
 
 
 class JobRows:
-    """Runs as read one by one, before cleaning.
+    """Runs as read one by one, before cleaning: for logs that are no tables, whose rows need a rule each.
 
     Each has a line number and values by the names of `JOB_FIELDS`; what is not recorded is left out, nan or empty.
     """

@@ -53,7 +53,11 @@ class Head:
 class TraceReader(NamedSpec, frozen=True, kw_only=True):
     """One public format. Subclasses give it a name (`tag`), options as fields, and the two methods below.
 
-    about: the format in a line, with its publisher. makes: the kind of trace that comes out.
+    Most formats need less: a delimited table is declared with `TableReader`, a JSON document with `JsonReader`, a job log
+    of any layout with `JobReader`.
+
+    about: the format in a line, with its publisher. makes: the kind of trace that comes out, such as `requests`, `jobs`,
+    `membership`, `capacity` or `prices`.
     """
 
     about: ClassVar[str] = ""
@@ -72,7 +76,10 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
         raise AssertionError(f"{type(self).__name__} does not say how it reads")
 
     def provenance(self, source: Source, **facts: object) -> Provenance:
-        """Provenance of a trace read from `source` to its end with these options, and what was learned about the file."""
+        """Where a trace comes from: the format with its options, the file with its digest, and the repairs.
+
+        source: the file, read to its end. facts: what was learned about it, recorded beside the options.
+        """
         options = {key: value for key, value in to_data(self).items() if key != "name"}
         return Provenance(
             format=member_name(type(self)),
@@ -159,8 +166,14 @@ def read_trace(
 ) -> Trace:
     """The trace in a file of a public format; `trace.provenance` names the format and lists the repairs.
 
-    format: a reader's name, or empty to tell it from the content. strict: repairs are errors. repairs: a
-    log to use instead of a fresh one. Raises TraceError, UnknownName or UsageError.
+    path: the file; for some formats a directory. A text file may be compressed with gzip or xz.
+    format: a reader's name, as `forerun trace formats` lists them (default: told from the content).
+    options: of that format, by name (default: its own defaults).
+    strict: repairs are errors (default: they are made and counted).
+    repairs: a log to count them in (default: a fresh one). Its own `strict` then counts.
+
+    Raises TraceError with up to twenty problems of the file, UnknownName for a format that does not exist, UsageError for
+    options that it does not have, or for a file that no format, or more than one, recognises.
     """
     log = repairs if repairs is not None else RepairLog(strict=strict)
     trace = reader_for(path, format, options).read(Path(path), log)

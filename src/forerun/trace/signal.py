@@ -87,7 +87,7 @@ class Signal:
         )
 
     def at(self, time_s: float) -> float:
-        """The value at an instant; the new one at the instant of a step."""
+        """The value at an instant [s]; the new one at the instant of a step. TraceError outside the signal."""
         return float(self.sampled([time_s])[0])
 
     def sampled(self, times_s: ArrayLike) -> Floats:
@@ -106,7 +106,10 @@ class Signal:
         return total
 
     def mean(self, start_s: float, stop_s: float) -> float:
-        """The time average over [start, stop); the value itself where the two are equal."""
+        """The time average over [start, stop), in the signal's unit; the value itself where the two are equal.
+
+        start_s, stop_s: both within the signal, else TraceError.
+        """
         if start_s == stop_s:
             return self.at(float(start_s))
         return float(self.integral(start_s, stop_s)) / (stop_s - start_s)
@@ -134,7 +137,7 @@ class Signal:
         return Signal(times, values, unit=self.unit, end_s=stop_s, name=self.name)
 
     def held(self, end_s: float = np.inf) -> Signal:
-        """The signal with its last value extended to `end_s`."""
+        """The signal with its last value extended to `end_s` (default: for ever)."""
         return Signal(self.times_s, self.values, unit=self.unit, end_s=end_s, name=self.name)
 
     def repeated(self, end_s: float) -> Signal:

@@ -69,7 +69,12 @@ def trace_stats(trace: Trace) -> ArrivalStats:
 def arrival_stats(
     instants_ms: ArrayLike, *, windows_s: Sequence[float] = WINDOWS_S, duplicates: int = 0
 ) -> ArrivalStats:
-    """Statistics of ascending instants in milliseconds; windows that do not fit ten times are left out."""
+    """Statistics of a stream of arrivals.
+
+    instants_ms: ascending instants, float64[arrivals] in milliseconds. windows_s: lengths of the windows in which arrivals
+    are counted [s]; those that do not fit ten times are left out. duplicates: rows equal to an earlier one, as counted by
+    the caller (default 0). Raises TraceError if there are no arrivals.
+    """
     instants = np.asarray(instants_ms, dtype=np.float64)
     if not len(instants):
         raise TraceError.at("arrivals", "there are none")
@@ -98,7 +103,10 @@ def arrival_stats(
 
 
 def counts_in_windows(instants_ms: NDArray[np.float64], window_s: float) -> NDArray[np.int64]:
-    """Arrivals in each full window from the first arrival on: int64[windows]."""
+    """Arrivals in each full window from the first arrival on, int64[windows].
+
+    instants_ms: ascending instants, at least one. window_s: length of a window [s]. The last partial window is left out.
+    """
     offset = (instants_ms - instants_ms[0]) / (window_s * 1e3)
     full = int(offset[-1])
     return np.bincount(offset[offset < full].astype(np.int64), minlength=full)[:full]

@@ -166,11 +166,19 @@ class TableReader(TraceReader, frozen=True, kw_only=True):
         return bool(cls.signature) and head.has_columns(*cls.signature)
 
     def fields_of(self, source: Source) -> Sequence[Field]:
-        """The columns to read from a file, for formats with several headers (default: `columns`)."""
+        """The columns to read from a file, for formats with several headers (default: `columns`).
+
+        The header is read through a source of its own, so that its repairs are counted once. Raises TraceError for a header
+        that is not of the format.
+        """
         return self.columns
 
     def settle(self, rows: Rows) -> None:
-        """Apply the format's rules: compute derived columns, repair, drop or reject rows."""
+        """Apply the format's rules: compute derived columns, repair, drop or reject rows (default: there are none).
+
+        What is rejected here is raised together with every bad row of the file. A rule that needs good rows calls
+        `rows.complaints.finish()` first.
+        """
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source = Source(path, repairs=repairs, crlf_usual=self.crlf_usual)

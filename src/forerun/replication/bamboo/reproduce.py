@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from forerun.data import dataset
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.estimates import Estimate
 from forerun.domains.spot.engine.job import TrainingJob
@@ -28,7 +28,7 @@ from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped
 from forerun.replication.bamboo.published import ROUNDED, RUN86
 from forerun.replication.bamboo.ring import NO_BUGS, HourlyFleet, run_ring
 from forerun.replication.bamboo.tick_machine import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 NOTEBOOK_JOB = TrainingJob(
@@ -43,6 +43,10 @@ NOTEBOOK_JOB = TrainingJob(
 )
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.163, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Removals, and additions, a minute."""
+#: the axis of those levels
+LEVEL = Axis("p", "removals, and additions, a minute", "1/min", log=True)
+#: what the time of a run goes to
+LINES = ("useful", "lost", "reconfig", "idle")
 TRIALS = 20_000
 HORIZON_S = 21_300.0
 DEFECT_LEVELS = (0.05, 0.25, 0.5)
@@ -50,12 +54,6 @@ SEEDS = 12
 """Traces a level for the tick machine, and ..."""
 GENERATED = 100
 """... fleets for its generator."""
-
-
-def _data(name: str) -> Path:
-    from forerun.data import dataset
-
-    return dataset(f"spot/{name}")
 
 
 # --------------------------------------------------------------------------- bamboo-notebook
@@ -80,13 +78,15 @@ def stamp_effects(traces: statistics.CountTraces) -> dict[str, tuple[float, floa
 def bamboo_notebook(progress: Progress) -> Reproduced:
     """The notebook's statistics, its tick machine against the exact semantics, and the question it asked."""
     base = "bamboo/full-64/full-64"
-    traces = statistics.read_counts(_data(f"{base}-node-trace.csv"), _data(f"{base}-terminate-trace.csv"))
+    traces = statistics.read_counts(
+        dataset(f"spot/{base}-node-trace.csv"), dataset(f"spot/{base}-terminate-trace.csv")
+    )
     rows = [
         Row(f"trace {name}", published.NOTEBOOK_PRINTED[name], value, meant, 1e-12, why)
         for name, value, meant, why in beside(traces)
     ]
     rows += [
-        Row(f"stamps: {name}", None, as_filed, repaired)
+        Row.unpublished(f"stamps: {name}", as_filed, repaired)
         for name, (as_filed, repaired) in stamp_effects(traces).items()
     ]
     for p_per_min in DEFECT_LEVELS:
@@ -97,57 +97,43 @@ def bamboo_notebook(progress: Progress) -> Reproduced:
     progress(f"{TRIALS} trials at each of {len(LEVELS)} levels")
     levels = {p: trials.run(NOTEBOOK_JOB, _level(p), Immediate(), trials=TRIALS) for p in LEVELS}
     for p, done in levels.items():
-        rows += [
-            Row(
-                f"{line} share at {p} events/min",
-                None,
-                None,
-                done.share(line).mean,
-                note=f"±{done.share(line).half95:.1e}",
-            )
-            for line in ("useful", "lost", "reconfig", "idle")
-        ]
-        rows.append(
-            Row(f"steps at {p} events/min", None, None, done.steps.mean, note=f"±{done.steps.half95:.1f}")
-        )
+        for line in LINES:
+            share = done.share(line)
+            name = f"{line} share at {p} events/min"
+            rows.append(Row.unpublished(name, corrected=share.mean, note=f"±{share.half95:.1e}"))
+        steps, name = done.steps, f"steps at {p} events/min"
+        rows.append(Row.unpublished(name, corrected=steps.mean, note=f"±{steps.half95:.1f}"))
     note = (
         "the notebook's last frame (704 rows) is of an unseeded run of an older cell and is not chased; "
         "its simulation never answered its question, as it stops at world size 0"
     )
     progress("growth rules against immediate growth")
     growth = {stall_s: _growth(stall_s) for stall_s in (0.0, RUN86.stall_s)}
-    rows += [
-        Row(
-            f"{rule} against immediate at {p} events/min, stall {stall_s:.2g} s",
-            None,
-            None,
-            gain.mean,
-            note=f"±{gain.half95:.1e}, share of completed steps, paired",
-        )
-        for stall_s, found in growth.items()
-        for (rule, p), gain in found.items()
-    ]
+    for stall_s, gains in growth.items():
+        for (rule, p), gain in gains.items():
+            name = f"{rule} against immediate at {p} events/min, stall {stall_s:.2g} s"
+            note_95 = f"±{gain.half95:.1e}, share of completed steps, paired"
+            rows.append(Row.unpublished(name, corrected=gain.mean, note=note_95))
     pictures = (_sensitivity(levels), _growth_figure(growth[RUN86.stall_s]), _defects_figure(rows))
     return Reproduced(tuple(rows), pictures, (note,))
 
 
 def _defects_figure(rows: Sequence[Row]) -> Figure:
     """What each defect of the tick machine does to the completed steps, by level."""
-    data: dict[str, list[Any]] = {"defect": [], "effect": [], "level": []}
+    by_name = {row.name: row for row in rows}
+    points = []
     for p_per_min in DEFECT_LEVELS:
-        by_name = {row.name: row for row in rows}
         for name in (*ALONE, ALL_DEFECTS):
             row = by_name[f"{name}: steps at {p_per_min} events/min"]
-            data["defect"].append(name)
-            data["effect"].append((row.compat or 0.0) / (row.corrected or 1.0) - 1)
-            data["level"].append(f"{p_per_min:g} events/min")
-    return Figure(
-        id="defects",
-        title="What each defect of the tick machine does",
-        kind="points",
+            effect = (row.compat or 0.0) / (row.corrected or 1.0) - 1
+            points.append((name, effect, f"{p_per_min:g} events/min"))
+    return Figure.of(
+        "points",
+        "defects",
+        "What each defect of the tick machine does",
+        from_points(("defect", "effect", "level"), points),
         x=Axis("defect", "defect, alone"),
         y=Axis("effect", "change of the completed steps"),
-        data=data,
         series="level",
         order=tuple(f"{p:g} events/min" for p in DEFECT_LEVELS),
         caption=f"Against none of them, on the same {SEEDS} traces a level.",
@@ -174,27 +160,26 @@ GROWTH_RULES = ("lazy", "lazy2", "drain", "hazard", "hazard_drain")
 
 
 def _growth_figure(found: dict[tuple[str, float], Estimate]) -> Figure:
-    data: dict[str, list[Any]] = {"p": [], "gain": [], "low": [], "high": [], "rule": []}
-    for (rule, p), gain in found.items():
-        data["p"].append(p)
-        data["gain"].append(gain.mean)
-        data["low"].append(gain.mean - gain.half95)
-        data["high"].append(gain.mean + gain.half95)
-        data["rule"].append(rule)
-    return Figure(
-        id="growth",
-        title="What growth rules are worth against growing at once",
-        kind="line",
-        x=Axis("p", "removals, and additions, a minute", "1/min", log=True),
+    return Figure.of(
+        "line",
+        "growth",
+        "What growth rules are worth against growing at once",
+        from_points(
+            ("p", "gain", "low", "high", "rule"),
+            [(p, *_band(gain), rule) for (rule, p), gain in found.items()],
+        ),
+        x=LEVEL,
         y=Axis("gain", "gain in completed steps"),
-        data=data,
         series="rule",
         series_label="rule",
-        low="low",
-        high="high",
         order=GROWTH_RULES,
         caption=f"{TRIALS} fleets a level, the same for every rule; the band is the 95 % interval of the paired mean.",
     )
+
+
+def _band(estimate: Estimate) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval."""
+    return estimate.mean, estimate.mean - estimate.half95, estimate.mean + estimate.half95
 
 
 def _level(p_per_min: float) -> Poisson:
@@ -229,25 +214,17 @@ def _defect_rows(p_per_min: float) -> list[Row]:
     for name, switches in settings.items():
         steps = mean_steps(switches)
         note = f"{steps / none - 1:+.1%}, means of {SEEDS} traces"
-        rows.append(Row(f"{name}: steps at {p_per_min} events/min", None, steps, none, note=note))
+        rows.append(Row.unpublished(f"{name}: steps at {p_per_min} events/min", steps, none, note))
     job = job_of(MEASURED)
-    exact = replace(
-        NOTEBOOK_JOB,
-        step_s=job.step_s,
-        reconfig_s=job.reconfig_s,
-        write_s=job.write_s,
-        stall_s=job.stall_s,
-    )
+    measured = {name: getattr(job, name) for name in ("step_s", "reconfig_s", "write_s", "stall_s")}
+    exact = replace(NOTEBOOK_JOB, **measured)
     steps = fmean(replay(fleet, exact, Immediate(), Observed()).steps_completed for fleet in fleets)
-    rows.append(
-        Row(
-            f"none: steps at {p_per_min} events/min", None, none, steps, note="corrected: the exact simulator"
-        )
-    )
+    name = f"none: steps at {p_per_min} events/min"
+    rows.append(Row.unpublished(name, none, steps, "corrected: the exact simulator"))
     many = (generate(process, seed=seed, horizon_s=HORIZON_S) for seed in range(GENERATED))
     dead = sum(run_ticks(fleet, HORIZON_S).error_world_size is not None for fleet in many)
     name = f"missing_ws: runs stopped by a KeyError at {p_per_min} events/min"
-    return [*rows, Row(name, None, dead, 0.0, note=f"of {GENERATED}")]
+    return [*rows, Row.unpublished(name, dead, 0.0, f"of {GENERATED}")]
 
 
 def _generator_rows(traces: statistics.CountTraces) -> list[Row]:
@@ -270,18 +247,23 @@ def _generator_rows(traces: statistics.CountTraces) -> list[Row]:
         found = _generated(process, replace(base, **{name: True}))
         if name in ("sample_set", "over_ask"):
             note = f"of {GENERATED}; runs that go on are as without it"
-            rows.append(
-                Row(f"{name}: runs stopped by an error", None, found.stopped, none.stopped, note=note)
-            )
+            what = f"{name}: runs stopped by an error"
+            rows.append(Row.unpublished(what, found.stopped, none.stopped, note))
             continue
         note = f"means of {GENERATED} fleets of the fitted process"
-        for what in ("removals/min", "most nodes", "mean nodes", "steps"):
-            rows.append(Row(f"{name}: {what}", None, found.means[what], before.means[what], note=note))
+        for what in OF_FLEETS:
+            rows.append(Row.unpublished(f"{name}: {what}", found.means[what], before.means[what], note))
     return rows
+
+
+#: what is averaged over generated fleets
+OF_FLEETS = ("removals/min", "most nodes", "mean nodes", "steps")
 
 
 @dataclass(frozen=True, slots=True)
 class _Generated:
+    """Fleets whose generation an error stopped, and the means of the others by `OF_FLEETS`."""
+
     stopped: int
     means: dict[str, float]
 
@@ -297,33 +279,22 @@ def _generated(process: Tick, defects: GeneratorBugs) -> _Generated:
         seen = statistics.fleet_statistics(fleet, HORIZON_S)
         steps = replay(fleet, NOTEBOOK_JOB, Immediate(), Observed()).steps_completed
         figures.append((seen.removes / HORIZON_S * 60, seen.max_nodes, seen.mean_nodes, steps))
-    names = ("removals/min", "most nodes", "mean nodes", "steps")
-    means = [fmean(column) for column in zip(*figures, strict=True)] if figures else [0.0] * len(names)
-    return _Generated(stopped, dict(zip(names, means, strict=True)))
+    means = [fmean(column) for column in zip(*figures, strict=True)] if figures else [0.0] * len(OF_FLEETS)
+    return _Generated(stopped, dict(zip(OF_FLEETS, means, strict=True)))
 
 
 def _sensitivity(levels: dict[float, trials.Trials]) -> Figure:
-    data: dict[str, list[Any]] = {"p": [], "share": [], "low": [], "high": [], "line": []}
-    for p, done in levels.items():
-        for line in ("useful", "lost", "reconfig", "idle"):
-            share = done.share(line)
-            data["p"].append(p)
-            data["share"].append(share.mean)
-            data["low"].append(share.mean - share.half95)
-            data["high"].append(share.mean + share.half95)
-            data["line"].append(line)
-    return Figure(
-        id="sensitivity",
-        title="Where the time goes at each level of preemption",
-        kind="line",
-        x=Axis("p", "removals, and additions, a minute", "1/min", log=True),
+    points = [(p, *_band(done.share(line)), line) for p, done in levels.items() for line in LINES]
+    return Figure.of(
+        "line",
+        "sensitivity",
+        "Where the time goes at each level of preemption",
+        from_points(("p", "share", "low", "high", "line"), points),
+        x=LEVEL,
         y=Axis("share", "share of wall time"),
-        data=data,
         series="line",
         series_label="time",
-        low="low",
-        high="high",
-        order=("useful", "lost", "reconfig", "idle"),
+        order=LINES,
         caption=f"{TRIALS:,} trials of 355 minutes a level; the band is the 95 % interval of the mean.",
     )
 
@@ -334,65 +305,39 @@ def _sensitivity(levels: dict[float, trials.Trials]) -> Figure:
 def bamboo_run86(progress: Progress) -> Reproduced:
     """The real 2.66-hour run: measured against the model, and against the notebook's model."""
     progress("reading the run's logs")
-    run = read_run(_data("bamboo/run-86/reconfig.csv").parent)
+    run = read_run(dataset("spot/bamboo/run-86/reconfig.csv").parent)
     model = model_run(run, run.profile, delay_s=START_DELAY_S)
     notebook = model_run(run, ROUNDED)
+    through, rounded = "steps retained through the last reconfiguration", "rounded, no stall"
     rows = [
         Row("steps executed", run.executed, None, model.total_executed, 0.015 * run.executed),
-        Row(
-            "steps retained through the last reconfiguration",
-            run.retained,
-            None,
-            model.total_retained,
-            0.05 * run.retained,
-        ),
-        Row(
-            "steps executed, notebook's profile",
-            run.executed,
-            notebook.total_executed,
-            None,
-            note="rounded, no stall",
-        ),
-        Row(
-            "steps retained, notebook's profile",
-            run.retained,
-            notebook.total_retained,
-            None,
-            note="rounded, no stall",
-        ),
+        Row(through, run.retained, None, model.total_retained, 0.05 * run.retained),
+        Row("steps executed, notebook's profile", run.executed, notebook.total_executed, None, note=rounded),
+        Row("steps retained, notebook's profile", run.retained, notebook.total_retained, None, note=rounded),
     ]
     measured = run.ledger()
     rows += [
         Row(f"{line} share", seconds / run.total_s, None, model.ledger_s[line] / run.total_s, 0.03)
         for line, seconds in measured.items()
     ]
-    rows += [
-        Row(
-            f"steps executed in segment {i}",
-            segment.executed,
-            None,
-            model.executed[i],
-            note=f"{segment.world_size} nodes",
+    for i, segment in enumerate(run.segments):
+        note = f"{segment.world_size} nodes"
+        rows.append(
+            Row(f"steps executed in segment {i}", segment.executed, None, model.executed[i], note=note)
         )
-        for i, segment in enumerate(run.segments)
+    ledgers = {"measured": measured, "model": model.ledger_s, "notebook's model": notebook.ledger_s}
+    points = [
+        (label, line, seconds / run.total_s)
+        for label, ledger in ledgers.items()
+        for line, seconds in ledger.items()
     ]
-    data: dict[str, list[Any]] = {"of": [], "line": [], "share": []}
-    for label, ledger in (
-        ("measured", measured),
-        ("model", model.ledger_s),
-        ("notebook's model", notebook.ledger_s),
-    ):
-        for line, seconds in ledger.items():
-            data["of"].append(label)
-            data["line"].append(line)
-            data["share"].append(seconds / run.total_s)
-    figure = Figure(
-        id="run86-ledger",
-        title="A measured run and two models of it",
-        kind="stacked_bar",
+    figure = Figure.of(
+        "stacked_bar",
+        "run86-ledger",
+        "A measured run and two models of it",
+        from_points(("of", "line", "share"), points),
         x=Axis("of", "run"),
         y=Axis("share", "share of wall time"),
-        data=data,
         series="line",
         series_label="time",
         order=("useful", "stall", "lost", "reconfig", "other"),
@@ -407,7 +352,7 @@ def bamboo_run86(progress: Progress) -> Reproduced:
 def bamboo_table(progress: Progress) -> Reproduced:
     """Bamboo's simulator on BERT: means over 60 seeds at five hourly removal probabilities."""
     job, rows = published.BAMBOO_JOBS["BERT"], []
-    drawn: dict[str, list[Any]] = {"p": [], "samples_per_s": [], "of": []}
+    points: list[tuple[float, float, str]] = []
     for p, figures in published.BAMBOO_TABLE.items():
         progress(f"60 runs at {p} an hour")
         printed, mended = [], []
@@ -418,28 +363,19 @@ def bamboo_table(progress: Progress) -> Reproduced:
             if seed <= 10:
                 one = run_ring(job, fleet, bugs=NO_BUGS, goal_steps=goal)
                 mended.append(one.summary(published.SPOT_USD_PER_H) | {"average_instances": one.mean_nodes})
-        rows += [
-            Row(
-                f"{name} at {p}/h",
-                value,
-                fmean(run[name] for run in printed),
-                fmean(run[name] for run in mended),
-                5.1e-5,
-                "corrected: mean of seeds 1 to 10",
-            )
-            for name, value in figures.items()
-        ]
-        for label, runs_of in (("as published", printed), ("mended", mended)):
-            made = fmean(run["average_performance"] for run in runs_of)
-            for column, shown in zip(drawn, (p, made, label), strict=True):
-                drawn[column].append(shown)
-    figure = Figure(
-        id="bamboo-throughput",
-        title="BERT on a ring with redundant stages",
-        kind="line",
+        for name, value in figures.items():
+            compat, corrected = (fmean(run[name] for run in runs) for runs in (printed, mended))
+            note = "corrected: mean of seeds 1 to 10"
+            rows.append(Row(f"{name} at {p}/h", value, compat, corrected, 5.1e-5, note))
+        for label, runs in (("as published", printed), ("mended", mended)):
+            points.append((p, fmean(run["average_performance"] for run in runs), label))
+    figure = Figure.of(
+        "line",
+        "bamboo-throughput",
+        "BERT on a ring with redundant stages",
+        from_points(("p", "samples_per_s", "of"), points),
         x=Axis("p", "chance that a node vanishes within an hour", "", log=True),
         y=Axis("samples_per_s", "throughput", "samples/s"),
-        data=drawn,
         series="of",
         order=("as published", "mended"),
         caption="Means over 60 seeds, and over 10 with the simulator's defects mended.",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Any
 
 from forerun.domains.spot.policy import DeadlineJob, deadline_rules
 from forerun.replication.cant_be_late import published
 from forerun.replication.cant_be_late.bound import offline_bound
 from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 
@@ -17,13 +16,13 @@ def cant_be_late(progress: Progress) -> Reproduced:
     """Deadline policies on the paper's traces: 48 hours of work within 52, and the best in hindsight."""
     job, patient = DeadlineJob(), DeadlineJob(deadline_s=1000 * 3600.0)
     rows: list[Row] = []
-    drawn: dict[str, list[Any]] = {"policy": [], "rate": [], "cost_usd": []}
+    points: list[tuple[str, float, float]] = []
     for policy, by_rate in published.DEADLINE_COSTS.items():
         progress(policy)
         for rate, (mean, count) in by_rate.items():
             late = 0
             if policy == "offline_bound":
-                found = [
+                costs = [
                     offline_bound(job, hourly_rate_trace(rate, 314, job.tick_s, i)).cost_usd
                     for i in range(count)
                 ]
@@ -31,24 +30,21 @@ def cant_be_late(progress: Progress) -> Reproduced:
                 one = patient if policy in ("spot_only", "on_demand") else job
                 rule = deadline_rules().get(policy)()
                 done = list(runs(one, rule, rate, count, until_s=150 * 3600.0))
-                found = [run.cost_usd for run in done]
+                costs = [run.cost_usd for run in done]
                 late = sum(run.finish_s > job.deadline_s for run in done)
-            rows.append(
-                Row(f"{policy} at {rate}/h mean cost usd", mean, fmean(found), None, 1e-6, f"{count} traces")
-            )
+            mean_usd, name = fmean(costs), f"{policy} at {rate}/h mean cost usd"
+            rows.append(Row(name, mean, mean_usd, None, 1e-6, f"{count} traces"))
             if policy in ("greedy", "uniform_progress"):
-                rows.append(
-                    Row(f"{policy} at {rate}/h deadlines missed", 0.0, late, None, 1e-6, "by design none")
-                )
-            for column, value in zip(drawn, (policy, rate, fmean(found)), strict=True):
-                drawn[column].append(value)
-    figure = Figure(
-        id="deadline-costs",
-        title="What 48 hours of work within 52 cost",
-        kind="line",
+                name = f"{policy} at {rate}/h deadlines missed"
+                rows.append(Row(name, 0.0, late, None, 1e-6, "by design none"))
+            points.append((policy, rate, mean_usd))
+    figure = Figure.of(
+        "line",
+        "deadline-costs",
+        "What 48 hours of work within 52 cost",
+        from_points(("policy", "rate", "cost_usd"), points),
         x=Axis("rate", "preemptions an hour, as a probability", "1/h"),
         y=Axis("cost_usd", "mean cost", "$"),
-        data=drawn,
         series="policy",
         order=tuple(published.DEADLINE_COSTS),
         caption="spot_only has no deadline; offline_bound knows the trace. Means over the paper's traces.",

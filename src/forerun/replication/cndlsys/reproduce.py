@@ -26,7 +26,7 @@ from forerun.replication.cndlsys.law import (
 )
 from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
 from forerun.replication.cndlsys.statistics import early_stop
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import normal_quantile
 from forerun.rng import stream
@@ -58,43 +58,34 @@ def librispeech(progress: Progress) -> Reproduced:
         for rows in (base, ours)
     ]
     rows: list[Row] = []
-    columns: dict[str, list[float]] = {name: [] for name in ("sleep_s", "gain", "low", "high")}
-    series: list[str] = []
+    points: list[tuple[float, float, float, float, str]] = []
     for published, one, two, measured in zip(PUBLISHED["librispeech_remote"], base, ours, improvements(runs)):
         sleep, plain = published["compute_s"], published["unmerged_samples_per_s"]
         merged, gain = published["merged_samples_per_s"], published["gain_percent"]
-        rows.append(
-            Row(f"no merging, compute {sleep:g} s, throughput samples/s", plain, one.throughput,
-                512 / fitted[0].completion_s(sleep), 1e-5, "corrected: delivery law fitted at 0.1 s")
-        )  # fmt: skip
-        rows.append(
-            Row(f"merged, compute {sleep:g} s, throughput samples/s", merged, two.throughput, None, 1e-5)
+        name, note = (
+            f"no merging, compute {sleep:g} s, throughput samples/s",
+            "corrected: delivery law fitted at 0.1 s",
         )
+        rows.append(Row(name, plain, one.throughput, 512 / fitted[0].completion_s(sleep), 1e-5, note))
+        name = f"merged, compute {sleep:g} s, throughput samples/s"
+        rows.append(Row(name, merged, two.throughput, None, 1e-5))
         law = improvement_percent(fitted[0], fitted[1], sleep, measured.merged_runs / measured.runs)
         verdict = "significant" if measured.significant else "not significant"
         note = (
             f"{verdict}: standard error {measured.error_points:.2f} points, Welch p {measured.welch_p:.3f}, "
             f"{measured.merged_runs} of {measured.runs} runs merged"
         )
-        rows.append(
-            Row(f"improvement, compute {sleep:g} s, percent", gain, measured.percent, law, 1e-5, note)
-        )
-        for name, centre, half in (
-            ("measured", measured.percent, 2 * measured.error_points),
-            ("delivery law", law, 0.0),
-        ):
-            series.append(name)
-            for column, value in zip(columns, (sleep, centre, centre - half, centre + half)):
-                columns[column].append(value)
-    figure = Figure(
-        id="improvement",
-        title="Gain of merging, LibriSpeech, remote",
-        kind="points",
+        name, half = f"improvement, compute {sleep:g} s, percent", 2 * measured.error_points
+        rows.append(Row(name, gain, measured.percent, law, 1e-5, note))
+        points.append((sleep, measured.percent, measured.percent - half, measured.percent + half, "measured"))
+        points.append((sleep, law, law, law, "delivery law"))
+    figure = Figure.of(
+        "points",
+        "improvement",
+        "Gain of merging, LibriSpeech, remote",
+        from_points(("sleep_s", "gain", "low", "high", "series"), points),
         x=Axis("sleep_s", "compute time", "s"),
         y=Axis("gain", "gain in throughput", "%"),
-        low="low",
-        high="high",
-        data={**columns, "series": series},
         series="series",
         caption="Two standard errors around the published gains; the last two rest on one merged run of three.",
     )
@@ -105,7 +96,7 @@ def librispeech(progress: Progress) -> Reproduced:
 def imagenet(progress: Progress) -> Reproduced:
     """Gains of merging on ImageNet read locally, from the recorded runs; corrected by the delivery law."""
     progress("reading the recorded runs")
-    means = _recorded_means(runs_table(), "imagenet", "local")
+    means = _recorded_means("imagenet", "local")
     first = min(sleep for _, sleep in means)
     fits = {}
     for kind in ("baseline1", "ours"):
@@ -114,24 +105,14 @@ def imagenet(progress: Progress) -> Reproduced:
     rows = []
     for row in PUBLISHED["imagenet_local"]:
         sleep, published = row["compute_s"], row["gain_percent"]
+        name = f"improvement, compute {sleep:g} s, percent"
         if ("ours", sleep) not in means or ("baseline1", sleep) not in means:
-            rows.append(
-                Row(
-                    f"improvement, compute {sleep:g} s, percent",
-                    published,
-                    None,
-                    None,
-                    None,
-                    "runs not included",
-                )
-            )
+            rows.append(Row(name, published, None, None, None, "runs not included"))
             continue
         ours, base = means["ours", sleep][2], means["baseline1", sleep][2]
         law = improvement_percent(fits["baseline1"], fits["ours"], sleep, means["ours", sleep][3])
-        rows.append(
-            Row(f"improvement, compute {sleep:g} s, percent", published, 100 * (ours / base - 1), law, 0.01,
-                "corrected: delivery law fitted at the shortest compute time")
-        )  # fmt: skip
+        note = "corrected: delivery law fitted at the shortest compute time"
+        rows.append(Row(name, published, 100 * (ours / base - 1), law, 0.01, note))
     return Reproduced(
         tuple(rows),
         notes=(
@@ -141,18 +122,20 @@ def imagenet(progress: Progress) -> Reproduced:
     )
 
 
-def _recorded_means(
-    path: Path, dataset: str, place: str
-) -> dict[tuple[str, float], tuple[float, float, float, float]]:
+def _recorded() -> list[dict[str, str]]:
+    """The rows of the table of all recorded runs."""
+    with runs_table().open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _recorded_means(dataset: str, place: str) -> dict[tuple[str, float], tuple[float, float, float, float]]:
     """Mean completion, step, throughput and merged share by (approach, compute time)."""
-    rows_of: dict[tuple[str, float], list[tuple[float, float, float, float]]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if (row["dataset"], row["mode"]) == (dataset, place):
-                key = (row["kind"], float(row["sim_compute_time"]))
-                names = ("completion_s", "compute_mean_s", "throughput", "merged")
-                values = [float(row[name]) for name in names]
-                rows_of.setdefault(key, []).append((values[0], values[1], values[2], values[3]))
+    rows_of: dict[tuple[str, float], list[list[float]]] = {}
+    for row in _recorded():
+        if (row["dataset"], row["mode"]) == (dataset, place):
+            names = ("completion_s", "compute_mean_s", "throughput", "merged")
+            key = (row["kind"], float(row["sim_compute_time"]))
+            rows_of.setdefault(key, []).append([float(row[name]) for name in names])
     return {
         key: tuple(float(value) for value in np.mean(rows, axis=0))  # type: ignore[misc]
         for key, rows in rows_of.items()
@@ -180,7 +163,7 @@ def no_merge_law(progress: Progress) -> Reproduced:
     rows, errors = [], []
     for what, place in (("imagenet", "local"), ("imagenet", "remote"), ("librispeech", "remote")):
         progress(f"fitting {what}, {place}")
-        means = _recorded_means(runs_table(), what, place)
+        means = _recorded_means(what, place)
         sleeps = sorted(sleep for kind, sleep in means if kind == "baseline1")
         completion, compute = means["baseline1", sleeps[0]][:2]
         fitted = fit_delivery(SAMPLES[what], sleeps[0], compute, completion)
@@ -189,25 +172,19 @@ def no_merge_law(progress: Progress) -> Reproduced:
             held_out = sleep != sleeps[0]
             if held_out:
                 errors.append(abs(law / measured - 1))
-            rows.append(
-                Row(f"{what} {place}, compute {sleep:g} s, completion s", measured, None, law, 0.04 * measured,
-                    "" if held_out else "fitted on this row")
-            )  # fmt: skip
-    rows.append(
-        Row("mean error of the completions held out, percent", 0.97, None, 100 * float(np.mean(errors)), 0.2,
-            "as found when the law was first fitted")
-    )  # fmt: skip
+            name = f"{what} {place}, compute {sleep:g} s, completion s"
+            note = "" if held_out else "fitted on this row"
+            rows.append(Row(name, measured, None, law, 0.04 * measured, note))
+    name, note = "mean error of the completions held out, percent", "as found when the law was first fitted"
+    rows.append(Row(name, 0.97, None, 100 * float(np.mean(errors)), 0.2, note))
     return Reproduced(tuple(rows))
 
 
 def pooled_workers(progress: Progress) -> Reproduced:
     """Completions of workers with pools, from a decode time fitted on blocks of 100 with one thread at 0.1 s alone."""
     progress("reading the recorded runs")
-    with runs_table().open(encoding="utf-8", newline="") as file:
-        recorded = [
-            row for row in csv.DictReader(file)
-            if (row["dataset"], row["mode"], row["merged"]) == ("imagenet", "local", "1")
-        ]  # fmt: skip
+    wanted = ("imagenet", "local", "1")
+    recorded = [row for row in _recorded() if (row["dataset"], row["mode"], row["merged"]) == wanted]
     fitted_on = next(row for row in recorded if (row["kind"], row["block_recorded"]) == ("baseline2", "100"))
     names = ("io_mean_s", "compute_mean_s", "completion_s")
     io_s, step_s, completion_s = (float(fitted_on[name]) for name in names)
@@ -224,14 +201,10 @@ def pooled_workers(progress: Progress) -> Reproduced:
         name = f"{who}, {float(row['sim_compute_time']):g} s, {threads} threads x {block}, completion s"
         note = "fitted on this row" if row is fitted_on else ""
         rows.append(Row(name, completion_s, None, law, 0.1 * completion_s, note))
-    for kind, wanted, what in (
-        ("baseline2", None, "fixed blocks"), ("ours", None, "one to eight threads, blocks of 40 to 300")
-    ):  # fmt: skip
+    for kind, what in (("baseline2", "fixed blocks"), ("ours", "one to eight threads, blocks of 40 to 300")):
         off = [100 * error for name, error in errors if name == kind]
-        rows.append(
-            Row(f"{what}: mean error of {len(off)} held out, percent", wanted, None, float(np.mean(off)), None,
-                f"worst {max(off):.1f} %")
-        )  # fmt: skip
+        name = f"{what}: mean error of {len(off)} held out, percent"
+        rows.append(Row.unpublished(name, None, float(np.mean(off)), f"worst {max(off):.1f} %"))
     note = "as many as decode at once share the pod's 8 cores: 8 workers of four threads decode no faster than 8 of one"
     return Reproduced(tuple(rows), notes=(note,))
 
@@ -271,8 +244,7 @@ def whole_figure(progress: Progress) -> Reproduced:
     workers or of idle ones where they no longer bind.
     """
     progress("reading the recorded runs")
-    with runs_table().open(encoding="utf-8", newline="") as file:
-        recorded = [row for row in csv.DictReader(file) if row["kind"] in ("baseline1", "ours")]
+    recorded = [row for row in _recorded() if row["kind"] in ("baseline1", "ours")]
     waves = _wave_errors()
     rows: list[Row] = []
     figures: list[Figure] = []
@@ -352,24 +324,18 @@ def _point_row(setting: str, point: _Point) -> Row:
 
 def _throughput_figure(what: str, place: str, points: Sequence[_Point]) -> Figure:
     """One setting's curves, measured and from their probes, with bands."""
-    shown = [
-        line
-        for p in points
-        for line in (
-            (p.sleep_s, p.measured, p.measured - p.two_errors, p.measured + p.two_errors, f"{p.label}, measured"),
-            (p.sleep_s, p.predicted, p.low, p.high, f"{p.label}, from its probe"),
-        )
-    ]  # fmt: skip
-    names = ("sleep_s", "samples_per_s", "low", "high", "series")
-    return Figure(
-        id=f"throughput-{what}",
-        title=f"Throughput against compute time, {what}, {place}",
-        kind="line",
+    shown = []
+    for p in points:
+        low, high = p.measured - p.two_errors, p.measured + p.two_errors
+        shown.append((p.sleep_s, p.measured, low, high, f"{p.label}, measured"))
+        shown.append((p.sleep_s, p.predicted, p.low, p.high, f"{p.label}, from its probe"))
+    return Figure.of(
+        "line",
+        f"throughput-{what}",
+        f"Throughput against compute time, {what}, {place}",
+        from_points(("sleep_s", "samples_per_s", "low", "high", "series"), shown),
         x=Axis("sleep_s", "compute time", "s"),
         y=Axis("samples_per_s", "throughput", "samples/s"),
-        low="low",
-        high="high",
-        data={name: [line[at] for line in shown] for at, name in enumerate(names)},
         series="series",
         caption="Measured means with two standard errors of three runs, and what one run a curve at the shortest compute "
         "time predicts, with 95 % bands.",
@@ -411,16 +377,14 @@ def placing(progress: Progress) -> Reproduced:
     for name, values in hits.items():
         low, high = PUBLISHED["placement_hit_percent"][name]
         note = f"published {low:g}-{high:g} on traces that are not public here; streams are generated, levels differ"
-        rows.append(
-            Row(f"{name}, local hit percent", (low + high) / 2, None, float(np.mean(values)), None, note)
-        )
+        what = f"{name}, local hit percent"
+        rows.append(Row(what, (low + high) / 2, None, float(np.mean(values)), None, note))
     ahead = [
         hits["csp"][at] - max(values[at] for name, values in hits.items() if name != "csp") for at in range(4)
     ]
-    rows.append(
-        Row("streams of 4 on which csp is ahead of every baseline by 7 points", 4, None,
-            sum(points >= 7 for points in ahead), 0, f"ahead by {min(ahead):.1f} to {max(ahead):.1f} points")
-    )  # fmt: skip
+    what = "streams of 4 on which csp is ahead of every baseline by 7 points"
+    note = f"ahead by {min(ahead):.1f} to {max(ahead):.1f} points"
+    rows.append(Row(what, 4, None, sum(points >= 7 for points in ahead), 0, note))
     return Reproduced(tuple(rows))
 
 

@@ -24,9 +24,8 @@ from forerun.errors import Problem, TraceError
 from forerun.regular import read_regular, unreadable
 from forerun.result.stats import standard_error, welch_p
 from forerun.trace.readers.loading_npy import read_numbers, read_records
-from forerun.trace.repair import RepairLog
-from forerun.trace.rows import Field, gathered, read_rows
-from forerun.trace.source import Source
+from forerun.trace.rows import Field
+from forerun.trace.tabular import Rows
 
 BATCH: Final = 512
 WORKERS: Final = 8
@@ -245,27 +244,26 @@ def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tupl
     return tuple(runs)
 
 
+_LONG_SERIES: Final = (
+    Field(name="kind", kind="text"),
+    Field(name="run", kind="text"),
+    Field(name="sleep_s", column="sim_compute_time", minimum=0),
+    Field(name="io_records", kind="int", minimum=1),
+    Field(name="io_mean_s", minimum=0),
+    Field(name="processing_records", kind="int", minimum=1),
+    Field(name="processing_mean_s", minimum=0),
+    Field(name="included", column="series_included", kind="int"),
+)
+
+
 def read_long_series(path: Path) -> dict[tuple[str, str, float], tuple[Series, Series]]:
     """Counts and means of the series of reads and decodes, by (approach, run, sleep)."""
-    fields = (
-        Field(name="kind", column="kind", kind="text"),
-        Field(name="run", column="run", kind="text"),
-        Field(name="sleep_s", column="sim_compute_time", kind="float", minimum=0),
-        Field(name="io_records", column="io_records", kind="int", minimum=1),
-        Field(name="io_mean_s", column="io_mean_s", kind="float", minimum=0),
-        Field(name="processing_records", column="processing_records", kind="int", minimum=1),
-        Field(name="processing_mean_s", column="processing_mean_s", kind="float", minimum=0),
-        Field(name="included", column="series_included", kind="int"),
-    )
-    rows = gathered(read_rows(Source(path, repairs=RepairLog()), fields)).columns
+    rows = Rows.of_file(path, _LONG_SERIES, None)
+    columns = [rows[field.name].tolist() for field in _LONG_SERIES[:-1]]
     return {
-        (str(kind), str(run), float(sleep)): (Series(int(ior), float(iom)), Series(int(pr), float(pm)))
-        for kind, run, sleep, ior, iom, pr, pm in zip(
-            *(rows[name] for name in (
-                "kind", "run", "sleep_s", "io_records", "io_mean_s", "processing_records", "processing_mean_s"
-            ))
-        )
-    }  # fmt: skip
+        (approach, run, sleep_s): (Series(reads, read_s), Series(decodes, decode_s))
+        for approach, run, sleep_s, reads, read_s, decodes, decode_s in zip(*columns)
+    }
 
 
 @dataclass(frozen=True)

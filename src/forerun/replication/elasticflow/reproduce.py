@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.domains.cluster.engine.known_bugs import SWITCHES
 from forerun.domains.cluster.engine.record import Record
@@ -25,10 +26,12 @@ from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
 from forerun.replication.elasticflow.public import public_profile, public_setting
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, by_series, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import standard_error, student_quantile
 from forerun.study.executors.interrupts import blocked, end_quietly
+
+Floats = NDArray[np.float64]
 
 PAPER: Final = "Gu et al.: ElasticFlow, ASPLOS 2023"
 LABEL: Final = {
@@ -42,6 +45,8 @@ LABEL: Final = {
     "edf-accessctrl": "EDF with admission control",
     "ef": "EDF with elastic scaling",
 }
+#: the axis of most figures
+RATIO: Final = Axis("ratio", "deadlines met, share")
 SIX: Final = ("edf", "gandiva", "dlas-gpu", "themis", "chronus", "ef-accessctrl")
 ALL: Final = frozenset(SWITCHES)
 NONE: Final[frozenset[str]] = frozenset()
@@ -147,27 +152,27 @@ def outcome(record: Record, *, keep_events: bool = False) -> RunFigures:
     jobs = record.setting.jobs
     with_deadline = jobs.has_deadline
     total = max(1, int(np.count_nonzero(with_deadline)))
-    met = np.count_nonzero(with_deadline & (record.end_s >= 0) & (record.end_s <= jobs.deadline_s))
-    effort = ~with_deadline & (record.end_s >= 0)
-    jct = float((record.end_s - jobs.submit_s)[effort].mean()) if effort.any() else float("nan")
+    ended, taken_s = record.end_s >= 0, record.end_s - jobs.submit_s
+    met = np.count_nonzero(with_deadline & ended & (record.end_s <= jobs.deadline_s))
     judged = record.accepted + record.declined_count
     times, _, _, _, efficiency = record.events()
     kept = _thinned(times) if keep_events else np.zeros(0, np.int64)
     return RunFigures(
         record.accepted / judged if judged else 0.0,
         float(met) / total,
-        jct,
-        float((record.end_s - jobs.submit_s)[record.end_s >= 0].mean())
-        if (record.end_s >= 0).any()
-        else float("nan"),
+        _mean_of(taken_s[ended & ~with_deadline]),
+        _mean_of(taken_s[ended]),
         tuple(times[kept].tolist()),
         tuple(efficiency[kept].tolist()),
     )
 
 
-def _thinned(
-    times_s: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _mean_of(values: Floats) -> float:
+    """The mean; nan of none."""
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _thinned(times_s: Floats) -> NDArray[np.int64]:
     """The published plot's points: at least 2,400 s after the one before."""
     kept, last = [], -np.inf
     for at, time_s in enumerate(times_s.tolist()):
@@ -233,33 +238,17 @@ def rows_of(
 
 def bars(identifier: str, title: str, rows: Sequence[Row], caption: str) -> Figure:
     """Published and ours side by side, a group of bars a row."""
-    names, values, kinds = [], [], []
     shown = {label.lower(): label for label in LABEL.values()}
+    kinds = ("published", "compat", "corrected")
+    points = []
     for row in rows:
         schedule = row.name.removesuffix(" deadline ratio")
-        for kind, value in (
-            ("published", row.published),
-            ("compat", row.compat),
-            ("corrected", row.corrected),
-        ):
+        for kind, value in zip(kinds, (row.published, row.compat, row.corrected), strict=True):
             if value is not None:
-                names.append(shown.get(schedule, schedule))
-                values.append(value)
-                kinds.append(kind)
-    return Figure(
-        id=identifier,
-        title=title,
-        kind="bar",
-        x=Axis("schedule", "schedule"),
-        y=Axis("ratio", "deadlines met, share"),
-        data={
-            "schedule": np.array(names, dtype=object),
-            "ratio": np.array(values),
-            "which": np.array(kinds, dtype=object),
-        },
-        series="which",
-        caption=caption,
-        order=("published", "compat", "corrected"),
+                points.append((shown.get(schedule, schedule), value, kind))
+    data = from_points(("schedule", "ratio", "which"), points)
+    return Figure.of(
+        "bar", identifier, title, data, x="schedule", y=RATIO, series="which", caption=caption, order=kinds
     )
 
 
@@ -272,29 +261,17 @@ def grouped_bars(
 ) -> Figure:
     """A group of bars a trace or size, a bar a schedule, as the paper draws them. Cells: group, schedule, value, low, high;
     where all low and high are the value itself, there is no interval."""
-    group, schedule, value, low, high = zip(*cells, strict=True)
-    spread = {} if low == value == high else {"low": np.array(low), "high": np.array(high)}
-    return Figure(
-        id=identifier,
-        title=title,
-        kind="bar",
-        x=groups,
-        y=Axis("ratio", "deadlines met, share"),
-        data=dict(
-            ratio=np.array(value),
-            schedule=np.array([LABEL[name] for name in schedule], dtype=object),
-            **{groups.column: np.array(group, dtype=object)},
-            **spread,
-        ),
-        series="schedule",
-        caption=caption,
-        low="low" if spread else "",
-        high="high" if spread else "",
-        order=tuple(dict.fromkeys(LABEL[name] for name in schedule)),
+    data = from_points((groups.column, "schedule", "ratio", "low", "high"), cells)
+    data["schedule"] = [LABEL[name] for name in data["schedule"]]
+    if data["low"] == data["ratio"] == data["high"]:
+        del data["low"], data["high"]
+    order = dict.fromkeys(data["schedule"])
+    return Figure.of(
+        "bar", identifier, title, data, x=groups, y=RATIO, series="schedule", caption=caption, order=order
     )
 
 
-def half_interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+def half_interval(values: Floats) -> float:
     """Half of the 95 % interval of a mean over independent draws (Student's t)."""
     count = len(values)
     if count < 2:
@@ -374,53 +351,35 @@ def pollux_searches(
         for size, seed in ((0, 0), *((searched, seed) for seed in range(1, seeds + 1)))
     ]
     made = play_all(jobs, progress, workers=1 if small else 2)
-    rows, names, values, lows, highs = [], [], [], [], []
+    rows, points = [], []
     for at, (what, _, ratio, jct_s) in enumerate(scenes):
         greedy, *drawn = made[at * (seeds + 1) : (at + 1) * (seeds + 1)]
-        source = (
-            "the paper's bar; its notes say .5026"
-            if what == "195 jobs"
-            else "one sample of the reference's search"
-        )
+        source = "one sample of the reference's search" if at else "the paper's bar; its notes say .5026"
         ratios, jcts = np.array([one.ratio for one in drawn]), np.array([one.jct_s for one in drawn])
         spread = f"mean of {seeds} seeds, search of {searched} x {searched}; 95 % interval ±"
         for name, published, one, many in (
             ("deadline ratio", ratio, greedy.ratio, ratios),
             ("mean completion time, s", jct_s, greedy.jct_s, jcts),
         ):
-            rows.append(
-                Row(f"pollux {name}, {what}, deterministic search", published, one, None, None, source)
-            )
+            text = f"pollux {name}, {what}"
+            rows.append(Row(f"{text}, deterministic search", published, one, None, None, source))
             half, digits = half_interval(many), 3 if name == "deadline ratio" else 0
             note = f"{spread}{half:.{digits}f}, range {np.ptp(many):.{digits}f}"
-            rows.append(
-                Row(f"pollux {name}, {what}, random search", published, float(many.mean()), None, None, note)
-            )
+            rows.append(Row(f"{text}, random search", published, float(many.mean()), None, None, note))
         for which, mean, half in (
             ("published", ratio, 0.0),
             ("deterministic search", greedy.ratio, 0.0),
             ("random search", float(ratios.mean()), half_interval(ratios)),
         ):
-            names.append((what, which))
-            values.append(mean)
-            lows.append(max(mean - half, 0.0))
-            highs.append(min(mean + half, 1.0))
-    figure = Figure(
-        id="pollux-searches",
-        title="Deadlines met by Pollux, by search",
-        kind="bar",
-        x=Axis("trace", "trace"),
-        y=Axis("ratio", "deadlines met, share"),
-        data={
-            "ratio": np.array(values),
-            "trace": np.array([trace for trace, _ in names], dtype=object),
-            "which": np.array([which for _, which in names], dtype=object),
-            "low": np.array(lows),
-            "high": np.array(highs),
-        },
+            points.append((what, mean, which, max(mean - half, 0.0), min(mean + half, 1.0)))
+    figure = Figure.of(
+        "bar",
+        "pollux-searches",
+        "Deadlines met by Pollux, by search",
+        from_points(("trace", "ratio", "which", "low", "high"), points),
+        x="trace",
+        y=RATIO,
         series="which",
-        low="low",
-        high="high",
         order=("published", "deterministic search", "random search"),
         caption=f"Pollux in the setting of figure 8(a); the random search's mean and 95 % interval over {seeds} seeds.",
     )
@@ -442,18 +401,12 @@ def fig8b(progress: Progress, *, only: Sequence[str] = ()) -> Reproduced:
         short = _short(job.trace)
         philly = short == "philly"
         published = PUBLISHED["8b"][job.schedule][number]
-        rows.append(
-            Row(
-                f"{LABEL[job.schedule].lower()} deadline ratio, {short if philly else f'cluster {short}'}",
-                published,
-                made[at].ratio,
-                None,
-                0.006 if philly and job.schedule in exact else None,
-                "the bars came from a cluster of 32 GPUs"
-                if philly
-                else "the paper's code version and traces differ",
-            )
-        )
+        name = f"{LABEL[job.schedule].lower()} deadline ratio, {short if philly else f'cluster {short}'}"
+        note = "the paper's code version and traces differ"
+        if philly:
+            note = "the bars came from a cluster of 32 GPUs"
+        tolerance = 0.006 if philly and job.schedule in exact else None
+        rows.append(Row(name, published, made[at].ratio, None, tolerance, note))
         ours.append((short, job.schedule, *(made[at].ratio,) * 3))
         printed.append((short, job.schedule, *(published,) * 3))
     axis = Axis("trace", "trace")
@@ -544,21 +497,17 @@ def fig10(progress: Progress) -> Reproduced:
         "the authors' shipped logs" if job.schedule in PUBLISHED["10"] else "not shipped" for job in jobs
     ]
     rows = rows_of(jobs, compat, corrected, published, tolerances, notes)
-    times = np.concatenate([found.times_s for found in compat])
-    figure = Figure(
-        id="fig10",
-        title="Cluster efficiency",
-        kind="step",
-        x=Axis("time_s", "time", "s"),
+    curves = {
+        LABEL[job.schedule]: {"time_s": run.times_s, "efficiency": run.efficiency}
+        for job, run in zip(jobs, compat, strict=True)
+    }
+    figure = Figure.of(
+        "step",
+        "fig10",
+        "Cluster efficiency",
+        by_series("schedule", curves),
+        x="time_s",
         y=Axis("efficiency", "cluster efficiency"),
-        data={
-            "time_s": times,
-            "efficiency": np.concatenate([found.efficiency for found in compat]),
-            "schedule": np.array(
-                [LABEL[job.schedule] for job, found in zip(jobs, compat, strict=True) for _ in found.times_s],
-                dtype=object,
-            ),
-        },
         series="schedule",
         caption="Figure 10: throughput over one-GPU throughput of the running jobs, per GPU; a point per 2,400 s.",
     )
@@ -589,12 +538,9 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
         ):
             half, mean = half_interval(values), float(values.mean())
             published = table[name][share - 1]
-            rows.append(
-                Row(
-                    f"{LABEL[name].lower()} {kind}, {10 * share} % best effort", published, mean, None, None,
-                    f"mean of {seeds} draws of an unseeded generator, 95 % interval ±{half:.3f}, range {np.ptp(values):.3f}",
-                )
-            )  # fmt: skip
+            text = f"{LABEL[name].lower()} {kind}, {10 * share} % best effort"
+            note = f"mean of {seeds} draws of an unseeded generator, 95 % interval ±{half:.3f}, range {np.ptp(values):.3f}"
+            rows.append(Row(text, published, mean, None, None, note))
             most = 1.0 if part == "a" else np.inf  # a share has no interval beyond 0 and 1
             low, high = max(mean - half, 0.0), min(mean + half, most)
             drawn[part].append((name, 10.0 * share, mean, low, high, published))
@@ -612,32 +558,34 @@ def _lines_of_11(
         cells = drawn[part]
         x, y = Axis("share", "best-effort jobs", "%"), Axis("value", label)
         caption = f"mean and 95 % interval over {seeds} draws"
-        yield Figure(
-            id=f"fig11{part}", title=title, kind="line", x=x, y=y,
-            data={
-                "share": np.array([cell[1] for cell in cells]), "value": np.array([cell[2] for cell in cells]),
-                "schedule": np.array([LABEL[cell[0]] for cell in cells], dtype=object),
-            },
-            series="schedule", order=tuple(LABEL[name] for name in SIX),
+        yield Figure.of(
+            "line",
+            f"fig11{part}",
+            title,
+            from_points(("schedule", "share", "value"), [(LABEL[name], *cell[:2]) for name, *cell in cells]),
+            x=x,
+            y=y,
+            series="schedule",
+            order=[LABEL[name] for name in SIX],
             caption=f"Figure 11({part}): mean over {seeds} draws.",
-        )  # fmt: skip
+        )
         for name in SIX:
             if part == "b" and name == "gandiva":
                 continue  # over itself
-            mine = [cell for cell in cells if cell[0] == name]
-            share = [cell[1] for cell in mine]
-            yield Figure(
-                id=f"fig11{part}-{name}", title=f"{title}: {LABEL[name]}", kind="line", x=x, y=y,
-                data={
-                    "share": np.array(share * 2),
-                    "value": np.array([cell[2] for cell in mine] + [cell[5] for cell in mine]),
-                    "low": np.array([cell[3] for cell in mine] + [cell[5] for cell in mine]),
-                    "high": np.array([cell[4] for cell in mine] + [cell[5] for cell in mine]),
-                    "which": np.array(["ours"] * len(mine) + ["published"] * len(mine), dtype=object),
-                },
-                series="which", low="low", high="high", order=("ours", "published"),
+            mine = [cell for schedule, *cell in cells if schedule == name]
+            ours = [(share, mean, low, high, "ours") for share, mean, low, high, _ in mine]
+            printed = [(share, *(published,) * 3, "published") for share, *_, published in mine]
+            yield Figure.of(
+                "line",
+                f"fig11{part}-{name}",
+                f"{title}: {LABEL[name]}",
+                from_points(("share", "value", "low", "high", "which"), [*ours, *printed]),
+                x=x,
+                y=y,
+                series="which",
+                order=("ours", "published"),
                 caption=f"Figure 11({part}), {LABEL[name]}: {caption}, and the published line.",
-            )  # fmt: skip
+            )
 
 
 def _entry(

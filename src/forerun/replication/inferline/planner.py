@@ -17,7 +17,7 @@ from forerun.domains.serving.plan.space import Offer, Space, Traffic
 from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.plan.sweep import sweep
 from forerun.replication.inferline import published
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Row
 from forerun.trace.processes.legacy_gamma import LegacyGamma
 
@@ -116,15 +116,12 @@ def _greedy_ratios() -> tuple[list[str], list[float]]:
 def _figure(names: list[str], ratios: list[float]) -> Figure:
     worse = sorted(((ratio, name) for name, ratio in zip(names, ratios) if ratio > 1 + 1e-9), reverse=True)
     shown = worse or [(1.0, "every setting")]
-    return Figure(
-        id="greedy-against-optimum",
-        title="Cost of the greedy minimiser above the optimum",
-        kind="bar",
-        x=Axis("setting", "setting"),
+    return Figure.of(
+        "bar",
+        "greedy-against-optimum",
+        "Cost of the greedy minimiser above the optimum",
+        from_points(("setting", "above_percent"), [(name, 100 * (ratio - 1)) for ratio, name in shown]),
+        x="setting",
         y=Axis("above_percent", "cost above the optimum", "%"),
-        data={
-            "setting": [name for _, name in shown],
-            "above_percent": [100 * (ratio - 1) for ratio, _ in shown],
-        },
         caption=f"Of {len(ratios)} settings the greedy is optimal on {len(ratios) - len(worse)}; the others are shown.",
     )

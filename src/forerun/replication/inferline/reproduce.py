@@ -7,7 +7,7 @@ stated gaps (NumPy's legacy gamma generator, clipped at 0.047 ms), derived with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.replication.inferline import published
 from forerun.replication.inferline.notebook import CompatRun, simulate_compat
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, by_series
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.trace.processes.legacy_gamma import LegacyGamma
 
@@ -119,18 +119,15 @@ def _price(config: Mapping[str, tuple[str, int]]) -> float:
 
 def _distributions(notebook: Floats, mean: Floats) -> Figure:
     shares = np.linspace(0.0, 1.0, 401)
-    columns: dict[str, Any] = {
-        "latency_ms": np.concatenate([np.quantile(notebook, shares), np.quantile(mean, shares)]),
-        "share": np.tile(shares, 2),
-        "service": np.repeat(np.array(["as in the notebook", "batch over throughput"], dtype=object), 401),
-    }
-    return Figure(
-        id="notebook-latency",
-        title="Latency in the notebook's run, its arithmetic and ours",
-        kind="cdf",
+    runs = {"as in the notebook": notebook, "batch over throughput": mean}
+    curves = {name: {"latency_ms": np.quantile(run, shares), "share": shares} for name, run in runs.items()}
+    return Figure.of(
+        "cdf",
+        "notebook-latency",
+        "Latency in the notebook's run, its arithmetic and ours",
+        by_series("service", curves),
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
-        data=columns,
         series="service",
         series_label="time of a batch",
         caption=f"The notebook's time of a batch hides {1 - notebook.mean() / mean.mean():.0%} of the mean latency.",

@@ -25,7 +25,7 @@ from forerun.domains.serving.policy import Tuner
 from forerun.domains.serving.policy.handover import Handover
 from forerun.replication.inferline import published
 from forerun.replication.inferline.planner import image_space
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Row
 from forerun.rng import stream
 
@@ -91,17 +91,12 @@ def tuner(progress: Progress, every: int = 1) -> Reproduced:
         note = "not published for these loads"
         if name == "rehearsal":
             note = "ours: keeps headroom for a jump of half the load"
-        rows += [
-            Row(
-                f"{name}: loads of {len(settings)} on which 99 % keep the objective",
-                None,
-                None,
-                float(kept),
-                note=note,
-            ),
-            Row(f"{name}: mean share that misses, percent", None, None, 100 * missed, note=note),
-            Row(f"{name}: mean cost usd_per_h", None, None, cost, note=note),
-        ]
+        for what, value in (
+            (f"loads of {len(settings)} on which 99 % keep the objective", float(kept)),
+            ("mean share that misses, percent", 100 * missed),
+            ("mean cost usd_per_h", cost),
+        ):
+            rows.append(Row.unpublished(f"{name}: {what}", corrected=value, note=note))
     return Reproduced(
         tuple(rows), (_figure(found),), ("nothing here is judged: the traces are not the paper's",)
     )
@@ -164,18 +159,14 @@ def tuned(spec: Tuner, handover: Handover, arrivals: Floats) -> Tuned:
 
 
 def _figure(found: dict[str, list[Tuned]]) -> Figure:
-    parts = [(name, run) for name, runs in found.items() for run in runs]
-    return Figure(
-        id="tuners-misses-and-cost",
-        title="Misses and cost of controllers on steps of load",
-        kind="points",
+    points = [(run.usd_per_h, 100 * run.missed, name) for name, runs in found.items() for run in runs]
+    return Figure.of(
+        "points",
+        "tuners-misses-and-cost",
+        "Misses and cost of controllers on steps of load",
+        from_points(("usd_per_h", "missed_percent", "tuner"), points),
         x=Axis("usd_per_h", "cost", "$/h"),
         y=Axis("missed_percent", "queries that miss", "%"),
-        data={
-            "usd_per_h": [run.usd_per_h for _, run in parts],
-            "missed_percent": [100 * run.missed for _, run in parts],
-            "tuner": [name for name, _ in parts],
-        },
         series="tuner",
         series_label="controller",
         order=tuple(found),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
+from forerun.data import dataset
 from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
@@ -15,14 +15,8 @@ from forerun.domains.spot.policies.varuna import Varuna
 from forerun.domains.spot.policy import Setting
 from forerun.replication.oobleck import published
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
-
-
-def _data(name: str) -> Path:
-    from forerun.data import dataset
-
-    return dataset(f"spot/{name}")
 
 
 def oobleck_throughput(progress: Progress) -> Reproduced:
@@ -30,12 +24,10 @@ def oobleck_throughput(progress: Progress) -> Reproduced:
     from forerun.trace.reader import read_trace
 
     rows = []
-    drawn: dict[str, dict[str, list[Any]]] = {
-        model: {"minutes": [], "samples_per_s": [], "system": []} for model in published.ELASTIC_JOBS
-    }
+    points: dict[str, list[tuple[float, float, str]]] = {model: [] for model in published.ELASTIC_JOBS}
     for name in published.ELASTIC_TRACES:
         progress(f"trace {name}")
-        fleet = of_membership(read_trace(_data(f"oobleck/{name}.csv"), "spot_membership"))
+        fleet = of_membership(read_trace(dataset(f"spot/oobleck/{name}.csv"), "spot_membership"))
         changes = [(round(t_s * 1000), is_add, node) for t_s, is_add, node in fleet.rows()]
         # The artefact takes additions of an instant in file order and has no removal beside them at 0.
         for model, (oobleck, varuna, checkpoint_ms) in published.ELASTIC_JOBS.items():
@@ -51,36 +43,28 @@ def oobleck_throughput(progress: Progress) -> Reproduced:
                 "oobleck": _corrected_rate(fleet, oobleck, 0, Oobleck(pause_s=oobleck.pause_ms / 1000)),
                 "varuna": _corrected_rate(fleet, varuna, checkpoint_ms, Varuna(every_steps=every)),
             }
-            rows += [
-                Row(
+            minutes = float(name[:-1]) * (60 if name.endswith("h") else 1)
+            for system, run in done.items():
+                what, stated = (
                     f"{system} {model} {name} samples/s",
                     published.ELASTIC_RESULTS[system][model][name],
-                    run.samples_per_s,
-                    meant.get(system),
-                    1e-6,
                 )
-                for system, run in done.items()
-            ]
-            minutes = float(name[:-1]) * (60 if name.endswith("h") else 1)
-            for system, rate in (
-                *((system, run.samples_per_s) for system, run in done.items()),
-                *((f"{system}, corrected", rate) for system, rate in meant.items()),
-            ):
-                for column, shown in zip(drawn[model], (minutes, rate, system), strict=True):
-                    drawn[model][column].append(shown)
-    pictures = tuple(_oobleck_figure(model, data) for model, data in drawn.items())
+                rows.append(Row(what, stated, run.samples_per_s, meant.get(system), 1e-6))
+                points[model].append((minutes, run.samples_per_s, system))
+            points[model] += [(minutes, rate, f"{system}, corrected") for system, rate in meant.items()]
+    pictures = tuple(_oobleck_figure(model, of) for model, of in points.items())
     note = "corrected: our exact semantics; the artefact lets steps complete during pauses"
     return Reproduced(tuple(rows), pictures, (note,))
 
 
-def _oobleck_figure(model: str, data: dict[str, list[Any]]) -> Figure:
-    return Figure(
-        id=f"elastic-{model}",
-        title=f"{model}: throughput by how often a node fails",
-        kind="line",
+def _oobleck_figure(model: str, points: Sequence[tuple[float, float, str]]) -> Figure:
+    return Figure.of(
+        "line",
+        f"elastic-{model}",
+        f"{model}: throughput by how often a node fails",
+        from_points(("minutes", "samples_per_s", "system"), points),
         x=Axis("minutes", "time between failures", "min", log=True),
         y=Axis("samples_per_s", "throughput", "samples/s"),
-        data=data,
         series="system",
         order=("oobleck", "varuna_nockpt", "varuna", "oobleck, corrected", "varuna, corrected"),
         caption="As the artefact's simulators have it, and by our exact semantics (corrected).",

@@ -25,7 +25,7 @@ from forerun.replication.zeus import reproduce_hardware
 from forerun.replication.zeus.groups import REGIMES, regime
 from forerun.replication.zeus.public import GPUS, SOURCE, public_workload
 from forerun.replication.zeus.published import JOBS, published
-from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 PAPER: Final = "You, Chung, Chowdhury: Zeus, NSDI 2023"
@@ -58,8 +58,8 @@ def _runs(
 
 
 def _ours(name: str, compat: float | None, corrected: float | None = None, *, note: str = CURVES) -> Row:
-    """A number of ours beside which none is published."""
-    return Row(name, None, compat, corrected, None, note)
+    """A number of ours that the paper shows as a curve."""
+    return Row.unpublished(name, compat, corrected, note)
 
 
 def _mean(saved: Sequence[Savings], what: str) -> float:
@@ -102,29 +102,20 @@ def _potential(progress: Progress) -> Reproduced:
         for which, pick in (("least", min), ("most", max)):
             ours = pick(-change[knob] for change in table.values())
             mine = pick(-change[knob] for change in again.values())
-            rows.append(
-                Row(
-                    f"{knob}: {which} energy saved, percent",
-                    stated[which],
-                    ours,
-                    mine,
-                    WITHIN_POINTS,
-                    "range over six jobs",
-                )
-            )
+            name = f"{knob}: {which} energy saved, percent"
+            rows.append(Row(name, stated[which], ours, mine, WITHIN_POINTS, "range over six jobs"))
     for dataset, changes in table.items():
         for knob, change in changes.items():
-            rows.append(
-                _ours(f"{dataset}, {knob}: energy change percent", change, again[dataset][knob], note=RANGE)
-            )
+            name = f"{dataset}, {knob}: energy change percent"
+            rows.append(_ours(name, change, again[dataset][knob], note=RANGE))
             bars.append((dataset, knob, change))
-    figure = Figure(
-        id="zeus-savings-potential",
-        title="Energy that the best configuration saves against the default, V100",
-        kind="points",
+    figure = Figure.of(
+        "points",
+        "zeus-savings-potential",
+        "Energy that the best configuration saves against the default, V100",
+        from_points(("job", "knob", "change"), bars),
         x=Axis("change", "energy against the default", "%"),
-        y=Axis("job", "job"),
-        data={"job": [b[0] for b in bars], "knob": [b[1] for b in bars], "change": [b[2] for b in bars]},
+        y="job",
         series="knob",
         caption="Least energy over all measured configurations whose recorded runs all reach the target.",
     )
@@ -153,9 +144,8 @@ def _single(progress: Progress) -> Reproduced:
     for which, pick in (("least", min), ("most", max)):
         ours = pick(_mean(runs, "energy_last") for runs in compat.values())
         mine = pick(_mean(runs, "energy_last") for runs in corrected.values())
-        rows.append(
-            Row(f"{which} energy saved in the last five, percent", stated[which], ours, mine, None, UNKNOWN)
-        )
+        name = f"{which} energy saved in the last five, percent"
+        rows.append(Row(name, stated[which], ours, mine, None, UNKNOWN))
     for dataset, saved in compat.items():
         again = corrected[dataset]
         for label, what in (("energy", "energy_last"), ("time", "time_last")):
@@ -164,29 +154,24 @@ def _single(progress: Progress) -> Reproduced:
             rows.append(_ours(name, _mean(saved, what), _mean(again, what), note=note))
     example = public_workload("v100", "librispeech", COMPAT)
     (log,) = _runs(example, PUBLISHED, [1], COMPAT)
-    rows.append(
-        _ours(
-            "the public example: energy of 210 recurrences, J",
-            float(log.energy_j.sum()),
-            note="no sum is published",
-        )
-    )
+    name = "the public example: energy of 210 recurrences, J"
+    rows.append(_ours(name, float(log.energy_j.sum()), note="no sum is published"))
     return Reproduced(tuple(rows), (_choices(example, log),))
 
 
 def _choices(workload: Workload, log: Attempts) -> Figure:
     """The batch sizes of one run over its recurrences."""
-    return Figure(
-        id="zeus-single-choices",
-        title="Batch sizes over recurrences: the public example",
-        kind="points",
-        x=Axis("recurrence", "recurrence"),
-        y=Axis("batch_size", "batch size", log=True),
-        data={
-            "recurrence": log.recurrence.tolist(),
-            "batch_size": workload.sizes[log.size].tolist(),
+    return Figure.of(
+        "points",
+        "zeus-single-choices",
+        "Batch sizes over recurrences: the public example",
+        {
+            "recurrence": log.recurrence,
+            "batch_size": workload.sizes[log.size],
             "ended": [("reached", "stopped", "gave up", "never ran")[code] for code in log.ended],
         },
+        x="recurrence",
+        y=Axis("batch_size", "batch size", log=True),
         series="ended",
         caption="Two walks over the sizes, then sampling of the survivors.",
     )
@@ -235,29 +220,21 @@ def _regret_figure(dataset: str) -> Figure:
     """Cumulative regret of every policy on one job, with bands over seeds."""
     workload = public_workload("v100", dataset, COMPAT)
     against, n = reference(workload, ETA), workload.recurrences()
-    columns: dict[str, list[float | str]] = {
-        name: [] for name in ("recurrence", "regret", "low", "high", "policy")
-    }
+    curves: dict[str, Columns] = {}
     for name, (spec, rules, seeds) in REGRET_POLICIES.items():
         if name == "grid":
             continue
-        curves = regret_curves(_runs(workload, spec, range(1, max(seeds, 20) + 1), rules), n, against)
-        low, middle, high = np.percentile(curves, [5, 50, 95], axis=0)
-        columns["recurrence"] += list(range(1, n + 1))
-        columns["regret"] += middle.tolist()
-        columns["low"] += low.tolist()
-        columns["high"] += high.tolist()
-        columns["policy"] += [name] * n
-    return Figure(
-        id=f"zeus-regret-{dataset}",
-        title=f"Cumulative regret, {dataset} on V100",
-        kind="line",
-        x=Axis("recurrence", "recurrence"),
+        regrets = regret_curves(_runs(workload, spec, range(1, max(seeds, 20) + 1), rules), n, against)
+        low, middle, high = np.percentile(regrets, [5, 50, 95], axis=0)
+        curves[name] = {"recurrence": np.arange(1, n + 1), "regret": middle, "low": low, "high": high}
+    return Figure.of(
+        "line",
+        f"zeus-regret-{dataset}",
+        f"Cumulative regret, {dataset} on V100",
+        by_series("policy", curves),
+        x="recurrence",
         y=Axis("regret", "cumulative regret", "J"),
-        data=columns,
         series="policy",
-        low="low",
-        high="high",
         caption="Median and 5 to 95 % of seeds; regret is cost above the oracle's expected cost.",
     )
 
@@ -328,19 +305,19 @@ def _pareto(progress: Progress) -> Reproduced:
         rows.append(_ours(f"{dataset}: configurations on the frontier", len(frontier), len(frontier)))
         rows.append(_ours(f"{dataset}: batch size at the knee", bend.batch_size, bend.batch_size))
         rows.append(_ours(f"{dataset}: limit at the knee, W", bend.limit_w, bend.limit_w))
-        on = [at in set(frontier) for at in range(len(points))]
+        on = set(frontier)
+        shown = [
+            (point.time_s, point.energy_j, "frontier" if i in on else "dominated")
+            for i, point in enumerate(points)
+        ]
         figures.append(
-            Figure(
-                id=f"zeus-pareto-{dataset}",
-                title=f"Time and energy to the target, {dataset} on V100",
-                kind="points",
+            Figure.of(
+                "points",
+                f"zeus-pareto-{dataset}",
+                f"Time and energy to the target, {dataset} on V100",
+                from_points(("time_s", "energy_j", "which"), shown),
                 x=Axis("time_s", "time to the target", "s", log=True),
                 y=Axis("energy_j", "energy to the target", "J", log=True),
-                data={
-                    "time_s": [point.time_s for point in points],
-                    "energy_j": [point.energy_j for point in points],
-                    "which": ["frontier" if yes else "dominated" for yes in on],
-                },
                 series="which",
                 order=("frontier", "dominated"),
                 caption="Configurations whose recorded runs all reach; the rule marks the knee.",

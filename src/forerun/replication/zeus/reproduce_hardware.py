@@ -11,7 +11,7 @@ from forerun.replication.zeus.pipelines import synthetic
 from forerun.replication.zeus.public import WINDOWS_SOURCE
 from forerun.replication.zeus.published import published
 from forerun.replication.zeus.windows import Windows, read_windows
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 PERSEUS: Final = "Chung et al.: Perseus, SOSP 2024"
@@ -40,7 +40,7 @@ def chosen_limits(measured: Windows) -> dict[str, float]:
 def _power_limit(progress: Progress) -> Reproduced:
     """zeus-power-limit: limits chosen from the published windows."""
     rows = []
-    marks: dict[str, list[float | str]] = {"time": [], "energy": [], "rule": [], "profile": []}
+    marks: list[tuple[float, float, str, str]] = []
     profiles = faster_below = 0
     for path in fetch(WINDOWS_SOURCE):
         measured = read_windows(path)
@@ -54,18 +54,15 @@ def _power_limit(progress: Progress) -> Reproduced:
             saved = 100 * (1 - window.energy_j / top.energy_j)
             slower = 100 * (window.time_s / top.time_s - 1)
             note = f"energy {-saved:+.1f} %, time {slower:+.1f} % against {top.limit_w:g} W"
-            rows.append(Row(f"{name}, {rule}: limit, W", None, limit, limit, None, note))
-            marks["time"].append(1 + slower / 100)
-            marks["energy"].append(1 - saved / 100)
-            marks["rule"].append(rule)
-            marks["profile"].append(name)
+            rows.append(Row.unpublished(f"{name}, {rule}: limit, W", limit, limit, note))
+            marks.append((1 + slower / 100, 1 - saved / 100, rule, name))
     figure = Figure(
         id="zeus-power-limit",
         title="Limits chosen from twelve measured profiles, against the highest limit",
         kind="points",
         x=Axis("time", "time over the highest limit's"),
         y=Axis("energy", "energy over the highest limit's"),
-        data=marks,
+        data=from_points(("time", "energy", "rule", "profile"), marks),
         series="rule",
         series_label="rule",
         caption=f"One point per profile and rule. {faster_below} of {profiles} profiles are fastest below their top limit.",
@@ -86,7 +83,7 @@ FREQUENCIES_MHZ: Final = tuple(range(600, 1411, 30))
 def _perseus(progress: Progress) -> Reproduced:
     """perseus-frontier: time against energy of synthetic pipelines."""
     rows: list[Row] = []
-    marks: dict[str, list[float | str]] = {"time": [], "energy": [], "pipeline": []}
+    marks: list[tuple[float, float, str]] = []
     synthetic_note = "synthetic stages; the paper's profiles are of A100 and A40 clusters"
     best = 0.0
     for name, (slower, microbatches) in PIPELINES.items():
@@ -105,24 +102,25 @@ def _perseus(progress: Progress) -> Reproduced:
             ("time lost there, percent", slowdown),
             ("largest distance from the lower bound, percent", gap),
         ):
-            rows.append(Row(f"{name}: {what}", None, None, value, None, synthetic_note))
-        marks["time"] += [point.makespan_s / highest.makespan_s for point in frontier]
-        marks["energy"] += [point.energy_j / highest.energy_j for point in frontier]
-        marks["pipeline"] += [name] * len(frontier)
+            rows.append(Row.unpublished(f"{name}: {what}", corrected=value, note=synthetic_note))
+        marks += [
+            (point.makespan_s / highest.makespan_s, point.energy_j / highest.energy_j, name)
+            for point in frontier
+        ]
     why = "the paper's bound is over its own models and clusters; ours are synthetic stages, not judged"
     stated = published("perseus-frontier", "energy")["most"]
     first = Row("most energy saved at equal time, percent", stated, None, best, None, why)
-    figure = Figure(
-        id="perseus-frontier",
-        title="Time and energy of an iteration against every pass at its highest frequency",
-        kind="line",
+    figure = Figure.of(
+        "line",
+        "perseus-frontier",
+        "Time and energy of an iteration against every pass at its highest frequency",
+        from_points(("time", "energy", "pipeline"), marks),
         x=Axis("time", "time over that at the highest frequencies"),
         y=Axis("energy", "energy over that at the highest frequencies"),
-        data=marks,
         series="pipeline",
         series_label="pipeline",
         caption=f"At equal time up to {best:.3g} % of the energy is saved; the slowest plans take up to "
-        f"{100 * (max(map(float, marks['time'])) - 1):.3g} % more time.",
+        f"{100 * (max(time for time, _, _ in marks) - 1):.3g} % more time.",
     )
     return Reproduced((first, *rows), (figure,), (synthetic_note,))
 

@@ -2,14 +2,17 @@
 
 An object array holds a pickled list. It is never given to an unpickler: a small machine interprets the opcodes of
 plain data and knows four names, each standing for an inert mark; nothing that the file names is ever called. What
-comes out must be a list of {text: whole number}. Everything else is refused, with the position.
+comes out must be a list of {text: whole number}. Everything else is refused, with the position. The reader makes such a
+file, the polled memory of the loading notebook, a table that needs no unpickling ever again.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import pickletools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import TraceError
+from forerun.registry import member_name
 from forerun.regular import read_regular, unreadable
+from forerun.trace.reader import Head, TraceReader
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field
+from forerun.trace.table import Provenance, Trace, schema_of
 
 MAX_BYTES: Final = 64 * 1024**2
 MAX_HEADER_BYTES: Final = 64 * 1024
@@ -36,19 +44,56 @@ _NAMES: Final = {
 }
 
 
+COLUMNS = (
+    Field(name="poll", kind="int", minimum=0, meaning="number of the poll, from 0"),
+    Field(name="name", kind="text", meaning="what was polled, for instance a container"),
+    Field(name="bytes", kind="int", unit="bytes", meaning="what it held then"),
+)
+
+
+class NpyRecords(TraceReader, frozen=True, kw_only=True, tag="npy_records"):
+    """An .npy file of {name: bytes} a poll, read by a small machine that calls nothing the file names."""
+
+    about = "object array of {name: whole number} rows (.npy; polled memory of the loading notebook)"
+    makes = "polls"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whatever begins as NumPy's files do: no other format is binary, and the reader says what it takes."""
+        return head.numpy
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        """A row for each name of each poll, in the file's order."""
+        polls = read_records(path)
+        rows = [(at, name, held) for at, poll in enumerate(polls) for name, held in poll.items()]
+        if not rows:
+            raise TraceError.at(path, "holds no polls")
+        at, names, held = zip(*rows, strict=True)
+        if max(map(abs, held)) > 2**53:
+            raise TraceError.at(path, "holds a number beyond 2^53")
+        columns = {
+            "poll": np.array(at, np.int64),
+            "name": np.array(names, np.str_),
+            "bytes": np.array(held, np.int64),
+        }
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        made = Provenance(format=member_name(type(self)), source=path.name, sha256=digest)
+        return Trace("polls", schema_of(COLUMNS), columns, time="poll", provenance=made)
+
+
+@dataclass(frozen=True, slots=True)
 class _Name:
     """What a known name stands for: a word, not the thing."""
 
-    def __init__(self, word: str) -> None:
-        self.word = word
+    word: str
 
 
+@dataclass(slots=True)
 class _Made:
     """What a known name was called with; `state` is filled in by BUILD."""
 
-    def __init__(self, word: str) -> None:
-        self.word = word
-        self.state: tuple[Any, ...] | None = None
+    word: str
+    state: tuple[Any, ...] | None = None
 
 
 class _Refused(Exception):
@@ -56,9 +101,10 @@ class _Refused(Exception):
 
 
 def read_numbers(path: Path) -> NDArray[np.float64]:
-    """The one-dimensional array of finite numbers in an .npy file.
+    """The one-dimensional array of finite numbers in an .npy file, float64[values].
 
-    Raises TraceError if it is anything else.
+    path: a file of at most 64 MiB. Raises TraceError if it contains anything else: texts, objects, complex numbers, several
+    axes, a value that is not finite, or fewer bytes than its header says.
     """
     content = _content(path)
     dtype, shape, body = _header(path, content)
@@ -78,9 +124,10 @@ def read_numbers(path: Path) -> NDArray[np.float64]:
 
 
 def read_records(path: Path) -> list[dict[str, int]]:
-    """The rows of an object array of {text: whole number, or its digits}.
+    """The rows of an object array of {text: whole number, or its digits}, in the file's order.
 
-    Raises TraceError, saying what was met and where, for everything else.
+    path: a file of at most 64 MiB and two million opcodes. Nothing in it is called or imported. Raises TraceError for
+    everything else; the message names the opcode or the name, and the byte.
     """
     content = _content(path)
     dtype, shape, body = _header(path, content)
