@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from forerun.domain import simulate
-from forerun.domains.serving.inputs.llm.medians import Key, LeftOut, Medians, read_medians
+from forerun.domains.serving.inputs.llm.medians import Key, Medians, Point, read_medians
 from forerun.errors import ForerunError, ProfileError
 
 from ..conftest import ROOT, shared_path
@@ -36,29 +36,45 @@ def splitwise() -> Medians:
     return read_medians(shared_path("golden", "serving", "llm", "splitwise_medians.csv"))
 
 
-def quantiles(found: list[LeftOut]) -> list[float]:
+def between(line: list[tuple[int, Point]], at: int) -> tuple[float, float]:
+    """The prompt's and the token's time at a place on a line of measured points."""
+    places = [place for place, _ in line]
+    prompts, tokens = zip(*((point.prompt_ms, point.token_ms) for _, point in line))
+    return float(np.interp(at, places, prompts)), float(np.interp(at, places, tokens))
+
+
+def left_out(known: Medians, axis: str) -> list[tuple[float, float]]:
+    """Every point inside the grid estimated from the others on its axis: relative errors of prompt and token."""
+    errors = []
+    for line in (known.line(key, axis) for key in known.keys):
+        for i in range(1, len(line) - 1):
+            at, point = line[i]
+            prompt_ms, token_ms = between([*line[:i], *line[i + 1 :]], at)
+            errors.append((prompt_ms / point.prompt_ms - 1, token_ms / point.token_ms - 1))
+    return errors
+
+
+def quantiles(errors: list[tuple[float, float]]) -> list[float]:
     """Median and 90th percentile of the prompt's and of the token's error."""
-    errors = np.abs([(one.prompt_error, one.token_error) for one in found])
-    return np.quantile(errors, [0.5, 0.9], axis=0).T.ravel().tolist()
+    return np.quantile(np.abs(errors), [0.5, 0.9], axis=0).T.ravel().tolist()
 
 
 def test_points_left_out_are_estimated_from_their_neighbours() -> None:
     """At most 6 % and 3 % in the median; the document states what comes out, the 90th percentile with it."""
-    found = splitwise().left_out()
-    prompt, prompt_p90, token, token_p90 = quantiles(found)
-    assert len(found) == 132 and len({one.key for one in found}) == 12
+    known = splitwise()
+    found = {axis: left_out(known, axis) for axis in ("prompt_tokens", "batch", "output_tokens")}
+    every = [error for errors in found.values() for error in errors]
+    assert len(every) == 132 and len(known.keys) == 12
+    prompt, _, token, _ = quantiles(every)
     assert prompt <= 0.06 and token <= 0.03
     page = (ROOT / "docs" / "domains" / "serving-llm-reference.md").read_text()
-    row = re.search(r"\| all \| 132 \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|", page)
-    assert row is not None
-    assert [float(x) for x in row.groups()] == pytest.approx(
-        [100 * x for x in (prompt, prompt_p90, token, token_p90)], rel=0.05
-    )
-    for name, axis in (("prompt lengths", "prompt_tokens"), ("batch sizes", "batch")):
-        told = quantiles([one for one in found if one.axis == axis])
-        row = re.search(rf"\| {name} \| 36 \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|", page)
-        assert row is not None
-        assert [float(x) for x in row.groups()] == pytest.approx([100 * x for x in told], rel=0.05), name
+    shown = (("all", every), ("prompt lengths", found["prompt_tokens"]), ("batch sizes", found["batch"]))
+    for name, errors in shown:
+        share = r"([\d.]+) % \|"
+        row = re.search(rf"\| {name} \| {len(errors)} \| {share} {share} {share} {share}", page)
+        assert row is not None, name
+        told = [100 * x for x in quantiles(errors)]
+        assert [float(x) for x in row.groups()] == pytest.approx(told, rel=0.05), name
 
 
 #: Llama 2 on two GPUs at points that the summary leaves out: prompt tokens, batch -> ms of the prompt, of a token; medians
@@ -82,7 +98,8 @@ def test_points_that_the_summary_leaves_out() -> None:
     for hardware, points in LLAMA.items():
         key = known.key("llama2-70b", hardware, 2)
         for (tokens, batch), (prompt_ms, token_ms) in points.items():
-            told = (known.prompt_ms(key, tokens, batch), known.token_ms(key, tokens, batch))
+            axis, at = ("prompt_tokens", tokens) if batch == 1 else ("batch", batch)
+            told = between(known.line(key, axis), at)
             errors.append((told[0] / prompt_ms - 1, told[1] / token_ms - 1))
     worst = 100 * np.abs(errors).max(axis=0)
     assert len(errors) == 8 and [round(float(one), 1) for one in worst] == [4.4, 5.7]
@@ -92,18 +109,20 @@ def test_measured_points_come_back_exactly() -> None:
     known = splitwise()
     assert len(known.keys) == 12
     key = known.key("bloom-176b", "a100-80gb", 8)
-    assert (known.prompt_ms(key, 2048), known.token_ms(key, 512, 32)) == (540.4119, 65.3805)
-    assert known.prompt_ms(key, 1024) == pytest.approx(173.81 + (540.4119 - 173.81) * 512 / 1536)
+    lengths, batches = known.line(key, "prompt_tokens"), known.line(key, "batch")
+    assert (between(lengths, 2048)[0], between(batches, 32)[1]) == (540.4119, 65.3805)
+    assert between(lengths, 1024)[0] == pytest.approx(173.81 + (540.4119 - 173.81) * 512 / 1536)
 
 
 def test_the_cost_agrees_with_the_points(tmp_path: Path) -> None:
     known = medians(tmp_path)
-    cost, notes = known.cost(Key("m", "gpu", 2), 2048, 16)
+    key = Key("m", "gpu", 2)
+    cost, notes = known.cost(key, 2048, 16)
     assert notes == ()
     for tokens in (128, 300, 512, 2048):
-        assert cost.iteration_ms(tokens, 0, 0, 0.0) == known.prompt_ms(Key("m", "gpu", 2), tokens)
+        assert cost.iteration_ms(tokens, 0, 0, 0.0) == between(known.line(key, "prompt_tokens"), tokens)[0]
     for batch in (1, 3, 4, 16):
-        assert cost.iteration_ms(0, batch, 0, 0.0) == known.token_ms(Key("m", "gpu", 2), 512, batch)
+        assert cost.iteration_ms(0, batch, 0, 0.0) == between(known.line(key, "batch"), batch)[1]
     assert cost.iteration_ms(512, 4, 0, 0.0) == pytest.approx(170.0 + 52.0 - 49.0)
     assert cost.iteration_ms(512, 1, 0, 0.0) == 170.0, "one decode rides along"
     assert 49.0 <= cost.iteration_ms(5, 0, 0, 0.0) < 80.0
@@ -117,7 +136,7 @@ def test_repetitions_are_reduced_to_medians(tmp_path: Path) -> None:
         lines.append(f"m,gpu,128,1,128,0,{prompt_ms},48,1000,2")
     lines += ["m,gpu,512,1,128,0,170,49,1000,2", "m,gpu,512,4,128,0,600,52,1000,2"]
     known = medians(tmp_path, "\n".join(lines) + "\n")
-    assert known.prompt_ms(Key("m", "gpu", 2), 128) == 80.0
+    assert known.line(Key("m", "gpu", 2), "prompt_tokens")[0][1].prompt_ms == 80.0
 
 
 def test_less_time_for_more_work_is_noted_and_taken_as_measured() -> None:
@@ -168,8 +187,6 @@ def test_what_was_not_measured_is_refused_with_what_was(tmp_path: Path) -> None:
             r"up to 2048 prompt tokens in one iteration \(token_budget\), not for 4096",
         ),
         (lambda: known.cost(key, 512, 64), r"up to 16 requests at once \(max_seqs\), not for 64"),
-        (lambda: known.prompt_ms(key, 64), "prompt tokens 128 to 2048, not 64"),
-        (lambda: known.prompt_ms(key, 128, 4), "not for batch 4 of 128"),
     ):
         with pytest.raises(ProfileError, match=said):
             ask()

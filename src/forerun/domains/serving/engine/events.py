@@ -15,15 +15,15 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
 from forerun.domains.serving.engine.llm.record import requests_of
 from forerun.domains.serving.engine.llm.replica import Replicas
-from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Law, Pipeline, Stage
-from forerun.domains.serving.inputs.routing import mix, refused_queries, taken_edges
+from forerun.domains.serving.inputs.routing import incoming_edges, mix, refused_queries
 from forerun.domains.serving.observer import Observer
 from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
 from forerun.errors import PolicyError
@@ -31,15 +31,27 @@ from forerun.rng import stream
 
 
 class StageState:
-    """One stage during a run.
+    """One stage during a run. Columns by query are as in `Visits`.
 
-    queue: (query, entered ms), oldest first. serving: heap of (end, start order, replica, queries). idle: numbers of
-    idle replicas, ascending. woken: (due ms, replica). replicas: how many there should be; above that, working ones
-    retire as they complete. emitted: the batches that ended at this instant. Columns by query as in `Visits`.
+    queue: (query, entered ms), oldest first.
+    serving: heap of (end, start order, replica, queries).
+    idle: numbers of idle replicas, ascending.
+    woken: (due ms, replica).
+    replicas: how many there should be; above that, working ones retire as they complete.
+    emitted: the batches that ended at this instant.
+    missing: by query, how many parents it waits for (None: there is only one parent).
     llm: the replicas of a language model, which take the place of queue, batching and service.
     """
 
-    def __init__(self, number: int, stage: Stage, parents: list[_Incoming], queries: int, seed: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        parents: list[_Incoming],
+        missing: list[int] | None,
+        queries: int,
+        seed: int,
+    ) -> None:
         self.number = number
         self.stage = stage
         self.parents = parents
@@ -52,7 +64,7 @@ class StageState:
         self.replicas = stage.replicas
         self.changes = deque(stage.capacity)
         self.emitted: list[list[int]] = []
-        self.missing = _parents_taken(parents, queries)
+        self.missing = missing
         self.entered = self.left = 0
         self.enqueue_ms = np.full(queries, np.nan)
         self.batch_of = np.full(queries, -1, dtype=np.int64)
@@ -65,18 +77,24 @@ class StageState:
         return len(self.serving) + len(self.woken)
 
 
-class _Incoming:
-    """An edge into a stage: its parent, and which queries take it (None: all that visit the parent)."""
+class _Incoming(NamedTuple):
+    """An edge into a stage: its parent, and which queries take it (None: all)."""
 
-    def __init__(self, parent: int, taken: list[bool] | None) -> None:
-        self.parent = parent
-        self.taken = taken
+    parent: int
+    taken: list[bool] | None
 
 
 def simulate_events(
     pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, observers: Sequence[Observer] = ()
 ) -> Run:
-    """The whole trace, instant by instant."""
+    """Simulate a whole trace, instant by instant.
+
+    arrivals_ms: float64[queries], ascending.
+    slo_ms: latency above which a query misses.
+    observers: called after each instant.
+
+    Raises PolicyError for a batching policy that decides what is impossible, or that leaves queries in a queue for ever.
+    """
     stages = _stages(pipeline, len(arrivals_ms))
     children = _children(pipeline)
     arrivals = arrivals_ms.tolist()
@@ -94,7 +112,6 @@ def simulate_events(
         due = children[SOURCE] if sent else 0
         while alarms and alarms[0][0] == now_ms:
             due |= 1 << heapq.heappop(alarms)[1]
-        acted = due
         while due:
             number = (due & -due).bit_length() - 1
             state = stages[number]
@@ -107,16 +124,18 @@ def simulate_events(
             due &= due - 1
             if state.emitted:
                 due |= children[number]
-                acted |= due
-        for member in _members(acted):
-            stages[member].emitted = []
+        for state in stages:
+            state.emitted = []
         for observer in observers:
             observer.instant(now_ms, stages)
     for state in stages:
         if state.queue:
             raise _impossible(state, now_ms, f"leaves {len(state.queue)} queries in the queue for ever")
-    run = _result(stages, arrivals_ms, finish_ms, slo_ms, ties)
-    return _with_models(pipeline, run, stages, slo_ms) if pipeline.serves_models else run
+    visits, batches, requests = zip(*map(_records, stages))
+    run = Run(arrivals_ms, finish_ms, 0, ties, visits, batches)
+    if pipeline.serves_models:
+        run = replace(run, requests=requests, refused=refused_queries(pipeline, len(arrivals_ms)))
+    return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))
 
 
 def _change(state: StageState, now_ms: float) -> None:
@@ -234,28 +253,12 @@ def _begin(state: StageState, now_ms: float, replica: int) -> float:
 
 
 def _stages(pipeline: Pipeline, queries: int) -> list[StageState]:
-    taken = taken_edges(pipeline, queries)
-    everywhere = [bool(column.all()) for column in taken]
-    states, at = [], 0
-    for number, stage in enumerate(pipeline.stages):
-        incoming = [
-            _Incoming(edge.parent, None if everywhere[at + i] else taken[at + i].tolist())
-            for i, edge in enumerate(stage.edges)
-        ]
-        states.append(StageState(number, stage, incoming, queries, pipeline.seed))
-        at += len(stage.edges)
+    states = []
+    for number, ways in enumerate(incoming_edges(pipeline, queries)):
+        incoming = [_Incoming(parent, None if takes.all() else takes.tolist()) for parent, takes in ways]
+        missing = np.sum([takes for _, takes in ways], axis=0).tolist() if len(ways) > 1 else None
+        states.append(StageState(number, pipeline.stages[number], incoming, missing, queries, pipeline.seed))
     return states
-
-
-def _parents_taken(parents: list[_Incoming], queries: int) -> list[int] | None:
-    """Per query how many parents it waits for; None if there is only one parent."""
-    if len(parents) == 1:
-        return None
-    columns = [
-        np.ones(queries, dtype=np.int64) if edge.taken is None else np.array(edge.taken) for edge in parents
-    ]
-    counts: list[int] = np.stack(columns).sum(axis=0, dtype=np.int64).tolist()
-    return counts
 
 
 def _children(pipeline: Pipeline) -> dict[int, int]:
@@ -265,14 +268,6 @@ def _children(pipeline: Pipeline) -> dict[int, int]:
         for edge in stage.edges:
             children[edge.parent] |= 1 << number
     return children
-
-
-def _members(bits: int) -> list[int]:
-    members = []
-    while bits:
-        members.append((bits & -bits).bit_length() - 1)
-        bits &= bits - 1
-    return members
 
 
 def _service(stage: Stage) -> Callable[[int, int], float]:
@@ -292,47 +287,20 @@ def _service(stage: Stage) -> Callable[[int, int], float]:
 
 
 def _impossible(state: StageState, now_ms: float, what: str) -> PolicyError:
-    error = PolicyError.at(f"stage {state.stage.name!r} at {now_ms} ms", f"the batching policy {what}")
-    assert isinstance(error, PolicyError)
-    return error
+    return PolicyError.at(f"stage {state.stage.name!r} at {now_ms} ms", f"the batching policy {what}")
 
 
-def _result(
-    stages: list[StageState], arrivals_ms: Floats, finish_ms: Floats, slo_ms: float, ties: int
-) -> Run:
-    batches = [np.array(state.batches, dtype=np.float64).reshape(-1, 4) for state in stages]
-    return Run(
-        arrivals_ms,
-        finish_ms,
-        misses=int(np.count_nonzero(finish_ms - arrivals_ms > slo_ms)),
-        tie_count=ties,
-        visits=tuple(_visits(state, table) for state, table in zip(stages, batches)),
-        batches=tuple(
-            Batches(table[:, 0], table[:, 1], table[:, 2].astype(np.int32), table[:, 3].astype(np.int32))
-            for table in batches
-        ),
-    )
-
-
-def _with_models(pipeline: Pipeline, run: Run, stages: list[StageState], slo_ms: float) -> Run:
-    """The run with what its language models did."""
-    records = [
-        requests_of(state.llm, state.enqueue_ms) if state.llm is not None else None for state in stages
-    ]
-    run = replace(
-        run,
-        visits=tuple(visits if own is None else own[0] for visits, own in zip(run.visits, records)),
-        batches=tuple(batches if own is None else own[1] for batches, own in zip(run.batches, records)),
-        requests=tuple(None if own is None else own[2] for own in records),
-        refused=refused_queries(pipeline, len(run.arrival_ms)),
-    )
-    return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))
-
-
-def _visits(state: StageState, batches: Floats) -> Visits:
+def _records(state: StageState) -> tuple[Visits, Batches, Requests | None]:
+    """What a stage did."""
+    if state.llm is not None:
+        return requests_of(state.llm, state.enqueue_ms)
+    table = np.array(state.batches, dtype=np.float64).reshape(-1, 4)
     came = state.batch_of >= 0
-    size = np.zeros(len(came), dtype=np.int32)
-    replica = np.full(len(came), -1, dtype=np.int32)
+    batch, replica = np.zeros(len(came), dtype=np.int32), np.full(len(came), -1, dtype=np.int32)
     start_ms, end_ms = np.full(len(came), np.nan), np.full(len(came), np.nan)
-    start_ms[came], end_ms[came], size[came], replica[came] = batches[state.batch_of[came]].T
-    return Visits(state.enqueue_ms, start_ms, end_ms, size, replica)
+    start_ms[came], end_ms[came], batch[came], replica[came] = table[state.batch_of[came]].T
+    return (
+        Visits(state.enqueue_ms, start_ms, end_ms, batch, replica),
+        Batches(table[:, 0], table[:, 1], table[:, 2].astype(np.int32), table[:, 3].astype(np.int32)),
+        None,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.inputs.pipeline import Floats, Ints
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Ints
 
 if TYPE_CHECKING:
     from forerun.domains.serving.engine.tuning import Control
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Iterations:
-    """The iterations of one stage in the order they began: int64[k], but for the instants."""
+    """The k iterations of one stage with a language model, in the order they began.
+
+    start_ms, end_ms: float64[k], instants.
+    replica: int64[k], number of the replica within its stage.
+    prefill: int64[k], tokens of prompts, or of preempted requests, that are processed.
+    decodes: int64[k], requests that process their latest token.
+    kv: int64[k], tokens that the decodes have in the cache.
+    running: int64[k], requests admitted.
+    free_blocks: int64[k], blocks of the cache that are free.
+    """
 
     start_ms: Floats
     end_ms: Floats
@@ -35,10 +44,14 @@ class Iterations:
 class Requests:
     """What happened to each query at a stage with a language model; arrays by query, NaN and 0 where it was not served.
 
-    first_ms: instant of its first token. longest_gap_ms: between two of its tokens. preemptions: how often it lost its
-    blocks. stalled_ms: between a preemption and the readmission, in all; stalled_first_ms: before its first token.
+    first_ms: float64[queries], instant of its first token.
+    longest_gap_ms: float64[queries], longest time between two of its tokens.
+    preemptions: int64[queries], how often it lost its blocks.
+    stalled_ms: float64[queries], between a preemption and the readmission, in all.
+    stalled_first_ms: float64[queries], the part of it before its first token.
     gaps: int64[cells], times between consecutive tokens of one request, all requests together (see `gap_quantile_ms`).
-    iterations: how many there were; kept one by one only where everything is recorded.
+    iterations: how many there were.
+    kept: the iterations one by one, only where everything is recorded (else None).
     """
 
     first_ms: Floats
@@ -53,9 +66,12 @@ class Requests:
 
 @dataclass(frozen=True)
 class Visits:
-    """What happened to each query at one stage; arrays by query id, NaN, 0 and -1 where it did not come by.
+    """What happened to each query at one stage; arrays by query id.
 
-    enqueue_ms, start_ms, end_ms: float64[queries]. batch: int32[queries], size of its batch. replica: int32[queries].
+    enqueue_ms: float64[queries], when it joins the queue: its last taken parent ends. NaN where it did not come by.
+    start_ms, end_ms: float64[queries], when its batch starts and ends; NaN where it did not come by.
+    batch: int32[queries], size of its batch; 0 where it did not come by, or was refused.
+    replica: int32[queries], number of the replica within the stage; -1 where it did not come by, or was refused.
     """
 
     enqueue_ms: Floats
@@ -67,7 +83,12 @@ class Visits:
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of one stage in start order: float64[k] instants, int32[k] size and replica."""
+    """The k batches of one stage in start order.
+
+    start_ms, end_ms: float64[k], instants.
+    size: int32[k], queries in the batch.
+    replica: int32[k], number of the replica within the stage.
+    """
 
     start_ms: Floats
     end_ms: Floats
@@ -77,13 +98,18 @@ class Batches:
 
 @dataclass(frozen=True)
 class Run:
-    """What a simulation of the pipeline found.
+    """What happened in a simulation of the pipeline.
 
-    finish_ms: float64[queries], by id; empty if only misses were counted. misses: queries with latency above the SLO.
+    arrival_ms: float64[queries], ascending.
+    finish_ms: float64[queries], by id, when its last stage ends; empty if only misses were counted.
+    misses: queries with latency above the SLO, and those refused.
     tie_count: stage-instants at which two completions, two arrival groups, or both kinds coincide.
-    visits, batches: one a stage, empty unless everything was recorded. complete: False if counting stopped early.
-    Where stages serve language models: requests, what they did (None at the others; a batch is an iteration there), and
-    refused, bool[queries], who was refused at one: such a query misses, whatever its latency.
+    visits: one a stage, empty unless everything was recorded.
+    batches: one a stage, empty unless everything was recorded; of a language model its iterations.
+    complete: False if counting stopped early.
+    requests: one a stage, None where it serves no language model; empty if no stage does.
+    refused: bool[queries], whom a language model refused: such a query misses, whatever its latency. None if no stage
+        serves one.
     """
 
     arrival_ms: Floats
@@ -101,6 +127,10 @@ class Run:
         """float64[queries]: finish minus arrival."""
         return np.subtract(self.finish_ms, self.arrival_ms)
 
+    def left_ms(self, parent: int) -> Floats:
+        """float64[queries]: when queries leave for a stage behind `parent`; SOURCE: when they arrive."""
+        return self.arrival_ms if parent == SOURCE else self.visits[parent].end_ms
+
     @property
     def served_ms(self) -> Floats:
         """float64[served]: latencies of the queries that were not refused."""
@@ -114,11 +144,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine found, and what it ran.
+    """What an engine ran, and what happened.
 
-    inputs: with the changes of replicas that a tuner decided. run: what happened. control: what the tuner did (None:
-    nobody changed replicas). notes: what a reader of the result should know of how it was simulated. figures: figures of
-    the simulation itself for the summary, such as `way`. tables: records of this engine alone, by name.
+    inputs: with the changes of replicas that a tuner decided.
+    run: what happened.
+    control: what the tuner did (None: nobody changed replicas).
+    notes: what a reader of the result should know of how it was simulated.
+    figures: figures of the simulation itself for the summary, such as `way`.
+    tables: records of this engine alone, by name.
     """
 
     inputs: Inputs

@@ -53,9 +53,11 @@ class Stagewise:
         most_replicas: int = 0,
         slice_size: int = SLICE,
     ) -> None:
-        """record: `counts`, `latency` or `full`. expected: queries to make room for (grows as needed). most_replicas: what
-        `reschedule` may give a stage (0: it is not called). slice_size: queries that are taken through all stages before
-        the next; it changes no result."""
+        """record: `counts`, `latency` or `full`.
+        expected: queries to make room for (grows as needed).
+        most_replicas: what `reschedule` may give a stage (0: it is not called).
+        slice_size: queries that are taken through all stages before the next; it changes no result.
+        """
         self.pipeline = pipeline
         self._plan = plan_of(pipeline, slo_ms, most_replicas)
         self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
@@ -209,7 +211,15 @@ def simulate_stagewise(
     most_misses: int | None = None,
     slice_size: int = SLICE,
 ) -> Run:
-    """The whole trace. With `record="counts"` and `most_misses`, stops once more queries than that have missed."""
+    """Simulate a whole trace.
+
+    pipeline: stages whose batching policies have a compiled form (see `reasons_against`).
+    arrivals_ms: float64[queries], ascending.
+    slo_ms: latency above which a query misses.
+    record: `counts` of misses only, `latency` (default), or `full`: every visit and every batch.
+    most_misses: with `counts`, stop soon after more queries than that have missed (default: never).
+    slice_size: queries that are taken through all stages before the next; it changes no result.
+    """
     state = Stagewise(pipeline, slo_ms, record=record, expected=len(arrivals_ms), slice_size=slice_size)
     state.advance(arrivals_ms, most_misses=MANY if most_misses is None else most_misses)
     return state.run(arrivals_ms)
@@ -240,7 +250,11 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
         own.steady = not stage.capacity and not most_replicas and batching == "hold" and own.delay_ms == 0.0
         own.one = own.steady and stage.replicas == 1
         own.input, own.kind, own.most = input_of[s], input_kind[s], stage.max_batch
-        own.law, own.key, own.spread = service.law, mix(service.key), math.sqrt(math.log1p(service.cv**2))
+        own.law, own.key, own.spread = (
+            service.law,
+            _word(mix(service.key)),
+            math.sqrt(math.log1p(service.cv**2)),
+        )
         own.edge_first, own.edge_stop = edge_at[s : s + 2]
         own.end = ends.index(s) if s in ends else -1
         own.leads_on = any(edge.parent == s for edge in edges)
@@ -249,10 +263,15 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
     for way, edge in zip(ways, edges):
         share = 1.0 if edge.share is None else edge.share
         way.parent, way.kind, way.share = edge.parent + 1, _edge_kind(edge), share
-        way.key = edge_key(pipeline.seed, edge.number)
+        way.key = _word(edge_key(pipeline.seed, edge.number))
     facts, changes = _with_changes(facts, [stage.capacity for stage in stages])
     routed = not all(edge.always for edge in edges)
     return Plan(facts, ways, service_ms, measured_at, measured_ms, changes, routed, float(slo_ms))
+
+
+def _word(bits: int) -> int:
+    """The 64 bits of a word without sign as a number that a signed one can take."""
+    return bits - 2**64 if bits >= 2**63 else bits
 
 
 def _with_changes(stages: Rows, capacity: Sequence[Sequence[tuple[float, int]]]) -> tuple[Rows, Rows]:

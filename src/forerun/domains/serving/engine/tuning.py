@@ -14,7 +14,7 @@ import numpy as np
 
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
-from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
+from forerun.domains.serving.inputs.pipeline import Floats, Pipeline, stretches
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
 from forerun.domains.serving.policy.handover import Handover, handover_of
 from forerun.domains.serving.scenario.limits import check_decisions
@@ -27,7 +27,14 @@ Changes = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision that changed something: when, from and to how many replicas, by stage, and when more are active."""
+    """A decision that changed something.
+
+    at_ms: when.
+    before, after: replicas paid for, by stage.
+    active_ms: when more of them are active; fewer are at once.
+    rate_rps: the rate that it was made for (NaN: none).
+    why: in the tuner's words.
+    """
 
     at_ms: float
     before: tuple[int, ...]
@@ -46,7 +53,12 @@ class Decided:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a tuner decided over a run. active: changes of the replicas at work, paid: of those paid for, by stage."""
+    """What a tuner decided over a run.
+
+    decisions: those that changed something, in order.
+    active: changes of the replicas at work, by stage.
+    paid: changes of the replicas paid for, by stage.
+    """
 
     decisions: tuple[Decided, ...]
     active: tuple[Changes, ...]
@@ -64,21 +76,31 @@ class Schedule:
 
 @dataclass
 class _Fleet:
-    """Replicas over time, as decided so far. ahead: by stage, changes that have not taken effect."""
+    """Replicas over time, as decided so far; by stage, unless said otherwise.
+
+    decided: replicas paid for now.
+    active: replicas at work or idle now.
+    ahead: changes that have not taken effect.
+    past: changes that have.
+    paid: changes of the replicas paid for.
+    decisions: those that changed something, of all stages.
+    """
 
     tuner: Tuner
     names: tuple[str, ...]
     decided: list[int]
     active: list[int]
-    ahead: list[list[tuple[float, int]]] = field(init=False)
-    past: list[list[tuple[float, int]]] = field(init=False)
-    paid: list[list[tuple[float, int]]] = field(init=False)
+    ahead: list[list[tuple[float, int]]]
+    past: list[list[tuple[float, int]]]
+    paid: list[list[tuple[float, int]]]
     decisions: list[Decided] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.ahead = [[] for _ in self.names]
-        self.past = [[] for _ in self.names]
-        self.paid = [[] for _ in self.names]
+    @classmethod
+    def of(cls, tuner: Tuner, handover: Handover) -> _Fleet:
+        """The replicas as planned."""
+        names, planned = handover.pipeline.names, handover.replicas
+        ahead, past, paid = (_no_changes(names) for _ in range(3))
+        return cls(tuner, names, list(planned), list(planned), ahead, past, paid)
 
     def until(self, now_ms: float) -> None:
         """Changes up to `now_ms` take effect."""
@@ -134,9 +156,7 @@ class _Fleet:
         return tuple(int(count) for count in wanted)
 
     def _impossible(self, now_ms: float, what: str) -> PolicyError:
-        error = PolicyError.at(f"tuner {self.tuner.__struct_config__.tag!r} at {now_ms:g} ms", what)
-        assert isinstance(error, PolicyError)
-        return error
+        return PolicyError.at(f"tuner {self.tuner.__struct_config__.tag!r} at {now_ms:g} ms", what)
 
     def view(self, now_ms: float, arrivals_ms: Floats) -> FleetView:
         return FleetView(now_ms, arrivals_ms, tuple(self.decided), tuple(self.active))
@@ -146,10 +166,14 @@ class _Fleet:
         return Schedule(tuple(self.decisions), tuple(every), tuple(tuple(paid) for paid in self.paid))
 
 
+def _no_changes(names: Sequence[str]) -> list[list[tuple[float, int]]]:
+    return [[] for _ in names]
+
+
 def schedule_first(tuner: Tuner, policy: TunerPolicy, handover: Handover, arrivals_ms: Floats) -> Schedule:
     """Ask a tuner that sees arrivals only, over the whole trace."""
     assert tuner.sees == "arrivals", "a tuner that sees queues is asked between slices"
-    fleet, seen = _fleet(tuner, handover), _readable(arrivals_ms)
+    fleet, seen = _Fleet.of(tuner, handover), _readable(arrivals_ms)
     for now_ms, known in control_instants(arrivals_ms, tuner.period_s):
         fleet.until(now_ms)
         fleet.take(policy.decide(fleet.view(now_ms, seen[:known])), now_ms)
@@ -169,7 +193,7 @@ def run_sliced(
     from forerun.domains.serving.engine.stagewise import Stagewise
 
     pipeline = handover.pipeline
-    fleet, seen = _fleet(tuner, handover), _readable(arrivals_ms)
+    fleet, seen = _Fleet.of(tuner, handover), _readable(arrivals_ms)
     state = Stagewise(
         pipeline, slo_ms, record=record, expected=len(arrivals_ms), most_replicas=tuner.max_replicas
     )
@@ -201,17 +225,10 @@ def paid_replica_ms(
     replicas: Sequence[int], paid: Sequence[Changes], begin_ms: float, end_ms: float
 ) -> list[float]:
     """By stage, the time that replicas are paid for within [begin, end]: from decision to decision."""
-    found = []
-    for count, changes in zip(replicas, paid):
-        counts = [count, *(n for _, n in changes)]
-        cuts = [begin_ms, *(min(max(at_ms, begin_ms), end_ms) for at_ms, _ in changes), end_ms]
-        found.append(float(sum(n * (to - at) for n, at, to in zip(counts, cuts, cuts[1:]))))
-    return found
-
-
-def _fleet(tuner: Tuner, handover: Handover) -> _Fleet:
-    planned = list(handover.replicas)
-    return _Fleet(tuner, handover.pipeline.names, planned, list(planned))
+    return [
+        float(sum(count * (to - at) for at, to, (count,) in stretches(begin_ms, end_ms, schedule)))
+        for schedule in zip(replicas, paid)
+    ]
 
 
 def _readable(arrivals_ms: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from forerun.domains.serving.inputs.profile import (
     read_profile,
 )
 from forerun.domains.serving.scenario import SOURCE_NAME, Placement, Sampled, Scenario, StageSpec, Tables
-from forerun.domains.serving.scenario.language_model import DrawnTokens
+from forerun.domains.serving.scenario.language_model import DrawnTokens, LanguageModelSpec
 from forerun.domains.serving.scenario.limits import check_drawn, check_iterations, most_queries, too_many
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import ForerunError, Problem, ScenarioError, TraceError, known_names
@@ -77,11 +78,17 @@ class ScenarioFiles:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A scenario ready to be simulated.
+    """A scenario ready to be simulated. By stage is in the pipeline's order.
 
-    arrivals_ms: float64[queries], ascending. prices_usd_per_h: of a replica, by stage. hardware: by stage. carried_rps: by
-    stage, the queries a second that one replica carries in full batches (NaN for a language model). sample_ms: the arrivals
-    that a tuner compares with, from 0 on (empty: none). files: what was read. notes: what was repaired or assumed.
+    scenario: as it was given.
+    pipeline: stages and edges, with names resolved and service times known.
+    arrivals_ms: float64[queries], ascending.
+    prices_usd_per_h: of a replica, by stage.
+    hardware: what replicas run on, by stage.
+    carried_rps: queries a second that one replica carries in full batches, by stage (NaN for a language model).
+    sample_ms: the arrivals that a tuner compares with, from 0 on (empty: none).
+    files: what was read.
+    notes: what was repaired or assumed.
     """
 
     scenario: Scenario
@@ -113,128 +120,160 @@ def prepare(scenario: Scenario) -> Inputs:
 
 def _prepared(scenario: Scenario, files: ScenarioFiles, seed: int) -> Inputs:
     arrivals, trace, notes = _arrivals_of(scenario, files, scenario.trace, seed)
-    aliases: list[str] = []
-    problems: list[Problem] = []
-    profile = files.profile
-    stages = [_Placed(scenario, spec, profile, aliases, problems, seed) for spec in _in_order(scenario)]
-    for placed in stages:
-        placed.place_model(files, trace, len(arrivals), seed, notes, problems)
-    edges = [_edges(scenario, placed.spec, stages, trace, len(arrivals), problems) for placed in stages]
-    prices = [_price(scenario, placed, problems) for placed in stages]
-    if problems:
-        raise ScenarioError(*problems)
-    _check_clock(stages, arrivals)
-    return Inputs(
-        scenario,
-        Pipeline(tuple(placed.built(incoming) for placed, incoming in zip(stages, edges)), seed=seed),
-        arrivals,
-        tuple(prices),
-        tuple(placed.hardware for placed in stages),
-        tuple(placed.carried_rps(scenario, profile) for placed in stages),
-        _sample_ms(scenario, files),
-        files,
-        tuple(dict.fromkeys([*notes, *aliases])),
-    )
+    return _Preparation(scenario, files, seed, arrivals, trace, notes).inputs()
 
 
+@dataclass(frozen=True)
 class _Placed:
-    """A stage with its hardware and service times resolved; what is wrong is added to `problems`."""
+    """A stage with its names resolved. service: None where something is wrong with it."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        spec: StageSpec,
-        profile: Profile,
-        aliases: list[str],
-        problems: list[Problem],
-        seed: int,
-    ) -> None:
-        self.spec = spec
-        self.placement: Placement = scenario.configuration[spec.name]
-        self.full = scenario.record == "full"
-        also = engine_of(scenario).aliases
-        self.model = _alias(spec.model or spec.name, profile.models, also, aliases)
-        self.hardware = _alias(self.placement.hardware, profile.hardware_of(self.model), also, aliases)
-        self.service: Service | None = None
-        self.llm: LanguageModel | None = None
-        if self.placement.llm is None:
-            try:
-                self.service = self._service(scenario, profile, seed)
-            except ForerunError as error:
-                problems.extend(error.problems)
+    spec: StageSpec
+    placement: Placement
+    model: str
+    hardware: str
+    service: Service | None
+    llm: LanguageModel | None
 
-    def place_model(
-        self,
-        files: ScenarioFiles,
-        trace: Trace | None,
-        queries: int,
-        seed: int,
-        notes: list[str],
-        problems: list[Problem],
-    ) -> None:
-        """Resolve the language model of the stage, if it serves one: its limits, its costs, the tokens of its requests."""
-        if self.placement.llm is None:
-            return
-        try:
-            self.llm, noted = language_model_of(
-                self.placement.llm, self.spec.name, files, trace, queries, seed
-            )
-            where = f"$.configuration.{self.spec.name}.llm"
-            check_iterations(self.llm, where, full=self.full)
-        except ForerunError as error:
-            problems.extend(error.problems)
-        else:
-            notes.extend(noted)
-            self.service = Service(np.array([0.0, self.llm.cost.least_ms]))
 
-    def _service(self, scenario: Scenario, profile: Profile, seed: int) -> Service:
-        where, kind = f"$.configuration.{self.spec.name}", scenario.service
-        most = self.placement.max_batch
-        if isinstance(kind, Tables):
-            return Service(np.array([0.0, *kind.tables_ms[self.spec.name][:most]]))
-        if isinstance(kind, Sampled):
-            key = stream_key(seed, "service", self.spec.name) & (2**64 - 1)
-            if kind.law == "measured":
-                return _measured(kind, self.spec.name, most, key)
-            table = profile.table_ms(self.model, self.hardware, kind.around, most, where=where)
-            return Service(table, Law[kind.law.upper()], cv=kind.cv, key=key)
-        return Service(profile.table_ms(self.model, self.hardware, kind, most, where=where))
+@dataclass
+class _Preparation:
+    """A scenario whose names are being resolved. notes: what to say of it; problems: what is wrong."""
 
-    def carried_rps(self, scenario: Scenario, profile: Profile) -> float:
-        """Queries a second that one replica carries in full batches: as measured where service is the mean, else batch
-        over time."""
-        if self.llm is not None:
-            return math.nan
-        assert self.service is not None
-        most = self.placement.max_batch
-        between = most * 1e3 / float(self.service.table_ms[most])
-        if scenario.service != "mean":
-            return between
-        measured = {row.batch: row.throughput_qps for row in profile.rows(self.model, self.hardware)}
-        return measured.get(most, between)
+    scenario: Scenario
+    files: ScenarioFiles
+    seed: int
+    arrivals_ms: Floats
+    trace: Trace | None
+    notes: list[str]
+    aliases: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
-    def built(self, edges: tuple[Edge, ...]) -> Stage:
-        """The stage as the engines want it."""
-        assert self.service is not None
-        placed = self.placement
-        return Stage(
-            self.spec.name,
-            edges,
-            placed.max_batch,
-            placed.replicas,
-            self.service,
-            placed.batching,
-            tuple((change.at_s * 1e3, change.replicas) for change in placed.changes),
-            self.llm,
+    def inputs(self) -> Inputs:
+        """The inputs. Raises ScenarioError with every problem."""
+        specs = _in_order(self.scenario)
+        stages = [self._placed(spec) for spec in specs]
+        numbers = {SOURCE_NAME: SOURCE} | {spec.name: number for number, spec in enumerate(specs)}
+        edges = [self._edges(spec, numbers) for spec in specs]
+        prices = [self._price(placed) for placed in stages]
+        if self.problems:
+            raise ScenarioError(*self.problems)
+        _check_clock(stages, self.arrivals_ms)
+        return Inputs(
+            self.scenario,
+            Pipeline(tuple(map(_built, stages, edges)), seed=self.seed),
+            self.arrivals_ms,
+            tuple(prices),
+            tuple(placed.hardware for placed in stages),
+            tuple(self._carried_rps(placed) for placed in stages),
+            _sample_ms(self.scenario, self.files),
+            self.files,
+            tuple(dict.fromkeys([*self.notes, *self.aliases])),
         )
 
+    def _placed(self, spec: StageSpec) -> _Placed:
+        """The stage with its model, its hardware, its service times and its language model."""
+        placement, profile = self.scenario.configuration[spec.name], self.files.profile
+        model = self._alias(spec.model or spec.name, profile.models)
+        hardware = self._alias(placement.hardware, profile.hardware_of(model))
+        service, llm = None, None
+        try:
+            if placement.llm is None:
+                service = self._service(spec.name, placement, model, hardware)
+            else:
+                llm = self._language_model(spec.name, placement.llm)
+                service = Service(np.array([0.0, llm.cost.least_ms]))
+        except ForerunError as error:
+            self.problems.extend(error.problems)
+        return _Placed(spec, placement, model, hardware, service, llm)
 
-def _alias(name: str, known: tuple[str, ...], also: Mapping[str, str], notes: list[str]) -> str:
-    """The known name that is meant by another spelling which the engine accepts; noted."""
-    if name not in known and also.get(name) in known:
-        notes.append(f"repair: {name!r} was read as {also[name]!r}, as the notebook means it")
-        return also[name]
-    return name
+    def _alias(self, name: str, known: tuple[str, ...]) -> str:
+        """The known name that is meant by another spelling which the engine accepts; noted."""
+        also = engine_of(self.scenario).aliases
+        if name not in known and also.get(name) in known:
+            self.aliases.append(f"repair: {name!r} was read as {also[name]!r}, as the notebook means it")
+            return also[name]
+        return name
+
+    def _language_model(self, stage: str, spec: LanguageModelSpec) -> LanguageModel:
+        """The stage's limits, its costs, the tokens of its requests."""
+        queries = len(self.arrivals_ms)
+        llm, noted = language_model_of(spec, stage, self.files, self.trace, queries, self.seed)
+        check_iterations(llm, f"$.configuration.{stage}.llm", full=self.scenario.record == "full")
+        self.notes.extend(noted)
+        return llm
+
+    def _service(self, stage: str, placement: Placement, model: str, hardware: str) -> Service:
+        where, kind, most = f"$.configuration.{stage}", self.scenario.service, placement.max_batch
+        if isinstance(kind, Tables):
+            return Service(np.array([0.0, *kind.tables_ms[stage][:most]]))
+        table_of = functools.partial(self.files.profile.table_ms, model, hardware, where=where)
+        if not isinstance(kind, Sampled):
+            return Service(table_of(kind, most))
+        key = stream_key(self.seed, "service", stage) & (2**64 - 1)
+        if kind.law == "measured":
+            return _measured(kind, stage, most, key)
+        return Service(table_of(kind.around, most), Law[kind.law.upper()], cv=kind.cv, key=key)
+
+    def _carried_rps(self, placed: _Placed) -> float:
+        """Queries a second that one replica carries in full batches: as measured where service is the mean, else batch
+        over time."""
+        if placed.llm is not None:
+            return math.nan
+        assert placed.service is not None
+        most = placed.placement.max_batch
+        between = most * 1e3 / float(placed.service.table_ms[most])
+        if self.scenario.service != "mean":
+            return between
+        rows = self.files.profile.rows(placed.model, placed.hardware)
+        return {row.batch: row.throughput_qps for row in rows}.get(most, between)
+
+    def _edges(self, spec: StageSpec, numbers: Mapping[str, int]) -> tuple[Edge, ...]:
+        """The stage's edges, in declared order. numbers: of the stages, by name."""
+        listed = {(edge.parent, edge.stage): number for number, edge in enumerate(self.scenario.edges)}
+        ways = []
+        for parent in spec.parents:
+            number = listed.get((parent, spec.name))
+            if number is None:
+                ways.append(Edge(numbers[parent]))
+            elif self.scenario.edges[number].recorded:
+                column = self._routing(f"{parent}>{spec.name}", f"$.edges[{number}]")
+                ways.append(Edge(numbers[parent], recorded=column))
+            else:
+                ways.append(Edge(numbers[parent], share=self.scenario.edges[number].share, number=number))
+        return tuple(ways)
+
+    def _routing(self, column: str, where: str) -> NDArray[np.bool_]:
+        if self.trace is not None and column in self.trace:
+            return self.trace[column].astype(np.bool_)
+        known = [name for name in self.trace.columns if ">" in name] if self.trace is not None else []
+        what = f"the trace has no routing column {column!r}; {known_names(column, known)}"
+        self.problems.append(Problem(where, what))
+        return np.zeros(len(self.arrivals_ms), dtype=np.bool_)
+
+    def _price(self, placed: _Placed) -> float:
+        prices: Mapping[str, float] = {**ARTIFACT_PRICES_USD_PER_H, **self.scenario.prices_usd_per_h}
+        if placed.hardware in prices:
+            return prices[placed.hardware]
+        known = known_names(placed.hardware, prices)
+        what = f"no price of {placed.hardware!r}; {known}; give it as prices_usd_per_h.{placed.hardware}"
+        self.problems.append(Problem(f"$.configuration.{placed.spec.name}.hardware", what))
+        return 0.0
+
+
+def _built(placed: _Placed, edges: tuple[Edge, ...]) -> Stage:
+    """The stage as the engines want it."""
+    assert placed.service is not None
+    placement = placed.placement
+    return Stage(
+        placed.spec.name,
+        edges,
+        placement.max_batch,
+        placement.replicas,
+        placed.service,
+        placement.batching,
+        tuple((change.at_s * 1e3, change.replicas) for change in placement.changes),
+        placed.llm,
+    )
 
 
 def _measured(kind: Sampled, stage: str, most: int, key: int) -> Service:
@@ -252,51 +291,6 @@ def _in_order(scenario: Scenario) -> list[StageSpec]:
     numbers = {stage.name: number for number, stage in enumerate(scenario.stages)} | {SOURCE_NAME: SOURCE}
     order = topological([[numbers[parent] for parent in stage.parents] for stage in scenario.stages])
     return [scenario.stages[number] for number in order]
-
-
-def _edges(
-    scenario: Scenario,
-    spec: StageSpec,
-    stages: list[_Placed],
-    trace: Trace | None,
-    queries: int,
-    problems: list[Problem],
-) -> tuple[Edge, ...]:
-    numbers = {placed.spec.name: number for number, placed in enumerate(stages)} | {SOURCE_NAME: SOURCE}
-    listed = {(edge.parent, edge.stage): number for number, edge in enumerate(scenario.edges)}
-    ways = []
-    for parent in spec.parents:
-        number = listed.get((parent, spec.name))
-        if number is None:
-            ways.append(Edge(numbers[parent]))
-        elif scenario.edges[number].recorded:
-            column = _routing(trace, f"{parent}>{spec.name}", f"$.edges[{number}]", queries, problems)
-            ways.append(Edge(numbers[parent], recorded=column))
-        else:
-            ways.append(Edge(numbers[parent], share=scenario.edges[number].share, number=number))
-    return tuple(ways)
-
-
-def _routing(
-    trace: Trace | None, column: str, where: str, queries: int, problems: list[Problem]
-) -> NDArray[np.bool_]:
-    known = [name for name in trace.columns if ">" in name] if trace is not None else []
-    if trace is None or column not in trace:
-        problems.append(
-            Problem(where, f"the trace has no routing column {column!r}; {known_names(column, known)}")
-        )
-        return np.zeros(queries, dtype=np.bool_)
-    return trace[column].astype(np.bool_)
-
-
-def _price(scenario: Scenario, placed: _Placed, problems: list[Problem]) -> float:
-    prices: Mapping[str, float] = {**ARTIFACT_PRICES_USD_PER_H, **scenario.prices_usd_per_h}
-    if placed.hardware not in prices:
-        known = known_names(placed.hardware, prices)
-        what = f"no price of {placed.hardware!r}; {known}; give it as prices_usd_per_h.{placed.hardware}"
-        problems.append(Problem(f"$.configuration.{placed.spec.name}.hardware", what))
-        return 0.0
-    return prices[placed.hardware]
 
 
 def _arrivals_of(

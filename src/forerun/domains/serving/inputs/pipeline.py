@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,9 +41,11 @@ class Law(IntEnum):
 class Service:
     """What a batch of n costs at one stage.
 
-    table_ms: float64[B + 1], ms for a batch of n at index n, table_ms[0] = 0. cv: spread of the log-normal law.
-    measured_ms: per batch size n the measured values, for the law MEASURED. key: names the stage's stream of draws;
-    the k-th batch to start at the stage takes draw k.
+    table_ms: float64[B + 1], ms for a batch of n at index n, table_ms[0] = 0.
+    law: how the time of a batch comes about (default: as in the table).
+    cv: coefficient of variation of the log-normal law.
+    measured_ms: per batch size n the measured values, for the law MEASURED.
+    key: names the stage's stream of draws; the k-th batch to start at the stage takes draw k.
     """
 
     table_ms: Floats
@@ -65,10 +68,12 @@ class Service:
 
 @dataclass(frozen=True)
 class Edge:
-    """A way from `parent` (a stage's number or SOURCE) into a stage.
+    """An edge into a stage. It is taken always, or as recorded, or with a probability.
 
-    Taken always; or by the queries that `recorded` says (bool[queries]); or with probability `share`, drawn from
-    (seed, number, query) alone. At most one of `share` and `recorded` is set.
+    parent: number of a stage, or SOURCE.
+    share: the probability, drawn from (seed, number, query) alone (None: it is not drawn).
+    recorded: bool[queries], who takes it (None: it is not recorded). At most one of `share` and `recorded` is set.
+    number: of the edge's draws.
     """
 
     parent: int
@@ -84,11 +89,17 @@ class Edge:
 
 @dataclass(frozen=True)
 class Stage:
-    """One queue, `replicas` identical replicas, batches of at most `max_batch`.
+    """One queue and identical replicas.
 
-    edges: its parents in declared order. capacity: (instant ms, replicas from then on), ascending. llm: what its
-    replicas run if they serve a language model; then batching and largest batch say nothing, and the service only how
-    short an iteration can be.
+    name: of the stage.
+    edges: its parents in declared order.
+    max_batch: queries in the largest batch.
+    replicas: at the start.
+    service: what a batch takes.
+    batching: when a batch starts.
+    capacity: changes of the replicas: (instant ms, replicas from then on), ascending.
+    llm: what the replicas run if they serve a language model; then batching and largest batch say nothing, and the service
+        only how short an iteration can be.
     """
 
     name: str
@@ -143,6 +154,21 @@ class Pipeline:
     def may_end(self, stage: int) -> bool:
         """Whether a query's last visited stage can be this one: no edge that is always taken leads on."""
         return not any(edge.parent == stage and edge.always for other in self.stages for edge in other.edges)
+
+
+def stretches(
+    begin_ms: float, end_ms: float, *schedules: tuple[int, Sequence[tuple[float, int]]]
+) -> list[tuple[float, float, tuple[int, ...]]]:
+    """(from, to, replicas by schedule) within [begin, end], where none changes.
+
+    schedules: replicas at first, and changes: (instant ms, replicas from then on), ascending.
+    """
+    cuts = sorted({at for _, changes in schedules for at, _ in changes if begin_ms < at < end_ms})
+    return [
+        (at, to, tuple((first, *(n for ms, n in changes if ms <= at))[-1] for first, changes in schedules))
+        for at, to in pairwise([begin_ms, *cuts, end_ms])
+        if to > at
+    ]
 
 
 def topological(parents: Sequence[Sequence[int]]) -> list[int]:

@@ -32,8 +32,12 @@ EMBEDDED: Final = Path(__file__).parents[1] / "data" / "profiles.csv"
 
 @dataclass(frozen=True)
 class Row:
-    """One measured point: a batch of `batch` takes `p99_ms` at the 99th percentile; in steady state one replica serves
-    `throughput_qps` queries a second in such batches."""
+    """One measured point.
+
+    batch: queries in the batch.
+    p99_ms: 99th percentile of its time.
+    throughput_qps: queries a second that one replica serves in such batches, in steady state.
+    """
 
     batch: int
     p99_ms: float
@@ -111,26 +115,26 @@ class Profile:
         return Profile({**self._rows, **other._rows}, f"{self.name} and {other.name}")
 
     def _faults(self) -> list[tuple[tuple[str, str], str]]:
-        found = []
+        faults = []
         for key, rows in self._rows.items():
             batches = [row.batch for row in rows]
             if not rows:
-                found.append((key, "has no rows"))
+                faults.append((key, "has no rows"))
             if any(row.batch < 1 for row in rows):
-                found.append((key, f"batch {min(batches)} is below 1"))
+                faults.append((key, f"batch {min(batches)} is below 1"))
             for before, after in pairwise(batches):
                 if before == after:
-                    found.append((key, f"batch {after} stands twice"))
+                    faults.append((key, f"batch {after} stands twice"))
                 elif before > after:
-                    found.append((key, f"batch {after} comes after {before}; rows ascend by batch"))
+                    faults.append((key, f"batch {after} comes after {before}; rows ascend by batch"))
             for row in rows:
                 if not 0 < row.throughput_qps < np.inf:
-                    found.append(
+                    faults.append(
                         (key, f"batch {row.batch}: throughput_qps {row.throughput_qps} is not above 0")
                     )
                 if not 0 < row.p99_ms < np.inf:
-                    found.append((key, f"batch {row.batch}: p99_ms {row.p99_ms} is not above 0"))
-        return found
+                    faults.append((key, f"batch {row.batch}: p99_ms {row.p99_ms} is not above 0"))
+        return faults
 
 
 def read_profile(path: Path, name: str = "") -> Profile:

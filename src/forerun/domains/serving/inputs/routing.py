@@ -53,10 +53,15 @@ def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
     return taken
 
 
+def incoming_edges(pipeline: Pipeline, queries: int) -> list[list[tuple[int, Bools]]]:
+    """Per stage its edges: (parent, bool[queries]: who takes it)."""
+    columns = iter(taken_edges(pipeline, queries))
+    return [[(edge.parent, next(columns)) for edge in stage.edges] for stage in pipeline.stages]
+
+
 def visited_stages(pipeline: Pipeline, queries: int) -> list[Bools]:
     """Per stage bool[queries]: the query comes by."""
-    taken = iter(taken_edges(pipeline, queries))
-    return [np.logical_or.reduce([next(taken) for _ in stage.edges]) for stage in pipeline.stages]
+    return [np.logical_or.reduce([takes for _, takes in ways]) for ways in incoming_edges(pipeline, queries)]
 
 
 def refused_queries(pipeline: Pipeline, queries: int) -> Bools:

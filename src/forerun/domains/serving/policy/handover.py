@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline
-from forerun.domains.serving.inputs.routing import taken_edges
+from forerun.domains.serving.inputs.routing import incoming_edges
 from forerun.domains.serving.policy.envelope import doubling_windows_ms, envelope
 
 
@@ -17,10 +17,14 @@ from forerun.domains.serving.policy.envelope import doubling_windows_ms, envelop
 class Handover:
     """The pipeline as planned; by stage, in topological order, unless said otherwise.
 
-    pipeline: stages, edges, planned batches and replicas, service times. prices_usd_per_h: of a replica. mu_rps: queries a
-    second that one replica carries in batches of the planned size. share: of all queries, those that come by. edge_share:
-    by edge, of the queries at its parent, those that take it. sample_ms: arrivals that the plan was made for, from 0 on,
-    empty if none are known. slo_ms, attainment: the objective.
+    pipeline: stages, edges, planned batches and replicas, service times.
+    prices_usd_per_h: of a replica.
+    mu_rps: queries a second that one replica carries in batches of the planned size.
+    share: of all queries, those that come by.
+    edge_share: by edge, of the queries at its parent, those that take it.
+    sample_ms: arrivals that the plan was made for, from 0 on, empty if none are known.
+    slo_ms: latency above which a query misses.
+    attainment: the share of queries that must not miss.
     """
 
     pipeline: Pipeline
@@ -71,18 +75,13 @@ class Handover:
 def handover_of(inputs: Inputs) -> Handover:
     """What the scenario's tuner is given. Shares are measured on the routes that queries take, drawn or recorded."""
     queries = len(inputs.arrivals_ms)
-    taken = taken_edges(inputs.pipeline, queries)
     visited: list[np.ndarray] = []
     edge_share: list[float] = []
-    at = 0
-    for stage in inputs.pipeline.stages:
-        here = np.zeros(queries, dtype=np.bool_)
-        for edge in stage.edges:
-            came = queries if edge.parent == SOURCE else int(visited[edge.parent].sum())
-            edge_share.append(float(taken[at].sum()) / came if came else 0.0)
-            here |= taken[at]
-            at += 1
-        visited.append(here)
+    for ways in incoming_edges(inputs.pipeline, queries):
+        for parent, takes in ways:
+            came = queries if parent == SOURCE else int(visited[parent].sum())
+            edge_share.append(float(takes.sum()) / came if came else 0.0)
+        visited.append(np.logical_or.reduce([takes for _, takes in ways]))
     return Handover(
         inputs.pipeline,
         inputs.prices_usd_per_h,

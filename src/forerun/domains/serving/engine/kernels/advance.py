@@ -202,7 +202,9 @@ def route(plan: Plan, recorded: np.ndarray, first: int, taken: np.ndarray) -> No
             for e in range(plan.stages[s].edge_first, plan.stages[s].edge_stop):
                 edge = plan.edges[e]
                 as_recorded = edge.kind == 1 and recorded[e, i]
-                if visited[edge.parent] and takes(edge.kind, edge.share, edge.key, first + i, as_recorded):
+                if visited[edge.parent] and takes(
+                    edge.kind, edge.share, np.uint64(edge.key), first + i, as_recorded
+                ):
                     taken[e, i] = visited[s + 1] = 1
                 else:
                     taken[e, i] = 0

@@ -56,9 +56,10 @@ def batch_ms(stage: StageArrays, fixed: bool, size: np.uint64, number: np.uint64
     taken_ms = stage.service_ms[size]
     if not fixed:
         facts, draw = stage.facts, int(np.int64(number))
+        key = np.uint64(facts.key)
         if facts.law == 3:
             first, stop = stage.measured_at[size], stage.measured_at[size + np.uint64(1)]
-            taken_ms = stage.measured_ms[first + np.int64(unit(facts.key, draw) * (stop - first))]
+            taken_ms = stage.measured_ms[first + np.int64(unit(key, draw) * (stop - first))]
         else:
-            taken_ms = drawn_ms(facts.law, taken_ms, facts.spread, facts.key, draw)
+            taken_ms = drawn_ms(facts.law, taken_ms, facts.spread, key, draw)
     return taken_ms  # type: ignore[no-any-return]

@@ -22,99 +22,79 @@ Ints = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.void]
 Row: TypeAlias = Any
 
-#: a stream, in `State.streams`
-STREAM: Final = np.dtype(
-    [
-        ("runs", "i8"),  # runs in its arrays
-        ("before", "i8"),  # positions that came before the first of them
-        ("count", "i8"),  # positions appended since the beginning
-        ("id_base", "i8"),  # the position that ids[0] belongs to
-        ("ordered", "i8"),  # 1 if position p is query p
-    ]
+
+def record_type(integers: str, reals: str = "") -> np.dtype[np.void]:
+    """A record of int64 and of float64 fields, named between blanks."""
+    return np.dtype([(name, "i8") for name in integers.split()] + [(name, "f8") for name in reals.split()])
+
+
+STREAM: Final = record_type("runs before count id_base ordered")
+"""A stream, in `State.streams`.
+
+runs: in its arrays. before: positions that came before the first of them. count: positions appended since the beginning.
+id_base: the position that ids[0] belongs to. ordered: 1 if position p is query p.
+"""
+
+WHOLE: Final = record_type("open misses ties tied")
+"""The whole run, the only row of `State.whole`.
+
+open: oldest query that has not finished. misses, ties: so far. tied: 1 if two queries have come at one instant.
+"""
+
+STAGE: Final = record_type(
+    "input kind most wakes law steady one edge_first edge_stop change_first change_stop end leads_on key",
+    "delay_ms spread",
 )
+"""What is fixed of a stage, in `Plan.stages`.
 
-#: the whole run, the only row of `State.whole`
-WHOLE: Final = np.dtype(
-    [
-        ("open", "i8"),  # oldest query that has not finished
-        ("misses", "i8"),
-        ("ties", "i8"),
-        ("tied", "i8"),  # 1 if two queries have come at one instant
-    ]
+input: stream that it consumes. kind: how that comes about, below. most: largest batch. wakes: 1: idle replicas are woken
+`delay_ms` before they start; 0: a batch is held for so long. law: of its service times. steady: 1: never a change of
+replicas, no patience. one: 1: steady, with one replica. edge_first, edge_stop: its edges, in declared order. change_first,
+change_stop: its changes of replicas. end: its row in `State.ended_ms`, -1 if queries never end here. leads_on: 1 if some
+stage has it for a parent. key: of its draws, the bits of a word without sign. delay_ms: patience, or the delay of waking.
+spread: sigma of the log-normal law.
+"""
+
+EDGE: Final = record_type("parent kind key", "share")
+"""An edge, in `Plan.edges`.
+
+parent: its stream. kind: 0 always, 1 recorded, 2 with probability `share`. key: of its draws, the bits of a word without
+sign.
+"""
+
+CHANGE: Final = record_type("to", "at_ms")
+"""A change of a stage's replicas, in `Plan.changes`: `to` so many at `at_ms`."""
+
+STAGE_STATE: Final = record_type(
+    "next_run head_run head admitted busy replicas ring started woken due change tied_run emitted visited visited_to"
 )
+"""What a stage carries from one slice to the next, in `State.stages`.
 
-#: what is fixed of a stage, in `Plan.stages`
-STAGE: Final = np.dtype(
-    [
-        ("input", "i8"),  # stream that it consumes
-        ("kind", "i8"),  # how that comes about, below
-        ("most", "i8"),  # largest batch
-        (
-            "wakes",
-            "i8",
-        ),  # 1: idle replicas are woken `delay_ms` before they start; 0: a batch is held for so long
-        ("law", "i8"),  # of its service times
-        ("key", "u8"),  # of its draws
-        ("steady", "i8"),  # 1: never a change of replicas, no patience
-        ("one", "i8"),  # 1: steady, with one replica
-        ("edge_first", "i8"),  # its edges, in declared order, are edge_first..edge_stop - 1
-        ("edge_stop", "i8"),
-        ("change_first", "i8"),  # its changes of replicas are change_first..change_stop - 1
-        ("change_stop", "i8"),
-        ("end", "i8"),  # its row in `State.ended_ms`, -1 if queries never end here
-        ("leads_on", "i8"),  # 1 if some stage has it for a parent
-        ("delay_ms", "f8"),  # patience, or the delay of waking
-        ("spread", "f8"),  # sigma of the log-normal law
-    ]
-)
+next_run: first run not yet admitted to the queue. head_run: run of the oldest queued position (or next_run). head: oldest
+queued position. admitted: positions admitted since the beginning. busy: batches in service. replicas: how many there should
+be; busy ones above retire as they complete. ring: where the ring of batches in service begins. started: batches started
+since the beginning. woken: replicas woken and not yet at work. due: where the ring of wake-ups begins. change: next change
+of the number of replicas. tied_run: first run that ties have not been counted on. emitted: first run that it emitted in
+this slice. visited: batches whose visits are written. visited_to: position behind them.
+"""
 
-#: an edge, in `Plan.edges`
-EDGE: Final = np.dtype(
-    [
-        ("parent", "i8"),  # stream of the parent
-        ("kind", "i8"),  # 0 always, 1 recorded, 2 share
-        ("key", "u8"),  # of its draws
-        ("share", "f8"),
-    ]
-)
+PLACE: Final = record_type("first queries replica standing")
+"""A place in a stage's ring, in `State.ring`.
 
-#: a change of a stage's replicas, in `Plan.changes`
-CHANGE: Final = np.dtype([("at_ms", "f8"), ("to", "i8")])
-
-#: what a stage carries from one slice to the next, in `State.stages`
-STAGE_STATE: Final = np.dtype(
-    [
-        ("next_run", "i8"),  # first run not yet admitted to the queue
-        ("head_run", "i8"),  # run of the oldest queued position (or next_run)
-        ("head", "i8"),  # oldest queued position
-        ("admitted", "i8"),  # positions admitted since the beginning
-        ("busy", "i8"),  # batches in service
-        ("replicas", "i8"),  # replicas there should be; busy ones above retire as they complete
-        ("ring", "i8"),  # where the ring of batches in service begins
-        ("started", "i8"),  # batches started since the beginning
-        ("woken", "i8"),  # replicas woken and not yet at work
-        ("due", "i8"),  # where the ring of wake-ups begins
-        ("change", "i8"),  # next change of the number of replicas
-        ("tied_run", "i8"),  # first run that ties have not been counted on
-        ("emitted", "i8"),  # first run that it emitted in this slice
-        ("visited", "i8"),  # batches whose visits are written
-        ("visited_to", "i8"),  # position behind them
-    ]
-)
-
-#: a place in a stage's ring, in `State.ring`; the first three of a batch in service, the last of the replica of that number
-PLACE: Final = np.dtype([("first", "i8"), ("queries", "i8"), ("replica", "i8"), ("standing", "i8")])
+first, queries, replica: of a batch in service: its first position, its size, who serves it. standing: of the replica whose
+number is the place's.
+"""
 
 #: `standing` of a replica
 ABSENT: Final = 0
 IDLE: Final = 1
 WORKING: Final = 2
 
-#: a replica that is woken, in `State.wakes`
-WAKE: Final = np.dtype([("due_ms", "f8"), ("replica", "i8")])
+WAKE: Final = record_type("replica", "due_ms")
+"""A replica that is woken, in `State.wakes`, and when it starts."""
 
-#: a batch, in `Record.batches`
 BATCH: Final = np.dtype([("start_ms", "f8"), ("end_ms", "f8"), ("queries", "i4"), ("replica", "i4")])
+"""A batch, in `Record.batches`."""
 
 #: how a stage's input comes about
 DIRECT: Final = 0  # the parent's stream as it is

@@ -14,76 +14,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels.gaps import CELLS, FIRST_EXPONENT, LEAST_MS, PER_OCTAVE
-from forerun.domains.serving.engine.kernels.layout import Rows
+from forerun.domains.serving.engine.kernels.layout import Rows, record_type
 from forerun.kernels.jit import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: a request, in `State.requests`
-REQUEST: Final = np.dtype(
-    [
-        ("enter_ms", "f8"),
-        ("prompt", "i8"),
-        ("output", "i8"),
-        ("emitted", "i8"),
-        ("cached", "i8"),
-        ("blocks", "i8"),
-        ("next", "i8"),  # the position behind it in its replica's queue, -1 at the end
-        ("preempted", "i8"),  # how often
-        ("replica", "i8"),
-        ("start_ms", "f8"),  # begin of its first iteration
-        ("first_ms", "f8"),  # its first token
-        ("last_ms", "f8"),  # its latest token; at the end, its last
-        ("gap_ms", "f8"),  # longest time between consecutive tokens
-        ("since_ms", "f8"),  # when it was preempted
-        ("stalled_ms", "f8"),  # time between preemption and readmission
-        ("stalled_first_ms", "f8"),  # the part of it before the first token
-    ]
+REQUEST: Final = record_type(
+    "prompt output emitted cached blocks next preempted replica",
+    "enter_ms start_ms first_ms last_ms gap_ms since_ms stalled_ms stalled_first_ms",
 )
+"""A request, in `State.requests`.
 
-#: a replica, in `State.replicas`
-REPLICA: Final = np.dtype(
-    [
-        ("running", "i8"),
-        ("head", "i8"),  # of its queue, -1 if it is empty
-        ("tail", "i8"),
-        ("free", "i8"),  # free blocks
-        ("order", "i8"),  # number of its iteration under way
-        ("open", "i8"),  # requests waiting or running
-        ("steady", "i8"),  # 1 if everybody who ran emitted a token when its last iteration ended
-        ("due_ms", "f8"),  # end of the iteration under way, inf if there is none
-        ("begun_ms", "f8"),  # its begin, or from when on the next may begin
-    ]
-)
+prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache. next: the position behind it
+in its replica's queue, -1 at the end. preempted: how often. enter_ms: when it enters. start_ms: begin of its first
+iteration. first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between
+consecutive tokens. since_ms: when it was preempted. stalled_ms: time between preemption and readmission;
+stalled_first_ms: the part of it before the first token.
+"""
 
-#: the stage as a whole, the only row of `State.whole`
-WHOLE: Final = np.dtype(
-    [
-        ("entered", "i8"),  # positions that have entered
-        ("fed", "i8"),
-        ("iterations", "i8"),
-        ("done", "i8"),
-        ("turn", "i8"),  # the replica that the next request goes to, if they take turns
-    ]
-)
+REPLICA: Final = record_type("running head tail free order open steady", "due_ms begun_ms")
+"""A replica, in `State.replicas`.
 
-#: a request that left, in `State.done`: its position, its last iteration, and when that began
-DONE: Final = np.dtype([("request", "i8"), ("iteration", "i8"), ("begun_ms", "f8")])
+running: requests in an iteration. head, tail: of its queue, head -1 if it is empty. free: free blocks. order: number of its
+iteration under way. open: requests waiting or running. steady: 1 if everybody who ran emitted a token when its last
+iteration ended. due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or from when on the next
+may begin.
+"""
 
-#: an iteration, in `State.iterations`
-ITERATION: Final = np.dtype(
-    [
-        ("start_ms", "f8"),
-        ("end_ms", "f8"),
-        ("replica", "i8"),
-        ("prefill", "i8"),
-        ("decodes", "i8"),
-        ("kv", "i8"),
-        ("running", "i8"),
-        ("free_blocks", "i8"),
-    ]
-)
+WHOLE: Final = record_type("entered fed iterations done turn")
+"""The stage as a whole, the only row of `State.whole`.
+
+entered, fed: positions so far. iterations: begun. done: requests that left. turn: the replica that the next request goes to,
+if they take turns.
+"""
+
+DONE: Final = record_type("request iteration", "begun_ms")
+"""A request that left, in `State.done`: its position, its last iteration, and when that began."""
+
+ITERATION: Final = record_type("replica prefill decodes kv running free_blocks", "start_ms end_ms")
+"""An iteration, in `State.iterations`; fields as in `outcome.Iterations`."""
 
 
 class Model(NamedTuple):

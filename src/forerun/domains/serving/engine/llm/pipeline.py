@@ -16,11 +16,16 @@ from forerun.domains.serving.engine.llm.stage import LanguageStage
 from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.engine.stagewise import Stagewise
 from forerun.domains.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
-from forerun.domains.serving.inputs.routing import refused_queries, taken_edges
+from forerun.domains.serving.inputs.routing import incoming_edges, refused_queries
 
 
 class Stream(NamedTuple):
-    """Queries in order: query and instant, and which of them belong together (equal numbers one after the other)."""
+    """Queries in order.
+
+    query: int64[n], their numbers.
+    at_ms: float64[n], when each leaves its stage, or arrives.
+    group: int64[n], which of them belong together: equal numbers one after the other.
+    """
 
     query: Ints
     at_ms: Floats
@@ -52,10 +57,7 @@ class MixedRun:
             else LanguageStage(stage.llm, stage.replicas, keep=keep)
             for stage in pipeline.stages
         ]
-        columns = iter(taken_edges(pipeline, queries))
-        self._joins = [
-            _Join(stage.edges, [next(columns) for _ in stage.edges], queries) for stage in pipeline.stages
-        ]
+        self._joins = [_Join([takes for _, takes in ways]) for ways in incoming_edges(pipeline, queries)]
         self._arrivals = np.empty(0)
         self._passed = 0
 
@@ -93,7 +95,12 @@ class MixedRun:
 
 
 def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, keep: bool = True) -> Run:
-    """The whole trace through a pipeline with language models. keep: iterations are recorded one by one."""
+    """Simulate a whole trace through a pipeline with language models.
+
+    arrivals_ms: float64[queries], ascending.
+    slo_ms: latency above which a query misses.
+    keep: record iterations one by one (default yes).
+    """
     run = MixedRun(pipeline, len(arrivals_ms), slo_ms, keep=keep)
     run.advance(arrivals_ms)
     return run.run()
@@ -149,7 +156,7 @@ class _BatchStage:
 class _Join:
     """Puts together what enters a stage: a query enters with the last of its taken parents."""
 
-    def __init__(self, edges: tuple[Edge, ...], taken: list[Bools], queries: int) -> None:
+    def __init__(self, taken: list[Bools]) -> None:
         self._taken = taken
         self._always = [bool(column.all()) for column in taken]
         self._missing: Ints = np.stack(taken).sum(axis=0, dtype=np.int64)

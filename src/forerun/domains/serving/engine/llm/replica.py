@@ -13,7 +13,7 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 
 @dataclass(eq=False)
 class Request:
-    """A request under way. cached: tokens in the cache; blocks: of the cache; last_ms: its latest token."""
+    """A request under way. Fields as in `kernels.requests.REQUEST`, and the times between its tokens."""
 
     query: int
     prompt: int

@@ -8,7 +8,6 @@ ISCA'24]. Between measured points time is linear, along the axis that was measur
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,7 +28,12 @@ SPLITWISE: Final = ("prompt_size", "batch_size", "token_size", "prompt_time", "t
 
 
 class Key(NamedTuple):
-    """What was measured: a model on some accelerators of a kind, as many as the model is split over."""
+    """What was measured.
+
+    model: its name in the file.
+    hardware: the kind of accelerator.
+    tensor_parallel: accelerators that the model is split over.
+    """
 
     model: str
     hardware: str
@@ -41,7 +45,14 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """`batch` prompts of `prompt_tokens` each take `prompt_ms`; then a token for each takes `token_ms`."""
+    """One measured point.
+
+    prompt_tokens: of each prompt.
+    batch: requests at once.
+    output_tokens: of each answer.
+    prompt_ms: time to process the prompts.
+    token_ms: time of a token for each request after that.
+    """
 
     prompt_tokens: int
     batch: int
@@ -50,21 +61,11 @@ class Point:
     token_ms: float
 
 
-class LeftOut(NamedTuple):
-    """A measured point estimated from its neighbours: the relative errors, signed."""
-
-    key: Key
-    axis: str
-    at: int
-    prompt_error: float
-    token_error: float
-
-
 class Medians:
     """Measured points by what was measured."""
 
     def __init__(self, points: Mapping[Key, Sequence[Point]], name: str) -> None:
-        self._points = {key: tuple(found) for key, found in points.items()}
+        self._points = {key: tuple(measured) for key, measured in points.items()}
         self.name = name
 
     @property
@@ -86,21 +87,13 @@ class Medians:
                 )
         return wanted
 
-    def prompt_ms(self, key: Key, prompt_tokens: int, batch: int = 1) -> float:
-        """The time to process `batch` prompts. Raises ProfileError off the measured axes."""
-        return self._at(key, prompt_tokens, batch, lambda point: point.prompt_ms)
-
-    def token_ms(self, key: Key, prompt_tokens: int, batch: int = 1) -> float:
-        """The time of one token for each of `batch` requests. Raises ProfileError off the measured axes."""
-        return self._at(key, prompt_tokens, batch, lambda point: point.token_ms)
-
     def cost(self, key: Key, token_budget: int, max_seqs: int) -> tuple[Cost, tuple[str, ...]]:
         """What iterations of up to so many tokens and requests take, and what a user must know about it.
 
         Prefills follow the prompt lengths measured alone; shorter ones lead down to a decode of one request. Decodes
         follow the batch sizes measured at the shortest output. Raises ProfileError where that does not reach.
         """
-        lengths, batches = self._axis(key, "prompt_tokens"), self._axis(key, "batch")
+        lengths, batches = self.line(key, "prompt_tokens"), self.line(key, "batch")
         problems = [
             f"{key} was measured for up to {axis[-1][0]} {what}, not for {asked}"
             for axis, what, asked in (
@@ -130,46 +123,13 @@ class Medians:
         ]
         return cost, tuple(falls)
 
-    def left_out(self) -> list[LeftOut]:
-        """Every point inside the grid estimated from the others: how well interpolation does."""
-        found = []
-        for key in self.keys:
-            for axis in ("prompt_tokens", "batch", "output_tokens"):
-                line = self._axis(key, axis)
-                for i in range(1, len(line) - 1):
-                    at, point = line[i]
-                    rest = [*line[:i], *line[i + 1 :]]
-                    prompt_ms = float(np.interp(at, *_curve(rest, lambda p: p.prompt_ms)))
-                    token_ms = float(np.interp(at, *_curve(rest, lambda p: p.token_ms)))
-                    errors = (prompt_ms / point.prompt_ms - 1, token_ms / point.token_ms - 1)
-                    found.append(LeftOut(key, axis, at, *errors))
-        return found
+    def line(self, key: Key, axis: str) -> list[tuple[int, Point]]:
+        """(place, point) along an axis through the point where the measured axes cross, ascending.
 
-    def _at(self, key: Key, prompt_tokens: int, batch: int, value: Callable[[Point], float]) -> float:
-        base = self._base(key)
-        if batch == base.batch:
-            line, at, axis = self._axis(key, "prompt_tokens"), prompt_tokens, "prompt tokens"
-        elif prompt_tokens == base.prompt_tokens:
-            line, at, axis = self._axis(key, "batch"), batch, "batch"
-        else:
-            what = (
-                f"{key} was measured for batch {base.batch}, or for prompts of {base.prompt_tokens} tokens, "
-                f"not for batch {batch} of {prompt_tokens}"
-            )
-            raise ProfileError.at(self.name, what)
-        known = [place for place, _ in line]
-        if not known[0] <= at <= known[-1]:
-            what = f"{key} was measured for {axis} {known[0]} to {known[-1]}, not {at}"
-            raise ProfileError.at(self.name, what)
-        i = bisect_left(known, at)
-        if known[i] == at:
-            return value(line[i][1])
-        return float(np.interp(at, *_curve(line, value)))
-
-    def _axis(self, key: Key, axis: str) -> list[tuple[int, Point]]:
-        """The points along one axis through the base point, ascending."""
-        base = self._base(key)
-        others = [name for name in ("prompt_tokens", "batch", "output_tokens") if name != axis]
+        axis: `prompt_tokens`, `batch` or `output_tokens`; the other two are those of the crossing.
+        """
+        base, axes = self._base(key), ("prompt_tokens", "batch", "output_tokens")
+        others = [name for name in axes if name != axis]
         line = [
             (getattr(point, axis), point)
             for point in self._points[key]
@@ -224,8 +184,8 @@ def _points(rows: Iterable[tuple[str, str, int, int, int, int, float, float]]) -
         at.setdefault((prompt, batch, output), []).append((prompt_ms, token_ms))
     return {
         key: [
-            Point(*place, *(float(median(values)) for values in zip(*found)))
-            for place, found in sorted(points.items())
+            Point(*place, *(float(median(values)) for values in zip(*measured)))
+            for place, measured in sorted(points.items())
         ]
         for key, points in repeats.items()
     }
