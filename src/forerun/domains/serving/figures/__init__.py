@@ -25,28 +25,28 @@ TIME = Axis("at_s", "time", "s")
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most telling first."""
     tables, summary = run.tables, run.summary
-    found = []
+    shown = []
     if "queries" in tables:
-        found.append(latency_distribution(tables["queries"], summary))
+        shown.append(latency_distribution(tables["queries"], summary))
     if "decisions" in tables and "queries" in tables:
         load, misses = _load_and_misses(tables["queries"], summary)
-        found.append(load)
+        shown.append(load)
         if tables["replicas"]["paid"].any():
-            found.append(replicas_over_time(tables["replicas"]))
-        found.append(misses)
+            shown.append(replicas_over_time(tables["replicas"]))
+        shown.append(misses)
     if "envelopes" in tables:
-        found.append(envelopes(tables["envelopes"]))
+        shown.append(envelopes(tables["envelopes"]))
     if "requests" in tables:
         from forerun.domains.serving.figures.llm import llm_figures
 
-        found += llm_figures(tables, summary)
+        shown += llm_figures(tables, summary)
     if "splits" in tables:
-        found.append(where_the_time_went(tables["splits"]))
+        shown.append(where_the_time_went(tables["splits"]))
     if "visits" in tables:
-        found.append(queue_over_time(tables["visits"]))
+        shown.append(queue_over_time(tables["visits"]))
     if "batches" in tables:
-        found.append(batch_sizes(tables["batches"], to_data(run.scenario)["configuration"]))
-    return tuple(found)
+        shown.append(batch_sizes(tables["batches"], to_data(run.scenario)["configuration"]))
+    return tuple(shown)
 
 
 def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:

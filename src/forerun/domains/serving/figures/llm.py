@@ -23,12 +23,14 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
         "ttft": "From entering the stage to the first token.",
         "tpot": "The mean of each answer after its first token.",
     }
-    found = [
+    distributions = [
         _distribution(requests, summary, name, words, captions[name])
         for name, words in WORDS.items()
         if not np.isnan(requests[f"{name}_ms"]).all()
     ]
-    return found if course is None else [*found, _held(course), _cache(course), _tokens(course)]
+    return (
+        distributions if course is None else [*distributions, _held(course), _cache(course), _tokens(course)]
+    )
 
 
 def _distribution(requests: Table, summary: Mapping[str, Any], name: str, what: str, caption: str) -> Figure:
@@ -55,7 +57,7 @@ def _distribution(requests: Table, summary: Mapping[str, Any], name: str, what: 
 
 def _limits(summary: Mapping[str, Any], name: str, stages: Iterable[str]) -> list[tuple[float, str, str]]:
     """The objectives of this kind: (limit in ms, label, how many requests meet it)."""
-    found = []
+    limits = []
     for stage in stages:
         several = f"{stage}_{name}_p50_ms" in summary
         key = f"{stage}_{name}" if several else name
@@ -63,8 +65,8 @@ def _limits(summary: Mapping[str, Any], name: str, stages: Iterable[str]) -> lis
         if limit_ms and share is not None:
             where = f" of {stage}" if several else ""
             met = f"{100 * share:.4g} % of the requests{where} are within {limit_ms:g} ms; refused ones are not."
-            found.append((float(limit_ms), f"SLO{where}", met))
-    return found
+            limits.append((float(limit_ms), f"SLO{where}", met))
+    return limits
 
 
 def _held(course: Table) -> Figure:

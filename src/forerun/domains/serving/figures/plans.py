@@ -15,10 +15,10 @@ COST: Final = Axis("cost_usd_per_h", "cost", "$/h")
 
 def plan_figures(tables: Mapping[str, Table], slo_ms: float, rate_rps: float) -> tuple[Figure, ...]:
     """The pictures that a plan's tables allow: optimisers side by side; cost against the objective and the load."""
-    found = []
+    shown = []
     if "methods" in tables:
         methods = tables["methods"]
-        found.append(
+        shown.append(
             cost_bars(
                 "plan-methods",
                 "What each optimiser's plan costs",
@@ -28,9 +28,9 @@ def plan_figures(tables: Mapping[str, Table], slo_ms: float, rate_rps: float) ->
             )
         )
     if "frontier" in tables:
-        found.append(_frontier(tables["frontier"], Axis("slo_ms", "objective", "ms"), slo_ms))
-        found.append(_frontier(tables["frontier"], Axis("rate_rps", "load", "1/s"), rate_rps))
-    return tuple(found)
+        shown.append(_frontier(tables["frontier"], Axis("slo_ms", "objective", "ms"), slo_ms))
+        shown.append(_frontier(tables["frontier"], Axis("rate_rps", "load", "1/s"), rate_rps))
+    return tuple(shown)
 
 
 def cost_bars(name: str, title: str, columns: Columns, each: Axis, caption: str) -> Figure:

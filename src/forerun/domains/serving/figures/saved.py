@@ -35,8 +35,8 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
 def measured_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Latency measured and predicted, by load; times of batches, in place and alone; those that the measurement has."""
     rows, profile = content.get("fidelity") or [], content.get("batch_times") or []
-    found = [_predicted(rows, name) for name in ("p50", "p99")] if rows else []
-    return (*found, _batch_times(profile)) if profile else tuple(found)
+    shown = [_predicted(rows, name) for name in ("p50", "p99")] if rows else []
+    return (*shown, _batch_times(profile)) if profile else tuple(shown)
 
 
 def _predicted(rows: Sequence[Mapping[str, Any]], name: str) -> Figure:

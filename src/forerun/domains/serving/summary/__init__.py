@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,13 @@ from forerun.domains.serving.summary import tables
 from forerun.domains.serving.summary.confidence import from_batches, from_replications, headline
 from forerun.domains.serving.summary.invariants import check_run
 from forerun.domains.serving.summary.latency_split import by_branch, critical
-from forerun.domains.serving.summary.llm import llm_intervals, model_figures, model_notes, recorded
+from forerun.domains.serving.summary.llm import (
+    llm_batch_intervals,
+    llm_headline,
+    model_figures,
+    model_notes,
+    recorded,
+)
 from forerun.domains.serving.summary.llm.tables import llm_tables
 from forerun.domains.serving.summary.totals import (
     headline_names,
@@ -68,17 +74,17 @@ def _with_record(result: Result, outcome: Outcome, loads: Mapping[str, float]) -
     inputs, run = outcome.inputs, outcome.run
     path = critical(inputs.pipeline, run)
     why, steps = explain(inputs.scenario, inputs, run, path, loads)
-    found: dict[str, Table] = {**result.tables, "visits": tables.visits_table(inputs, run)}
+    added: dict[str, Table] = {**result.tables, "visits": tables.visits_table(inputs, run)}
     if any(stage.llm is None for stage in inputs.pipeline.stages):
-        found["batches"] = tables.batches_table(inputs, run)
-    found["stages"] = tables.stages_table(inputs, run, loads, wait_shares(path, run))
-    found["replicas"] = tables.replicas_table(outcome)
-    found["splits"] = tables.splits_table(path, run)
+        added["batches"] = tables.batches_table(inputs, run)
+    added["stages"] = tables.stages_table(inputs, run, loads, wait_shares(path, run))
+    added["replicas"] = tables.replicas_table(outcome)
+    added["splits"] = tables.splits_table(path, run)
     if inputs.pipeline.serves_models:
-        found |= llm_tables(inputs.pipeline, run)
+        added |= llm_tables(inputs.pipeline, run)
     return replace(
         result,
-        tables=found | dict(outcome.tables),
+        tables=added | dict(outcome.tables),
         ledgers=(
             ledger_of(by_branch(inputs.pipeline, run), run, "latency of a query, its branches sharing alike"),
             ledger_of(path, run, "latency of a query, along its critical path"),
@@ -104,26 +110,39 @@ def _both_tie_rules(inputs: Inputs) -> dict[str, Any]:
 
 def _intervals(inputs: Inputs, run: Run) -> dict[str, Interval]:
     """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed, and in compat mode."""
-    scenario, wanted = inputs.scenario, inputs.scenario.intervals
-    if wanted.replications == 0:
+    slo_ms, confidence = inputs.scenario.slo_ms, inputs.scenario.intervals.confidence
+    if inputs.scenario.intervals.replications == 0:
         return {}
-    numbers = range(wanted.replications - 1)
-    if inputs.pipeline.serves_models:
-        return llm_intervals(inputs, run, map(inputs.replication, numbers))
-    if isinstance(scenario.trace, Generated) and scenario.mode == "default":
-        from forerun.domains.serving.engine.modes.default import simulated
-        from forerun.domains.serving.engine.stagewise import reasons_against
-        from forerun.domains.serving.engine.tuning import controlled
 
-        first = inputs.replication(0)
-        # A process that ignores the seed gives the same run again.
-        fresh = not np.array_equal(first.arrivals_ms, inputs.arrivals_ms)
-        if fresh and not reasons_against(first.pipeline):
-            runs = [headline(run.latency_ms, scenario.slo_ms)]
-            for number in numbers:
-                again = first if number == 0 else inputs.replication(number)
-                if scenario.tuned:
-                    again, _ = controlled(again)
-                runs.append(headline(simulated(again, "latency").latency_ms, scenario.slo_ms))
-            return from_replications(runs, wanted.confidence)
-    return from_batches(run.latency_ms, scenario.slo_ms, wanted.confidence)
+    def figures(of: Inputs, other: Run) -> dict[str, float]:
+        if of.pipeline.serves_models:
+            return llm_headline(of.pipeline, other, slo_ms)
+        return headline(other.latency_ms, slo_ms)
+
+    fresh = [figures(again, other) for again, other in _fresh_runs(inputs)]
+    if fresh:
+        return from_replications([figures(inputs, run), *fresh], confidence)
+    if inputs.pipeline.serves_models:
+        return llm_batch_intervals(inputs.pipeline, run, slo_ms, confidence)
+    return from_batches(run.latency_ms, slo_ms, confidence)
+
+
+def _fresh_runs(inputs: Inputs) -> Iterator[tuple[Inputs, Run]]:
+    """Runs on fresh arrivals; none where a process ignores the seed, where a trace is replayed, or where runs are not
+    simulated stage by stage."""
+    from forerun.domains.serving.engine.modes.default import simulated
+    from forerun.domains.serving.engine.stagewise import reasons_against
+    from forerun.domains.serving.engine.tuning import controlled
+
+    scenario = inputs.scenario
+    if not isinstance(scenario.trace, Generated) or scenario.mode != "default":
+        return
+    for number in range(scenario.intervals.replications - 1):
+        again = inputs.replication(number)
+        if number == 0 and (
+            np.array_equal(again.arrivals_ms, inputs.arrivals_ms) or reasons_against(again.pipeline)
+        ):
+            return
+        if scenario.tuned:
+            again, _ = controlled(again)
+        yield again, simulated(again, "latency")

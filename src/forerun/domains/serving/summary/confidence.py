@@ -30,9 +30,9 @@ def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) ->
     n = len(runs)
     half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)
     method = f"t prediction interval for one run of this length, from {n} runs on fresh arrivals"
+    common = [name for name in runs[0] if all(name in run for run in runs)]
     return {
-        name: _bounded(name, *_span([run[name] for run in runs], half), confidence, method)
-        for name in runs[0]
+        name: _bounded(name, *_span([run[name] for run in runs], half), confidence, method) for name in common
     }
 
 
@@ -54,11 +54,13 @@ def from_parts(
     """
     half = student_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
     method = f"batch means over {BATCHES} consecutive parts of the replayed trace, around its own figure, Student's t"
-    found = {}
+    intervals = {}
     for name, centre in whole.items():
+        if not all(name in part for part in parts):
+            continue
         spread = math.sqrt(sum((part[name] - centre) ** 2 for part in parts) / (BATCHES - 1))
-        found[name] = _bounded(name, centre - half * spread, centre + half * spread, confidence, method)
-    return found
+        intervals[name] = _bounded(name, centre - half * spread, centre + half * spread, confidence, method)
+    return intervals
 
 
 def _span(values: list[float], half: float) -> tuple[float, float]:

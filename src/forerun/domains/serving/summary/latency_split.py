@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs.pipeline import SOURCE, Bools, Floats, Pipeline, Stage
-from forerun.domains.serving.inputs.routing import taken_edges
+from forerun.domains.serving.inputs.routing import incoming_edges
 from forerun.domains.serving.summary.llm.laws import time_of_requests
 
 QUEUE, BATCH, SERVICE, JOIN = "queue wait", "batch wait", "service", "join wait"
@@ -26,8 +26,9 @@ PREFILL, DECODE, PREEMPTED = "prefill", "decode", "preempted"
 class Account:
     """A split of every query's latency.
 
-    names: (stage or empty, kind) of each part. parts_ms: float64[parts, queries]; the sum of a column is the query's
-    latency to the last bit, in whatever order it is summed.
+    names: (stage or empty, kind) of each part.
+    parts_ms: float64[parts, queries]; the sum of a column is the query's latency to the last bit, in whatever order it is
+        summed.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -36,7 +37,7 @@ class Account:
 
 def by_branch(pipeline: Pipeline, run: Run) -> Account:
     """Branches share a query's time equally where they meet, so a branch that waits for another shows as join wait."""
-    taken = _incoming(pipeline, len(run.arrival_ms))
+    taken = incoming_edges(pipeline, len(run.arrival_ms))
     visited = [np.logical_or.reduce([column for _, column in ways]) for ways in taken]
     weight = _last_weights(taken, visited)
     join_ms = np.zeros(len(run.arrival_ms))
@@ -47,8 +48,7 @@ def by_branch(pipeline: Pipeline, run: Run) -> Account:
         parents = np.sum([column for _, column in taken[s]], axis=0)
         for parent, column in taken[s]:
             share = np.where(column, weight[s] / np.maximum(parents, 1), 0.0)
-            ended_ms = run.arrival_ms if parent == SOURCE else run.visits[parent].end_ms
-            join_ms[column] += (share * (run.visits[s].enqueue_ms - ended_ms))[column]
+            join_ms[column] += (share * (run.visits[s].enqueue_ms - run.left_ms(parent)))[column]
             if parent != SOURCE:
                 weight[parent] += share
         for kind, spent_ms in _spent(pipeline.stages[s], run, s):
@@ -58,7 +58,7 @@ def by_branch(pipeline: Pipeline, run: Run) -> Account:
 
 def critical(pipeline: Pipeline, run: Run) -> Account:
     """Only what the query had to wait for: from its end back along the parent that finished last."""
-    taken = _incoming(pipeline, len(run.arrival_ms))
+    taken = incoming_edges(pipeline, len(run.arrival_ms))
     queries = len(run.arrival_ms)
     current = np.full(queries, SOURCE)
     for s, ways in enumerate(taken):
@@ -70,8 +70,7 @@ def critical(pipeline: Pipeline, run: Run) -> Account:
         for kind, spent_ms in _spent(pipeline.stages[s], run, s):
             rows[pipeline.stages[s].name, kind] = np.where(on, spent_ms, 0.0)
         for parent, column in taken[s]:
-            ended_ms = run.arrival_ms if parent == SOURCE else run.visits[parent].end_ms
-            current[on & column & (ended_ms == run.visits[s].enqueue_ms)] = parent
+            current[on & column & (run.left_ms(parent) == run.visits[s].enqueue_ms)] = parent
     return _exact(pipeline, rows, run)
 
 
@@ -108,12 +107,6 @@ def _spent(stage: Stage, run: Run, number: int) -> Iterator[tuple[str, Floats]]:
     yield QUEUE, (visits.start_ms - visits.enqueue_ms) - held_ms
     yield BATCH, held_ms
     yield SERVICE, visits.end_ms - visits.start_ms
-
-
-def _incoming(pipeline: Pipeline, queries: int) -> list[list[tuple[int, Bools]]]:
-    """Per stage its edges: (parent, which queries take it)."""
-    columns = iter(taken_edges(pipeline, queries))
-    return [[(edge.parent, next(columns)) for edge in stage.edges] for stage in pipeline.stages]
 
 
 def _last_weights(taken: list[list[tuple[int, Bools]]], visited: list[Bools]) -> list[Floats]:

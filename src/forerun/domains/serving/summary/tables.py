@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.outcome import Outcome, Run
 from forerun.domains.serving.inputs import Inputs
-from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.domains.serving.inputs.pipeline import Floats, stretches
 from forerun.domains.serving.summary.latency_split import Account
 from forerun.domains.serving.summary.llm.load import at_work
 from forerun.result.tables import Column, Table, TableSchema
@@ -150,24 +149,20 @@ def queries_table(run: Run, slo_ms: float) -> Table:
 
 def visits_table(inputs: Inputs, run: Run) -> Table:
     """One row a visit, stage by stage."""
-    came = [np.flatnonzero(visits.batch > 0) for visits in run.visits]
-    together = {
-        name: np.concatenate([getattr(visits, name)[rows] for visits, rows in zip(run.visits, came)])
-        for name in ("enqueue_ms", "start_ms", "end_ms", "batch", "replica")
-    }
-    stage = np.repeat(np.array(inputs.pipeline.names, dtype=object), [len(rows) for rows in came])
-    return Table.of(VISITS, query=np.concatenate(came), stage=stage, **together)
+    parts = []
+    for stage, visits in zip(inputs.pipeline.names, run.visits):
+        came = np.flatnonzero(visits.batch > 0)
+        columns = {name: values[came] for name, values in vars(visits).items()}
+        parts.append({"query": came, "stage": stage, **columns})
+    return Table.of_parts(VISITS, parts)
 
 
 def batches_table(inputs: Inputs, run: Run) -> Table:
     """One row a batch, stage by stage."""
-    stages = [(stage.name, run.batches[s]) for s, stage in enumerate(inputs.pipeline.stages) if not stage.llm]
-    together = {
-        name: np.concatenate([getattr(batches, name) for _, batches in stages])
-        for name in ("replica", "start_ms", "end_ms", "size")
-    }
-    names = np.array([name for name, _ in stages], dtype=object)
-    return Table.of(BATCHES, stage=np.repeat(names, [len(batches.size) for _, batches in stages]), **together)
+    stages = zip(inputs.pipeline.stages, run.batches)
+    return Table.of_parts(
+        BATCHES, [{"stage": stage.name, **vars(batches)} for stage, batches in stages if not stage.llm]
+    )
 
 
 def stages_table(
@@ -182,9 +177,8 @@ def stages_table(
         came = visits.batch > 0
         wait = visits.start_ms[came] - visits.enqueue_ms[came]
         served = float((batches.end_ms - batches.start_ms).sum())
-        offered = sum(
-            (to - at) * count for at, to, count in stretches(stage.replicas, stage.capacity, begin_ms, end_ms)
-        )
+        constant = stretches(begin_ms, end_ms, (stage.replicas, stage.capacity))
+        offered = sum((to - at) * count for at, to, (count,) in constant)
         rows.append(
             (
                 stage.name,
@@ -213,28 +207,13 @@ def replicas_table(outcome: Outcome) -> Table:
     last_ms = end_ms if outcome.control is None else float(run.arrival_ms[-1])
     rows = []
     for s, (stage, price) in enumerate(zip(inputs.pipeline.stages, inputs.prices_usd_per_h)):
-        for at, to, count, paid in _paid_stretches(outcome, s, begin_ms, last_ms):
+        present, paid_for = (stage.replicas, stage.capacity), (stage.replicas, outcome.paid(s))
+        for at, to, (count, paid) in stretches(begin_ms, last_ms, present, paid_for):
             rows.append((stage.name, at, to, count, paid, paid * price * (to - at) / 3.6e6))
         if end_ms > last_ms:
             count = (stage.replicas, *(n for at, n in stage.capacity if at <= last_ms))[-1]
             rows.append((stage.name, last_ms, end_ms, count, 0, 0.0))
     return Table.of_rows(REPLICAS, rows)
-
-
-def _paid_stretches(
-    outcome: Outcome, s: int, begin_ms: float, end_ms: float
-) -> list[tuple[float, float, int, int]]:
-    """(from, to, replicas there are, replicas paid for) within [begin, end], where neither changes."""
-    stage, paid = outcome.inputs.pipeline.stages[s], outcome.paid(s)
-    cuts = sorted({at for at, _ in (*stage.capacity, *paid) if begin_ms < at < end_ms})
-    found = []
-    for at, to in pairwise([begin_ms, *cuts, end_ms]):
-        here = [
-            (stage.replicas, *(n for ms, n in changes if ms <= at))[-1] for changes in (stage.capacity, paid)
-        ]
-        if to > at:
-            found.append((at, to, here[0], here[1]))
-    return found
 
 
 def decisions_table(inputs: Inputs, schedule: Schedule) -> Table:
@@ -309,15 +288,6 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
         label=texts[sizes],
         groups=tuple(groups),
     )
-
-
-def stretches(
-    replicas: int, changes: Sequence[tuple[float, int]], begin_ms: float, end_ms: float
-) -> list[tuple[float, float, int]]:
-    """(from, to, replicas) within [begin, end], where their number is constant."""
-    counts = [replicas, *(count for _, count in changes)]
-    cuts = [begin_ms, *(min(max(at, begin_ms), end_ms) for at, _ in changes), end_ms]
-    return [(at, to, count) for at, to, count in zip(cuts, cuts[1:], counts) if to > at]
 
 
 def longest_queue(enqueue_ms: Floats, start_ms: Floats) -> int:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.serving.engine.outcome import Outcome, Run
+from forerun.domains.serving.engine.tuning import paid_replica_ms
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps
 from forerun.domains.serving.inputs.pipeline import Floats, Stage
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.summary.latency_split import BATCH, JOIN, PREEMPTED, QUEUE, Account
 from forerun.domains.serving.summary.llm.load import least_work_ms
-from forerun.domains.serving.summary.tables import stretches
 from forerun.result.ledger import Ledger
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
@@ -159,9 +159,7 @@ def _cost(outcome: Outcome, run: Run) -> tuple[float, float]:
 
 def stage_costs_usd(outcome: Outcome, begin_ms: float, end_ms: float) -> list[float]:
     """By stage, what its replicas cost within [begin, end]."""
-    found = []
-    inputs = outcome.inputs
-    for s, (stage, price) in enumerate(zip(inputs.pipeline.stages, inputs.prices_usd_per_h)):
-        parts = stretches(stage.replicas, outcome.paid(s), begin_ms, end_ms)
-        found.append(price * sum(count * (to - at) for at, to, count in parts) / 3.6e6)
-    return found
+    stages = outcome.inputs.pipeline.stages
+    paid = [outcome.paid(s) for s in range(len(stages))]
+    times_ms = paid_replica_ms([stage.replicas for stage in stages], paid, begin_ms, end_ms)
+    return [price * ms / 3.6e6 for price, ms in zip(outcome.inputs.prices_usd_per_h, times_ms)]

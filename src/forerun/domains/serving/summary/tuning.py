@@ -30,9 +30,9 @@ def with_tuner(result: Result, outcome: Outcome) -> Result:
     """The result with decisions, envelopes, and what every stage's replicas cost."""
     inputs, control = outcome.inputs, outcome.control
     assert control is not None
-    found = {"decisions": tables.decisions_table(inputs, control.schedule)}
+    added = {"decisions": tables.decisions_table(inputs, control.schedule)}
     if len(control.handover.sample_ms):
-        found["envelopes"] = tables.envelopes_table(control.handover, inputs.arrivals_ms)
+        added["envelopes"] = tables.envelopes_table(control.handover, inputs.arrivals_ms)
     begin_ms, end_ms = float(inputs.arrivals_ms[0]), float(inputs.arrivals_ms[-1])
     costs = dict(zip(inputs.pipeline.names, stage_costs_usd(outcome, begin_ms, end_ms)))
     paid = Ledger("cost of replicas, from decision to decision", "usd", sum(costs.values()), costs)
@@ -40,7 +40,7 @@ def with_tuner(result: Result, outcome: Outcome) -> Result:
     decided = f"the tuner {name} changed replicas {count} time{'s' * (count != 1)}"
     return replace(
         result,
-        tables={**result.tables, **found},
+        tables={**result.tables, **added},
         ledgers=(*result.ledgers, paid),
         why=f"{result.why}; {decided}" if result.why else decided,
         next_steps=("forerun compare {scenario} --with tuner=fixed --with tuner=" + str(name),),

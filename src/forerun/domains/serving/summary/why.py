@@ -24,8 +24,13 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Cause:
-    """What the outcome hangs on. text: in words. stage, kind: where, and what happens there. objective: the one on
-    tokens that it is about; None: the latency."""
+    """What the outcome hangs on.
+
+    text: in words.
+    stage: where.
+    kind: what happens there, as a kind of the latency's split, or REFUSED.
+    objective: the one on tokens that it is about; None: the latency.
+    """
 
     text: str
     stage: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,10 @@ import numpy as np
 
 from forerun.domains.serving.engine.kernels.gaps import gap_quantile_ms
 from forerun.domains.serving.engine.outcome import Requests, Run, Visits
-from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Pipeline, Stage
 from forerun.domains.serving.scenario import Scenario
-from forerun.domains.serving.scenario.traces import Generated
-from forerun.domains.serving.summary.confidence import BATCHES, from_parts, from_replications, headline
+from forerun.domains.serving.summary.confidence import BATCHES, from_parts, headline
 from forerun.domains.serving.summary.llm.objectives import (
     TokenObjective,
     attainment_figures,
@@ -54,25 +51,17 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
 
 
 def model_figures(scenario: Scenario, pipeline: Pipeline, run: Run) -> dict[str, Any]:
-    """Figures of the language models, and those of the objectives on their tokens. The run holds visits and requests."""
+    """Figures of the objectives on tokens, and of every language model, named after its stage where there are several. The
+    run holds visits and requests."""
     objectives = token_objectives(pipeline, run)
     allowed = scenario.allowed_misses(len(run.arrival_ms))
-    return {
-        **attainment_figures(objectives, run, scenario.slo_ms, allowed),
-        **figures_of(pipeline, run, scenario.slo_ms, objectives),
-    }
-
-
-def figures_of(
-    pipeline: Pipeline, run: Run, slo_ms: float, objectives: tuple[TokenObjective, ...]
-) -> dict[str, Any]:
-    """Figures of every language model; named after its stage where there are several."""
-    found: dict[str, Any] = {"refused": int(np.count_nonzero(_refused(run)))}
+    summary = attainment_figures(objectives, run, scenario.slo_ms, allowed)
+    summary["refused"] = int(np.count_nonzero(_refused(run)))
     for s, prefix in prefixes(pipeline).items():
         mine = tuple(one for one in objectives if one.stage == s)
-        requests = stage_figures(pipeline.stages[s], run, s, slo_ms, mine)
-        found |= {f"{prefix}{name}": value for name, value in requests.items()}
-    return found
+        figures = stage_figures(pipeline.stages[s], run, s, scenario.slo_ms, mine)
+        summary |= {f"{prefix}{name}": value for name, value in figures.items()}
+    return summary
 
 
 def stage_figures(
@@ -98,62 +87,44 @@ def stage_figures(
     }
 
 
-def llm_intervals(inputs: Inputs, run: Run, fresh: Iterable[Inputs]) -> dict[str, Interval]:
-    """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed."""
-    from forerun.domains.serving.engine.modes.default import simulated
-
-    scenario, pipeline = inputs.scenario, inputs.pipeline
-    confidence = scenario.intervals.confidence
-    everyone = np.ones(len(run.arrival_ms), dtype=np.bool_)
-    if isinstance(scenario.trace, Generated):
-        runs = [_headline(pipeline, run, scenario.slo_ms, everyone)]
-        for number, again in enumerate(fresh):
-            if number == 0 and np.array_equal(again.arrivals_ms, inputs.arrivals_ms):
-                break
-            other = simulated(again, "latency")
-            all_of_it = np.ones(len(other.arrival_ms), dtype=np.bool_)
-            runs.append(_headline(again.pipeline, other, scenario.slo_ms, all_of_it))
-        if len(runs) > 1:
-            return from_replications(_common(runs), confidence)
-    if len(everyone) < 2 * BATCHES:
+def llm_batch_intervals(
+    pipeline: Pipeline, run: Run, slo_ms: float, confidence: float
+) -> dict[str, Interval]:
+    """Batch means over consecutive parts of the trace; none where a part has no query that is served."""
+    queries = len(run.arrival_ms)
+    if queries < 2 * BATCHES:
         return {}
-    parts = []
-    for number in range(BATCHES):
-        part = np.arange(len(everyone)) * BATCHES // len(everyone) == number
-        if not _refused(run)[part].all():
-            parts.append(_headline(pipeline, run, scenario.slo_ms, part))
-    if len(parts) < BATCHES:
+    part_of = np.arange(queries) * BATCHES // queries
+    if any(_refused(run)[part_of == part].all() for part in range(BATCHES)):
         return {}
-    *common, whole = _common([*parts, _headline(pipeline, run, scenario.slo_ms, everyone)])
-    return from_parts(common, whole, confidence)
+    parts = [llm_headline(pipeline, run, slo_ms, part_of == part) for part in range(BATCHES)]
+    return from_parts(parts, llm_headline(pipeline, run, slo_ms), confidence)
 
 
-def _headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools) -> dict[str, float]:
-    """The figures that get an interval, of some of the queries."""
-    found = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
+def llm_headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools | None = None) -> dict[str, float]:
+    """The figures that get an interval. rows: bool[queries], of some of the queries (default: of all)."""
+    rows = np.ones(len(run.arrival_ms), dtype=np.bool_) if rows is None else rows
+    shown = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
     objectives = token_objectives(pipeline, run)
     late = {"attainment": missed(objectives, run, slo_ms)}
     if objectives:
         late["latency_attainment"] = run.missed(slo_ms)
-    found |= {
+    shown |= {
         name: float(1 - np.count_nonzero(misses[rows]) / np.count_nonzero(rows))
         for name, misses in late.items()
     }
     for one in objectives:
         came = np.count_nonzero(one.came & rows)
         if came:
-            found[f"{one.key}_attainment"] = float(np.count_nonzero(one.met & rows) / came)
+            shown[f"{one.key}_attainment"] = float(np.count_nonzero(one.met & rows) / came)
     served = list(prefixes(pipeline))
     if len(served) == 1:
-        requests, visits, llm = (
-            run.requests[served[0]],
-            run.visits[served[0]],
-            pipeline.stages[served[0]].llm,
-        )
+        requests, visits = run.requests[served[0]], run.visits[served[0]]
+        llm = pipeline.stages[served[0]].llm
         assert llm is not None and requests is not None
         figures = _latency_figures(llm, visits, requests, rows & ~np.isnan(requests.first_ms))
-        found |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
-    return found
+        shown |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
+    return shown
 
 
 def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, rows: Bools) -> dict[str, float]:
@@ -162,15 +133,15 @@ def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, row
         "tpot": tpot_ms(llm, visits, requests)[rows],
         "llm_queue": (visits.start_ms - visits.enqueue_ms)[rows],
     }
-    found = {}
+    figures = {}
     for name, values in columns.items():
         known = values[~np.isnan(values)]
         quantiles = np.quantile(known, [0.5, 0.9, 0.99]) if len(known) else np.full(3, np.nan)
-        found[f"{name}_mean_ms"] = float(known.mean()) if len(known) else float("nan")
-        found |= {
+        figures[f"{name}_mean_ms"] = float(known.mean()) if len(known) else float("nan")
+        figures |= {
             f"{name}_{share}_ms": float(value) for share, value in zip(("p50", "p90", "p99"), quantiles)
         }
-    return found
+    return figures
 
 
 def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
@@ -196,9 +167,3 @@ def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
 def _refused(run: Run) -> Bools:
     """bool[queries]: who was refused."""
     return np.zeros(len(run.arrival_ms), dtype=np.bool_) if run.refused is None else run.refused
-
-
-def _common(runs: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Only what every run has."""
-    names = [name for name in runs[0] if all(name in run for run in runs)]
-    return [{name: run[name] for name in names} for run in runs]

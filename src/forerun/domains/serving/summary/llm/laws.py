@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from forerun.domains.serving.engine.outcome import Requests, Run, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
-from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.domains.serving.inputs.pipeline import Bools, Floats
 
 
 def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> list[str]:
@@ -19,38 +17,30 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
     came = ~np.isnan(visits.enqueue_ms)
     served = came & ~llm.refused[: len(came)]
     tokens = int((llm.output[: len(came)][served] - 1).sum())
-    laws = {
+    laws: dict[str, bool | np.bool_ | Bools] = {
         "requests are lost, or refused ones are served": np.array_equal(served, visits.batch > 0),
-        "a request starts before it comes": bool(
-            (visits.start_ms[served] >= visits.enqueue_ms[served]).all()
-        ),
-        "a first token comes before the work on it began": bool(
-            (requests.first_ms[served] > visits.start_ms[served]).all()
-        ),
-        "a request ends before its first token": bool(
-            (visits.end_ms[served] >= requests.first_ms[served]).all()
-        ),
+        "a request starts before it comes": visits.start_ms[served] >= visits.enqueue_ms[served],
+        "a first token comes before the work on it began": requests.first_ms[served]
+        > visits.start_ms[served],
+        "a request ends before its first token": visits.end_ms[served] >= requests.first_ms[served],
         "tokens are lost or made up": int(requests.gaps.sum()) == tokens,
-        "a request stalls that was not preempted": bool(
-            (requests.stalled_ms[served & (requests.preemptions == 0)] == 0).all()
-        ),
+        "a request stalls that was not preempted": requests.stalled_ms[served & (requests.preemptions == 0)]
+        == 0,
     }
     kept = requests.kept
     if kept is not None:
-        processed = kept.prefill + kept.decodes
+        processed, prompts = kept.prefill + kept.decodes, llm.prompt[: len(came)][served]
+        mine = [kept.replica == replica for replica in range(replicas)]
+        waits_ms = [kept.start_ms[rows][1:] - kept.end_ms[rows][:-1] for rows in mine]
         laws |= {
-            "an iteration processes nothing, or more than the budget": bool(
-                ((processed >= 1) & (processed <= llm.token_budget)).all()
-            ),
-            "more requests run than there are seats": bool((kept.running <= llm.max_seqs).all()),
-            "the cache holds more than it can": bool((kept.free_blocks >= 0).all()),
-            "a replica works on two iterations at once": _one_at_a_time(
-                lambda replica: kept.replica == replica, kept.start_ms, kept.end_ms, replicas
-            ),
-            "prompt tokens are not processed": int(kept.prefill.sum())
-            >= int(llm.prompt[: len(came)][served].sum()),
+            "an iteration processes nothing, or more than the budget": (processed >= 1)
+            & (processed <= llm.token_budget),
+            "more requests run than there are seats": kept.running <= llm.max_seqs,
+            "the cache holds more than it can": kept.free_blocks >= 0,
+            "a replica works on two iterations at once": np.concatenate(waits_ms) >= 0,
+            "prompt tokens are not processed": kept.prefill.sum() >= prompts.sum(),
         }
-    return [law for law, holds in laws.items() if not holds]
+    return [law for law, holds in laws.items() if not np.all(holds)]
 
 
 def time_of_requests(visits: Visits, requests: Requests) -> tuple[Floats, Floats, Floats, Floats]:
@@ -67,9 +57,3 @@ def time_of_requests(visits: Visits, requests: Requests) -> tuple[Floats, Floats
         visits.end_ms - first_ms - (stalled_ms - before_ms),
         stalled_ms,
     )
-
-
-def _one_at_a_time(
-    mine: Callable[[int], np.ndarray], start_ms: Floats, end_ms: Floats, replicas: int
-) -> bool:
-    return all(bool((start_ms[rows][1:] >= end_ms[rows][:-1]).all()) for rows in map(mine, range(replicas)))

@@ -26,10 +26,14 @@ WORDS: Final[dict[Kind, str]] = {"ttft": "time to first token", "tpot": "time be
 class TokenObjective:
     """One limit on the tokens of one stage, and how its requests fared.
 
-    stage: number in the pipeline. key: how its names in a summary begin, such as "ttft", or "Chat_ttft" where several
-    stages serve models. values_ms: float64[queries], what is limited; NaN without a value (the query did not visit the
-    stage, was refused, or has one token only). came: bool[queries], visited the stage. met: bool[queries], came and was
-    within the limit.
+    stage: number in the pipeline.
+    kind: what is limited: `ttft` or `tpot`.
+    key: how its names in a summary begin, such as "ttft", or "Chat_ttft" where several stages serve models.
+    limit_ms: the limit.
+    values_ms: float64[queries], what is limited; NaN without a value: the query did not visit the stage, was refused, or
+        has one token only.
+    came: bool[queries], visited the stage.
+    met: bool[queries], came and was within the limit.
     """
 
     stage: int
@@ -49,7 +53,7 @@ class TokenObjective:
 
 def token_objectives(pipeline: Pipeline, run: Run) -> tuple[TokenObjective, ...]:
     """All stated objectives on tokens, stage by stage. The run holds visits and requests."""
-    found = []
+    objectives = []
     for number, prefix in prefixes(pipeline).items():
         llm, requests, visits = pipeline.stages[number].llm, run.requests[number], run.visits[number]
         assert llm is not None and requests is not None
@@ -62,8 +66,10 @@ def token_objectives(pipeline: Pipeline, run: Run) -> tuple[TokenObjective, ...]
         for kind, limit_ms, values_ms in limits:
             if limit_ms:
                 met = served & ~(values_ms > limit_ms)
-                found.append(TokenObjective(number, kind, f"{prefix}{kind}", limit_ms, values_ms, came, met))
-    return tuple(found)
+                objectives.append(
+                    TokenObjective(number, kind, f"{prefix}{kind}", limit_ms, values_ms, came, met)
+                )
+    return tuple(objectives)
 
 
 def prefixes(pipeline: Pipeline) -> dict[int, str]:
@@ -75,10 +81,10 @@ def prefixes(pipeline: Pipeline) -> dict[int, str]:
 
 def missed(objectives: tuple[TokenObjective, ...], run: Run, slo_ms: float) -> Bools:
     """bool[queries]: refused, later than the latency objective, or outside an objective on tokens."""
-    found = run.missed(slo_ms)
+    misses = run.missed(slo_ms)
     for one in objectives:
-        found |= one.came & ~one.met
-    return found
+        misses |= one.came & ~one.met
+    return misses
 
 
 def attainment_figures(
@@ -103,14 +109,14 @@ def attainment_figures(
 
 def stated(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The objectives on tokens that a run's summary holds: (in words, limit in ms)."""
-    found = []
+    limits = []
     for kind, words in WORDS.items():
         for name, limit_ms in summary.items():
             key = name.removesuffix("_slo_ms")
             if name != key and (key == kind or key.endswith(f"_{kind}")):
                 stage = key.removesuffix(kind).removesuffix("_")
-                found.append((f"{words}{f' of {stage}' if stage else ''}", float(limit_ms)))
-    return found
+                limits.append((f"{words}{f' of {stage}' if stage else ''}", float(limit_ms)))
+    return limits
 
 
 def ttft_ms(visits: Visits, requests: Requests) -> Floats:

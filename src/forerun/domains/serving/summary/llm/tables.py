@@ -78,42 +78,43 @@ def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
         for s, (stage, requests) in enumerate(zip(pipeline.stages, run.requests))
         if stage.llm is not None and requests is not None
     ]
-    found = {
-        "requests": _together(REQUESTS, [_requests(*llm) for llm in served]),
-        "llm_course": _together(COURSE, [_course(*llm) for llm in served]),
+    together = {
+        "requests": Table.of_parts(REQUESTS, [_requests(*llm) for llm in served]),
+        "llm_course": Table.of_parts(COURSE, [_course(*llm) for llm in served]),
     }
-    kept = [_iterations(name, requests) for name, llm, _, _, requests in served if llm.keeps_iterations]
-    return found | ({"iterations": _together(ITERATIONS, kept)} if kept else {})
+    kept = [
+        {"stage": name, **vars(each.kept), "prefill_tokens": each.kept.prefill, "kv_tokens": each.kept.kv}
+        for name, llm, _, _, each in served
+        if llm.keeps_iterations and each.kept is not None
+    ]
+    return together | ({"iterations": Table.of_parts(ITERATIONS, kept)} if kept else {})
 
 
 def _requests(
     name: str, llm: LanguageModel, replicas: int, visits: Visits, requests: Requests
 ) -> dict[str, Any]:
+    refused = np.isnan(requests.first_ms)
+    # A refused request has no times but that of its entry.
+    start_ms, end_ms = (np.where(refused, np.nan, at_ms) for at_ms in (visits.start_ms, visits.end_ms))
     query = np.flatnonzero(~np.isnan(visits.enqueue_ms))
-    refused = np.isnan(requests.first_ms[query])
-
-    def known(values: Floats) -> Floats:
-        return np.where(refused, np.nan, values[query])
-
-    return {
-        "query": query,
-        "stage": np.full(len(query), name, dtype=object),
-        "replica": visits.replica[query].astype(np.int64),
-        "prompt_tokens": llm.prompt[query],
-        "output_tokens": llm.output[query],
-        "enqueue_ms": visits.enqueue_ms[query],
-        "start_ms": known(visits.start_ms),
-        "first_token_ms": requests.first_ms[query],
-        "end_ms": known(visits.end_ms),
-        "queue_ms": known(visits.start_ms - visits.enqueue_ms),
-        "ttft_ms": ttft_ms(visits, requests)[query],
-        "tpot_ms": tpot_ms(llm, visits, requests)[query],
-        "longest_gap_ms": requests.longest_gap_ms[query],
-        "e2e_ms": known(visits.end_ms - visits.enqueue_ms),
-        "preemptions": requests.preemptions[query],
-        "stalled_ms": requests.stalled_ms[query],
+    columns = {
+        "replica": visits.replica.astype(np.int64),
+        "prompt_tokens": llm.prompt,
+        "output_tokens": llm.output,
+        "enqueue_ms": visits.enqueue_ms,
+        "start_ms": start_ms,
+        "first_token_ms": requests.first_ms,
+        "end_ms": end_ms,
+        "queue_ms": start_ms - visits.enqueue_ms,
+        "ttft_ms": ttft_ms(visits, requests),
+        "tpot_ms": tpot_ms(llm, visits, requests),
+        "longest_gap_ms": requests.longest_gap_ms,
+        "e2e_ms": end_ms - visits.enqueue_ms,
+        "preemptions": requests.preemptions,
+        "stalled_ms": requests.stalled_ms,
         "refused": refused,
     }
+    return {"query": query, "stage": name, **{name: values[query] for name, values in columns.items()}}
 
 
 def _course(
@@ -133,7 +134,7 @@ def _course(
     queue = (np.concatenate([come, gone]), np.repeat([1.0, -1.0], len(come)))
     waiting = _most_at_once([queue], edges)
     return {
-        "stage": np.full(SPANS, name, dtype=object),
+        "stage": name,
         "at_ms": edges[:-1],
         "running": running.astype(np.int64),
         "waiting": waiting.astype(np.int64),
@@ -142,22 +143,6 @@ def _course(
         "output_tokens_per_s": np.bincount(span, kept.decodes, minlength=SPANS) / span_s,
         "busy_share": np.bincount(span, kept.end_ms - kept.start_ms, minlength=SPANS)
         / (span_s * 1e3 * replicas),
-    }
-
-
-def _iterations(name: str, requests: Requests) -> dict[str, Any]:
-    kept = requests.kept
-    assert kept is not None
-    return {
-        "stage": np.full(len(kept.start_ms), name, dtype=object),
-        "replica": kept.replica,
-        "start_ms": kept.start_ms,
-        "end_ms": kept.end_ms,
-        "prefill_tokens": kept.prefill,
-        "decodes": kept.decodes,
-        "kv_tokens": kept.kv,
-        "running": kept.running,
-        "free_blocks": kept.free_blocks,
     }
 
 
@@ -185,11 +170,3 @@ def _most_at_once(parts: list[tuple[Floats, Floats]], edges: Floats) -> Floats:
     span = np.clip(np.searchsorted(edges, at_ms, side="right") - 1, 0, len(most) - 1)
     np.maximum.at(most, span, level)
     return np.asarray(most)
-
-
-def _together(schema: TableSchema, parts: list[dict[str, Any]]) -> Table:
-    """One table of several stages' columns."""
-    return Table.of(
-        schema,
-        **{column.name: np.concatenate([part[column.name] for part in parts]) for column in schema.columns},
-    )
