@@ -17,7 +17,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs import Inputs, prepare
 from forerun.domains.serving.plan.serving_plan import ServingPlan, check_certificate
-from forerun.domains.serving.plan.space import MAX_REPLICAS, Traffic, space_of
+from forerun.domains.serving.plan.space import MAX_REPLICAS, Traffic, space_of, traffic_of
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import check_traces
 from forerun.domains.serving.scenario.traces import Generated
@@ -52,10 +52,16 @@ def plan(
 ) -> ServingPlan:
     """Plan a scenario's pipeline.
 
+    scenario: the pipeline; its own configuration is what the plan is compared with.
     objective: `cost` (default): the cheapest configuration whose misses keep the attainment; `throughput`: the highest
-    rate on a grid of 2 % steps that `budget_usd_per_h` carries. method: `exact`, or a published optimiser. max_replicas:
-    of one stage. every_batch: all batch sizes, not only measured ones. confidence, traces: the objective must be kept on
-    all but floor((1 - confidence) * traces) of that many fresh traces. frontier: also plan at other objectives and rates.
+        rate on a grid of 2 % steps that `budget_usd_per_h` carries.
+    method: `exact` (default), or a published optimiser: `greedy`, `sweep`; `brute` enumerates.
+    max_replicas: of one stage (default 60).
+    every_batch: choose from all batch sizes, not only measured ones (default no).
+    budget_usd_per_h: what a plan for throughput may cost.
+    confidence, traces: the objective must be kept on all but floor((1 - confidence) * traces) of that many fresh traces
+        (default: on the scenario's own).
+    frontier: also plan at other objectives and rates (default no).
 
     Raises Infeasible naming the stage and the constraint that bind, ScenarioError or UsageError.
     """
@@ -79,80 +85,53 @@ def plan(
 def _check_options(
     objective: str, method: str, max_replicas: int, budget: float, confidence: float, traces: int
 ) -> None:
-    problems = []
-    if objective not in OBJECTIVES:
-        problems.append(Problem("objective", f"no {objective!r}; {known_names(objective, OBJECTIVES)}"))
-    if method not in METHODS:
-        problems.append(Problem("method", f"no {method!r}; {known_names(method, METHODS)}"))
-    if not 1 <= max_replicas <= MOST_REPLICAS:
-        what = f"{max_replicas} was found; a stage has at least one, and at most {MOST_REPLICAS:,}"
-        problems.append(Problem("max_replicas", what))
-    if traces > MOST_TRACES:
-        problems.append(
-            Problem("traces", f"{traces:,} were asked for; at most {MOST_TRACES:,} are planned on")
-        )
-    if objective == "throughput" and not 0 < budget < math.inf:
-        problems.append(Problem("budget_usd_per_h", "throughput needs a budget above 0"))
-    if objective != "throughput" and budget:
-        problems.append(Problem("budget_usd_per_h", "is read with objective throughput only"))
-    if (confidence != 0) != (traces != 0):
-        problems.append(
-            Problem("confidence", "confidence and traces belong together; one of them is missing")
-        )
-    if traces < 0 or not 0 <= confidence < 1:
-        problems.append(
-            Problem("confidence", f"{confidence:g} with {traces} traces; between 0 and 1, and 1 or more")
-        )
-    if (traces or objective == "throughput") and method != "exact":
-        problems.append(Problem("method", f"{method} plans for cost on one trace only"))
-    if traces and objective == "throughput":
-        problems.append(Problem("confidence", "is read with objective cost only"))
+    throughput = objective == "throughput"
+    replicas = f"{max_replicas} was found; a stage has at least one, and at most {MOST_REPLICAS:,}"
+    many = f"{traces:,} were asked for; at most {MOST_TRACES:,} are planned on"
+    range_ = f"{confidence:g} with {traces} traces; between 0 and 1, and 1 or more"
+    checks = [
+        (objective not in OBJECTIVES, "objective", f"no {objective!r}; {known_names(objective, OBJECTIVES)}"),
+        (method not in METHODS, "method", f"no {method!r}; {known_names(method, METHODS)}"),
+        (not 1 <= max_replicas <= MOST_REPLICAS, "max_replicas", replicas),
+        (traces > MOST_TRACES, "traces", many),
+        (throughput and not 0 < budget < math.inf, "budget_usd_per_h", "throughput needs a budget above 0"),
+        (not throughput and budget != 0, "budget_usd_per_h", "is read with objective throughput only"),
+        (
+            (confidence != 0) != (traces != 0),
+            "confidence",
+            "confidence and traces belong together; one of them is missing",
+        ),
+        (traces < 0 or not 0 <= confidence < 1, "confidence", range_),
+        (
+            (traces != 0 or throughput) and method != "exact",
+            "method",
+            f"{method} plans for cost on one trace only",
+        ),
+        (traces != 0 and throughput, "confidence", "is read with objective cost only"),
+    ]
+    problems = [Problem(where, what) for wrong, where, what in checks if wrong]
     if problems:
         raise UsageError(*problems)
-
-
-def check_plan(
-    kept: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
-) -> str:
-    """Verify a plan read from a file: by its certificate, or by making it again. Says what was verified."""
-    certificate = kept.get("certificate")
-    if not certificate:
-        try:
-            again = plan(scenario, objective, **options).check()
-        except TypeError as error:
-            raise CheckFailed.at("plan", f"malformed options: {error}") from error
-        except Infeasible as error:
-            raise CheckFailed.at("plan", f"planned again, there is none: {error}") from error
-        if again.space.named(again.configuration) != kept.get("configuration"):
-            raise CheckFailed.at("plan", "planned again, it comes out differently")
-        return "planned again, the plan comes out the same; simulated, it keeps its objective"
-    if kept.get("configuration") != certificate.get("plan"):
-        raise CheckFailed.at("plan", "its configuration is not the one that the certificate is about")
-    if kept.get("summary", {}).get("cost_usd_per_h") != certificate.get("cost"):
-        raise CheckFailed.at("plan", "its cost is not the one that the certificate is about")
-    return check_certificate(certificate, scenario)
 
 
 def fresh_traffic(scenario: Scenario, inputs: Inputs, numbers: range) -> tuple[Traffic, ...]:
     """Traces that could have come instead: the same process on other streams; a recorded trace as a moving-block
     bootstrap of its gaps (circular, blocks of about the cube root of its length squared), routing and all."""
-    from forerun.domains.serving.plan.space import traffic_of
-
     if not isinstance(scenario.trace, Generated):
         return tuple(_resampled(traffic_of(inputs), scenario.seed, number) for number in numbers)
-    found = []
+    traffics = []
     for number in numbers:
         seed = int(stream(scenario.seed, "planning trace", number).integers(2**32))
-        found.append(traffic_of(inputs.with_seed(seed)))
-    if np.array_equal(found[0].arrivals_ms, inputs.arrivals_ms):
+        traffics.append(traffic_of(inputs.with_seed(seed)))
+    if np.array_equal(traffics[0].arrivals_ms, inputs.arrivals_ms):
         what = (
             "the process gives the same arrivals whatever the seed, so there are no fresh traces to plan for"
         )
         raise UsageError.at("traces", what)
-    lengths = {traffic.queries for traffic in found}
+    lengths = {traffic.queries for traffic in traffics}
     if len(lengths) > 1:
         raise UsageError.at("traces", "give the trace's length in queries: fresh traces must be equally long")
-    return tuple(found)
+    return tuple(traffics)
 
 
 def _resampled(traffic: Traffic, seed: int, number: int) -> Traffic:
@@ -189,8 +168,23 @@ class ServingPlanner(Planner[Scenario]):
     def check_plan(
         self, kept: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
     ) -> str:
-        """See `check_plan`."""
-        return check_plan(kept, scenario, objective, options)
+        """Verify a plan read from a file: by its certificate, or by making it again. Says what was verified."""
+        certificate = kept.get("certificate")
+        if not certificate:
+            try:
+                again = plan(scenario, objective, **options).check()
+            except TypeError as error:
+                raise CheckFailed.at("plan", f"malformed options: {error}") from error
+            except Infeasible as error:
+                raise CheckFailed.at("plan", f"planned again, there is none: {error}") from error
+            if again.space.named(again.configuration) != kept.get("configuration"):
+                raise CheckFailed.at("plan", "planned again, it comes out differently")
+            return "planned again, the plan comes out the same; simulated, it keeps its objective"
+        if kept.get("configuration") != certificate.get("plan"):
+            raise CheckFailed.at("plan", "its configuration is not the one that the certificate is about")
+        if kept.get("summary", {}).get("cost_usd_per_h") != certificate.get("cost"):
+            raise CheckFailed.at("plan", "its cost is not the one that the certificate is about")
+        return check_certificate(certificate, scenario)
 
     def check_certificate(self, certificate: Mapping[str, Any], scenario: Scenario) -> str:
         """See `check_certificate`."""

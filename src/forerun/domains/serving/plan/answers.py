@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,11 +17,11 @@ from forerun.domains.serving.plan.brute import brute_force, configurations
 from forerun.domains.serving.plan.certify import certificate
 from forerun.domains.serving.plan.chance import cheapest_on_most, survival, traces_allowed_to_fail
 from forerun.domains.serving.plan.exact import Found, Search
-from forerun.domains.serving.plan.greedy import Steps, greedy, longest_path_ms
+from forerun.domains.serving.plan.greedy import Steps, greedy
 from forerun.domains.serving.plan.serving_plan import ServingPlan, routing_of
-from forerun.domains.serving.plan.space import Choice, Configuration, Space, Traffic, configuration_of
+from forerun.domains.serving.plan.space import Choice, Configuration, Space, Traffic
 from forerun.domains.serving.plan.stage_runs import StageRuns, tails_ms
-from forerun.domains.serving.plan.sweep import sweep, visiting_shares
+from forerun.domains.serving.plan.sweep import sweep
 from forerun.domains.serving.plan.tables import named
 from forerun.domains.serving.plan.throughput import bottleneck_first, most_traffic
 from forerun.domains.serving.scenario import Scenario
@@ -40,56 +40,39 @@ MOST_TRIED: Final = 4000
 
 
 def cost(scenario: Scenario, inputs: Inputs, space: Space, method: str, frontier: bool) -> ServingPlan:
-    """The cheapest configuration, beside what the published optimisers find."""
-    found = Search(space).cheapest()
-    if found.configuration is None:
-        raise infeasible(space, found)
-    rows = {"exact": (found.configuration, found.runs)} | _others(space, method)
+    """The cheapest configuration, beside what the published optimisers give."""
+    exact = Search(space).cheapest()
+    if exact.configuration is None:
+        raise infeasible(space, exact)
+    rows = {"exact": (exact.configuration, exact.runs)} | _others(space, method)
     chosen = rows[method][0]
     if chosen is None:
-        what = f"finds no configuration; the exact search finds one at {found.cost:g} $/h"
+        what = f"finds no configuration; the exact search finds one at {exact.cost:g} $/h"
         raise Infeasible(Problem(f"method {method}", what))
-    now = configuration_of(scenario, space)
-    methods = _methods_table(space, {**rows, "as it is now": (now, 1)}, found)
-    tables = {
-        "stages": plan_tables.stages_table(space, chosen, now, visiting_shares(space)),
-        "methods": methods,
-    }
+    tables = {"methods": _methods_table(space, {**rows, "as it is now": (_now(scenario, space), 1)}, exact)}
     notes: list[str] = []
-    worth: dict[str, float] = {}
+    figures: dict[str, Any] = {
+        "optimum_usd_per_h": exact.cost,
+        "stage_runs": exact.runs,
+        "cells": len(exact.cells),
+        "proved_cheapest": method == "exact",
+    }
     if frontier:
         tables["frontier"], worth, notes = _frontier(space)
-    tables["cells"] = _cells_table(space, found)
-    summary = _summary(space, chosen, now)
-    summary |= {
-        "optimum_usd_per_h": found.cost,
-        "stage_runs": found.runs,
-        "cells": len(found.cells),
-        "proved_cheapest": method == "exact",
-        **worth,
-    }
+        figures |= worth
     proof: dict[str, Any] = {}
     if method == "exact":
         proof = certificate(space, chosen, routing_of(inputs))
-        summary["refuted_parts"] = len(proof["refuted"])
-    why = _why(space, chosen, found, method)
-    if space.allowed > 0 and summary["misses"] > 0.8 * space.allowed:
+        figures["refuted_parts"] = len(proof["refuted"])
+    misses = _misses(space, chosen)
+    if space.allowed > 0 and misses > 0.8 * space.allowed:
         notes.append(
-            f"the plan uses {summary['misses']} of {space.allowed} misses on this one trace; on fresh traffic it may use "
+            f"the plan uses {misses} of {space.allowed} misses on this one trace; on fresh traffic it may use "
             "more: plan with confidence and traces"
         )
-    return ServingPlan(
-        scenario,
-        space,
-        chosen,
-        summary["misses"],
-        summary,
-        why,
-        tuple(notes),
-        tables,
-        proof,
-        (space.traffic,),
-    )
+    tables["cells"] = plan_tables.cells_table(space, exact)
+    why = _why(space, chosen, exact, method)
+    return _answer(scenario, space, chosen, figures, why, notes, tables, certificate=proof)
 
 
 def chance(
@@ -102,26 +85,26 @@ def chance(
     """The cheapest configuration that keeps the objective on all but few fresh traces."""
     allowed = scenario.allowed_misses(traffics[0].queries)
     space = space.under(traffic=traffics[0], allowed=allowed)
-    found = cheapest_on_most(space, traffics, confidence)
-    if found.configuration is None:
-        raise infeasible(space, found)
+    best = cheapest_on_most(space, traffics, confidence)
+    if best.configuration is None:
+        raise infeasible(space, best)
     single = Search(space).cheapest()
-    now = configuration_of(scenario, space)
-    tried = survival(space, found.configuration, fresh)
-    failing = sum(misses > allowed for misses in found.misses)
-    summary = _summary(space, found.configuration, now) | {
-        "misses": max(found.misses),
+    tried = survival(space, best.configuration, fresh)
+    failing = sum(misses > allowed for misses in best.misses)
+    may_fail = traces_allowed_to_fail(confidence, len(traffics))
+    figures = {
+        "misses": max(best.misses),
         "confidence": confidence,
         "traces": len(traffics),
-        "traces_allowed_to_fail": traces_allowed_to_fail(confidence, len(traffics)),
+        "traces_allowed_to_fail": may_fail,
         "traces_failing": failing,
         "single_trace_cost_usd_per_h": single.cost,
         "fresh_traces": tried.traces,
         "fresh_traces_kept": tried.kept,
         "fresh_kept_low_share": tried.low,
         "fresh_kept_high_share": tried.high,
-        "stage_runs": found.runs,
-        "cells": len(found.cells),
+        "stage_runs": best.runs,
+        "cells": len(best.cells),
     }
     notes = []
     if single.configuration is not None:
@@ -129,36 +112,25 @@ def chance(
         notes.append(f"a plan from one trace costs {single.cost:g} $/h and is {alone}")
     notes.append("cheapest on the traces it was made for; there is no certificate for several traces")
     why = (
-        f"{named(space, found.configuration)} is the cheapest, {found.cost:g} $/h, that keeps {scenario.attainment:.6g} "
+        f"{named(space, best.configuration)} is the cheapest, {best.cost:g} $/h, that keeps {scenario.attainment:.6g} "
         f"of the queries within {space.slo_ms:g} ms on {len(traffics) - failing} of {len(traffics)} traces; "
         f"{'it was ' if tried.traces else ''}{tried}"
     )
-    rows = [(i, misses, misses <= allowed) for i, misses in enumerate(found.misses, start=1)]
+    rows = [(i, misses, misses <= allowed) for i, misses in enumerate(best.misses, start=1)]
     tables = {
-        "stages": plan_tables.stages_table(space, found.configuration, now, visiting_shares(space)),
-        "traces": plan_tables.table_of(plan_tables.TRACES, rows),
-        "cells": _cells_table(space, found),
+        "traces": Table.of_rows(plan_tables.TRACES, rows),
+        "cells": plan_tables.cells_table(space, best),
     }
-    return ServingPlan(
-        scenario,
-        space,
-        found.configuration,
-        max(found.misses),
-        summary,
-        why,
-        tuple(notes),
-        tables,
-        {},
-        tuple(traffics),
-        failing=int(summary["traces_allowed_to_fail"]),
+    return _answer(
+        scenario, space, best.configuration, figures, why, notes, tables, traffics=traffics, failing=may_fail
     )
 
 
 def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> ServingPlan:
     """The most traffic that a budget carries."""
     carried = most_traffic(space, budget_usd_per_h)
-    found = carried.found
-    if found is None or found.configuration is None:
+    best = carried.found
+    if best is None or best.configuration is None:
         least = sum(min(offer.price for offer in offers) for offers in space.offers)
         what = f"{budget_usd_per_h:g} $/h carries this trace at no rate down to {carried.fails_at_rps:.4g} queries/s"
         if budget_usd_per_h < least:
@@ -166,8 +138,7 @@ def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> Ser
         raise Infeasible(Problem("budget_usd_per_h", what))
     faster = space.under(traffic=space.traffic.scaled(1 / carried.factor))
     baseline_rate, baseline = bottleneck_first(space, budget_usd_per_h)
-    now = configuration_of(scenario, space)
-    summary = _summary(faster, found.configuration, now) | {
+    figures = {
         "rate_rps": carried.rate_rps,
         "budget_usd_per_h": budget_usd_per_h,
         "fails_at_rate_rps": carried.fails_at_rps,
@@ -181,36 +152,81 @@ def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> Ser
     )
     why = (
         f"{budget_usd_per_h:g} $/h carries {carried.rate_rps:.4g} queries/s of this trace, on "
-        f"{named(space, found.configuration)} ({found.cost:g} $/h); {stop}"
+        f"{named(space, best.configuration)} ({best.cost:g} $/h); {stop}"
     )
     notes = (
         "rates are tried in steps of 2 % from below and the first failure ends the search: more load is not always worse",
         f"relieving the bottleneck first, as in the notebook's comments, reaches {baseline_rate:.4g}/s"
         + (f" on {named(space, baseline.configuration)}" if baseline.configuration else ""),
     )
-    tables = {
-        "stages": plan_tables.stages_table(faster, found.configuration, now, visiting_shares(space)),
-        "rates": plan_tables.table_of(plan_tables.RATES, carried.tried),
+    tables = {"rates": Table.of_rows(plan_tables.RATES, carried.tried)}
+    return _answer(scenario, faster, best.configuration, figures, why, notes, tables)
+
+
+def _answer(
+    scenario: Scenario,
+    space: Space,
+    chosen: Configuration,
+    figures: Mapping[str, Any],
+    why: str,
+    notes: Sequence[str],
+    tables: Mapping[str, Table],
+    *,
+    certificate: Mapping[str, Any] | None = None,
+    traffics: Sequence[Traffic] = (),
+    failing: int = 0,
+) -> ServingPlan:
+    """The plan, with what every plan says: its cost and misses, and its stages beside what the scenario runs now.
+
+    figures: those of this question, which come behind the common ones or replace them. traffics: default the space's.
+    """
+    now, misses = _now(scenario, space), _misses(space, chosen)
+    summary: dict[str, Any] = {
+        "cost_usd_per_h": space.cost(chosen),
+        "misses": misses,
+        "misses_allowed": space.allowed,
+        "attainment": 1 - misses / space.traffic.queries,
+        "queries": space.traffic.queries,
+        "rate_rps": space.traffic.rate_rps,
+        "slo_ms": space.slo_ms,
+        "max_replicas": space.max_replicas,
     }
+    if _within(space, now):
+        summary["cost_now_usd_per_h"] = space.cost(now)
+    summary |= figures
     return ServingPlan(
         scenario,
-        faster,
-        found.configuration,
-        found.misses[0],
+        space,
+        chosen,
+        summary["misses"],
         summary,
         why,
-        notes,
-        tables,
-        {},
-        (faster.traffic,),
+        tuple(notes),
+        {"stages": plan_tables.stages_table(space, chosen, now), **tables},
+        certificate or {},
+        tuple(traffics) or (space.traffic,),
+        failing,
     )
 
 
-def infeasible(space: Space, found: Found) -> Infeasible:
+def _now(scenario: Scenario, space: Space) -> Configuration:
+    """The configuration that the scenario runs now."""
+    placed = [scenario.configuration[name] for name in space.names]
+    return tuple(Choice(place.hardware, place.max_batch, place.replicas) for place in placed)
+
+
+def _misses(space: Space, configuration: Configuration) -> int:
+    """Queries that miss, however many."""
+    misses = StageRuns(space, space.traffic, cut_short=False).misses(configuration)
+    assert misses is not None
+    return misses
+
+
+def infeasible(space: Space, exact: Found) -> Infeasible:
     """Why no configuration keeps the objective: the path that is too long even when idle, or the stage that binds."""
     queries, allowed = space.traffic.queries, space.allowed
-    fastest = longest_path_ms(space, space.least_ms)
-    blamed = found.cells[-1].hopeless
+    fastest = space.longest_path_ms(space.least_ms)
+    blamed = exact.cells[-1].hopeless
     near = _nearest(space, [space.names.index(name) for name in blamed])
     best = f"the best found keeps {1 - near / queries:.4%} of {queries} queries, {1 - allowed / queries:.4%} is wanted"
     if _too_long_when_idle(space) > allowed:
@@ -228,15 +244,7 @@ def infeasible(space: Space, found: Found) -> Infeasible:
 
 def _too_long_when_idle(space: Space) -> int:
     """Queries whose way through the pipeline takes too long even if nobody ever waits."""
-    tails = tails_ms(space, space.traffic)
-    least = np.zeros(space.traffic.queries)
-    for s, parents in enumerate(space.parents):
-        for edge, parent in enumerate(parents, start=space.edge_at[s]):
-            if parent == SOURCE:
-                takes = space.traffic.taken[edge]
-                ahead = tails[s] + space.least_ms[s]
-                least = np.maximum(least, ahead if takes is None else np.where(takes, ahead, 0.0))
-    return int(np.count_nonzero(least > space.slo_ms))
+    return int(np.count_nonzero(tails_ms(space, space.traffic)[SOURCE] > space.slo_ms))
 
 
 def _nearest(space: Space, stages: Sequence[int]) -> int:
@@ -270,26 +278,22 @@ def _others(space: Space, method: str) -> dict[str, tuple[Configuration | None, 
     }
     if method == "brute" or configurations(space) <= BRUTE_BESIDE:
         steps["brute"] = brute_force(space, known.misses)
-    return {name: (found.configuration, found.evaluations) for name, found in steps.items()}
+    return {name: (answer.configuration, answer.evaluations) for name, answer in steps.items()}
 
 
-def _methods_table(space: Space, rows: dict[str, tuple[Configuration | None, int]], found: Found) -> Table:
-    known = StageRuns(space, space.traffic, cut_short=False)
+def _methods_table(space: Space, rows: dict[str, tuple[Configuration | None, int]], exact: Found) -> Table:
     gathered = []
     for name, (configuration, evaluated) in rows.items():
         if configuration is None or not _within(space, configuration):
             what = "" if configuration is None else f"{named(space, configuration)}: outside the space"
             gathered.append((name, math.nan, math.nan, math.nan, False, evaluated, what))
             continue
-        misses = known.misses(configuration)
-        assert misses is not None
-        amount = space.cost(configuration)
+        misses, amount = _misses(space, configuration), space.cost(configuration)
         feasible = misses <= space.allowed
-        above = amount / found.cost - 1 if feasible and found.cost else math.nan
-        gathered.append(
-            (name, amount, above, float(misses), feasible, evaluated, named(space, configuration))
-        )
-    return plan_tables.table_of(plan_tables.METHODS, gathered)
+        above = amount / exact.cost - 1 if feasible and exact.cost else math.nan
+        text = named(space, configuration)
+        gathered.append((name, amount, above, float(misses), feasible, evaluated, text))
+    return Table.of_rows(plan_tables.METHODS, gathered)
 
 
 def _within(space: Space, configuration: Configuration) -> bool:
@@ -299,31 +303,13 @@ def _within(space: Space, configuration: Configuration) -> bool:
     )
 
 
-def _summary(space: Space, plan: Configuration, now: Configuration) -> dict[str, Any]:
-    misses = StageRuns(space, space.traffic, cut_short=False).misses(plan)
-    assert misses is not None
-    found: dict[str, Any] = {
-        "cost_usd_per_h": space.cost(plan),
-        "misses": misses,
-        "misses_allowed": space.allowed,
-        "attainment": 1 - misses / space.traffic.queries,
-        "queries": space.traffic.queries,
-        "rate_rps": space.traffic.rate_rps,
-        "slo_ms": space.slo_ms,
-        "max_replicas": space.max_replicas,
-    }
-    if _within(space, now):
-        found["cost_now_usd_per_h"] = space.cost(now)
-    return found
-
-
-def _why(space: Space, chosen: Configuration, found: Found, method: str) -> str:
+def _why(space: Space, chosen: Configuration, exact: Found, method: str) -> str:
     here = f"{named(space, chosen)} costs {space.cost(chosen):g} $/h"
-    if method != "exact" and space.cost(chosen) == found.cost:
+    if method != "exact" and space.cost(chosen) == exact.cost:
         return f"{here}, as little as the exact search finds"
     if method != "exact":
-        return f"{here}, {space.cost(chosen) / found.cost - 1:.1%} above the cheapest, {found.cost:g} $/h"
-    hopeless = [cell.hopeless for cell in found.cells if cell.hopeless]
+        return f"{here}, {space.cost(chosen) / exact.cost - 1:.1%} above the cheapest, {exact.cost:g} $/h"
+    hopeless = [cell.hopeless for cell in exact.cells if cell.hopeless]
     if not hopeless:
         return f"{here} and is the cheapest hardware there is with one replica a stage"
     stages = max(set(hopeless), key=hopeless.count)
@@ -336,16 +322,6 @@ def _why(space: Space, chosen: Configuration, found: Found, method: str) -> str:
     return (
         f"{here}; {cheaper} too slow whatever the batches, {'most often ' * (len(hopeless) > 1)}at {blamed}"
     )
-
-
-def _cells_table(space: Space, found: Found) -> Table:
-    rows = []
-    for tried in found.cells:
-        cell = "; ".join(
-            f"{n}: {count} x {hardware}" for n, (hardware, count) in zip(space.names, tried.cell)
-        )
-        rows.append((tried.cost, cell, ", ".join(tried.hopeless)))
-    return plan_tables.table_of(plan_tables.CELLS, rows)
 
 
 def _frontier(space: Space) -> tuple[Table, dict[str, float], list[str]]:
@@ -367,7 +343,7 @@ def _frontier(space: Space) -> tuple[Table, dict[str, float], list[str]]:
     }
     notes = [_of_slo(space, slos, here, worth["slo_10ms_more_saves_usd_per_h"])]
     notes.append(_of_rate(space, rates, here, worth["rate_10rps_more_costs_usd_per_h"]))
-    return plan_tables.table_of(plan_tables.FRONTIER, rows), worth, notes
+    return Table.of_rows(plan_tables.FRONTIER, rows), worth, notes
 
 
 def _of_slo(space: Space, points: Sequence[sensitivity.Point], here: sensitivity.Point, saved: float) -> str:

@@ -33,7 +33,7 @@ def certificate(space: Space, plan: Configuration, routing: Routing | None = Non
     misses = StageRuns(space, space.traffic).misses(plan)
     assert misses is not None, "the plan is not feasible"
     arrivals = np.ascontiguousarray(space.traffic.arrivals_ms, dtype="<f8")
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "schema": SCHEMA,
         "trace": {
             "arrivals": space.traffic.queries,
@@ -43,7 +43,7 @@ def certificate(space: Space, plan: Configuration, routing: Routing | None = Non
         "allowed_misses": space.allowed,
         "costs": {offer.hardware: offer.price for offers in space.offers for offer in offers},
         "max_replicas": space.max_replicas,
-        "stages": [_stage(space, s) for s in range(len(space.names))],
+        "stages": [stage_data(space, s) for s in range(len(space.names))],
         "plan": space.named(plan),
         "cost": space.cost(plan),
         "misses": misses,
@@ -54,11 +54,12 @@ def certificate(space: Space, plan: Configuration, routing: Routing | None = Non
     }
     if routing:
         columns = b"".join(column.astype(np.uint8).tobytes() for column in routing.values())
-        found["routing_sha256"] = hashlib.sha256(columns).hexdigest()
-    return found
+        content["routing_sha256"] = hashlib.sha256(columns).hexdigest()
+    return content
 
 
-def _stage(space: Space, stage: int) -> dict[str, Any]:
+def stage_data(space: Space, stage: int) -> dict[str, Any]:
+    """What a certificate says of a stage: its parents, and what may be chosen at which cost of time."""
     return {
         "stage": space.names[stage],
         "parents": [SOURCE_NAME if p == SOURCE else space.names[p] for p in space.parents[stage]],
@@ -73,7 +74,12 @@ PartKey = tuple[tuple[int, Choice], ...]
 
 @dataclass
 class _Writer:
-    """Walks through everything cheaper than the plan; `refuted`: parts and their forced misses."""
+    """Walks through everything cheaper than the plan.
+
+    space: what could be chosen.
+    plan: the configuration that is said to be cheapest.
+    refuted: parts that were written down, and their forced misses.
+    """
 
     space: Space
     plan: Configuration

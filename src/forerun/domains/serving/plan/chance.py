@@ -30,7 +30,12 @@ def cheapest_on_most(space: Space, traffics: Sequence[Traffic], confidence: floa
 
 @dataclass(frozen=True)
 class Survival:
-    """How many of fresh traces a configuration kept the objective on, and what that says about the next one."""
+    """How a configuration does on fresh traces, and what that says about the next one.
+
+    kept: traces on which it kept the objective, of so many `traces`.
+    low, high: confidence interval of the share of traces on which it keeps the objective.
+    confidence: that the interval is right.
+    """
 
     kept: int
     traces: int

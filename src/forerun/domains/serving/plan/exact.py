@@ -23,7 +23,12 @@ from forerun.domains.serving.plan.stage_runs import StageRun, StageRuns
 
 
 class Part(NamedTuple):
-    """A stage with its ancestors, configured: choices by stage number; on each trace, outcomes and late queries."""
+    """A stage with its ancestors, configured.
+
+    choices: by stage number.
+    outcomes: on each trace, by stage number; a stage that was cut short is missing.
+    late: on each trace, the queries that are late at some stage of it: query q at bit q.
+    """
 
     choices: dict[int, Choice]
     outcomes: tuple[dict[int, StageRun], ...]
@@ -33,6 +38,10 @@ class Part(NamedTuple):
     def misses(self) -> int:
         """Forced misses over all traces."""
         return sum(late.bit_count() for late in self.late)
+
+    def agrees(self, other: Part) -> bool:
+        """Whether stages of both are configured alike."""
+        return all(self.choices.get(s, choice) == choice for s, choice in other.choices.items())
 
     def batches(self) -> tuple[int, ...]:
         """Its batch sizes, by stage."""
@@ -49,7 +58,12 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Tried:
-    """A cell that was visited: its cost, and the stages that made it hopeless (none: feasible)."""
+    """A cell that was visited.
+
+    cost: $ per hour.
+    cell: hardware and replicas, by stage.
+    hopeless: names of the stages that are too slow together whatever the batches (none: it is feasible).
+    """
 
     cost: float
     cell: tuple[tuple[str, int], ...]
@@ -58,9 +72,13 @@ class Tried:
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome of a search: the configuration (None: there is none), its misses, and what was looked at.
+    """The outcome of a search, and what was looked at.
 
-    misses: per trace. runs: stages simulated. cells: visited, in order.
+    configuration: the cheapest feasible one (None: there is none).
+    cost: $ per hour; NaN if there is none.
+    misses: per trace.
+    runs: stages simulated.
+    cells: those visited, in order.
     """
 
     configuration: Configuration | None
@@ -71,14 +89,15 @@ class Found:
 
 
 class Search:
-    """A search over one space and one or more traces.
-
-    failing: on how many traces a configuration may miss more than allowed.
-    """
+    """A search over one space and one or more traces."""
 
     def __init__(self, space: Space, traffics: Sequence[Traffic] = (), *, failing: int = 0) -> None:
+        """traffics: the traces, all equally long (default: the space's own).
+        failing: on how many of them a configuration may miss more than allowed (default: on none).
+        """
         self.space, self.failing = space, failing
         self.known = [StageRuns(space, traffic) for traffic in traffics or (space.traffic,)]
+        self._nothing = Part({}, tuple({} for _ in self.known), (0,) * len(self.known))
         #: traces, the most telling first
         self._order = list(range(len(self.known)))
         self._refuted = [0] * len(self.known)
@@ -143,12 +162,12 @@ class Search:
         return step
 
     def _options_of(self, stage: int) -> list[Option]:
-        found = [
+        options = [
             Option(self.space.whole_price(offer) * replicas, offer.hardware, replicas)
             for offer in self.space.offers[stage]
             for replicas in range(1, self.space.max_replicas + 1)
         ]
-        return sorted(found, key=lambda option: option.whole_cost)
+        return sorted(options, key=lambda option: option.whole_cost)
 
     def _hopeless(self, cell: Sequence[tuple[str, int]]) -> int | None:
         """A stage that, with its ancestors, is dead whatever the batches; those with fewest ancestors first."""
@@ -161,9 +180,9 @@ class Search:
     def parts(self, stage: int, cell: Sequence[tuple[str, int]]) -> list[Part]:
         """All parts of a stage in a cell that are not dead, fewest misses first."""
         key = (stage, *(cell[s] for s in self.space.closures[stage]))
-        found = self._parts.get(key)
-        if found is None:
-            found, saturated = [], True
+        alive = self._parts.get(key)
+        if alive is None:
+            alive, saturated = [], True
             hardware, replicas = cell[stage]
             batches = self.space.offer(stage, hardware).batches
             for before in self._parts_before(stage, cell):
@@ -171,20 +190,19 @@ class Search:
                     part, full = self._extended(before, stage, Choice(hardware, batch, replicas))
                     saturated = saturated and full
                     if part is not None:
-                        found.append(part)
-            found.sort(key=lambda part: (part.misses, part.batches()))
-            self._parts[key], self._saturated[key] = found, saturated
-        return found
+                        alive.append(part)
+            alive.sort(key=lambda part: (part.misses, part.batches()))
+            self._parts[key], self._saturated[key] = alive, saturated
+        return alive
 
     def _parts_before(self, stage: int, cell: Sequence[tuple[str, int]]) -> Iterator[Part]:
         """What may stand before a stage: a part of each parent, agreeing where they share stages."""
-        nothing = Part({}, tuple({} for _ in self.known), (0,) * len(self.known))
         parents = [p for p in self.space.parents[stage] if p != SOURCE]
         lists = [self.parts(p, cell) for p in parents]
         for chosen in itertools.product(*lists):
-            joined = nothing
+            joined = self._nothing
             for part in chosen:
-                if any(joined.choices.get(s, choice) != choice for s, choice in part.choices.items()):
+                if not joined.agrees(part):
                     break
                 joined = _joined(joined, part)
             else:
@@ -195,10 +213,10 @@ class Search:
         """The part with one more stage, None if dead; and whether more replicas would change nothing."""
         parents = self.space.parents[stage]
         outcomes, late = list(before.outcomes), list(before.late)
-        fails, saturated, sure = 0, True, len(self.known) - self.failing
+        fails, saturated = 0, True
         for place, m in enumerate(self._order):
             behind = [None if p == SOURCE else before.outcomes[m].get(p) for p in parents]
-            if any(p != SOURCE and found is None for p, found in zip(parents, behind)):
+            if any(p != SOURCE and run is None for p, run in zip(parents, behind)):
                 fails += 1  # a parent was cut short here: this trace is lost already
             else:
                 outcome = self.known[m].stage_run(stage, choice, behind)
@@ -212,7 +230,6 @@ class Search:
             if fails > self.failing:
                 self._tell(place)
                 return None, saturated
-        assert sure >= 0
         return Part({**before.choices, stage: choice}, tuple(outcomes), tuple(late)), saturated
 
     def _tell(self, place: int) -> None:
@@ -245,11 +262,10 @@ class Search:
                     if len(self.known) == 1:
                         break
                     continue
-                agrees = all(joined.choices.get(s, choice) == choice for s, choice in part.choices.items())
-                if agrees:
+                if joined.agrees(part):
                     look(_joined(joined, part), left[1:])
 
-        look(Part({}, tuple({} for _ in self.known), (0,) * len(self.known)), lists)
+        look(self._nothing, lists)
         if best is None:
             return None
         configuration = tuple(best.choices[s] for s in range(len(self.space.names)))

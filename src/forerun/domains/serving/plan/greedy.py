@@ -7,11 +7,10 @@ section 4. It trades one dear machine for several cheap ones and cannot go back,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forerun.domains.serving.inputs.pipeline import SOURCE
 from forerun.domains.serving.plan.space import Choice, Configuration, Offer, Space
 
 #: misses of a configuration, or None if there are more than allowed
@@ -23,11 +22,14 @@ MOST_ADDED: Final = 400
 
 @dataclass(frozen=True)
 class Steps:
-    """What an optimiser arrived at (None: no answer), and the configurations it evaluated on the way."""
+    """What an optimiser arrived at.
+
+    configuration: its answer (None: it has none).
+    evaluations: configurations that it simulated on the way.
+    """
 
     configuration: Configuration | None
     evaluations: int
-    steps: tuple[str, ...] = ()
 
 
 def greedy(space: Space, misses: Misses, order: Sequence[str] = ()) -> Steps:
@@ -41,23 +43,26 @@ class _Greedy:
     def __init__(self, space: Space, misses: Misses, order: Sequence[int]) -> None:
         self.space, self.misses, self.order = space, misses, order
         self.evaluations = 0
-        self.steps: list[str] = []
 
     def run(self) -> Steps:
         """Initialise, then take the first strictly cheapest feasible candidate until there is none."""
         now = self._initial()
         while now is not None:
-            best, best_cost, name = None, math.inf, ""
-            for stage in self.order:
-                for action, candidate in self._candidates(now, stage):
-                    if self.space.whole_cost(candidate) < best_cost and self._feasible(candidate):
-                        best, best_cost = candidate, self.space.whole_cost(candidate)
-                        name = f"{self.space.names[stage]}: {action}"
-            if best is None:
+            better = self._cheapest(
+                candidate for stage in self.order for candidate in self._candidates(now, stage)
+            )
+            if better is None:
                 break
-            now = best
-            self.steps.append(name)
-        return Steps(now, self.evaluations, tuple(self.steps))
+            now = better
+        return Steps(now, self.evaluations)
+
+    def _cheapest(self, candidates: Iterable[Configuration]) -> Configuration | None:
+        """The first strictly cheapest feasible candidate; None if none is feasible."""
+        best, best_cost = None, math.inf
+        for candidate in candidates:
+            if self.space.whole_cost(candidate) < best_cost and self._feasible(candidate):
+                best, best_cost = candidate, self.space.whole_cost(candidate)
+        return best
 
     def _feasible(self, configuration: Configuration) -> bool:
         self.evaluations += 1
@@ -67,51 +72,46 @@ class _Greedy:
         """Fastest hardware at batch 1, one replica; then replicas where throughput is least, until feasible."""
         space = self.space
         chosen = [min(offers, key=lambda offer: float(offer.table_ms[1])) for offers in space.offers]
-        if longest_path_ms(space, [float(offer.table_ms[1]) for offer in chosen]) > space.slo_ms:
+        if space.longest_path_ms([float(offer.table_ms[1]) for offer in chosen]) > space.slo_ms:
             return None
         now = tuple(Choice(offer.hardware, 1, 1) for offer in chosen)
         for _ in range(MOST_ADDED):
             if self._feasible(now):
                 return now
             least = min(self.order, key=lambda s: chosen[s].qps[1] * now[s].replicas)
-            now = _with(now, least, now[least]._replace(replicas=now[least].replicas + 1))
+            now = with_choice(now, least, now[least]._replace(replicas=now[least].replicas + 1))
         return None
 
-    def _candidates(self, now: Configuration, stage: int) -> Iterator[tuple[str, Configuration]]:
+    def _candidates(self, now: Configuration, stage: int) -> Iterator[Configuration]:
         yield from self._small_steps(now, stage)
         cheaper = self._on_cheaper_hardware(now, stage)
         if cheaper is not None:
-            yield "cheaper hardware", cheaper
+            yield cheaper
 
-    def _small_steps(self, now: Configuration, stage: int) -> Iterator[tuple[str, Configuration]]:
+    def _small_steps(self, now: Configuration, stage: int) -> Iterator[Configuration]:
+        """A batch twice as large or more, and one replica less."""
         choice = now[stage]
-        offer = self.space.offer(stage, choice.hardware)
-        larger = next((batch for batch in offer.batches if batch >= 2 * choice.max_batch), None)
+        batches = self.space.offer(stage, choice.hardware).batches
+        larger = next((batch for batch in batches if batch >= 2 * choice.max_batch), None)
         if larger is not None:
-            yield "larger batch", _with(now, stage, choice._replace(max_batch=larger))
+            yield with_choice(now, stage, choice._replace(max_batch=larger))
         if choice.replicas > 1:
-            yield "one replica less", _with(now, stage, choice._replace(replicas=choice.replicas - 1))
+            yield with_choice(now, stage, choice._replace(replicas=choice.replicas - 1))
 
     def _on_cheaper_hardware(self, now: Configuration, stage: int) -> Configuration | None:
         """The stage begun anew on the next cheaper hardware, the others left as they are; None unless cost falls."""
         offer = self._next_cheaper(stage, self.space.offer(stage, now[stage].hardware))
         if offer is None:
             return None
-        begun = _with(now, stage, Choice(offer.hardware, 1, 1))
+        begun = with_choice(now, stage, Choice(offer.hardware, 1, 1))
         for _ in range(MOST_ADDED):
             if self._feasible(begun):
                 break
-            begun = _with(begun, stage, begun[stage]._replace(replicas=begun[stage].replicas + 1))
+            begun = with_choice(begun, stage, begun[stage]._replace(replicas=begun[stage].replicas + 1))
         else:
             return None
-        while True:
-            best, best_cost = None, math.inf
-            for _, candidate in self._small_steps(begun, stage):
-                if self.space.whole_cost(candidate) < best_cost and self._feasible(candidate):
-                    best, best_cost = candidate, self.space.whole_cost(candidate)
-            if best is None:
-                break
-            begun = best
+        while (better := self._cheapest(self._small_steps(begun, stage))) is not None:
+            begun = better
         return begun if self.space.whole_cost(begun) < self.space.whole_cost(now) else None
 
     def _next_cheaper(self, stage: int, offer: Offer) -> Offer | None:
@@ -119,13 +119,6 @@ class _Greedy:
         return max(cheaper, key=lambda other: other.price, default=None)
 
 
-def longest_path_ms(space: Space, ms: Sequence[float]) -> float:
-    """The longest sum of `ms` along any way through the pipeline."""
-    ends: list[float] = []
-    for s, parents in enumerate(space.parents):
-        ends.append(ms[s] + max(0.0 if p == SOURCE else ends[p] for p in parents))
-    return max(ends)
-
-
-def _with(configuration: Configuration, stage: int, choice: Choice) -> Configuration:
+def with_choice(configuration: Configuration, stage: int, choice: Choice) -> Configuration:
+    """The configuration with another choice for one stage."""
     return (*configuration[:stage], choice, *configuration[stage + 1 :])

@@ -63,25 +63,25 @@ def next_step_down(space: Space, points: Sequence[Point]) -> Point | None:
     where the cost steps is known to STEP_SHARE. Cost need not fall everywhere as the objective grows; between two grid
     points that differ there is a step, and this finds one."""
     here = next(point for point in points if point.slo_ms == space.slo_ms)
-    found = next((p for p in points if p.slo_ms > here.slo_ms and p.cost < here.cost), None)
-    if found is None:
+    after = next((p for p in points if p.slo_ms > here.slo_ms and p.cost < here.cost), None)
+    if after is None:
         return None
-    before = max(p.slo_ms for p in points if p.slo_ms < found.slo_ms)
-    while found.slo_ms - before > STEP_SHARE * space.slo_ms:
-        middle = at_slo(space, (before + found.slo_ms) / 2)
-        before, found = (before, middle) if middle.cost < here.cost else (middle.slo_ms, found)
-    return found
+    before = max(p.slo_ms for p in points if p.slo_ms < after.slo_ms)
+    while after.slo_ms - before > STEP_SHARE * space.slo_ms:
+        middle = at_slo(space, (before + after.slo_ms) / 2)
+        before, after = (before, middle) if middle.cost < here.cost else (middle.slo_ms, after)
+    return after
 
 
 def next_step_up(space: Space, points: Sequence[Point]) -> Point | None:
     """More load with a dearer plan than the scenario's, found in the same way."""
     rate = space.traffic.rate_rps
     here = min(points, key=lambda point: abs(point.rate_rps - rate))
-    found = next((p for p in points if p.rate_rps > here.rate_rps and p.cost > here.cost), None)
-    if found is None:
+    after = next((p for p in points if p.rate_rps > here.rate_rps and p.cost > here.cost), None)
+    if after is None:
         return None
-    before = max(p.rate_rps for p in points if p.rate_rps < found.rate_rps)
-    while found.rate_rps - before > STEP_SHARE * rate:
-        middle = at_share(space, (before + found.rate_rps) / 2 / rate)
-        before, found = (before, middle) if middle.cost > here.cost else (middle.rate_rps, found)
-    return found
+    before = max(p.rate_rps for p in points if p.rate_rps < after.rate_rps)
+    while after.rate_rps - before > STEP_SHARE * rate:
+        middle = at_share(space, (before + after.rate_rps) / 2 / rate)
+        before, after = (before, middle) if middle.cost > here.cost else (middle.rate_rps, after)
+    return after

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,21 +9,32 @@ from typing import Any
 from forerun.domains.serving.inputs import Inputs, prepare
 from forerun.domains.serving.inputs.pipeline import SOURCE
 from forerun.domains.serving.inputs.routing import draws
-from forerun.domains.serving.plan import tables as plan_tables
+from forerun.domains.serving.plan.certify import stage_data
 from forerun.domains.serving.plan.checker import Rejected, check
 from forerun.domains.serving.plan.space import Configuration, Space, Traffic, space_of
 from forerun.domains.serving.scenario import SOURCE_NAME, Scenario
 from forerun.errors import CheckFailed, Problem
 from forerun.result.figures import Figure
+from forerun.result.numbers import plain
 from forerun.result.plan import ShownPlan
 from forerun.result.tables import Table
 
 
 @dataclass(frozen=True, repr=False)
 class ServingPlan(ShownPlan):
-    """The answer. `certificate`: plain data for a checker, empty where none can be had (chance, throughput, baselines).
+    """The answer.
 
-    traffics: what the plan must carry; `failing` of them it may miss too often.
+    scenario: what was planned.
+    space: what could be chosen, and the objective.
+    configuration: what was chosen.
+    misses: queries that miss with it; of several traces the most.
+    summary: figures by name.
+    why: the reason, in a sentence.
+    notes: what a reader should know besides.
+    tables: by name, as in `plan.tables`.
+    certificate: plain data for a checker; empty where none can be had (chance, throughput, baselines).
+    traffics: what the plan must carry.
+    failing: on how many of them it may miss too often.
     """
 
     scenario: Scenario
@@ -41,17 +51,17 @@ class ServingPlan(ShownPlan):
 
     def data(self) -> dict[str, Any]:
         """As plain data (`--json`, plan files)."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "domain": "serving",
-            "summary": _finite(dict(self.summary)),
+            "summary": self.summary,
             "why": self.why,
             "notes": list(self.notes),
             "configuration": self.space.named(self.configuration),
-            "tables": {name: _rows(table) for name, table in self.tables.items()},
+            "tables": {name: table.records() for name, table in self.tables.items()},
         }
         if self.certificate:
-            found["certificate"] = dict(self.certificate)
-        return found
+            content["certificate"] = self.certificate
+        return {name: plain(value) for name, value in content.items()}
 
     def figures(self) -> tuple[Figure, ...]:
         """What the plan's tables show, as data for the report."""
@@ -115,35 +125,30 @@ def _strange(certificate: Mapping[str, Any], space: Space) -> list[str]:
     stages = (
         {row.get("stage"): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
     )
-    found = [] if set(stages) == set(space.names) else ["the list of stages"]
+    strange = [] if set(stages) == set(space.names) else ["the list of stages"]
     prices = {offer.hardware: offer.price for offers in space.offers for offer in offers}
     costs = certificate.get("costs")
     if not isinstance(costs, dict) or any(costs.get(name) != price for name, price in prices.items()):
-        found.append("costs")
+        strange.append("costs")
     if certificate.get("slo_ms") != space.slo_ms:
-        found.append("slo_ms")
+        strange.append("slo_ms")
     if certificate.get("allowed_misses") != space.allowed:
-        found.append("allowed_misses")
+        strange.append("allowed_misses")
     for s, name in enumerate(space.names):
-        row = stages.get(name, {})
-        parents = [SOURCE_NAME if p == SOURCE else space.names[p] for p in space.parents[s]]
-        times = {offer.hardware: offer.table_ms.tolist() for offer in space.offers[s]}
-        sizes = {offer.hardware: set(offer.batches) for offer in space.offers[s]}
-        options = row.get("options")
-        covered = isinstance(options, dict) and set(options) == set(sizes)
+        row, own = stages.get(name, {}), stage_data(space, s)
+        sizes = row.get("options")
+        sizes = sizes if isinstance(sizes, dict) else {}
         # Between the measured batch sizes others may have been allowed; none of the measured may be missing.
-        if not covered or any(not sizes[hw] <= set(given) for hw, given in dict(options or {}).items()):
-            found.append(f"options of {name}")
-        if row.get("parents") != parents:
-            found.append(f"parents of {name}")
-        if row.get("service_ms") != times:
-            found.append(f"service_ms of {name}")
-    return found
+        lacking = any(not set(own["options"].get(hw, ())) <= set(given) for hw, given in sizes.items())
+        if lacking or sizes.keys() != own["options"].keys():
+            strange.append(f"options of {name}")
+        strange += [f"{what} of {name}" for what in ("parents", "service_ms") if row.get(what) != own[what]]
+    return strange
 
 
 def routing_of(inputs: Inputs) -> dict[tuple[str, str], Any]:
     """bool[queries] by (parent, stage): who takes each conditional edge, in the order that the edges are numbered."""
-    found = []
+    routes = []
     queries = len(inputs.arrivals_ms)
     for stage in inputs.pipeline.stages:
         for edge in stage.edges:
@@ -154,8 +159,8 @@ def routing_of(inputs: Inputs) -> dict[tuple[str, str], Any]:
             if column is None:
                 assert edge.share is not None
                 column = draws(inputs.pipeline.seed, edge.number, queries) < edge.share
-            found.append((edge.number, (parent, stage.name), column[:queries]))
-    return {name: column for _, name, column in sorted(found, key=lambda item: item[0])}
+            routes.append((edge.number, (parent, stage.name), column[:queries]))
+    return {name: column for _, name, column in sorted(routes, key=lambda item: item[0])}
 
 
 def _simulated_misses(scenario: Scenario, space: Space, chosen: Configuration, traffic: Traffic) -> int:
@@ -174,14 +179,3 @@ def _simulated_misses(scenario: Scenario, space: Space, chosen: Configuration, t
         stages.append(replace(stage, edges=edges))
     run = simulate_stagewise(Pipeline(tuple(stages)), traffic.arrivals_ms, space.slo_ms, record="counts")
     return run.misses
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    return [_finite(row) for row in plan_tables.rows_of(table)]
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,12 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.inputs import Inputs, prepare
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.profile import (
-    ARTIFACT_PRICES_USD_PER_H,
-    Profile,
-    embedded_profile,
-    read_profile,
-)
+from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, Profile
 from forerun.domains.serving.inputs.routing import taken_edges
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.scenario import Sampled, Scenario, StageSpec, Tables
@@ -30,7 +26,12 @@ MAX_REPLICAS: Final = 60
 
 
 class Choice(NamedTuple):
-    """How one stage is run."""
+    """How one stage is run.
+
+    hardware: what its replicas run on.
+    max_batch: queries in the largest batch.
+    replicas: how many there are.
+    """
 
     hardware: str
     max_batch: int
@@ -43,10 +44,14 @@ Configuration = tuple[Choice, ...]
 
 @dataclass(frozen=True)
 class Offer:
-    """A stage on one hardware: $ per hour and replica, the batch sizes to choose from, what a batch costs.
+    """A stage on one hardware.
 
-    table_ms: float64[largest batch + 1]. qps: by batch, queries a second that one replica carries. p99_ms: by batch,
-    the measured 99th percentile of its time.
+    hardware: its name.
+    price: $ per hour and replica.
+    batches: the batch sizes to choose from, ascending.
+    table_ms: float64[largest batch + 1], time of a batch of n at index n.
+    qps: by batch, queries a second that one replica carries.
+    p99_ms: by batch, the measured 99th percentile of its time.
     """
 
     hardware: str
@@ -59,7 +64,11 @@ class Offer:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Queries as they come, ascending, and per edge of the pipeline who takes it (None: everybody)."""
+    """Queries as they come, and where they go.
+
+    arrivals_ms: float64[n], ascending.
+    taken: per edge of the pipeline bool[n], who takes it (None: everybody at its parent).
+    """
 
     arrivals_ms: Floats = field(repr=False)
     taken: tuple[NDArray[np.bool_] | None, ...] = field(repr=False)
@@ -84,8 +93,13 @@ class Traffic:
 class Space:
     """All configurations of a pipeline, and the objective they must meet.
 
-    names, parents: the stages in topological order, parents by number (SOURCE: the outside). offers: per stage, in the
-    order listed. A configuration is feasible if at most `allowed` queries take longer than `slo_ms`.
+    names: of the stages, in topological order.
+    parents: per stage, by number (SOURCE: the outside).
+    offers: per stage, in the order listed.
+    traffic: the queries that the pipeline must carry.
+    slo_ms: latency above which a query misses.
+    allowed: a configuration is feasible if no more queries than that miss.
+    max_replicas: of one stage.
     """
 
     names: tuple[str, ...]
@@ -99,10 +113,10 @@ class Space:
     @functools.cached_property
     def closures(self) -> tuple[tuple[int, ...], ...]:
         """Per stage: it and its ancestors, ascending."""
-        found: list[tuple[int, ...]] = []
+        closures: list[tuple[int, ...]] = []
         for s, parents in enumerate(self.parents):
-            found.append(tuple(sorted({s}.union(*(found[p] for p in parents if p != SOURCE)))))
-        return tuple(found)
+            closures.append(tuple(sorted({s}.union(*(closures[p] for p in parents if p != SOURCE)))))
+        return tuple(closures)
 
     @functools.cached_property
     def sinks(self) -> tuple[int, ...]:
@@ -113,15 +127,29 @@ class Space:
     @functools.cached_property
     def edge_at(self) -> tuple[int, ...]:
         """Where each stage's edges begin in `traffic.taken`."""
-        at = [0]
-        for parents in self.parents:
-            at.append(at[-1] + len(parents))
-        return tuple(at)
+        return tuple(itertools.accumulate(map(len, self.parents), initial=0))
 
     @functools.cached_property
     def least_ms(self) -> tuple[float, ...]:
         """Per stage the shortest time that any batch takes on any hardware."""
         return tuple(min(float(offer.table_ms[1:].min()) for offer in offers) for offers in self.offers)
+
+    @functools.cached_property
+    def shares(self) -> tuple[float, ...]:
+        """Per stage the share of all queries that come by."""
+        shares = []
+        for first, stop in pairwise(self.edge_at):
+            # Where one edge is conditional all are written out; where none is, everybody comes by.
+            masks = [mask for mask in self.traffic.taken[first:stop] if mask is not None]
+            shares.append(float(np.logical_or.reduce(masks).mean()) if masks else 1.0)
+        return tuple(shares)
+
+    def longest_path_ms(self, ms: Sequence[float]) -> float:
+        """The longest sum of `ms`, by stage, along any way through the pipeline."""
+        ends: list[float] = []
+        for s, parents in enumerate(self.parents):
+            ends.append(ms[s] + max(0.0 if p == SOURCE else ends[p] for p in parents))
+        return max(ends)
 
     def offer(self, stage: int, hardware: str) -> Offer:
         """The stage on one hardware."""
@@ -158,8 +186,6 @@ class Space:
 
     def under(self, **changes: object) -> Space:
         """The same space with another objective, traffic or bound."""
-        from dataclasses import replace
-
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def pipeline(self, configuration: Configuration, template: Pipeline) -> Pipeline:
@@ -207,7 +233,7 @@ def space_of(
     if problems:
         raise ScenarioError(*problems)
     ready = inputs or prepare(scenario)
-    profile = _profile(scenario)
+    profile = ready.files.profile
     prices = {**ARTIFACT_PRICES_USD_PER_H, **scenario.prices_usd_per_h}
     specs = {spec.name: spec for spec in scenario.stages}
     offers = tuple(
@@ -227,41 +253,24 @@ def space_of(
     )
 
 
-def configuration_of(scenario: Scenario, space: Space) -> Configuration:
-    """The configuration that the scenario runs now."""
-    placed = [scenario.configuration[name] for name in space.names]
-    return tuple(Choice(place.hardware, place.max_batch, place.replicas) for place in placed)
-
-
 def _unplannable(scenario: Scenario) -> list[Problem]:
-    problems = []
-    if scenario.mode != "default":
-        problems.append(Problem("$.mode", f"plans are made in mode default, not {scenario.mode!r}"))
-    if isinstance(scenario.service, Sampled):
-        problems.append(
-            Problem("$.service", "plans need service times that are not drawn: mean, p99, notebook or tables")
-        )
-    if scenario.tuned:
-        what = "plans keep the number of replicas; plan with tuner: fixed (--set tuner=fixed)"
-        problems.append(Problem("$.tuner", what))
+    sampled, tuned = isinstance(scenario.service, Sampled), scenario.tuned
+    drawn = "plans need service times that are not drawn: mean, p99, notebook or tables"
+    keep = "plans keep the number of replicas"
+    checks = [
+        (scenario.mode != "default", "mode", f"plans are made in mode default, not {scenario.mode!r}"),
+        (sampled, "service", drawn),
+        (tuned, "tuner", f"{keep}; plan with tuner: fixed (--set tuner=fixed)"),
+    ]
     for name, placed in scenario.configuration.items():
-        where = f"$.configuration.{name}"
-        if not isinstance(placed.batching, Greedy):
-            problems.append(Problem(f"{where}.batching", "plans are made for greedy batching only"))
-        if placed.llm is not None:
-            problems.append(Problem(f"{where}.llm", "plans do not size stages that serve language models"))
-        if placed.changes:
-            problems.append(
-                Problem(f"{where}.changes", "plans keep the number of replicas; remove the changes")
-            )
-    return problems
-
-
-def _profile(scenario: Scenario) -> Profile:
-    profile = embedded_profile()
-    for given in scenario.profiles:
-        profile = profile.joined(read_profile(Path(given.path), given.path))
-    return profile
+        where, greedy = f"configuration.{name}", isinstance(placed.batching, Greedy)
+        models = "plans do not size stages that serve language models"
+        checks += [
+            (not greedy, f"{where}.batching", "plans are made for greedy batching only"),
+            (placed.llm is not None, f"{where}.llm", models),
+            (bool(placed.changes), f"{where}.changes", f"{keep}; remove the changes"),
+        ]
+    return [Problem(f"$.{where}", what) for wrong, where, what in checks if wrong]
 
 
 def _offers(
@@ -280,7 +289,7 @@ def _offers(
         qps = {n: n * 1e3 / float(table[n]) for n in sizes}
         p99 = {n: float(table[n]) for n in sizes}
         return (Offer(hardware, prices[hardware], sizes, table, qps, p99),)
-    found = []
+    offers = []
     for hardware in profile.hardware_of(model):
         if hardware not in prices:
             what = f"no price of {hardware!r}, which {model} was measured on; {known_names(hardware, prices)}"
@@ -297,5 +306,5 @@ def _offers(
         p99 = {n: profile.service_ms(model, hardware, "p99", n) for n in sizes}
         if not every_batch:
             qps = {row.batch: row.throughput_qps for row in rows}
-        found.append(Offer(hardware, prices[hardware], sizes, table, qps, p99))
-    return tuple(found)
+        offers.append(Offer(hardware, prices[hardware], sizes, table, qps, p99))
+    return tuple(offers)

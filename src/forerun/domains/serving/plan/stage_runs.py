@@ -30,8 +30,14 @@ KEPT_BYTES: Final = 256 * 2**20
 class StageRun:
     """One stage under one choice, on one trace.
 
-    late: a bit a query (query q at bit q): whatever follows, it misses. count: how many; more than allowed means that
-    the run was cut short. largest, peak: the largest batch taken, the most replicas busy.
+    number: of the run.
+    stage: number of the stage.
+    choice: how it was run.
+    parents: the runs of its parents, without the outside.
+    late: a bit a query (query q at bit q): whatever follows, it misses.
+    count: how many are late; more than allowed means that the run was cut short.
+    largest: the largest batch taken.
+    peak: the most replicas busy at once.
     """
 
     number: int
@@ -73,14 +79,14 @@ class StageRuns:
         behind = tuple(parent for parent in parents if parent is not None)
         input_key = (stage, *(parent.number for parent in behind))
         key = (input_key, choice)
-        found = self._known.get(key)
-        if found is None:
-            found = self._same_run(input_key, choice)
-            if found is None:
-                found = self._ran(stage, choice, behind)
-                self._alike.setdefault((input_key, choice.hardware), []).append(found)
-            self._known[key] = found
-        return found
+        run = self._known.get(key)
+        if run is None:
+            run = self._same_run(input_key, choice)
+            if run is None:
+                run = self._ran(stage, choice, behind)
+                self._alike.setdefault((input_key, choice.hardware), []).append(run)
+            self._known[key] = run
+        return run
 
     def _same_run(self, input_key: tuple[Any, ...], choice: Choice) -> StageRun | None:
         """A known run that this choice would only repeat."""
@@ -161,34 +167,34 @@ class StageRuns:
 
     def run_through(self, configuration: Sequence[Choice]) -> list[StageRun] | None:
         """The outcomes of a whole configuration; None if a stage was cut short."""
-        found: list[StageRun] = []
+        runs: list[StageRun] = []
         for s, choice in enumerate(configuration):
-            parents = [None if p == SOURCE else found[p] for p in self.space.parents[s]]
-            found.append(self.stage_run(s, choice, parents))
-            if found[-1].count > self.allowed:
+            parents = [None if p == SOURCE else runs[p] for p in self.space.parents[s]]
+            runs.append(self.stage_run(s, choice, parents))
+            if runs[-1].count > self.allowed:
                 return None
-        return found
+        return runs
 
     def misses(self, configuration: Sequence[Choice]) -> int | None:
         """How many queries miss the objective; None if more than are allowed."""
-        found = self.run_through(configuration)
-        if found is None:
+        runs = self.run_through(configuration)
+        if runs is None:
             return None
         late = 0
-        for outcome in found:
+        for outcome in runs:
             late |= outcome.late
         return late.bit_count() if late.bit_count() <= self.allowed else None
 
 
 def tails_ms(space: Space, traffic: Traffic) -> list[Floats]:
-    """Per stage float64[n]: the least time that a query there still takes behind it, over all choices."""
-    tails = [np.zeros(traffic.queries) for _ in space.names]
+    """Per stage float64[n]: the least time that a query there still takes behind it, over all choices.
+
+    The last is that of SOURCE: the least time that each query takes through the whole pipeline.
+    """
+    tails = [np.zeros(traffic.queries) for _ in (*space.names, SOURCE)]
     for s in reversed(range(len(space.names))):
         for edge, parent in enumerate(space.parents[s], start=space.edge_at[s]):
-            if parent != SOURCE:
-                ahead = tails[s] + space.least_ms[s]
-                taken = traffic.taken[edge]
-                tails[parent] = np.maximum(
-                    tails[parent], ahead if taken is None else np.where(taken, ahead, 0.0)
-                )
+            ahead, taken = tails[s] + space.least_ms[s], traffic.taken[edge]
+            least = ahead if taken is None else np.where(taken, ahead, 0.0)
+            tails[parent] = np.maximum(tails[parent], least)
     return tails

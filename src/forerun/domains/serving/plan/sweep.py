@@ -5,44 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from forerun.domains.serving.plan.greedy import Misses, Steps, longest_path_ms
-from forerun.domains.serving.plan.space import Choice, Configuration, Offer, Space
+from forerun.domains.serving.plan.greedy import Misses, Steps, with_choice
+from forerun.domains.serving.plan.space import Choice, Configuration, Space
 
 
 def sweep(
-    space: Space,
-    misses: Misses,
-    order: Sequence[str] = (),
-    *,
-    rate_rps: float = 0.0,
-    gate: bool = False,
-    hardware_order: Sequence[str] = (),
+    space: Space, misses: Misses, order: Sequence[str] = (), *, rate_rps: float = 0.0, gate: bool = False
 ) -> Steps:
-    """Begin with the hardware listed first, batch 1 and twice the replicas that the rate needs; then rounds over the
-    stages: next batch, one replica less, next hardware at the same batch; until a round changes nothing.
+    """Begin with the dearest hardware, batch 1 and twice the replicas that the rate needs; then rounds over the stages: next
+    batch, one replica less, next cheaper hardware at the same batch; until a round changes nothing.
 
     rate_rps: 0 takes the trace's. gate: also demand that the P99 times of full batches fit into the objective along
-    every path, as the notebook does, though batches seldom fill. hardware_order: default dearest first.
+    every path, as the notebook does, though batches seldom fill.
     """
-    return _Sweep(space, misses, order or space.names, rate_rps, gate, hardware_order).run()
+    return _Sweep(space, misses, order or space.names, rate_rps, gate).run()
 
 
 class _Sweep:
     def __init__(
-        self,
-        space: Space,
-        misses: Misses,
-        order: Sequence[str],
-        rate_rps: float,
-        gate: bool,
-        hardware_order: Sequence[str],
+        self, space: Space, misses: Misses, order: Sequence[str], rate_rps: float, gate: bool
     ) -> None:
         self.space, self.misses, self.gate = space, misses, gate
         self.order = [space.names.index(name) for name in order]
-        self.rates = [(rate_rps or space.traffic.rate_rps) * share for share in visiting_shares(space)]
-        self.hardware = [_listed(offers, hardware_order) for offers in space.offers]
+        self.rates = [(rate_rps or space.traffic.rate_rps) * share for share in space.shares]
+        self.hardware = [sorted(offers, key=lambda offer: -offer.price) for offers in space.offers]
         self.evaluations = 0
 
     def run(self) -> Steps:
@@ -78,7 +64,7 @@ class _Sweep:
             later = offers[offers.index(offer) + 1 :]
             if later and choice.max_batch in later[0].batches:
                 changed = choice._replace(hardware=later[0].hardware)
-        return None if changed is None else (*now[:stage], changed, *now[stage + 1 :])
+        return None if changed is None else with_choice(now, stage, changed)
 
     def _feasible(self, configuration: Configuration) -> bool:
         offers = [self.space.offer(s, choice.hardware) for s, choice in enumerate(configuration)]
@@ -87,24 +73,7 @@ class _Sweep:
                 return False
         if self.gate:
             full = [offer.p99_ms[choice.max_batch] for offer, choice in zip(offers, configuration)]
-            if longest_path_ms(self.space, full) > self.space.slo_ms:
+            if self.space.longest_path_ms(full) > self.space.slo_ms:
                 return False
         self.evaluations += 1
         return self.misses(configuration) is not None
-
-
-def visiting_shares(space: Space) -> list[float]:
-    """Per stage the share of all queries that come by."""
-    shares = []
-    for s, parents in enumerate(space.parents):
-        taken = [space.traffic.taken[e] for e in range(space.edge_at[s], space.edge_at[s] + len(parents))]
-        masks = [mask for mask in taken if mask is not None]
-        # Where one edge is conditional all are written out; where none is, everybody comes by.
-        shares.append(float(np.logical_or.reduce(masks).mean()) if masks else 1.0)
-    return shares
-
-
-def _listed(offers: Sequence[Offer], hardware_order: Sequence[str]) -> list[Offer]:
-    if not hardware_order:
-        return sorted(offers, key=lambda offer: -offer.price)
-    return sorted(offers, key=lambda offer: list(hardware_order).index(offer.hardware))

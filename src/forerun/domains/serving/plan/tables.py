@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
+from forerun.domains.serving.plan.exact import Found, Tried
 from forerun.domains.serving.plan.space import Configuration, Space
 from forerun.result.tables import Column, Table, TableSchema
 
@@ -84,34 +83,37 @@ TRACES: Final = TableSchema(
 )
 
 
-def stages_table(space: Space, plan: Configuration, now: Configuration, shares: Sequence[float]) -> Table:
-    """The plan by stage. shares: of queries that visit the stage."""
+def stages_table(space: Space, plan: Configuration, now: Configuration) -> Table:
+    """The plan by stage, beside what the scenario runs now."""
     total, rows = space.cost(plan), []
     for s, choice in enumerate(plan):
         offer = space.offer(s, choice.hardware)
         cost = offer.price * choice.replicas
-        load = space.traffic.rate_rps * shares[s] / (offer.qps[choice.max_batch] * choice.replicas)
+        load = space.traffic.rate_rps * space.shares[s] / (offer.qps[choice.max_batch] * choice.replicas)
         here = f"{now[s].replicas} x {now[s].hardware}, batch {now[s].max_batch}"
         rows.append((space.names[s], *choice, cost, cost / total if total else 0.0, load, here))
     return Table.of_rows(STAGES, rows)
 
 
-def named(space: Space, configuration: Configuration | None) -> str:
-    """`ResNet: 2 x TXP, batch 16; KSVM: 1 x cpu, batch 8`."""
-    if configuration is None:
-        return ""
-    return "; ".join(
-        f"{name}: {choice.replicas} x {choice.hardware}, batch {choice.max_batch}"
-        for name, choice in zip(space.names, configuration)
+def cells_table(space: Space, exact: Found) -> Table:
+    """The choices of hardware and replicas that an exact search looked at."""
+
+    def text(tried: Tried) -> str:
+        placed = zip(space.names, tried.cell)
+        return "; ".join(f"{name}: {count} x {hardware}" for name, (hardware, count) in placed)
+
+    return Table.of_records(
+        CELLS,
+        exact.cells,
+        cost_usd_per_h="cost",
+        cell=text,
+        hopeless_stages=lambda tried: ", ".join(tried.hopeless),
     )
 
 
-def rows_of(table: Table) -> list[dict[str, Any]]:
-    """A table's rows as plain data."""
-    names = [column.name for column in table.schema.columns]
-    return [dict(zip(names, row)) for row in zip(*(table[name].tolist() for name in names))]
-
-
-def table_of(schema: TableSchema, rows: Iterable[Sequence[Any]]) -> Table:
-    """A table with nan for what is not known."""
-    return Table.of_rows(schema, [[math.nan if value is None else value for value in row] for row in rows])
+def named(space: Space, configuration: Configuration | None) -> str:
+    """`ResNet: 2 x TXP, batch 16; KSVM: 1 x cpu, batch 8`."""
+    return "; ".join(
+        f"{name}: {choice.replicas} x {choice.hardware}, batch {choice.max_batch}"
+        for name, choice in zip(space.names, configuration or ())
+    )

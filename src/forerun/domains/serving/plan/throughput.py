@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forerun.domains.serving.plan.exact import Found, cheapest
-from forerun.domains.serving.plan.greedy import Steps, longest_path_ms
+from forerun.domains.serving.plan.greedy import Steps, with_choice
 from forerun.domains.serving.plan.space import Choice, Configuration, Space
 from forerun.domains.serving.plan.stage_runs import StageRuns
 
@@ -22,7 +22,14 @@ MOST_STEPS: Final = 400
 
 @dataclass(frozen=True)
 class Carried:
-    """The highest rate before the first failure (0: none on the grid), its plan, and the rate that fails (0: none)."""
+    """The most traffic that a budget carries.
+
+    rate_rps: the highest rate before the first failure (0: none on the grid).
+    factor: that rate over the trace's own.
+    found: its plan (None: there is none).
+    fails_at_rps: the rate that fails (0: none).
+    tried: (rate, cost of its cheapest plan within the budget, nan if none).
+    """
 
     rate_rps: float
     factor: float
@@ -72,21 +79,20 @@ def bottleneck_first(space: Space, budget_usd_per_h: float) -> tuple[float, Step
     )
     if space.whole_cost(now) > budget:
         return 0.0, Steps(None, 1)
-    evaluations, steps, improved = 1, [], True
+    evaluations, improved = 1, True
     while improved:
         improved = False
         rates = [_carries(space, s, choice) for s, choice in enumerate(now)]
         stage = rates.index(min(rates))
-        for action, choice in _better(space, stage, now[stage]):
-            candidate = (*now[:stage], choice, *now[stage + 1 :])
+        for choice in _better(space, stage, now[stage]):
+            candidate = with_choice(now, stage, choice)
             evaluations += 1
             full = [space.offer(s, c.hardware).p99_ms[c.max_batch] for s, c in enumerate(candidate)]
-            fits = space.whole_cost(candidate) <= budget and longest_path_ms(space, full) <= space.slo_ms
+            fits = space.whole_cost(candidate) <= budget and space.longest_path_ms(full) <= space.slo_ms
             if fits and _carries(space, stage, choice) > rates[stage]:
                 now, improved = candidate, True
-                steps.append(f"{space.names[stage]}: {action}")
                 break
-    return _last_kept(space, now), Steps(now, evaluations, tuple(steps))
+    return _last_kept(space, now), Steps(now, evaluations)
 
 
 def _carries(space: Space, stage: int, choice: Choice) -> float:
@@ -108,15 +114,14 @@ def _last_kept(space: Space, configuration: Configuration) -> float:
     return space.traffic.rate_rps * GRID**k if k > -MOST_STEPS else 0.0
 
 
-def _better(space: Space, stage: int, choice: Choice) -> list[tuple[str, Choice]]:
-    offer = space.offer(stage, choice.hardware)
-    found = []
+def _better(space: Space, stage: int, choice: Choice) -> list[Choice]:
+    """A larger batch, one replica more, better hardware; what there is of them."""
+    offer, better = space.offer(stage, choice.hardware), []
     larger = next((batch for batch in offer.batches if batch > choice.max_batch), None)
     if larger is not None:
-        found.append(("larger batch", choice._replace(max_batch=larger)))
-    found.append(("one replica more", choice._replace(replicas=choice.replicas + 1)))
+        better.append(choice._replace(max_batch=larger))
+    better.append(choice._replace(replicas=choice.replicas + 1))
     dearer = [o for o in space.offers[stage] if o.price > offer.price and choice.max_batch in o.batches]
     if dearer:
-        better = min(dearer, key=lambda other: other.price)
-        found.append(("better hardware", choice._replace(hardware=better.hardware)))
-    return found
+        better.append(choice._replace(hardware=min(dearer, key=lambda other: other.price).hardware))
+    return better
