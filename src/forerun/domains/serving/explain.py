@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf, simulate
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
-from forerun.domains.serving.scenario.traces import Generated, Listed
+from forerun.domains.serving.scenario.traces import Listed
 from forerun.domains.serving.summary.llm.objectives import WORDS, Kind, stated
 from forerun.result.run import Result, SavedRun
 from forerun.rng import stream
@@ -20,6 +20,10 @@ from forerun.scenarios import from_data
 
 #: by how much a tie is broken, in ms: far below any service time, far above the rounding of instants up to a week
 TIE_MS = 1e-6
+
+#: shares that a limit or a rate is tried at
+TIGHTER = (0.95, 0.9, 0.8, 0.7, 0.5)
+LOOSER = (1.05, 1.1, 1.25, 1.5, 2.0)
 
 
 class ServingExplainer(Explainer[Scenario]):
@@ -36,56 +40,29 @@ class ServingExplainer(Explainer[Scenario]):
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
         """More or fewer replicas a stage, other batch limits, a looser or tighter objective, less or more traffic."""
         met = bool(run.summary["slo_met"])
-        found = []
+        what_ifs = []
         for name, stage in scenario.configuration.items():
-            now = stage.replicas
-            replicas = range(now - 1, 0, -1) if met else range(now + 1, now + 5)
-            if list(replicas):
-                found.append(
-                    WhatIf(f"configuration.{name}.replicas", now, tuple(replicas), f"replicas of {name}")
-                )
+            where, now = f"configuration.{name}", stage.replicas
+            replicas = tuple(range(now - 1, 0, -1) if met else range(now + 1, now + 5))
+            if replicas:
+                what_ifs.append(WhatIf(f"{where}.replicas", now, replicas, f"replicas of {name}"))
             if stage.llm is not None:
-                found += _llm_what_ifs(f"configuration.{name}.llm", name, stage.llm, met)
+                what_ifs += _llm_what_ifs(f"{where}.llm", name, stage.llm, met)
                 continue
-            batches = sorted(
-                {1, 2, 4, 8, 16} - {stage.max_batch}, key=lambda batch: abs(batch - stage.max_batch)
-            )
-            found.append(
-                WhatIf(
-                    f"configuration.{name}.max_batch",
-                    stage.max_batch,
-                    tuple(batches),
-                    f"largest batch of {name}",
-                )
-            )
+            most = stage.max_batch
+            batches = sorted((abs(batch - most), batch) for batch in (1, 2, 4, 8, 16) if batch != most)
+            others = tuple(batch for _, batch in batches)
+            what_ifs.append(WhatIf(f"{where}.max_batch", most, others, f"largest batch of {name}"))
         if scenario.tuned and scenario.tuner.activation_s > 0:
-            now_s = scenario.tuner.activation_s
-            slower = (1.5, 2.0, 4.0) if met else (0.5, 0.2, 0.0)
-            found.append(
-                WhatIf(
-                    "tuner.activation_s",
-                    now_s,
-                    tuple(now_s * share for share in slower),
-                    "seconds until a replica is active",
-                )
-            )
-        found.append(_limit("slo_ms", scenario.slo_ms, "objective in ms", met))
-        rate = (
-            getattr(scenario.trace.process, "rate_rps", None)
-            if isinstance(scenario.trace, Generated)
-            else None
-        )
-        if rate:
-            shares = (1.05, 1.1, 1.25, 1.5, 2.0) if met else (0.95, 0.9, 0.8, 0.7, 0.5)
-            found.append(
-                WhatIf(
-                    "trace.process.rate_rps",
-                    rate,
-                    tuple(rate * share for share in shares),
-                    "arrival rate per second",
-                )
-            )
-        return tuple(found)
+            slower, meaning = (1.5, 2.0, 4.0), "seconds until a replica is active"
+            shares = slower if met else (0.5, 0.2, 0.0)
+            what_ifs.append(_times("tuner.activation_s", scenario.tuner.activation_s, shares, meaning))
+        what_ifs.append(_limit("slo_ms", scenario.slo_ms, "objective in ms", met))
+        rate_rps = getattr(getattr(scenario.trace, "process", None), "rate_rps", None)
+        if rate_rps:
+            rates = LOOSER if met else TIGHTER
+            what_ifs.append(_times("trace.process.rate_rps", rate_rps, rates, "arrival rate per second"))
+        return tuple(what_ifs)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Arrivals before or after the completions of their instant, and one after the other instead of together."""
@@ -121,38 +98,37 @@ def permuted(scenario: Scenario, number: int) -> Scenario:
             data["configuration"][stage.name]["llm"]["tokens"] = {"pairs": pairs}
     # The intervals of a run are not asked for here.
     data["intervals"] = {"replications": 0}
-    found = from_data(data)
-    assert isinstance(found, Scenario)
-    return found
+    untied = from_data(data)
+    assert isinstance(untied, Scenario)
+    return untied
+
+
+def _times(path: str, now: float, shares: Sequence[float], meaning: str) -> WhatIf:
+    """Shares of what a parameter is now."""
+    return WhatIf(path, now, tuple(now * share for share in shares), meaning)
 
 
 def _limit(path: str, now_ms: float, meaning: str, met: bool) -> WhatIf:
     """A tighter objective where all are met, else a looser one."""
-    steps = (0.95, 0.9, 0.8, 0.7, 0.5) if met else (1.05, 1.1, 1.25, 1.5, 2.0)
-    return WhatIf(path, now_ms, tuple(now_ms * step for step in steps), meaning)
+    return _times(path, now_ms, TIGHTER if met else LOOSER, meaning)
 
 
 def _llm_what_ifs(where: str, name: str, llm: LanguageModelSpec, met: bool) -> list[WhatIf]:
     """More or fewer seats, tokens in an iteration, and blocks; looser or tighter objectives on tokens."""
-    meanings = {
-        "max_seqs": f"requests that {name} runs at once",
-        "token_budget": f"tokens in one iteration of {name}",
-        "kv_blocks": f"blocks in the cache of {name}",
-    }
-    limits: dict[Kind, float] = {"ttft": llm.ttft_slo_ms, "tpot": llm.tpot_slo_ms}
-    return [
-        *(
-            WhatIf(
-                f"{where}.{field}",
-                getattr(llm, field),
-                tuple(max(1, int(getattr(llm, field) * factor)) for factor in (2, 0.5, 4, 0.25)),
-                meaning,
-            )
-            for field, meaning in meanings.items()
-        ),
-        *(
-            _limit(f"{where}.{kind}_slo_ms", now_ms, f"objective for the {WORDS[kind]} of {name} in ms", met)
-            for kind, now_ms in limits.items()
-            if now_ms
-        ),
+    sizes = (
+        ("max_seqs", llm.max_seqs, f"requests that {name} runs at once"),
+        ("token_budget", llm.token_budget, f"tokens in one iteration of {name}"),
+        ("kv_blocks", llm.kv_blocks, f"blocks in the cache of {name}"),
+    )
+    what_ifs = [
+        WhatIf(
+            f"{where}.{field}", now, tuple(max(1, int(now * factor)) for factor in (2, 0.5, 4, 0.25)), meaning
+        )
+        for field, now, meaning in sizes
     ]
+    limits: dict[Kind, float] = {"ttft": llm.ttft_slo_ms, "tpot": llm.tpot_slo_ms}
+    for kind, limit_ms in limits.items():
+        if limit_ms:
+            meaning = f"objective for the {WORDS[kind]} of {name} in ms"
+            what_ifs.append(_limit(f"{where}.{kind}_slo_ms", limit_ms, meaning, met))
+    return what_ifs

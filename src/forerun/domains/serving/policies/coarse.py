@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
+from forerun.scenario.numbers import NotNegative, Positive
 
 if TYPE_CHECKING:
     from forerun.domains.serving.policy.handover import Handover
@@ -23,9 +24,9 @@ class Coarse(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
     `settle_s` have passed since the last change.
     """
 
-    look_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    bin_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    settle_s: Annotated[float, msgspec.Meta(ge=0)] = 15.0
+    look_s: Positive = 30.0
+    bin_s: Positive = 1.0
+    settle_s: NotNegative = 15.0
     target: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
     rate: Literal["mean", "peak"] = "mean"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
 import numpy as np
 
 from forerun.domains.serving.policy import Batching, Decision, QueueView, Wait, Wake
+from forerun.scenario.numbers import Positive
 
 
 class Delay(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delay"):
@@ -16,7 +14,7 @@ class Delay(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     The `batching_delay` of the InferLine notebook, with its wake rule corrected: replicas already woken count.
     """
 
-    delay_ms: Annotated[float, msgspec.Meta(gt=0)]
+    delay_ms: Positive
 
     def build(self, rng: np.random.Generator) -> _Delay:
         """The policy; it draws nothing."""

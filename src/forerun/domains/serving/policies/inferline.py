@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import msgspec
 import numpy as np
 
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
+from forerun.scenario.numbers import NotNegative, Positive
 
 if TYPE_CHECKING:
     from forerun.domains.serving.policy.handover import Handover
@@ -28,15 +28,15 @@ class InferLine(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     needs_sample: ClassVar[bool] = True
 
-    settle_s: Annotated[float, msgspec.Meta(ge=0)] = 15.0
-    look_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    bin_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
-    history_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    settle_s: NotNegative = 15.0
+    look_s: Positive = 30.0
+    bin_s: Positive = 5.0
+    history_s: Positive = 60.0
     scale_down_rho: Literal["pipeline_min", "per_model"] = "pipeline_min"
 
     def problems(self) -> list[tuple[str, str]]:
-        if found := bin_problems(self.look_s, self.bin_s):
-            return found
+        if problems := bin_problems(self.look_s, self.bin_s):
+            return problems
         bins = self.look_s / self.bin_s
         if abs(bins - round(bins)) > 1e-9:
             return [("bin_s", f"{self.bin_s:g} s does not divide look_s, {self.look_s:g} s")]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+from forerun.scenario.numbers import Count, NotNegative, Positive
 
 if TYPE_CHECKING:
     import numpy as np
 
     from forerun.domains.serving.policy.handover import Handover
-
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Ongoing(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ongoing"):
@@ -34,7 +30,7 @@ class Ongoing(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
     look_s: Positive = 30.0
     up_delay_s: NotNegative = 30.0
     down_delay_s: NotNegative = 600.0
-    min_replicas: Annotated[int, msgspec.Meta(ge=1)] = 1
+    min_replicas: Count = 1
 
     def build(self, handover: Handover, rng: np.random.Generator) -> _Ongoing:
         """The policy; it draws nothing."""

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
+from forerun.scenario.numbers import NotNegative, Positive
 
 if TYPE_CHECKING:
     from forerun.domains.serving.policy.handover import Handover
@@ -27,10 +28,10 @@ class Rehearsal(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     needs_sample: ClassVar[bool] = True
 
     headroom: Annotated[float, msgspec.Meta(ge=1)] = 1.5
-    look_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    bin_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
-    react_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
-    settle_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    look_s: Positive = 30.0
+    bin_s: Positive = 5.0
+    react_s: Positive = 5.0
+    settle_s: NotNegative = 5.0
 
     def problems(self) -> list[tuple[str, str]]:
         return bin_problems(self.look_s, self.bin_s)
@@ -68,19 +69,19 @@ class _Rehearsal:
         fast_rps = float(rates[-recent:].max())
         hurried = scene.faster(spec.headroom * fast_rps)
         if not keeps(hurried, view.replicas):
-            found = cheapest_replicas(hurried)
-            more = None if found is None else tuple(map(max, view.replicas, found))
+            cheapest = cheapest_replicas(hurried)
+            more = None if cheapest is None else tuple(map(max, view.replicas, cheapest))
             return self._decided(view, more, fast_rps, "rehearsed, those there are would not do")
         if now_ms - self._changed_ms < spec.settle_s * 1e3:
             return Keep()
         slow_rps = float(rates.max())
-        found = cheapest_replicas(scene.faster(spec.headroom * slow_rps))
-        if found is None or scene.cost(found) >= scene.cost(view.replicas):
+        cheapest = cheapest_replicas(scene.faster(spec.headroom * slow_rps))
+        if cheapest is None or scene.cost(cheapest) >= scene.cost(view.replicas):
             return Keep()
-        return self._decided(view, found, slow_rps, "rehearsed, fewer would do")
+        return self._decided(view, cheapest, slow_rps, "rehearsed, fewer would do")
 
-    def _decided(self, view: FleetView, found: tuple[int, ...] | None, rate_rps: float, why: str) -> Tuning:
-        if found is None or found == view.replicas:
+    def _decided(self, view: FleetView, wanted: tuple[int, ...] | None, rate_rps: float, why: str) -> Tuning:
+        if wanted is None or wanted == view.replicas:
             return Keep()
         self._changed_ms = view.now_ms
-        return Scale(found, rate_rps, why)
+        return Scale(wanted, rate_rps, why)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
 import numpy as np
 
 from forerun.domains.serving.policy import Batching, Decision, QueueView, Start, Wait
+from forerun.scenario.numbers import NotNegative
 
 
 class Timeout(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="timeout"):
@@ -17,7 +15,7 @@ class Timeout(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     batcher. A delay of 0 is greedy.
     """
 
-    delay_ms: Annotated[float, msgspec.Meta(ge=0)]
+    delay_ms: NotNegative
 
     def build(self, rng: np.random.Generator) -> _Timeout:
         """The policy; it draws nothing."""

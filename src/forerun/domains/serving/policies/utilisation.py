@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+from forerun.scenario.numbers import NotNegative, Positive
 
 if TYPE_CHECKING:
     import numpy as np
 
     from forerun.domains.serving.policy.handover import Handover
-
-Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Utilisation(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="utilisation"):
@@ -29,9 +28,9 @@ class Utilisation(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     sees: ClassVar[Literal["arrivals", "queues"]] = "queues"
 
     target: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.7
-    tolerance: Annotated[float, msgspec.Meta(ge=0)] = 0.1
+    tolerance: NotNegative = 0.1
     look_s: Positive = 15.0
-    stabilise_s: Annotated[float, msgspec.Meta(ge=0)] = 300.0
+    stabilise_s: NotNegative = 300.0
 
     def build(self, handover: Handover, rng: np.random.Generator) -> _Utilisation:
         """The policy; it draws nothing."""

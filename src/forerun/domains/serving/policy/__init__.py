@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 import msgspec
 
 from forerun.registry import Registry
+from forerun.scenario.numbers import NotNegative, Positive
 from forerun.scenario.spec import NamedSpec
 
 if TYPE_CHECKING:
@@ -29,10 +30,14 @@ MOST_BINS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What a batching policy may know, at `now_ms`, of its own stage.
+    """What a batching policy may know of its own stage.
 
-    queued: queries waiting. oldest_ms: when the oldest of them came (inf if none waits). max_batch: most in one batch.
-    idle: replicas idle. woken: replicas woken that have not taken their batch yet.
+    now_ms: the instant.
+    queued: queries waiting.
+    oldest_ms: when the oldest of them came (inf if none waits).
+    max_batch: most in one batch.
+    idle: replicas idle.
+    woken: replicas woken that have not taken their batch yet.
     """
 
     now_ms: float
@@ -98,11 +103,14 @@ def batching_policies() -> Registry[Batching]:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What a tuner may know at the control instant `now_ms`, stages in topological order.
+    """What a tuner may know at a control instant, stages in topological order.
 
-    arrivals_ms: float64[n], every arrival from outside up to now, not to be written to. replicas: decided for, paid
-    since then. active: at work or idle; those decided for lately are still coming up. ongoing, working: per stage the
-    queries queued or in service, and the replicas serving, just before now; empty unless the tuner says `sees="queues"`.
+    now_ms: the instant.
+    arrivals_ms: float64[n], every arrival from outside up to now, not to be written to.
+    replicas: decided for, paid since then.
+    active: at work or idle; those decided for lately are still coming up.
+    ongoing: per stage the queries queued or in service just before now; empty unless the tuner says `sees="queues"`.
+    working: per stage the replicas serving just before now; empty unless the tuner says `sees="queues"`.
     """
 
     now_ms: float
@@ -120,9 +128,11 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From now on every stage has `replicas`, each 1 or more; where that is more, they are active after a while.
+    """From now on stages have other numbers of replicas; where that is more, they are active after a while.
 
-    rate_rps: the rate that the decision is made for (NaN: none). why: one clause for people.
+    replicas: per stage, 1 or more.
+    rate_rps: the rate that the decision is made for (NaN: none).
+    why: one clause for people.
     """
 
     replicas: tuple[int, ...]
@@ -157,8 +167,12 @@ def bin_problems(look_s: float, bin_s: float) -> list[tuple[str, str]]:
 class Tuner(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """The spec of a tuner: its parameters. Files name it by its tag: `tuner: {name: inferline, activation: 5s}`.
 
-    It is asked at every whole multiple of `period_s` up to the last arrival. Replicas that it adds are active
-    `activation_s` later and paid from the decision on; those that it takes away go at once.
+    It is asked at every whole multiple of a period up to the last arrival.
+
+    period_s: the period (default 1 s).
+    activation_s: replicas that it adds are active so much later, and paid from the decision on; those that it takes away go
+        at once (default 5 s).
+    max_replicas: of one stage (default 60).
     """
 
     #: what the view holds: arrivals alone, so that the whole schedule can be computed first, or queues too
@@ -166,8 +180,8 @@ class Tuner(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     #: whether it compares with the traffic that the configuration was planned for
     needs_sample: ClassVar[bool] = False
 
-    period_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    activation_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    period_s: Positive = 1.0
+    activation_s: NotNegative = 5.0
     max_replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 60
 
     def build(self, handover: Handover, rng: np.random.Generator) -> TunerPolicy:

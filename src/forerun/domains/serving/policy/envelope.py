@@ -36,14 +36,14 @@ def envelope(
 
     arrivals_ms: float64[n], ascending. half_open: a window a..a + W leaves out its end.
     """
-    found = np.zeros(len(windows_ms), dtype=np.int64)
+    most = np.zeros(len(windows_ms), dtype=np.int64)
     if not len(arrivals_ms):
-        return found
+        return most
     begins = np.arange(len(arrivals_ms))
     for i, window_ms in enumerate(windows_ms):
         ends = np.searchsorted(arrivals_ms, arrivals_ms + window_ms, side="left" if half_open else "right")
-        found[i] = int((ends - begins).max())
-    return found
+        most[i] = int((ends - begins).max())
+    return most
 
 
 class LiveEnvelope:
@@ -68,7 +68,7 @@ class LiveEnvelope:
         """
         known = len(arrivals_ms)
         oldest = int(np.searchsorted(arrivals_ms, now_ms - self.history_ms, side="right"))
-        found = np.zeros(len(self.windows_ms), dtype=np.int64)
+        most = np.zeros(len(self.windows_ms), dtype=np.int64)
         for i, window_ms in enumerate(self.windows_ms):
             settled = self._settled[i]
             first = self._open[i]
@@ -84,8 +84,8 @@ class LiveEnvelope:
                 settled.popleft()
             # Of windows that have not ended the one that began first holds the most.
             still = known - max(self._open[i], oldest)
-            found[i] = max(settled[0][1] if settled else 0, still)
-        return found
+            most[i] = max(settled[0][1] if settled else 0, still)
+        return most
 
     @staticmethod
     def _settle(settled: deque[tuple[int, int]], first: int, counts: NDArray[np.int64]) -> None:

@@ -85,8 +85,8 @@ def keeps(scene: Scene, replicas: tuple[int, ...]) -> bool:
 
 def cheapest_replicas(scene: Scene) -> tuple[int, ...] | None:
     """The cheapest numbers of replicas that would have kept the objective; None if none would."""
-    found = cheapest(scene.space).configuration
-    return None if found is None else tuple(choice.replicas for choice in found)
+    configuration = cheapest(scene.space).configuration
+    return None if configuration is None else tuple(choice.replicas for choice in configuration)
 
 
 def _taken(handover: Handover, queries: int, rng: np.random.Generator) -> tuple[np.ndarray | None, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,18 +15,26 @@ from forerun.domains.serving.scenario.language_model import LanguageModelSpec
 from forerun.domains.serving.scenario.limits import size_problems
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import known_names
+from forerun.scenario.numbers import Count, NotNegative, Positive
 from forerun.scenario.spec import Input, Spec, chosen_from
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SOURCE_NAME = "source"
 
 
+def _failing(checks: Iterable[tuple[bool, str, str]]) -> list[tuple[str, str]]:
+    """Where and what, of the checks (wrong, where, what) that fail."""
+    return [(where, what) for wrong, where, what in checks if wrong]
+
+
 class StageSpec(Spec, frozen=True, kw_only=True):
-    """One stage: the model it runs (empty: the stage's name) and its parents in declared order."""
+    """One stage.
+
+    name: by which the rest of the scenario calls it.
+    parents: names of stages, or `source`, in declared order.
+    model: what it runs, as the profile calls it (default: the stage's name).
+    """
 
     name: str
     parents: tuple[str, ...]
@@ -33,8 +42,13 @@ class StageSpec(Spec, frozen=True, kw_only=True):
 
 
 class EdgeSpec(Spec, frozen=True, kw_only=True):
-    """An edge, from `parent` into `stage`, that not every query takes: with probability `share`, drawn, or as
-    `recorded` in the trace's column `parent>stage`. The edge's place in the list numbers its draws."""
+    """An edge that not every query takes. Its place in the list numbers its draws.
+
+    parent: where it comes from, a stage or `source`.
+    stage: where it leads.
+    share: probability with which a query takes it, drawn; give this or `recorded`.
+    recorded: who takes it is in the trace's column `parent>stage`.
+    """
 
     parent: str
     stage: str
@@ -55,8 +69,13 @@ class Change(Spec, frozen=True, kw_only=True):
 
 
 class Placement(Spec, frozen=True, kw_only=True):
-    """How a stage is run: hardware, largest batch, replicas, how batches form, and changes of replicas over time.
+    """How a stage is run.
 
+    hardware: what its replicas run on, as the profile calls it.
+    max_batch: queries in the largest batch (default 1).
+    replicas: at the start (default 1).
+    batching: when a batch starts (default: greedy).
+    changes: of replicas over time (default: none).
     llm: instead of batches, what its replicas hold and cost if they serve a language model.
     """
 
@@ -90,8 +109,10 @@ class Tables(Spec, frozen=True, kw_only=True):
 class Sampled(Spec, frozen=True, kw_only=True):
     """Service times drawn per batch, in start order, one stream a stage.
 
-    law `exponential` or `lognormal` (then with `cv`): around the profile's `around`. law `measured`: one of the values
-    in `measured_ms`, by stage and batch size.
+    law: `exponential`, `lognormal`, or `measured`: one of the values measured.
+    around: what the profile's times are multiplied by the draw of: `mean` (default) or `p99`.
+    cv: coefficient of variation of the law lognormal.
+    measured_ms: values for the law measured, by stage and batch size.
     """
 
     law: Literal["exponential", "lognormal", "measured"]
@@ -100,18 +121,23 @@ class Sampled(Spec, frozen=True, kw_only=True):
     measured_ms: dict[str, dict[int, tuple[Positive, ...]]] = {}
 
     def problems(self) -> list[tuple[str, str]]:
-        found = []
-        if (self.cv > 0) != (self.law == "lognormal"):
-            found.append(
-                ("cv", f"{self.cv:g} was found; lognormal needs one above 0, the other laws have none")
-            )
-        if bool(self.measured_ms) != (self.law == "measured"):
-            found.append(("measured_ms", "belongs to the law measured, which needs it"))
-        return found
+        cv = f"{self.cv:g} was found; lognormal needs one above 0, the other laws have none"
+        measured = bool(self.measured_ms) != (self.law == "measured")
+        return _failing(
+            [
+                ((self.cv > 0) != (self.law == "lognormal"), "cv", cv),
+                (measured, "measured_ms", "belongs to the law measured, which needs it"),
+            ]
+        )
 
 
 class Compat(Spec, frozen=True, kw_only=True):
-    """What only `mode: compat` knows: the notebook's batching delay, and its wake rule as written or corrected."""
+    """What only `mode: compat` knows.
+
+    batching_delay_ms: the notebook's, between waking a replica and its batch (default 0).
+    wake: the notebook's wake rule as written (default) or corrected.
+    queue_series: record every stage's queue as the notebook does (default no).
+    """
 
     batching_delay_ms: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
     wake: Literal["notebook", "corrected"] = "notebook"
@@ -121,25 +147,37 @@ class Compat(Spec, frozen=True, kw_only=True):
 class Intervals(Spec, frozen=True, kw_only=True):
     """Confidence intervals of the headline: from runs on fresh seeds for generated traces, batch means for replayed ones.
 
-    replications: runs, this one among them (default 20; 0: no intervals). confidence: default 0.95.
+    replications: runs, this one among them (default 20; 0: no intervals).
+    confidence: that an interval is right (default 0.95).
     """
 
     replications: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 20
     confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95
 
     def problems(self) -> list[tuple[str, str]]:
-        return (
-            [("replications", "1 gives no interval; 0 means none, 2 or more some")]
-            if self.replications == 1
-            else []
-        )
+        what = "1 gives no interval; 0 means none, 2 or more some"
+        return _failing([(self.replications == 1, "replications", what)])
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
     """A pipeline, the machines it runs on, the traffic it meets, and the objective.
 
-    tuner: who changes the numbers of replicas while the trace runs. sample: the traffic that the configuration was planned
-    for, which some tuners compare with.
+    mode: `default`, or `compat`: the semantics of the InferLine notebook.
+    seed: of everything that is drawn.
+    trace: the arrivals: a process, a file, or instants.
+    stages, edges: the pipeline; edges are those that not every query takes.
+    configuration: by stage, how it is run.
+    profiles: files of measured service times, added to the built-in ones.
+    service: what a batch takes: by the profile's mean (default) or p99, as the notebook has it, written out, or drawn.
+    slo_ms: latency above which a query misses.
+    attainment: share of queries that must not miss (default 0.99).
+    prices_usd_per_h: of a replica, by hardware, added to the built-in ones.
+    tuner: who changes the numbers of replicas while the trace runs (default: nobody).
+    sample: the traffic that the configuration was planned for, which some tuners compare with.
+    record: `full` (default), `latency`, or `counts` of misses only.
+    tie_rules: `both` adds the P99 under the notebook's rule for simultaneous events.
+    compat: settings of mode compat.
+    intervals: how confidence intervals are made.
     """
 
     domain: Literal["serving"] = "serving"
@@ -175,23 +213,25 @@ class Scenario(Spec, frozen=True, kw_only=True):
         ]
 
     def _stage_problems(self, names: list[str]) -> list[tuple[str, str]]:
-        found = [] if names else [("stages", "lists no stage")]
+        problems = [] if names else [("stages", "lists no stage")]
         for i, stage in enumerate(self.stages):
             if stage.name in ("", SOURCE_NAME) or ">" in stage.name:
-                found.append((f"stages.{i}.name", f"{stage.name!r} cannot name a stage"))
+                problems.append((f"stages.{i}.name", f"{stage.name!r} cannot name a stage"))
             if stage.name in names[:i]:
-                found.append((f"stages.{i}.name", f"{stage.name!r} names two stages"))
+                problems.append((f"stages.{i}.name", f"{stage.name!r} names two stages"))
             if not stage.parents:
-                found.append((f"stages.{i}.parents", f"stage {stage.name!r} has no parent; write [source]"))
+                problems.append(
+                    (f"stages.{i}.parents", f"stage {stage.name!r} has no parent; write [source]")
+                )
             for j, parent in enumerate(stage.parents):
                 where = f"stages.{i}.parents.{j}"
                 if parent != SOURCE_NAME and parent not in names:
-                    found.append(
+                    problems.append(
                         (where, f"no stage named {parent!r}; {known_names(parent, [SOURCE_NAME, *names])}")
                     )
                 if parent in stage.parents[:j]:
-                    found.append((where, f"{parent!r} stands twice among the parents"))
-        return found or self._cycle_problems()
+                    problems.append((where, f"{parent!r} stands twice among the parents"))
+        return problems or self._cycle_problems()
 
     def _cycle_problems(self) -> list[tuple[str, str]]:
         placed = {SOURCE_NAME}
@@ -206,48 +246,51 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def _edge_problems(self) -> list[tuple[str, str]]:
         ways = {(parent, stage.name) for stage in self.stages for parent in stage.parents}
-        found = []
+        problems = []
         seen: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
             way = (edge.parent, edge.stage)
             if way not in ways:
                 known = known_names(">".join(way), [">".join(known) for known in ways])
-                found.append((f"edges.{i}", f"no edge {'>'.join(way)}; {known}"))
+                problems.append((f"edges.{i}", f"no edge {'>'.join(way)}; {known}"))
             if way in seen:
-                found.append((f"edges.{i}", f"{'>'.join(way)} stands twice"))
+                problems.append((f"edges.{i}", f"{'>'.join(way)} stands twice"))
             seen.add(way)
-        return found
+        return problems
 
     def _configuration_problems(self, names: list[str]) -> list[tuple[str, str]]:
-        found = [
+        problems = [
             (f"configuration.{name}", f"no stage named {name!r}; {known_names(name, names)}")
             for name in self.configuration
             if name not in names
         ]
         missing = [name for name in names if name not in self.configuration]
         if missing:
-            found.append(("configuration", f"does not say how to run {', '.join(missing)}"))
+            problems.append(("configuration", f"does not say how to run {', '.join(missing)}"))
         if isinstance(self.service, Tables):
             for name in names:
                 length, placed = len(self.service.tables_ms.get(name, ())), self.configuration.get(name)
                 if placed is not None and placed.llm is None and length < placed.max_batch:
                     what = f"{length} service times for stage {name!r}, whose largest batch is {placed.max_batch}"
-                    found.append(("service.tables_ms", what))
-        return found
+                    problems.append(("service.tables_ms", what))
+        return problems
 
     def _mode_problems(self) -> list[tuple[str, str]]:
         if self.mode == "default":
-            return [] if self.compat == Compat() else [("compat", "is read in mode compat only")]
-        found = [("edges", "mode compat knows no conditional edges")] if self.edges else []
-        if isinstance(self.service, Sampled):
-            found.append(("service", "mode compat knows no drawn service times"))
+            return _failing([(self.compat != Compat(), "compat", "is read in mode compat only")])
+        drawn, knows = isinstance(self.service, Sampled), "mode compat knows"
+        checks = [
+            (bool(self.edges), "edges", f"{knows} no conditional edges"),
+            (drawn, "service", f"{knows} no drawn service times"),
+        ]
         for name, placed in self.configuration.items():
-            if placed.changes:
-                found.append((f"configuration.{name}.changes", "mode compat knows no changes of replicas"))
-            if not isinstance(placed.batching, Greedy):
-                what = "mode compat knows greedy batching and compat.batching_delay_ms only"
-                found.append((f"configuration.{name}.batching", what))
-        return found
+            where, greedy = f"configuration.{name}", isinstance(placed.batching, Greedy)
+            batching = f"{knows} greedy batching and compat.batching_delay_ms only"
+            checks += [
+                (bool(placed.changes), f"{where}.changes", f"{knows} no changes of replicas"),
+                (not greedy, f"{where}.batching", batching),
+            ]
+        return _failing(checks)
 
     @property
     def tuned(self) -> bool:
@@ -257,41 +300,39 @@ class Scenario(Spec, frozen=True, kw_only=True):
     def _tuner_problems(self) -> list[tuple[str, str]]:
         if not self.tuned:
             return []
-        found = []
-        name = self.tuner.__struct_config__.tag
-        if self.mode == "compat":
-            found.append(("tuner", "mode compat knows no changes of replicas"))
-        if self.tie_rules == "both":
-            found.append(("tie_rules", "the notebook's rule knows no changes of replicas; write own"))
+        name, both = self.tuner.__struct_config__.tag, self.tie_rules == "both"
+        checks = [
+            (self.mode == "compat", "tuner", "mode compat knows no changes of replicas"),
+            (both, "tie_rules", "the notebook's rule knows no changes of replicas; write own"),
+        ]
+        changes = f"the tuner {name!r} decides on replicas; leave out the changes, or the tuner"
         for stage, placed in self.configuration.items():
-            if placed.changes:
-                what = f"the tuner {name!r} decides on replicas; leave out the changes, or the tuner"
-                found.append((f"configuration.{stage}.changes", what))
-            if placed.replicas > self.tuner.max_replicas:
-                what = f"{placed.replicas} is above the tuner's max_replicas, {self.tuner.max_replicas}"
-                found.append((f"configuration.{stage}.replicas", what))
-        if self.tuner.needs_sample and self.sample is None:
-            what = f"the tuner {name!r} compares with the traffic that the configuration was planned for; give it as sample"
-            found.append(("sample", f"{what} (like trace: a process, a file, or arrivals)"))
-        return found
+            where, most = f"configuration.{stage}", self.tuner.max_replicas
+            above = f"{placed.replicas} is above the tuner's max_replicas, {most}"
+            checks += [
+                (bool(placed.changes), f"{where}.changes", changes),
+                (placed.replicas > most, f"{where}.replicas", above),
+            ]
+        what = (
+            f"the tuner {name!r} compares with the traffic that the configuration was planned for; give it as sample (like "
+            "trace: a process, a file, or arrivals)"
+        )
+        lacking = self.tuner.needs_sample and self.sample is None
+        return _failing([*checks, (lacking, "sample", what)])
 
     def _llm_problems(self) -> list[tuple[str, str]]:
-        found = []
-        for name, placed in self.configuration.items():
-            if placed.llm is None:
-                continue
-            where = f"configuration.{name}.llm"
-            if self.mode == "compat":
-                found.append((where, "mode compat knows no language models"))
-            if self.tie_rules == "both":
-                found.append(
-                    (where, "the notebook's tie rule knows no language models; write tie_rules: own")
-                )
-            if self.tuned:
-                found.append(
-                    (where, "tuners do not change the replicas of language models; leave out the tuner")
-                )
-        return found
+        reasons = [
+            (self.mode == "compat", "mode compat knows no language models"),
+            (
+                self.tie_rules == "both",
+                "the notebook's tie rule knows no language models; write tie_rules: own",
+            ),
+            (self.tuned, "tuners do not change the replicas of language models; leave out the tuner"),
+        ]
+        served = [name for name, placed in self.configuration.items() if placed.llm is not None]
+        return _failing(
+            (wrong, f"configuration.{name}.llm", what) for name in served for wrong, what in reasons
+        )
 
     def allowed_misses(self, queries: int) -> int:
         """floor((1 - attainment) * queries) in exact decimals: 0.99 of 20,000 allows 200."""

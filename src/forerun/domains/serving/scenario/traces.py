@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from forerun.scenario.numbers import NotNegative
 from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.arrivals import ArrivalProcess, processes
 from forerun.trace.reader import format_problems
-
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Generated(Spec, frozen=True, kw_only=True):
@@ -22,9 +21,9 @@ class Generated(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         if bool(self.queries) == bool(self.horizon_s):
-            found = "both" if self.queries else "neither"
+            given = "both" if self.queries else "neither"
             return [
-                ("", f"give exactly one of queries (how many) and horizon (until when); {found} was found")
+                ("", f"give exactly one of queries (how many) and horizon (until when); {given} was found")
             ]
         return []
 
