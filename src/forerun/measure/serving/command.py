@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +94,17 @@ def command(
             click.echo(message, err=True)
 
     wanted = _loads(loads) if checked or (scenario is not None and not named) else ()
-    found = measure(Request(resolved, named, samples, wanted, repeats, seconds), out, tell)
+    measured = measure(Request(resolved, named, samples, wanted, repeats, seconds), out, tell)
     if as_json:
-        click.echo(json.dumps(found, indent=2, allow_nan=False))
+        click.echo(json.dumps(measured, indent=2, allow_nan=False))
     else:
-        _show_found(found)
-    if "stopped" in found:
+        _show(measured)
+    if "stopped" in measured:
         where = f"; what was measured is saved to {out}" if out is not None else ""
         click.echo(f"forerun: interrupted{where}", err=True)
         raise click.exceptions.Exit(130)
     if out is not None and not (quiet or as_json):
-        if found["batch_times"]:
+        if measured["batch_times"]:
             click.echo(f"saved to {out}; next: forerun simulate {out / 'scenario.json'}")
         else:
             click.echo(f"saved to {out}; next: forerun report {out / 'measured.json'} -o report.html")
@@ -114,84 +114,69 @@ def _loads(text: str) -> tuple[float, ...]:
     from forerun.errors import UsageError
 
     try:
-        found = tuple(float(part) for part in text.split(","))
+        numbers = tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError.at(f"--loads {text}", "write numbers between commas: 0.5,0.9,1.2") from error
-    if not found or not all(0 < load <= 10 for load in found):
+    if not numbers or not all(0 < load <= 10 for load in numbers):
         raise UsageError.at(f"--loads {text}", "loads lie above 0, up to 10")
-    return found
+    return numbers
 
 
-def _show_found(found: dict[str, Any]) -> None:
-    if found["batch_times"]:
-        shown = {
-            "model": "model",
-            "batch": "batch",
-            "samples": "samples",
-            "mean ms": "mean_ms",
-            "p99 ms": "p99_ms",
-            "queries/s": "throughput_qps",
-            "mean alone": "alone_mean_ms",
-            "in place / alone": "in_place_over_alone",
-        }
-        _print_table(tuple(shown), ([row[name] for name in shown.values()] for row in found["batch_times"]))
-        click.echo()
-    if found["fidelity"]:
-        columns = (
-            "load",
-            "queries/s",
-            "queries",
-            "P50 real",
-            "model",
-            "off",
-            "P99 real",
-            "model",
-            "off",
-            "late p99",
-            "marks",
-        )
-        rows = [
-            (
-                row["load"],
-                row["rate_rps"],
-                row["queries"],
-                row["p50_measured_ms"],
-                row["p50_predicted_ms"],
-                f"{row['p50_error']:+.1%}",
-                row["p99_measured_ms"],
-                row["p99_predicted_ms"],
-                f"{row['p99_error']:+.1%}",
-                row["lag_p99_ms"],
-                row["marks"],
+#: columns of what is printed: heading, and name in a measurement's record
+_BATCH_TIMES = (
+    ("model", "model"),
+    ("batch", "batch"),
+    ("samples", "samples"),
+    ("mean ms", "mean_ms"),
+    ("p99 ms", "p99_ms"),
+    ("queries/s", "throughput_qps"),
+    ("mean alone", "alone_mean_ms"),
+    ("in place / alone", "in_place_over_alone"),
+)
+_FIDELITY = (
+    ("load", "load"),
+    ("queries/s", "rate_rps"),
+    ("queries", "queries"),
+    ("P50 real", "p50_measured_ms"),
+    ("model", "p50_predicted_ms"),
+    ("off", "p50_error"),
+    ("P99 real", "p99_measured_ms"),
+    ("model", "p99_predicted_ms"),
+    ("off", "p99_error"),
+    ("late p99", "lag_p99_ms"),
+    ("marks", "marks"),
+)
+
+
+def _show(measured: dict[str, Any]) -> None:
+    for name, columns in (("batch_times", _BATCH_TIMES), ("fidelity", _FIDELITY)):
+        if measured[name]:
+            headings = [heading for heading, _ in columns]
+            _print_table(
+                [headings, *([_text(key, row[key]) for _, key in columns] for row in measured[name])]
             )
-            for row in found["fidelity"]
-        ]
-        _print_table(columns, rows)
-        click.echo()
-    click.echo(f"answer: {found['answer']}")
-    for note in found["notes"]:
+            click.echo()
+    click.echo(f"answer: {measured['answer']}")
+    for note in measured["notes"]:
         click.echo(f"note: {note}")
-    host = found["host"]
+    host = measured["host"]
     click.echo(
         f"host: {host['processor']}, {host['cores']} cores, load average {host['load_average']}, "
         f"{host['stolen_share']:.1%} stolen, a sleep of 1 ms lasts {host['oversleep_p99_ms']} ms longer at p99"
     )
 
 
-def _print_table(columns: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> None:
-    lines = [columns, *(tuple(_text(value) for value in row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+def _print_table(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines)]
     for line in lines:
         click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths)).rstrip())
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    return (
-        f"{value:,.4g}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+    if name.endswith("_error"):
+        return f"{value:+.1%}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -31,10 +31,20 @@ RESAMPLES: Final = 200
 
 @dataclass(frozen=True)
 class Judged:
-    """One run beside its prediction. marks: what disturbed it, so that the model is not judged by it; empty if it is.
+    """One run beside its prediction.
 
-    drift: by stage, how much longer its batches took than believed. query_error_ms: the median over queries of how far the
-    prediction of a query's latency is off.
+    load: share of what the busiest stage carries.
+    repeat: number of the run at this load, from 1.
+    rate_rps: queries a second, as sent.
+    queries: how many were sent.
+    measured_ms, predicted_ms: quantiles of the latency, by name.
+    explained_ms: predicted once more with the service times of the run itself.
+    interval: 95 % intervals of the errors, by quantile.
+    attainment, attainment_predicted: share of queries within the objective.
+    lag_p99_ms: how late queries were sent, 99th percentile.
+    drift: by stage, how much longer its batches took than believed, as a share.
+    query_error_ms: the median over queries of how far the prediction of a query's latency is off.
+    marks: what disturbed the run, so that the model is not judged by it; empty if it is.
     """
 
     load: float
@@ -58,7 +68,7 @@ class Judged:
 
     def record(self) -> dict[str, Any]:
         """As a flat record."""
-        found: dict[str, Any] = {
+        flat: dict[str, Any] = {
             "load": self.load,
             "repeat": self.repeat,
             "rate_rps": self.rate_rps,
@@ -66,7 +76,7 @@ class Judged:
         }
         for name in QUANTILES:
             low, high = self.interval[name]
-            found |= {
+            flat |= {
                 f"{name}_measured_ms": self.measured_ms[name],
                 f"{name}_predicted_ms": self.predicted_ms[name],
                 f"{name}_error": self.error(name),
@@ -74,7 +84,7 @@ class Judged:
                 f"{name}_error_high": high,
                 f"{name}_error_with_run_service": self.explained_ms[name] / self.measured_ms[name] - 1,
             }
-        return found | {
+        return flat | {
             "attainment_measured": self.attainment,
             "attainment_predicted": self.attainment_predicted,
             "query_error_median_ms": self.query_error_ms,
@@ -104,7 +114,7 @@ def judge(
     can carry. rows: the list that runs are added to as they end, so that they are there if this is interrupted.
     """
     capacity = capacity_rps(believed)
-    found: list[Judged] = [] if rows is None else rows
+    runs: list[Judged] = [] if rows is None else rows
     at = 0
     expected_s = [max(20, round(load * capacity * seconds)) / (load * capacity) for load in loads]
     steps = Steps(tell, [each_s for each_s in expected_s for _ in range(repeats)])
@@ -116,8 +126,8 @@ def judge(
             at = (at + count) % len(unit_gaps_ms)
             steps.begin(f"load {load:g}, {rate:.3g} queries/s, {count / rate:.0f} s")
             observed = testbed.run(np.cumsum(gaps) / rate)
-            found.append(judged(observed, believed, load, repeat, slo_ms, seed))
-    return found
+            runs.append(judged(observed, believed, load, repeat, slo_ms, seed))
+    return runs
 
 
 def judged(
@@ -196,11 +206,11 @@ def _bootstrapped(real: Floats, model: Floats, rng: np.random.Generator) -> dict
 
 def _drift(observed: Observed, believed: Pipeline) -> dict[str, float]:
     """By stage, how much longer the run's batches took than believed, batch sizes alike."""
-    found = {}
+    drift = {}
     for stage, served in zip(believed.stages, observed.served):
         wanted = stage.service.table_ms[served[:, 0].astype(np.int64)]
-        found[stage.name] = float(served[:, 1].sum() / wanted.sum() - 1) if len(served) else 0.0
-    return found
+        drift[stage.name] = float(served[:, 1].sum() / wanted.sum() - 1) if len(served) else 0.0
+    return drift
 
 
 def _as_served(observed: Observed, believed: Pipeline) -> Pipeline:

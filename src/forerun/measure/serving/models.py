@@ -109,7 +109,7 @@ def model_named(name: str) -> Callable[[], Serve]:
         what = f"no model named {name!r}; {known_names(name, MODELS)}; your own is written module:function"
         raise UsageError.at("--model", what)
     try:
-        found: Callable[[], Serve] = getattr(importlib.import_module(module), function)
+        model: Callable[[], Serve] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError.at("--model", f"{name!r} cannot be loaded: {error}") from error
-    return found
+    return model

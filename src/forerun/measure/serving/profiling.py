@@ -36,9 +36,11 @@ TOLERANCE: Final = 0.10
 
 @dataclass(frozen=True)
 class Measured:
-    """What batches took at one stage: by batch size the times in ms, in place and with all other stages at rest.
+    """What batches took at one stage.
 
-    A measurement that was stopped has sizes that were measured alone only.
+    model, hardware: as the profile calls them.
+    in_place_ms: times by batch size, with all stages busy; a measurement that was stopped lacks some sizes.
+    alone_ms: times by batch size, with all other stages at rest.
     """
 
     model: str
@@ -48,11 +50,11 @@ class Measured:
 
     def rows(self) -> list[dict[str, Any]]:
         """One record per batch size: the profile's columns and more."""
-        found = []
+        records = []
         for size, alone in sorted(self.alone_ms.items()):
             values = self.in_place_ms.get(size, alone)
             mean_ms, alone_ms = float(values.mean()), float(alone.mean())
-            found.append(
+            records.append(
                 {
                     "model": self.model,
                     "hardware": self.hardware,
@@ -65,7 +67,7 @@ class Measured:
                     "in_place_over_alone": mean_ms / alone_ms if size in self.in_place_ms else None,
                 }
             )
-        return found
+        return records
 
     def service(self, most: int, key: int, *, alone: bool = False) -> Service:
         """Service times drawn from what was measured, for batches up to `most`. A size between two measured ones takes the
@@ -103,12 +105,12 @@ class Taken:
 
     def measured(self, hardware: Sequence[str], names: Sequence[str], *, least: int = 1) -> list[Measured]:
         """Every stage of which something is known. least: times of a size in place; those with fewer are taken alone."""
-        found = []
+        known = []
         for name, machine, many, few in zip(names, hardware, self.together, self.alone):
             in_place = {size: times for size, times in _by_size(many).items() if len(times) >= least}
             if few:
-                found.append(Measured(name, machine, in_place, _by_size(few)))
-        return found
+                known.append(Measured(name, machine, in_place, _by_size(few)))
+        return known
 
 
 def profiled(
@@ -122,10 +124,14 @@ def profiled(
     taken: Taken | None = None,
     later_s: float = 0.0,
 ) -> list[Measured]:
-    """Measure every stage of a testbed, in place and alone. names, hardware: by stage, as the profile calls them.
+    """Measure every stage of a testbed, in place and alone.
 
-    samples: of each batch size, at least. taken: keeps what is measured, also if this is interrupted. later_s: what is
-    done after it takes, for the estimate.
+    hardware, names: by stage, as the profile calls them.
+    samples: of each batch size, at least.
+    seed: of the order in which batch sizes come.
+    tell: is told of the progress.
+    taken: keeps what is measured, also if this is interrupted.
+    later_s: what is done after it takes, for the estimate.
     """
     stages = testbed.pipeline.stages
     taken = Taken.of(len(stages)) if taken is None else taken
@@ -208,9 +214,9 @@ def write_profile(
     """The profile as CSV, with where it was measured in comments. stopped: how far a measurement that was stopped is."""
     lines = [
         "# measured in place by `forerun measure serving`: all stages busy at once, times as a queue sees them"
-        if not stopped
-        else f"# measured by `forerun measure serving`, {stopped}; times as a queue sees them"
     ]
+    if stopped:
+        lines = [f"# measured by `forerun measure serving`, {stopped}; times as a queue sees them"]
     lines += [f"# {name}: {value}" for name, value in environment.items()]
     lines.append("model,hardware,batch,p99_ms,throughput_qps")
     written = set()
@@ -226,7 +232,7 @@ def write_profile(
 
 
 def _by_size(served: Sequence[tuple[int, float]]) -> dict[int, Floats]:
-    found: dict[int, list[float]] = {}
+    by_size: dict[int, list[float]] = {}
     for size, took_ms in served:
-        found.setdefault(size, []).append(took_ms)
-    return {size: np.array(values) for size, values in found.items()}
+        by_size.setdefault(size, []).append(took_ms)
+    return {size: np.array(values) for size, values in by_size.items()}

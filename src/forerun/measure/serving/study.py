@@ -44,9 +44,12 @@ LEAST_TIMES: Final = 5
 class Request:
     """What to measure.
 
-    scenario: the pipeline, its configuration, the shape of its traffic, its objective. models: stage -> what its replicas
-    compute; empty: they sleep as long as the scenario's service times say. samples: of every batch size in the profile.
-    loads: of what the busiest stage carries, for runs of `seconds` each; none: the profile only.
+    scenario: the pipeline, its configuration, the shape of its traffic, its objective.
+    models: stage -> what its replicas compute; empty: they sleep as long as the scenario's service times say.
+    samples: of every batch size in the profile (default 40).
+    loads: shares of what the busiest stage carries, a run each; none: the profile only.
+    repeats: runs of each load (default 1).
+    seconds: length of a run (default 20).
     """
 
     scenario: Scenario
@@ -101,18 +104,8 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
                 believed, slo_ms, data = _told(asked, pipeline, measured, data)
                 notes += _notes(measured)
                 # The testbed's own tables matter to replicas that sleep only.
-            judge(
-                testbed,
-                believed,
-                gaps,
-                asked.loads,
-                asked.repeats,
-                asked.seconds,
-                slo_ms,
-                scenario.seed,
-                tell,
-                rows=rows,
-            )
+            load = (asked.loads, asked.repeats, asked.seconds)
+            judge(testbed, believed, gaps, *load, slo_ms, scenario.seed, tell, rows=rows)
     except KeyboardInterrupt:
         whole = bool(measured)
         measured = measured or taken.measured(*_called(asked, pipeline), least=LEAST_TIMES)
@@ -123,7 +116,7 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
             believed, slo_ms, data = _told(asked, pipeline, measured, data)
         notes.append(stopped)
     host = described(before, probe())
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "format": "forerun.measurement/1",
         "domain": "serving",
         "forerun": forerun.__version__,
@@ -138,7 +131,7 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
         "notes": notes,
     }
     if stopped:
-        found["stopped"] = stopped
+        content["stopped"] = stopped
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         if measured:
@@ -147,9 +140,9 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
         if measured and _complete(pipeline, measured):
             scenario_text = json.dumps(data | {"profiles": ["profile.csv"]}, indent=1)
             (folder / "scenario.json").write_text(scenario_text + "\n", encoding="utf-8")
-        text = json.dumps(found, indent=1, allow_nan=False)
+        text = json.dumps(content, indent=1, allow_nan=False)
         (folder / "measured.json").write_text(text + "\n", encoding="utf-8")
-    return found
+    return content
 
 
 def _pipeline(scenario: Scenario, models: Mapping[str, str]) -> Pipeline:
@@ -264,12 +257,12 @@ def _notes(measured: Sequence[Measured]) -> list[str]:
 def _worst(rows: Sequence[Judged]) -> dict[str, Any]:
     """How far predictions are off over the runs that were not disturbed, below overload."""
     good = [row for row in rows if not row.marks and row.load < 1]
-    found: dict[str, Any] = {"runs": len(rows), "runs_disturbed": sum(bool(row.marks) for row in rows)}
+    figures: dict[str, Any] = {"runs": len(rows), "runs_disturbed": sum(bool(row.marks) for row in rows)}
     if good:
         for name in ("p50", "p99"):
             errors = sorted(abs(row.error(name)) for row in good)
-            found |= {f"{name}_error_median": errors[len(errors) // 2], f"{name}_error_worst": errors[-1]}
-    return found
+            figures |= {f"{name}_error_median": errors[len(errors) // 2], f"{name}_error_worst": errors[-1]}
+    return figures
 
 
 def _answer(rows: Sequence[Judged], measured: Sequence[Measured], paced: bool) -> str:

@@ -24,10 +24,10 @@ import numpy as np
 
 from forerun.domains.serving.engine.outcome import Batches, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Stage
-from forerun.domains.serving.inputs.routing import taken_edges
-from forerun.domains.serving.policy import BatchingPolicy, QueueView, Start, Wait, Wake
+from forerun.domains.serving.inputs.routing import incoming_edges
+from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
 from forerun.errors import StoreError, UsageError
-from forerun.measure.serving.worker import ANSWER, READY, REQUEST
+from forerun.measure.serving.worker import READY, REQUEST
 from forerun.rng import stream
 
 #: threads that numerical libraries may start in a replica
@@ -39,7 +39,15 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Replica:
-    """A process that serves one stage, called `name`. began_s: when its batch was handed over; batch: its queries."""
+    """A process that serves one stage.
+
+    stage: its number.
+    name: the stage's name.
+    number: of the replica within the stage.
+    process: of the operating system.
+    began_s: when its batch was handed over.
+    batch: the queries in it.
+    """
 
     stage: int
     name: str
@@ -59,16 +67,10 @@ class Replica:
         assert self.process.stdin is not None
         os.write(self.process.stdin.fileno(), REQUEST.pack(size, until_s))
 
-    def answer(self) -> tuple[float, float]:
-        """When its batch began and ended there. Raises StoreError if it has died."""
-        found = b""
-        while len(found) < ANSWER.size:
-            part = os.read(self.answers, ANSWER.size - len(found))
-            if not part:
-                raise StoreError.at("measure serving", f"a replica of stage {self.name} died")
-            found += part
-        began_s, ended_s = ANSWER.unpack(found)
-        return float(began_s), float(ended_s)
+    def answer(self) -> None:
+        """Take the word that its batch has ended. Raises StoreError if it has died."""
+        if not os.read(self.answers, 1):
+            raise StoreError.at("measure serving", f"a replica of stage {self.name} died")
 
 
 #: what a stage has served: (batch size, ms from handing over to the answer)
@@ -79,7 +81,9 @@ Served = list[tuple[int, float]]
 class Observed:
     """A run for real: the simulator's tables, instants in ms from the first query's; arrivals are when they were sent.
 
-    lag_ms: float64[queries], sent later than wanted. served: by stage, (batch size, ms from handing over to the answer).
+    run: what happened.
+    lag_ms: float64[queries], sent later than wanted.
+    served: by stage float64[batches, 2]: batch size, and ms from handing over to the answer.
     """
 
     run: Run
@@ -175,16 +179,18 @@ class Testbed:
         """Have replicas serve given batches without queues: by stage, (size, ms from handing over to the answer).
 
         sizes: by stage, in this order, dealt to whichever of its replicas is next; a stage that is through begins again
-        until all are, so that nobody ever works alone. loads: by stage, the share of time a replica is busy; it rests in
-        between. stages: those that take part, at once (default: all). served: lists, one a stage, that answers are added
-        to as they come, so that they are there if this is interrupted. watch: called after answers.
+            until all are, so that nobody ever works alone.
+        loads: by stage, the share of time a replica is busy; it rests in between.
+        stages: those that take part, at once (default: all).
+        served: lists, one a stage, that answers are added to as they come, so that they are there if this is interrupted.
+        watch: called after answers.
         """
-        found = [[] for _ in self.replicas] if served is None else served
+        answers = [[] for _ in self.replicas] if served is None else served
         with _undisturbed():
             _exercised(
-                self, sizes, loads, range(len(self.replicas)) if stages is None else stages, found, watch
+                self, sizes, loads, range(len(self.replicas)) if stages is None else stages, answers, watch
             )
-        return found
+        return answers
 
 
 @contextlib.contextmanager
@@ -201,8 +207,11 @@ def _undisturbed() -> Iterator[None]:
 class _Station:
     """One stage's queue and replicas during a run; instants in s of the run's clock."""
 
-    def __init__(self, stage: Stage, replicas: list[Replica], policy: BatchingPolicy, paced: bool) -> None:
-        self.stage, self.replicas, self.policy, self.paced = stage, replicas, policy, paced
+    def __init__(
+        self, stage: Stage, replicas: list[Replica], rng: np.random.Generator, *, paced: bool
+    ) -> None:
+        self.stage, self.replicas, self.paced = stage, replicas, paced
+        self.policy = stage.batching.build(rng)
         self.idle = list(range(len(replicas)))
         self.queue: deque[tuple[int, float]] = deque()
         self.woken: deque[tuple[float, int]] = deque()
@@ -216,28 +225,21 @@ class _Loop:
         pipeline, queries = testbed.pipeline, len(due_ms)
         self.pipeline, self.due_s = pipeline, (due_ms / 1e3).tolist()
         self.stations = [
-            _Station(
-                stage,
-                replicas,
-                stage.batching.build(stream(pipeline.seed, "batching", stage.name)),
-                not model,
-            )
+            _Station(stage, replicas, stream(pipeline.seed, "batching", stage.name), paced=not model)
             for stage, replicas, model in zip(pipeline.stages, testbed.replicas, testbed.models)
         ]
-        columns = iter(taken_edges(pipeline, queries))
         self.ways: dict[int, list[tuple[int, list[bool]]]] = {
             s: [] for s in range(SOURCE, len(pipeline.stages))
         }
         self.missing: list[list[int]] = []
-        self.left = [0] * queries
-        for s, stage in enumerate(pipeline.stages):
-            taken = [next(columns) for _ in stage.edges]
-            for edge, column in zip(stage.edges, taken):
-                self.ways[edge.parent].append((s, column.tolist()))
-            parents = np.sum(taken, axis=0)
+        visits = np.zeros(queries, dtype=np.int64)
+        for s, ways in enumerate(incoming_edges(pipeline, queries)):
+            for parent, takes in ways:
+                self.ways[parent].append((s, takes.tolist()))
+            parents = np.sum([takes for _, takes in ways], axis=0)
             self.missing.append(parents.tolist())
-            for query in np.flatnonzero(parents).tolist():
-                self.left[query] += 1
+            visits += parents > 0
+        self.left = visits.tolist()
         self.files = {replica.answers: replica for replica in testbed._every()}
         self.by_file = list(self.files)
         shape = (len(pipeline.stages), queries)
@@ -260,10 +262,12 @@ class _Loop:
             ready, _, _ = select.select(self.by_file, [], [], patience_s)
             if not ready and patience_s == PATIENCE_S and wake_s > now_s + PATIENCE_S and sent == queries:
                 raise StoreError.at("measure serving", f"no replica answered for {PATIENCE_S:g} s")
-            answered = [(self.files[file], self.files[file].answer()) for file in ready]
+            answered = [self.files[file] for file in ready]
+            for replica in answered:
+                replica.answer()
             now_s = time.monotonic() - self.zero_s
             touched: set[int] = set()
-            for replica, _ in sorted(answered, key=lambda item: (item[0].stage, item[0].began_s)):
+            for replica in sorted(answered, key=lambda one: (one.stage, one.began_s)):
                 ended += self._complete(replica, now_s, touched)
             while sent < queries and self.due_s[sent] <= now_s:
                 self.sent_s[sent] = now_s
@@ -341,40 +345,29 @@ class _Loop:
         replica = station.replicas[number]
         replica.batch = [station.queue.popleft()[0] for _ in range(size)]
         replica.began_s = now_s
-        until_s = (
-            now_s + self.zero_s + station.stage.service.table_ms[size] / 1e3 if station.paced else math.nan
-        )
-        replica.hand(size, until_s)
+        service_ms = station.stage.service.table_ms[size] if station.paced else math.nan
+        replica.hand(size, now_s + self.zero_s + service_ms / 1e3)
         self.start_s[s, replica.batch] = now_s
         self.size[s, replica.batch] = size
         self.number[s, replica.batch] = number
 
     def _observed(self) -> Observed:
         first_s = float(self.sent_s[0])
+
+        def ms(instants_s: Floats) -> Floats:
+            """Instants of the run's clock, from the first query on."""
+            return (instants_s - first_s) * 1e3
+
         batches = []
         for station in self.stations:
-            table = np.array(sorted(station.batches), dtype=np.float64).reshape(-1, 4)
-            batches.append(
-                Batches(
-                    (table[:, 0] - first_s) * 1e3,
-                    (table[:, 1] - first_s) * 1e3,
-                    table[:, 2].astype(np.int32),
-                    table[:, 3].astype(np.int32),
-                )
-            )
+            start_s, end_s, size, number = np.array(sorted(station.batches), float).reshape(-1, 4).T
+            batches.append(Batches(ms(start_s), ms(end_s), size.astype(np.int32), number.astype(np.int32)))
+        columns = zip(self.enter_s, self.start_s, self.end_s, self.size, self.number)
         visits = tuple(
-            Visits(
-                (self.enter_s[s] - first_s) * 1e3,
-                (self.start_s[s] - first_s) * 1e3,
-                (self.end_s[s] - first_s) * 1e3,
-                self.size[s],
-                self.number[s],
-            )
-            for s in range(len(self.stations))
+            Visits(ms(enter_s), ms(start_s), ms(end_s), size, number)
+            for enter_s, start_s, end_s, size, number in columns
         )
-        run = Run(
-            (self.sent_s - first_s) * 1e3, (self.finish_s - first_s) * 1e3, 0, 0, visits, tuple(batches)
-        )
+        run = Run(ms(self.sent_s), ms(self.finish_s), 0, 0, visits, tuple(batches))
         lag_ms = (self.sent_s - np.array(self.due_s)) * 1e3
         served = tuple(np.array(station.served).reshape(-1, 2) for station in self.stations)
         return Observed(run, lag_ms, served)
@@ -385,7 +378,7 @@ def _exercised(
     sizes: Sequence[Sequence[int]],
     loads: Sequence[float],
     stages: Sequence[int],
-    found: list[Served],
+    answers: list[Served],
     watch: Callable[[], None],
 ) -> None:
     handed = dict.fromkeys(stages, 0)
@@ -414,9 +407,9 @@ def _exercised(
             ended_s = time.monotonic()
             size, began_s = under_way.pop(file)
             stage = files[file].stage
-            found[stage].append((size, (ended_s - began_s) * 1e3))
+            answers[stage].append((size, (ended_s - began_s) * 1e3))
             rests[file] = ended_s + (ended_s - began_s) * (1 / loads[stage] - 1)
-        going_on = any(len(found[s]) < len(sizes[s]) for s in stages)
+        going_on = any(len(answers[s]) < len(sizes[s]) for s in stages)
         if ready:
             watch()
         if not ready and not resting:

@@ -1,8 +1,8 @@
 """One replica: a process that serves a batch at a time. Started as `python -m forerun.measure.serving.worker`.
 
-It reads requests from its standard input and writes answers to its standard output, both of fixed size. A request holds
-the batch size and the instant at which the batch is to end; where that instant is NaN the model computes. An answer holds
-the instants at which the batch began and ended here, on the machine's monotonic clock.
+It reads requests of fixed size from its standard input. A request is the batch size and the instant of the machine's
+monotonic clock at which the batch is to end; where that instant is NaN the model computes. It writes one byte to its
+standard output when it is ready, and one when a batch has ended.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from typing import Final
 
 #: batch size, instant to end at in s of the monotonic clock
 REQUEST: Final = struct.Struct("<qd")
-#: began, ended
-ANSWER: Final = struct.Struct("<dd")
-#: what a replica says when it can serve
+#: what a replica says when it can serve, and when a batch has ended
 READY: Final = b"r"
+ENDED: Final = b"e"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,27 +53,24 @@ def main(arguments: Sequence[str]) -> int:
         if request is None:
             return 0
         size, until_s = REQUEST.unpack(request)
-        began_s = time.monotonic()
         if math.isnan(until_s):
             assert serve is not None
             serve(size)
         else:
-            left_s = until_s - began_s
-            while left_s > 0:
+            while (left_s := until_s - time.monotonic()) > 0:
                 time.sleep(left_s)
-                left_s = until_s - time.monotonic()
-        os.write(answers, ANSWER.pack(began_s, time.monotonic()))
+        os.write(answers, ENDED)
 
 
 def _read(file: int, size: int) -> bytes | None:
     """Exactly `size` bytes, or None at the end of the input."""
-    found = b""
-    while len(found) < size:
-        part = os.read(file, size - len(found))
+    received = b""
+    while len(received) < size:
+        part = os.read(file, size - len(received))
         if not part:
             return None
-        found += part
-    return found
+        received += part
+    return received
 
 
 if __name__ == "__main__":
