@@ -109,9 +109,16 @@ def judge(
 ) -> list[Judged]:
     """Run the testbed at several loads, and simulate the pipeline with the measured profile on the same send times.
 
-    believed: the testbed's pipeline with the service times that the model is told. unit_gaps_ms: gaps of a trace of
-    one query a second; each run takes the next ones, from the first again when they end. loads: of what the busiest stage
-    can carry. rows: the list that runs are added to as they end, so that they are there if this is interrupted.
+    believed: the testbed's pipeline with the service times that the model is given.
+    unit_gaps_ms: float64[n], gaps of a trace of one query a second; each run takes the next ones, from the first again when
+        they end.
+    loads: shares of what the busiest stage can carry.
+    repeats: runs of each load.
+    seconds: length of a run.
+    slo_ms: latency above which a query misses.
+    seed: of the intervals.
+    tell: is given the progress in words.
+    rows: the list that runs are added to as they end, so that they are there if this is interrupted.
     """
     capacity = capacity_rps(believed)
     runs: list[Judged] = [] if rows is None else rows

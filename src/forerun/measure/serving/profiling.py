@@ -129,7 +129,7 @@ def profiled(
     hardware, names: by stage, as the profile calls them.
     samples: of each batch size, at least.
     seed: of the order in which batch sizes come.
-    tell: is told of the progress.
+    tell: is given the progress in words.
     taken: keeps what is measured, also if this is interrupted.
     later_s: what is done after it takes, for the estimate.
     """
@@ -211,7 +211,12 @@ def profile_of(measured: Sequence[Measured], name: str) -> Profile:
 def write_profile(
     measured: Sequence[Measured], environment: Mapping[str, Any], path: Path, *, stopped: str = ""
 ) -> None:
-    """The profile as CSV, with where it was measured in comments. stopped: how far a measurement that was stopped is."""
+    """Write the profile as CSV, with where it was measured in comments.
+
+    measured: by stage; of stages with one model on one hardware the first counts.
+    environment: what is said of the machine, by name.
+    stopped: how far a measurement that was stopped is (empty: it was not).
+    """
     lines = [
         "# measured in place by `forerun measure serving`: all stages busy at once, times as a queue sees them"
     ]

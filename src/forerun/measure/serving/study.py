@@ -79,6 +79,10 @@ def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) ->
 def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     """Measure, write what was found into the folder (profile.csv, scenario.json, measured.json), and return it.
 
+    asked: what to measure.
+    folder: where files are written (None: nowhere).
+    tell: is given the progress in words.
+
     If it is interrupted once something is measured, that is written and returned, with `stopped` in words; a scenario is
     written only if the profile holds every batch size of it. Raises UsageError for a pipeline or model that cannot be run
     here, KeyboardInterrupt if nothing was measured yet.

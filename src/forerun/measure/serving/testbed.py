@@ -94,8 +94,9 @@ class Observed:
 class Testbed:
     """The replicas of a pipeline, running. Use it in a `with` statement.
 
+    pipeline: stages that keep their number of replicas.
     models: by stage the name of what it computes, or empty: then a batch of n sleeps until n's time in the stage's table
-    is over.
+        is over.
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name

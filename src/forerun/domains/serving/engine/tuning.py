@@ -171,7 +171,14 @@ def _no_changes(names: Sequence[str]) -> list[list[tuple[float, int]]]:
 
 
 def schedule_first(tuner: Tuner, policy: TunerPolicy, handover: Handover, arrivals_ms: Floats) -> Schedule:
-    """Ask a tuner that sees arrivals only, over the whole trace."""
+    """Ask a tuner that sees arrivals only, over the whole trace.
+
+    policy: the tuner at work.
+    handover: the pipeline as planned.
+    arrivals_ms: float64[queries], ascending.
+
+    Raises PolicyError for an impossible decision.
+    """
     assert tuner.sees == "arrivals", "a tuner that sees queues is asked between slices"
     fleet, seen = _Fleet.of(tuner, handover), _readable(arrivals_ms)
     for now_ms, known in control_instants(arrivals_ms, tuner.period_s):
@@ -189,7 +196,16 @@ def run_sliced(
     *,
     record: str = "latency",
 ) -> tuple[Schedule, Run]:
-    """Ask any tuner between slices of the run; the run with it."""
+    """Ask any tuner between slices of the run; what it decided, and the run with it.
+
+    policy: the tuner at work.
+    handover: the pipeline as planned, whose batching policies have a compiled form.
+    arrivals_ms: float64[queries], ascending.
+    slo_ms: latency above which a query misses.
+    record: as of `simulate_stagewise`.
+
+    Raises PolicyError for an impossible decision.
+    """
     from forerun.domains.serving.engine.stagewise import Stagewise
 
     pipeline = handover.pipeline
@@ -240,7 +256,11 @@ def _readable(arrivals_ms: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Control:
-    """What a tuner did in a run, and the pipeline and sample that it was given."""
+    """A tuner in a run.
+
+    schedule: what it decided.
+    handover: the pipeline and the sample that it was given.
+    """
 
     schedule: Schedule
     handover: Handover

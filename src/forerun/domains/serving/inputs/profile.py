@@ -87,9 +87,13 @@ class Profile:
         return self._rows[model, hardware]
 
     def service_ms(self, model: str, hardware: str, kind: str, batch: int, *, where: str = "") -> float:
-        """Service time of a batch: exact at rows, linear between them.
+        """Service time of a batch in ms: exact at rows, linear between them.
 
-        Raises ProfileError outside the rows.
+        kind: `mean`, `p99` or `notebook`, as of `Row.service_ms`.
+        batch: queries in it.
+        where: what an error names.
+
+        Raises ProfileError for an unknown surface, and outside its rows.
         """
         rows = self.rows(model, hardware, where=where)
         if not rows[0].batch <= batch <= rows[-1].batch:

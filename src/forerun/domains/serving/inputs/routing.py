@@ -23,7 +23,7 @@ def edge_key(seed: int, number: int) -> int:
 
 
 def draws(seed: int, number: int, queries: int) -> NDArray[np.float64]:
-    """float64[queries] in [0, 1): what each query draws at edge `number`."""
+    """float64[queries] in [0, 1): what each query draws at edge `number`, a multiple of 2^-53."""
     ids = np.arange(queries, dtype=np.uint64)
     words = _mixed(ids + np.uint64(edge_key(seed, number))) >> np.uint64(11)
     return words.astype(np.float64) * 2.0**-53

@@ -40,7 +40,14 @@ MOST_TRIED: Final = 4000
 
 
 def cost(scenario: Scenario, inputs: Inputs, space: Space, method: str, frontier: bool) -> ServingPlan:
-    """The cheapest configuration, beside what the published optimisers give."""
+    """The cheapest configuration, beside what the published optimisers give.
+
+    inputs: the scenario's, for its routing.
+    method: whose configuration is the plan: `exact`, `greedy`, `sweep` or `brute`.
+    frontier: also plan at other objectives and rates.
+
+    Raises Infeasible where no configuration, or none that the method reaches, keeps the objective.
+    """
     exact = Search(space).cheapest()
     if exact.configuration is None:
         raise infeasible(space, exact)
@@ -82,7 +89,14 @@ def chance(
     confidence: float,
     fresh: Sequence[Traffic],
 ) -> ServingPlan:
-    """The cheapest configuration that keeps the objective on all but few fresh traces."""
+    """The cheapest configuration that keeps the objective on all but few fresh traces.
+
+    traffics: the traces to plan for, all equally long.
+    confidence: it may fail on floor((1 - confidence) * traces) of them.
+    fresh: further traces that the plan is tried on.
+
+    Raises Infeasible where there is none.
+    """
     allowed = scenario.allowed_misses(traffics[0].queries)
     space = space.under(traffic=traffics[0], allowed=allowed)
     best = cheapest_on_most(space, traffics, confidence)
@@ -127,7 +141,10 @@ def chance(
 
 
 def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> ServingPlan:
-    """The most traffic that a budget carries."""
+    """The most traffic that a budget carries: the scenario's trace, sped up or slowed down.
+
+    Raises Infeasible where the budget carries it at no rate.
+    """
     carried = most_traffic(space, budget_usd_per_h)
     best = carried.found
     if best is None or best.configuration is None:

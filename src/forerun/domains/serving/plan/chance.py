@@ -51,7 +51,11 @@ class Survival:
 def survival(
     space: Space, configuration: Configuration, fresh: Sequence[Traffic], *, confidence: float = 0.95
 ) -> Survival:
-    """Try a configuration on traces that it was not made from, with Wilson's score interval."""
+    """Try a configuration on traces that it was not made from, with Wilson's score interval.
+
+    fresh: the traces.
+    confidence: of the interval (default 0.95).
+    """
     kept = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
     interval = proportion_interval(kept, len(fresh), confidence)
     return Survival(kept, len(fresh), interval.low, interval.high, confidence)

@@ -111,7 +111,10 @@ class Search:
         return sum(known.runs for known in self.known)
 
     def cheapest(self, *, budget: int | None = None) -> Found:
-        """The cheapest feasible configuration of at most `budget` whole units."""
+        """The cheapest feasible configuration; among equals the one with fewest misses, then the smallest batches.
+
+        budget: it costs at most so many whole units (default: any cost; see `Space.whole_price`).
+        """
         tried: list[Tried] = []
         names = self.space.names
         for whole, cell in self._cells_after(tried):

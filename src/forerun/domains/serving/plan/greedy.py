@@ -33,7 +33,11 @@ class Steps:
 
 
 def greedy(space: Space, misses: Misses, order: Sequence[str] = ()) -> Steps:
-    """The greedy minimiser. order: stages in the order they are tried (default: the space's)."""
+    """The greedy minimiser.
+
+    misses: tells how many queries a configuration misses, None if more than allowed.
+    order: names of the stages in the order they are tried (default: the space's).
+    """
     return _Greedy(space, misses, [space.names.index(name) for name in order or space.names]).run()
 
 

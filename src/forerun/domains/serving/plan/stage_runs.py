@@ -75,7 +75,11 @@ class StageRuns:
         self._everyone = np.arange(traffic.queries, dtype=np.int32)
 
     def stage_run(self, stage: int, choice: Choice, parents: Sequence[StageRun | None]) -> StageRun:
-        """The run of a stage after its parents' (None: the outside), none of which was cut short."""
+        """The run of a stage, simulated unless it is known.
+
+        stage: its number. choice: how it is run. parents: the runs of its parents in declared order (None: the outside),
+        none of which was cut short.
+        """
         behind = tuple(parent for parent in parents if parent is not None)
         input_key = (stage, *(parent.number for parent in behind))
         key = (input_key, choice)

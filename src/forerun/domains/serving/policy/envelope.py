@@ -34,7 +34,9 @@ def envelope(
 ) -> NDArray[np.int64]:
     """int64[windows]: the most arrivals in any window that begins at an arrival.
 
-    arrivals_ms: float64[n], ascending. half_open: a window a..a + W leaves out its end.
+    arrivals_ms: float64[n], ascending.
+    windows_ms: lengths of windows.
+    half_open: a window a..a + W leaves out its end (default: it does not).
     """
     most = np.zeros(len(windows_ms), dtype=np.int64)
     if not len(arrivals_ms):

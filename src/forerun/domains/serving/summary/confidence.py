@@ -16,7 +16,7 @@ BATCHES = 20
 
 
 def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
-    """The figures that get an interval."""
+    """The figures that get an interval, of queries with some latencies (at least one)."""
     return {
         "latency_mean_ms": float(latency_ms.mean()),
         "latency_p50_ms": float(np.quantile(latency_ms, 0.5)),
@@ -26,7 +26,11 @@ def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
 
 
 def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) -> dict[str, Interval]:
-    """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval."""
+    """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval.
+
+    runs: figures of each run, by name; a figure that not every run has gets no interval.
+    confidence: of the interval, such as 0.95.
+    """
     n = len(runs)
     half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)
     method = f"t prediction interval for one run of this length, from {n} runs on fresh arrivals"
@@ -37,7 +41,10 @@ def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) ->
 
 
 def from_batches(latency_ms: Floats, slo_ms: float, confidence: float) -> dict[str, Interval]:
-    """Sectioning: the figures of the whole trace, with the spread that consecutive parts have around them, Student's t."""
+    """Sectioning: the figures of the whole trace, with the spread that consecutive parts have around them, Student's t.
+
+    None where there are fewer than two queries a part.
+    """
     if len(latency_ms) < 2 * BATCHES:
         return {}
     parts = [headline(part, slo_ms) for part in np.array_split(latency_ms, BATCHES)]

@@ -36,7 +36,10 @@ class Account:
 
 
 def by_branch(pipeline: Pipeline, run: Run) -> Account:
-    """Branches share a query's time equally where they meet, so a branch that waits for another shows as join wait."""
+    """The split in which all of a query's branches count.
+
+    Branches share a query's time equally where they meet, so a branch that waits for another shows as join wait.
+    """
     taken = incoming_edges(pipeline, len(run.arrival_ms))
     visited = [np.logical_or.reduce([column for _, column in ways]) for ways in taken]
     weight = _last_weights(taken, visited)
@@ -57,7 +60,10 @@ def by_branch(pipeline: Pipeline, run: Run) -> Account:
 
 
 def critical(pipeline: Pipeline, run: Run) -> Account:
-    """Only what the query had to wait for: from its end back along the parent that finished last."""
+    """The split in which only the critical path counts.
+
+    That is what the query had to wait for: from its end back along the parent that finished last.
+    """
     taken = incoming_edges(pipeline, len(run.arrival_ms))
     queries = len(run.arrival_ms)
     current = np.full(queries, SOURCE)

@@ -168,7 +168,11 @@ def batches_table(inputs: Inputs, run: Run) -> Table:
 def stages_table(
     inputs: Inputs, run: Run, loads: Mapping[str, float], wait_share: Mapping[str, float]
 ) -> Table:
-    """One row a stage."""
+    """One row a stage.
+
+    loads: by stage, queries offered over the most that its replicas can carry.
+    wait_share: by stage, the share of all latency that queries wait there, on their critical path.
+    """
     begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
     rows = []
     for stage, hardware, visits, batches in zip(
@@ -249,7 +253,7 @@ def envelopes_table(handover: Handover, arrivals_ms: Floats) -> Table:
 
 
 def splits_table(account: Account, run: Run) -> Table:
-    """Where the time of fast and of slow queries went."""
+    """Where the time of fast and of slow queries went: the mean parts of each band of queries, refused ones left out."""
     order = np.argsort(run.latency_ms, kind="stable")
     order = order if run.refused is None else order[~run.refused[order]]
     rows = []
@@ -261,7 +265,7 @@ def splits_table(account: Account, run: Run) -> Table:
 
 
 def timeline(inputs: Inputs, run: Run) -> Timeline:
-    """One track a replica, one interval a batch."""
+    """One track a replica, one interval a batch; of a language model one interval a stretch of work without a pause."""
     entities: list[str] = []
     groups: list[str] = []
     codes: list[NDArray[np.int64]] = []
@@ -291,7 +295,10 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
 
 
 def longest_queue(enqueue_ms: Floats, start_ms: Floats) -> int:
-    """The longest queue, after the arrivals and before the starts of an instant."""
+    """The longest queue, after the arrivals and before the starts of an instant.
+
+    enqueue_ms, start_ms: float64[visits], when each query joins the queue and when its batch starts.
+    """
     if not len(enqueue_ms):
         return 0
     come, gone = np.sort(enqueue_ms), np.sort(start_ms)

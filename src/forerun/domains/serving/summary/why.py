@@ -41,7 +41,12 @@ class Cause:
 def explain(
     scenario: Scenario, inputs: Inputs, run: Run, critical: Account, loads: Mapping[str, float]
 ) -> tuple[str, tuple[str, ...]]:
-    """The verdict with its cause, in a sentence, and what to try next. The run is recorded in full."""
+    """The verdict with its cause, in a sentence, and what to try next.
+
+    run: recorded in full.
+    critical: the split of latencies along critical paths.
+    loads: by stage, queries offered over the most that its replicas can carry.
+    """
     objectives = token_objectives(inputs.pipeline, run) if run.requests else ()
     misses = int(np.count_nonzero(missed(objectives, run, scenario.slo_ms)))
     met = misses <= scenario.allowed_misses(len(run.arrival_ms))

@@ -89,7 +89,7 @@ class LanguageStage:
         return self._query[left["request"][order]], who["last_ms"][order], left["iteration"][order]
 
     def record(self, queries: int) -> tuple[Visits, Batches, Requests]:
-        """What happened, by query and by iteration."""
+        """What happened, by query and by iteration, once everything has been handled."""
         enqueue_ms = np.full(queries, np.nan)
         for query, enter_ms in self._entered:
             enqueue_ms[query] = enter_ms

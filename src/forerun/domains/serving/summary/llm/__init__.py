@@ -67,7 +67,11 @@ def model_figures(scenario: Scenario, pipeline: Pipeline, run: Run) -> dict[str,
 def stage_figures(
     stage: Stage, run: Run, number: int, slo_ms: float, objectives: tuple[TokenObjective, ...]
 ) -> dict[str, Any]:
-    """Figures of one language model over all its requests. objectives: those on its own tokens."""
+    """Figures of one language model over all its requests.
+
+    number: of the stage in the pipeline.
+    objectives: those on its own tokens.
+    """
     llm, requests, visits = stage.llm, run.requests[number], run.visits[number]
     assert llm is not None and requests is not None
     served = ~np.isnan(requests.first_ms)
