@@ -100,9 +100,10 @@ class EnergyExplainer(Explainer[Scenario]):
 
 
 def permuted(rows: tuple[Submission, ...], seed: int, number: int) -> tuple[Submission, ...]:
-    """The submissions in order `number`: each start moved by `SHIFT_S` or not at all, those of one instant permuted.
+    """The submissions in another order.
 
-    A submission keeps its length: its end moves as its start does.
+    Each start is moved by `SHIFT_S` or not at all, and those of one instant are permuted. A submission keeps its length:
+    its end moves as its start does. number: of the order; the same number is the same order.
     """
     starts = np.array([row.start_s for row in rows])
     draws = stream(seed, "ties", number)

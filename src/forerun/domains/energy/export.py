@@ -16,9 +16,10 @@ from forerun.profile.power import Draw, Power
 
 
 def export(scenario: Scenario, at: Sequence[int] = ()) -> Power:
-    """The power profile of a scenario's job on its GPU; `at` keeps only some batch sizes.
+    """The power profile of a scenario's job on its GPU.
 
-    Raises UsageError for batch sizes that were not measured, TraceError for unusable files.
+    at: the batch sizes to keep (default: all). Raises UsageError for batch sizes that were not measured, TraceError for
+    unusable files.
     """
     workload = read_job(scenario).workload
     known = workload.sizes.tolist()

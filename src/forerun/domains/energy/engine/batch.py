@@ -73,7 +73,11 @@ class Work:
     drift: Sequence[Drift] = ()
 
     def run(self, seed: int) -> tuple[Simulation, History]:
-        """One run by the readable loops. Raises what `loops.sequence` and `loops.group` raise."""
+        """One run by the readable loops.
+
+        seed: of paths and policy. Returns the simulation at its end, and its history. Raises what `loops.sequence` and
+        `loops.group` raise.
+        """
         simulation = Simulation(
             self.workload,
             self.spec,
@@ -142,7 +146,7 @@ def _compiled(work: Work) -> CompiledLoops | None:
 
 
 def columns(run: History, workload: Workload) -> Attempts:
-    """The attempts of a run as columns."""
+    """The attempts of a run as columns. workload: whose sizes they refer to."""
     outcomes = [line.outcome for line in run.attempts]
     place = {size: at for at, size in enumerate(workload.sizes.tolist())}
     return Attempts(

@@ -24,7 +24,10 @@ HIGHEST: Final = "every pass at its highest"
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """The figures of one run, from its tables and summary."""
+    """The figures of one run, from its tables and summary.
+
+    Of a job: configurations, choices, regret, costs and savings; of a pipeline: its passes and its frontier.
+    """
     scenario = to_data(run.scenario)
     if scenario.get("pipeline"):
         return (*_passes(run), _frontier(run))

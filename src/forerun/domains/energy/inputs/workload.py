@@ -85,7 +85,10 @@ class Workload:
         return tuple(self.limits_w[self.count[size] > 0].tolist())
 
     def paths_of(self, size: int) -> Ints:
-        """Recorded epochs to the target of the size at this index, one a run (0 = never)."""
+        """Recorded epochs to the target, one a run (0 = never): int64[runs].
+
+        size: index of the batch size; without measurements there are none.
+        """
         measured = np.flatnonzero(self.count[size] > 0)
         if not len(measured):
             return np.zeros(0, np.int64)

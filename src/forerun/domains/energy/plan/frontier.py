@@ -58,7 +58,10 @@ def undominated(plans: Sequence[FrequencyPlan]) -> tuple[FrequencyPlan, ...]:
 
 
 def best_within(pipeline: Pipeline, time_s: float) -> FrequencyPlan:
-    """The cheapest plan found within a time; exact for small pipelines. `time_s` is at least the shortest time [s]."""
+    """The cheapest plan found within a time; exact for small pipelines.
+
+    time_s: at least the shortest time of an iteration [s].
+    """
     if not _few(pipeline):
         return Program(pipeline).within(time_s)
     return [plan for plan in enumerated(pipeline) if plan.makespan_s <= time_s * (1 + SAME)][-1]

@@ -351,7 +351,10 @@ def _shapes(spec: Joint, sizes: tuple[int, ...]) -> Shapes:
 
 
 def _known(spec: Joint, octaves: Floats) -> Floats:
-    """The known curve at our sizes: linear between its points, its end slopes continued beyond."""
+    """The known curve at our sizes: linear between its points, its end slopes continued beyond.
+
+    octaves: float64[S], log2 of the sizes. Returns log cost, float64[S].
+    """
     points = sorted(spec.known_curve)
     x = np.log2([size for size, _ in points])
     y = np.log([cost for _, cost in points])

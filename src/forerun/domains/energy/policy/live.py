@@ -12,27 +12,26 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Waiting to measure the limit of this index. → Warmup after `steps` more step beginnings."""
+class Stage:
+    """A stage of measuring one limit.
+
+    limit: index of the limit. steps: step beginnings after which the next stage follows.
+    """
 
     limit: int
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class Warmup:
-    """The limit is set and settles. → Measuring after `steps` more; → Ready at an epoch's end."""
-
-    limit: int
-    steps: int
+class Ready(Stage):
+    """Waiting to measure a limit. → Warmup."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """A window is open. → Warmup of the next limit, or Done, after `steps` more; → Ready at an epoch's end."""
+class Warmup(Stage):
+    """The limit is set and settles. → Measuring; → Ready at an epoch's end."""
 
-    limit: int
-    steps: int
+
+class Measuring(Stage):
+    """A window is open. → Warmup of the next limit, or Done; → Ready at an epoch's end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,10 @@ class Reference:
 
 
 def reference(workload: Workload, eta: float) -> Reference:
-    """The default configuration at its top limit, and the cheapest one that always reaches."""
+    """What a run is compared with: the default configuration at its top limit, and the cheapest one that always reaches.
+
+    eta: weight of energy against time.
+    """
     points = workload.expected(eta)
     mine = [point for point in points if point.batch_size == workload.job.default_batch_size]
     certain = [point for point in points if point.reach == 1]

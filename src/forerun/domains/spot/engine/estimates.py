@@ -57,7 +57,10 @@ class Estimate:
 
 
 def ratio_estimate(above: Any, below: Any) -> Estimate:
-    """A ratio of means, with its interval by linearisation."""
+    """A ratio of means, with its interval by linearisation.
+
+    above, below: float64[trials], whose means are divided.
+    """
     ratio = float(above.mean() / below.mean())
     rest = (above - ratio * below) / below.mean()
     return Estimate(ratio, Estimate.of(rest).half95, int(above.size))
@@ -81,7 +84,10 @@ class Quantile:
 
 
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
-    """A quantile and its distribution-free 95 % interval: the order statistics that cover it."""
+    """A quantile and its distribution-free 95 % interval: the order statistics that cover it.
+
+    values: float64[trials], infinite where a trial is censored. share: which quantile, such as 0.95.
+    """
     ordered, n = np.sort(values), values.size
     interval = quantile_interval(ordered, share)
     at = (

@@ -78,7 +78,10 @@ class Membership:
         return self.instants[-1].t_s if self.instants else 0.0
 
     def with_on_demand(self, nodes: int) -> Membership:
-        """The fleet with nodes that never vanish; they come first in every order, so they fill pipelines first."""
+        """The fleet with nodes that never vanish beside it.
+
+        nodes: how many. They come first in every order, so they fill pipelines first.
+        """
         if nodes == 0:
             return self
         names = tuple(f"on-demand-{i}" for i in range(nodes)) + self.names

@@ -83,7 +83,10 @@ Outcome: TypeAlias = HistoryOutcome | TrialsOutcome | DeadlineOutcome
 
 
 def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) -> Outcome:
-    """Simulate what the scenario asks for. observers: of one history; called after it, in order of time."""
+    """Simulate what the scenario asks for: a job with a deadline, many trials, or one history.
+
+    inputs: the scenario, its files read. observers: of one history; called after it, in order of time (default: none).
+    """
     scenario = inputs.scenario
     if scenario.deadline is not None:
         runs = tuple(zone_run(inputs, trial) for trial in range(max(1, scenario.trials)))
@@ -106,7 +109,10 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
 
 
 def run_history(inputs: Inputs, trial: int = 0) -> HistoryOutcome:
-    """One history of the scenario's own fleet, with its on-demand nodes beside it."""
+    """One history of the scenario's own fleet, with its on-demand nodes beside it.
+
+    trial: its number, which names the random streams of a generated fleet (default 0).
+    """
     scenario, fleet = inputs.scenario, inputs.history(trial)
     replay = scenario.policy.replay(
         Setting(
@@ -130,7 +136,8 @@ def in_kernel(scenario: Scenario) -> bool:
 def simulate_trials(inputs: Inputs, first: int, count: int) -> Trials:
     """Trials first ... first + count - 1: in the kernel where it knows the process and the policy, else one by one.
 
-    Raises ScenarioError for more trials than are replayed one by one.
+    first: number of the first trial, which names its random streams. Raises ScenarioError for more trials than are
+    replayed one by one.
     """
     scenario, process = inputs.scenario, inputs.scenario.fleet
     if in_kernel(scenario) and isinstance(process, Poisson | PerNode):

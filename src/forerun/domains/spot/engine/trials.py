@@ -33,7 +33,10 @@ class Trials:
 
     @classmethod
     def of_replays(cls, rows: Sequence[Replay], horizon_s: float, on_demand: int) -> Trials:
-        """Histories replayed one by one, as the columns that the kernel would report."""
+        """Histories replayed one by one, as the columns that the kernel would report.
+
+        rows: a history a trial. horizon_s, on_demand: as of `Trials`.
+        """
         values: dict[str, list[float]] = {
             f"{line}_s": [row.wall_s.get(line, 0.0) for row in rows] for line in WALL_LINES
         }
@@ -125,7 +128,10 @@ def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> A
 
 
 def fleet_numbers(process: Poisson | PerNode, on_demand: int = 0) -> Any:
-    """The process as the kernel takes it."""
+    """The process as the kernel takes it.
+
+    process: with rates of the whole fleet, or of each node. on_demand: nodes that never vanish (default 0).
+    """
     from forerun.domains.spot.engine import kernels
 
     if isinstance(process, PerNode):
@@ -148,7 +154,10 @@ def fleet_numbers(process: Poisson | PerNode, on_demand: int = 0) -> Any:
 
 
 def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[cap + 1, cap + 1]: rate of removals that hit an active node, by nodes alive and active."""
+    """Rate of removals that hit an active node, by nodes alive and active: float64[cap + 1, cap + 1] a second.
+
+    removals: float64[k], probability that a removal takes 1 ... k nodes.
+    """
     cap = process.cap
     if isinstance(process, PerNode):
         return np.zeros((cap + 1, 1)) + np.arange(cap + 1)[None, :] * process.removal_per_node_h / 3600.0

@@ -86,7 +86,8 @@ def of_membership(trace: Trace) -> Membership:
 def of_counts(times_s: Sequence[float], counts: Sequence[int], leaves: Leaves, seed: int = 0) -> Membership:
     """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any.
 
-    Of several counts at one time the last one counts.
+    times_s, counts: when there were how many; of several counts at one time the last one counts. leaves: who leaves.
+    seed: of the draws, where any may leave (default 0). Raises TraceError for fleets too large to simulate.
     """
     draws = stream(seed, "which node left")
     alive: list[str] = []

@@ -12,7 +12,11 @@ from forerun.trace.signal import Signal
 
 
 def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
-    """Dollars for the spot nodes and for the on-demand nodes of one history."""
+    """Dollars for the spot nodes and for the on-demand nodes of one history.
+
+    A price that changes is paid as it goes; with one price, each life of a node is rounded to billing units, if there are
+    some.
+    """
     scenario, done = outcome.inputs.scenario, outcome.replay
     steady_s = scenario.on_demand_nodes * done.end_s
     prices = scenario.prices
@@ -44,7 +48,10 @@ def billed_s(life_s: float, prices: Prices) -> float:
 
 
 def all_on_demand_usd_per_million_samples(inputs: Inputs) -> float | None:
-    """Dollars a million samples on on-demand nodes only, at the best world size, without a loss; None without a price."""
+    """Dollars a million samples on on-demand nodes only, without a loss.
+
+    At the number of nodes that costs least. None if the scenario has no price of on-demand nodes.
+    """
     job, price = inputs.scenario.job, inputs.scenario.prices.on_demand_usd_per_h
     if price == 0:
         return None

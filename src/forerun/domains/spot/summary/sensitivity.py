@@ -49,7 +49,10 @@ class Elasticity:
 
 
 def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
-    """Of every assumption that has a value, by paired trials a tenth below and a tenth above it."""
+    """Elasticities of throughput, of every assumption that has a value.
+
+    By paired trials a tenth below and a tenth above it, on the same random fleets.
+    """
     scenario = inputs.scenario
     base = float(_rate(scenario, inputs.supply).mean())
     rows = []

@@ -220,7 +220,7 @@ def spell_table(done: Replay) -> Table:
 
 
 def fleet_table(done: Replay) -> Table:
-    """Nodes by state over time."""
+    """Nodes by state over time, a row for each instant at which a node changes its state."""
     changes: dict[float, list[int]] = {0.0: [0, 0, 0]}
     for life in done.node_spells:
         at = STATES[3:].index(life.state)
@@ -277,7 +277,7 @@ def timeline(done: Replay, fleet: Membership) -> Timeline:
 
 
 def trial_table(done: Trials, cost_usd: np.ndarray) -> Table:
-    """One row a trial."""
+    """One row a trial. cost_usd: float64[trials], what the nodes of each cost."""
     columns, end_s = done.columns, done.columns["end_s"]
     shares = {
         f"{line}_share": columns[f"{line}_s"] / end_s for line in ("useful", "lost", "reconfig", "idle")

@@ -256,9 +256,10 @@ def lives(seen: FleetStatistics) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def weibull(lived_h: Floats, over: NDArray[np.bool_]) -> tuple[float, float]:
-    """Shape and scale (h) of a Weibull lifetime by maximum likelihood, lives that are not over cut off.
+    """Shape and scale (h) of a Weibull lifetime by maximum likelihood.
 
-    The score in the shape k, sum(t^k ln t)/sum(t^k) - 1/k - mean(ln t of those over), increases with k.
+    lived_h: hours that each node lived. over: whether that was its whole life; else it is cut off. The score in the shape
+    k, sum(t^k ln t)/sum(t^k) - 1/k - mean(ln t of those over), increases with k.
     """
     logs = np.log(lived_h / lived_h.max())
     ended = float(logs[over].mean())
@@ -303,7 +304,10 @@ def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:
 
 
 def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Exact (Garwood) interval of a Poisson mean from a count, by bisection on its distribution function."""
+    """Exact (Garwood) interval of a Poisson mean, by bisection on its distribution function.
+
+    events: the count. confidence: of the interval (default 0.95).
+    """
     tail = (1 - confidence) / 2
 
     def at_most(k: int, mean: float) -> float:
@@ -408,7 +412,10 @@ def _lives_are_exponential(seen: FleetStatistics) -> Test:
 
 
 def survival(seen: FleetStatistics, at_h: Sequence[float]) -> list[float]:
-    """Share of nodes that live longer than each of `at_h`, nodes alive at the end cut off (Kaplan and Meier, 1958)."""
+    """Share of nodes that live longer than each of `at_h` hours.
+
+    Nodes alive at the end are cut off there [Kaplan and Meier, 1958].
+    """
     lived, over = lives(seen)
     order = np.lexsort((~over, lived))
     lived, over = lived[order], over[order]

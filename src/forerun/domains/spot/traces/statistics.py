@@ -228,9 +228,10 @@ class FleetStatistics:
 
 
 def statistics_of_counts(traces: CountTraces) -> FleetStatistics:
-    """The same of a fleet known by its counts and terminations.
+    """The statistics of a fleet that is known by its counts and terminations.
 
-    The first big rise is the operator's ramp-up: the fleet starts with the nodes after it, and it is no addition.
+    The first big rise is the operator's ramp-up: the fleet starts with the nodes after it, and it is no addition. Lives
+    of nodes are not known.
     """
     meant = corrected(traces)
     ramp = next((i for i, (a, b) in enumerate(itertools.pairwise(traces.counts)) if b - a > BIG_ADD), -1)
@@ -254,7 +255,10 @@ def statistics_of_counts(traces: CountTraces) -> FleetStatistics:
 
 
 def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> FleetStatistics:
-    """Statistics of a fleet's history until its last row, or until a horizon."""
+    """Statistics of a fleet's history.
+
+    horizon_s: until when (default: the last row).
+    """
     end_s = fleet.end_s if horizon_s is None else horizon_s
     born: dict[int, float] = {}
     lives, removal_batches, add_batches, removal_s = [], [], [], []

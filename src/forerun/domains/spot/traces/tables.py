@@ -84,7 +84,10 @@ def notebook_table(pair: CountTraces) -> ReportTable:
 
 
 def beside(pair: CountTraces) -> tuple[tuple[str, float, float | None, str], ...]:
-    """The notebook's twelve values in all their digits, what they were meant to be, and why they are not."""
+    """The notebook's twelve values in all their digits, what they were meant to be, and why they are not.
+
+    Rows of name, the notebook's value, the corrected one (None where it is not known), and the difference in words.
+    """
     meant = corrected(pair)
     minutes = meant.hours * 60
     adds = [size for size, times in meant.add_batches.items() for _ in range(times)]

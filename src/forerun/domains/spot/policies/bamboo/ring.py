@@ -91,7 +91,8 @@ class NodeStretch:
 class Payload:
     """The value of an event, and its place among events of one time and kind.
 
-    Events of equal places come in the order that the heap happens to have.
+    value: the name of a node, or a number. place: events of equal places (default 0) come in the order that the heap
+    happens to have.
     """
 
     __slots__ = ("place", "value")

@@ -125,7 +125,10 @@ class _Run:
             self._move(t_s)
 
     def _best(self, nodes: int, removed: int) -> Strategy:
-        """The shape that promises most of so many nodes, of which so many vanish an interval."""
+        """The shape that promises most.
+
+        nodes: usable now. removed: of them, how many are expected to vanish in an interval.
+        """
         asked = (self.shape, nodes, removed)
         if asked not in self.known:
             ahead = range(self.policy.look_ahead)
