@@ -139,18 +139,9 @@ def simulate_trials(inputs: Inputs, first: int, count: int) -> Trials:
     first: number of the first trial, which names its random streams. Raises ScenarioError for more trials than are
     replayed one by one.
     """
-    scenario, process = inputs.scenario, inputs.scenario.fleet
-    if in_kernel(scenario) and isinstance(process, Poisson | PerNode):
-        return trials.run(
-            inputs.job,
-            process,
-            scenario.growth,
-            trials=count,
-            seed=scenario.seed,
-            goal_steps=scenario.goal.steps or -1,
-            on_demand=scenario.on_demand_nodes,
-            first_trial=first,
-        )
+    scenario = inputs.scenario
+    if in_kernel(scenario):
+        return trials.run_scenario(scenario, inputs.job, trials=count, first_trial=first)
     if scenario.trials > MOST_REPLAYS:
         raise ScenarioError.at(
             "$.trials",

@@ -18,6 +18,8 @@ from forerun.rng import stream_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from forerun.domains.spot.scenario import Scenario
+
 
 @dataclass(frozen=True, slots=True)
 class Trials:
@@ -200,3 +202,21 @@ def run(
     )
     columns = {name: out[:, i] for i, name in enumerate(kernels.COLUMNS)}
     return Trials(columns, job.horizon_s, on_demand)
+
+
+def run_scenario(scenario: Scenario, job: TrainingJob, *, trials: int, first_trial: int = 0) -> Trials:
+    """Simulate trials of a scenario whose process and growth rule the kernel knows.
+
+    job: what trains. trials, first_trial: as in `run`.
+    """
+    assert isinstance(scenario.fleet, Poisson | PerNode)
+    return run(
+        job,
+        scenario.fleet,
+        scenario.growth,
+        trials=trials,
+        seed=scenario.seed,
+        goal_steps=scenario.goal.steps or -1,
+        on_demand=scenario.on_demand_nodes,
+        first_trial=first_trial,
+    )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -216,17 +217,15 @@ def candidate_trials(candidate: Candidate, scenario: Scenario, count: int, first
     """What happens in a candidate's trials first, first + 1, ..."""
     process = scenario.fleet
     assert isinstance(process, Poisson | PerNode)
-    more = {"start": process.start + candidate.spares, "cap": process.cap + candidate.spares}
-    return trials.run(
-        candidate.job.built(scenario.horizon_s, candidate.job.read_supply()),
-        process.with_(**more),
-        growth_rules().get(candidate.growth)(),
-        trials=count,
-        seed=scenario.seed,
-        goal_steps=scenario.goal.steps or -1,
-        on_demand=candidate.on_demand_nodes,
-        first_trial=first,
+    # What a candidate changes need not be checked as a file is.
+    changed = msgspec.structs.replace(
+        scenario,
+        fleet=process.with_(start=process.start + candidate.spares, cap=process.cap + candidate.spares),
+        growth=growth_rules().get(candidate.growth)(),
+        on_demand_nodes=candidate.on_demand_nodes,
     )
+    job = candidate.job.built(scenario.horizon_s, candidate.job.read_supply())
+    return trials.run_scenario(changed, job, trials=count, first_trial=first)
 
 
 def _drop(runners: Sequence[Runner], objective: str) -> None:

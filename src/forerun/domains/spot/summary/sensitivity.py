@@ -13,7 +13,6 @@ from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.estimates import Estimate
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.scenario import Scenario
-from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.profile.supply import Supply
 
 MOST_TRIALS = 1000
@@ -83,16 +82,7 @@ def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenar
 
 def _rate(scenario: Scenario, supply: Supply | None) -> np.ndarray:
     """float64[trials]: samples a second."""
-    process = scenario.fleet
-    assert isinstance(process, Poisson | PerNode)
-    done = trials.run(
-        scenario.job.built(scenario.horizon_s, supply),
-        process,
-        scenario.growth,
-        trials=min(MOST_TRIALS, scenario.trials),
-        seed=scenario.seed,
-        goal_steps=scenario.goal.steps or -1,
-        on_demand=scenario.on_demand_nodes,
-    )
+    job, count = scenario.job.built(scenario.horizon_s, supply), min(MOST_TRIALS, scenario.trials)
+    done = trials.run_scenario(scenario, job, trials=count)
     samples = done.columns["steps_completed"] * scenario.job.samples_per_step
     return np.asarray(samples / done.columns["end_s"])
