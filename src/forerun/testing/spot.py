@@ -59,7 +59,10 @@ class Scene:
         return Membership.from_rows(self.rows)
 
     def alive_node_s(self, until_s: float) -> float:
-        """Node-seconds until an instant, straight from the rows."""
+        """Node-seconds until an instant, straight from the rows.
+
+        until_s: the instant; later changes do not count.
+        """
         return math.fsum(
             (1 if is_add else -1) * (until_s - min(t_s, until_s)) for t_s, is_add, _ in self.rows
         )
@@ -119,7 +122,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def _before(done: Replay, until_s: float) -> list[tuple[str, int, float, float]]:
-    """The job's states until an instant, neighbours of one state and size joined."""
+    """The job's states until an instant: (state, nodes, start, end), those without length left out."""
     joined: list[tuple[str, int, float, float]] = []
     for spell in done.spells:
         if spell.start_s >= until_s or spell.start_s == spell.end_s:

@@ -129,7 +129,10 @@ def command(
 
 
 def _changes(trace: Path, speed: float, end_s: float) -> Any:
-    """The changes of a trace of memberships, as fast as asked."""
+    """The changes of a trace of memberships.
+
+    speed: how many times as fast they come. end_s: of the run. Raises TraceError for a trace of something else.
+    """
     from forerun.domains.spot.inputs.recorded import of_membership
     from forerun.errors import TraceError
     from forerun.measure.checkpoint.testbed import schedule

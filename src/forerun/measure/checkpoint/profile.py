@@ -33,7 +33,7 @@ class Timing:
 
     @classmethod
     def of(cls, values: list[float]) -> Timing:
-        """From the single times."""
+        """From the single times; NaN if there are none."""
         if not values:
             return cls(0, math.nan, math.nan)
         return cls(len(values), fmean(values), stdev(values) if len(values) > 1 else 0.0)
@@ -82,7 +82,7 @@ class Profile:
 
     @property
     def quiet(self) -> bool:
-        """Whether the machine was quiet enough for the times to mean something."""
+        """Whether the machine was quiet enough for the times to mean something: a load of at most two a core."""
         return self.load_average <= 2.0 * (os.cpu_count() or 1)
 
     def data(self) -> dict[str, Any]:

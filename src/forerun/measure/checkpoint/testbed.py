@@ -97,7 +97,10 @@ def run(
 
 
 def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compared:
-    """The ledger of a log beside that of the exact simulator with the measured means."""
+    """The ledger of a log beside that of the exact simulator with the measured means.
+
+    changes: of the fleet, which both have. log: what happened to the processes.
+    """
     done = replay(Membership.from_rows(changes), job_of(profile, log.end_s), Immediate(), Observed())
     steps = [step for segment in log.segments for step in segment.steps]
     return Compared(

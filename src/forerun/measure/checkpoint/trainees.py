@@ -23,10 +23,16 @@ CHUNK_BYTES = 1 << 20
 
 
 class Trainee(Protocol):
-    """A model in training."""
+    """A model in training, as one process of a data-parallel job has it.
+
+    Gradients are summed over the processes, and every process applies the sum, so all have the same state.
+    """
 
     def gradient(self, step: int, rank: int, world: int) -> tuple[float, bytes]:
-        """Loss and gradient of this rank's share of a step's batch, both already weighted by that share."""
+        """Loss and gradient of this rank's share of a step's batch, both already weighted by that share.
+
+        step: names the batch. rank, world: which share of how many. The gradient is float32, as bytes.
+        """
         ...
 
     def apply(self, gradient: Floats) -> None:
@@ -38,7 +44,10 @@ class Trainee(Protocol):
         ...
 
     def write(self, copy: Any, path: Path, bytes_per_s: float) -> None:
-        """Make a copy durable at `path`, whole or not at all, at most so fast (0: as fast as it goes)."""
+        """Make a copy durable, whole or not at all.
+
+        copy: as `snapshot` returns it. path: of the file. bytes_per_s: at most so fast (0: as fast as it goes).
+        """
         ...
 
     def load(self, path: Path) -> None:
@@ -57,7 +66,10 @@ def trainee(kind: str, parameters: int, batch: int) -> Trainee:
 
 
 def shares(batch: int, rank: int, world: int) -> slice:
-    """The samples of a rank: consecutive, as even as possible."""
+    """The samples of a rank: consecutive, as even as possible.
+
+    batch: samples of a step. rank, world: which share of how many.
+    """
     return slice(batch * rank // world, batch * (rank + 1) // world)
 
 
@@ -85,7 +97,10 @@ def in_chunks(data: memoryview) -> Iterable[memoryview]:
 
 
 class NumpyPerceptron:
-    """64 inputs, two hidden layers, one output; squared error against a fixed random rule."""
+    """64 inputs, two hidden layers, one output; squared error against a fixed random rule.
+
+    State: weights, both moments of Adam and the count of steps, in one array.
+    """
 
     INPUTS = 64
     RATE, BETA1, BETA2 = 1e-3, 0.9, 0.999
@@ -104,6 +119,7 @@ class NumpyPerceptron:
         self.rule = random.normal(0, 1, self.INPUTS).astype(np.float32)
 
     def _layers(self) -> list[Floats]:
+        """The weights of each layer, as views of the state."""
         return [
             self.state[low:high].reshape(shape)
             for shape, low, high in zip(self.shapes, self.edges, self.edges[1:], strict=False)

@@ -37,7 +37,10 @@ def unframed(message: bytes) -> tuple[dict[str, Any], memoryview]:
 
 
 class Worker:
-    """A node in its current shape."""
+    """A node in its current shape.
+
+    settings: its socket, the model, and its rank, as the fleet sent them.
+    """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -51,7 +54,10 @@ class Worker:
             self.socket.send_bytes(framed({"shape": self.settings["shape"], **head}, payload))
 
     def run(self) -> None:
-        """Report ready, then execute commands until told to stop."""
+        """Report ready, then execute commands until the fleet says stop.
+
+        A node with a checkpoint to load reports how long that took.
+        """
         load_s = 0.0
         if self.settings["load"]:
             start = time.perf_counter()
@@ -74,11 +80,15 @@ class Worker:
                     return
 
     def _step(self, step: int) -> None:
+        """Send loss and gradient of this rank's share of a step's batch."""
         loss, gradient = self.model.gradient(step, self.settings["rank"], self.settings["world"])
         self.say({"said": "gradient", "step": step, "loss": loss}, gradient)
 
     def _snapshot(self, step: int, path: Path, bytes_per_s: float) -> None:
-        """Copy now; write beside training."""
+        """Take a checkpoint: copy now, which blocks training, and write beside it.
+
+        step: whose state it is. path: of the file. bytes_per_s: at most so fast (0: as fast as it goes).
+        """
         copy = self.model.snapshot()
         self.say({"said": "copied", "step": step})
 
@@ -89,6 +99,7 @@ class Worker:
         threading.Thread(target=write, daemon=True).start()
 
     def _start_anew(self, settings: dict[str, Any]) -> None:
+        """Replace this process by one of a new shape, with the same socket."""
         os.set_inheritable(self.settings["socket"], True)
         wanted = json.dumps(self.settings | settings)
         command = [sys.executable, "-m", "forerun.measure.checkpoint.worker", wanted]

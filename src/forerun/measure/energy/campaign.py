@@ -189,7 +189,10 @@ def _epochs(
 
 
 def _note_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], notes: list[str]) -> None:
-    """Measure the first point's seconds again: a difference shows a machine that warmed up or was disturbed."""
+    """Measure the first point's seconds again, and note a difference.
+
+    It shows a machine that warmed up or was disturbed. Where the first limit is no longer set, nothing is measured.
+    """
     first = epochs[0]
     if any(each.limit_w != first.limit_w for each in epochs):
         return  # the first limit is no longer set
@@ -204,7 +207,7 @@ def _note_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], note
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % interval of a mean."""
+    """Student's 95 % interval of a mean of seconds, joules or watts, which are not negative."""
     mean = mean_interval(values)
     return max(mean.low, 0.0), mean.high
 
@@ -255,7 +258,10 @@ def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]
 
 
 def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, int]], path: Path) -> None:
-    """Write the epochs to each target, `nan` for a target that was not reached."""
+    """Write the trainings in the public format.
+
+    paths: by batch size and seed, the epochs to each target that was reached; `nan` is written for the others.
+    """
     dataset, network, optimizer = KEY
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -279,7 +285,11 @@ def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, in
 
 
 def _write_power(epochs: list[Epochs], assumed_w: float, path: Path) -> None:
-    """Watts stay empty if nothing was read or assumed; without a limit the draw is written as the limit."""
+    """Write the measured epochs in the public format.
+
+    assumed_w: draw that was given [W] (0: none). Watts stay empty if nothing was read or assumed; without a limit the
+    draw is written as the limit.
+    """
     dataset, network, optimizer = KEY
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")

@@ -124,7 +124,10 @@ def command(
 
 
 def _show(profile: dict[str, Any], out: Path) -> None:
-    """Print points, notes and the comparison with an earlier profile."""
+    """Print points, notes and the comparison with an earlier profile.
+
+    profile: as it is written to a file. out: the folder with the files.
+    """
     for point in profile["points"]:
         low, high = point["epoch_s_interval"]
         watts = f"{point['power_w']:.1f} W" if point["power_w"] is not None else "joules not measured"

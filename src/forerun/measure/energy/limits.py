@@ -23,7 +23,10 @@ class Gpu:
 
 @contextmanager
 def restored(gpu: Gpu) -> Iterator[None]:
-    """Whatever happens inside, a request to end (SIGTERM, SIGHUP) too, the limit that was set before is set again."""
+    """A context at whose end the limit is set that was set before.
+
+    That is so whatever happens inside, a request to end (SIGTERM, SIGHUP) too.
+    """
     before = gpu.nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle)
     handlers = {}
     if threading.current_thread() is threading.main_thread():

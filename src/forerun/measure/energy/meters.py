@@ -27,7 +27,7 @@ class CounterReset(OSError):
 
 
 class Meter(Protocol):
-    """A counter of energy."""
+    """A counter of energy: differences of two readings are the energy used between them."""
 
     @property
     def sensor(self) -> str:
@@ -42,14 +42,20 @@ class Meter(Protocol):
 
 @dataclass(frozen=True)
 class NoMeter:
-    """Nothing can be read: one line a sensor, each with what would help."""
+    """Nothing can be read.
+
+    reasons: one line a sensor, each with what would help.
+    """
 
     reasons: tuple[str, ...]
 
 
 @dataclass
 class RaplMeter:
-    """Package energy of the processors: microjoule counters that wrap at their stated range."""
+    """Package energy of the processors: microjoule counters that wrap at their stated range.
+
+    zones: folders of the packages. clock: tells seconds (default: the monotonic clock).
+    """
 
     zones: tuple[Path, ...]
     clock: Callable[[], float] = time.monotonic
@@ -95,7 +101,10 @@ def _number(path: Path) -> int:
 
 @dataclass
 class NvmlMeter:
-    """A GPU's own total-energy counter (Volta and later), in millijoules since the driver was loaded."""
+    """A GPU's own total-energy counter (Volta and later), in millijoules since the driver was loaded.
+
+    nvml: the module of NVML. handle: its handle of the device. name: of the GPU.
+    """
 
     nvml: Any
     handle: Any
@@ -182,7 +191,10 @@ def find_meter(device: str, index: int = 0) -> Meter | NoMeter:
 
 
 def _nvml(index: int) -> Meter | NoMeter:
-    """The meter of an NVIDIA GPU: its energy counter, else its sampled power."""
+    """The meter of an NVIDIA GPU: its energy counter, else its sampled power.
+
+    index: of the GPU. Returns the reasons where neither can be read.
+    """
     try:
         nvml = importlib.import_module("pynvml")
     except ModuleNotFoundError:

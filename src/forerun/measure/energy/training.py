@@ -49,7 +49,10 @@ class Epochs:
 
 
 class Trainer:
-    """Data and model on one device; every training starts from its seed."""
+    """Data and model on one device; every training starts from its seed.
+
+    Raises UsageError without torch, and for a device that torch does not see.
+    """
 
     def __init__(self, device: str) -> None:
         try:
@@ -70,7 +73,10 @@ class Trainer:
         self._held_out = x[SAMPLES:].to(device), y[SAMPLES:].to(device)
 
     def start(self, batch_size: int, seed: int) -> tuple[Any, Any, Any]:
-        """Model, optimizer and sample order of a fresh training."""
+        """Model, optimizer and sample order of a fresh training.
+
+        batch_size: samples a step, to which the learning rate is proportional. seed: of weights and order.
+        """
         torch = self.torch
         torch.manual_seed(seed)
         model = torch.nn.Sequential(
@@ -102,7 +108,10 @@ class Trainer:
             return float((model(x).argmax(1) == y).float().mean())
 
     def epochs_to(self, targets: Sequence[float], batch_size: int, seed: int, most: int) -> dict[float, int]:
-        """First epoch at which each target was reached; targets that were not are absent."""
+        """First epoch at which each target was reached; targets that were not are absent.
+
+        targets: shares of held-out samples. most: epochs after which a training is given up.
+        """
         model, optimizer, order = self.start(batch_size, seed)
         reached_at: dict[float, int] = {}
         for number in range(1, most + 1):
@@ -150,7 +159,7 @@ class Trainer:
 
 
 def _reading(meter: Meter | None) -> tuple[float, str]:
-    """Joules now, or why there are none."""
+    """Joules now, or NaN and why there are none; 0 without a meter."""
     if meter is None:
         return 0.0, ""
     try:
