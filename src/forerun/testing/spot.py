@@ -238,7 +238,7 @@ class _FleetLaws:
                 continue
             done = self.run(scene, goal_steps=goal)
             assert done.finished_s is not None and _close(done.finished_s, done.end_s), (
-                f"{scene}: {goal} steps are not found finished"
+                f"{scene}: {goal} steps are complete, and the run does not end"
             )
             assert done.steps_completed == goal, (
                 f"{scene}: ended after {done.steps_completed} steps, not {goal}"

@@ -138,10 +138,10 @@ def _changes(trace: Path, speed: float, end_s: float) -> Any:
     from forerun.measure.checkpoint.testbed import schedule
     from forerun.trace.reader import read_trace
 
-    found = read_trace(trace)
-    if found.kind != "membership":
-        raise TraceError.at(trace, f"contains {found.kind}; processes need a trace of memberships")
-    return schedule(of_membership(found), speed, end_s)
+    read = read_trace(trace)
+    if read.kind != "membership":
+        raise TraceError.at(trace, f"contains {read.kind}; processes need a trace of memberships")
+    return schedule(of_membership(read), speed, end_s)
 
 
 def _show(profile: Profile, compared: Compared | None) -> None:

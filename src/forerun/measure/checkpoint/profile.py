@@ -117,11 +117,11 @@ def measure(
     sizes = [work.depth * pipelines for pipelines in range(1, work.max_pipelines + 1)]
     logs: list[FleetLog] = []
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as folder:
-        told = Steps(progress, [0.0] * len(sizes))
+        stages = Steps(progress, [0.0] * len(sizes))
         try:
             with stops_like_ctrl_c():
                 for size in sizes:
-                    told.begin(f"training on {size} of {sizes[-1]} processes")
+                    stages.begin(f"training on {size} of {sizes[-1]} processes")
                     logs.append(calm(work, Path(folder) / str(size), size, steps, restarts))
         except KeyboardInterrupt:
             if not logs:

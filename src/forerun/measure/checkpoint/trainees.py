@@ -230,6 +230,6 @@ class TorchTransformer:
 
     def load(self, path: Path) -> None:
         """As torch loads it, tensors only."""
-        found = self.torch.load(path, weights_only=True)
-        self.model.load_state_dict(found["model"])
-        self.optimiser.load_state_dict(found["optimiser"])
+        state = self.torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
