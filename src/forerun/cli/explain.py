@@ -10,6 +10,7 @@ import click
 
 from forerun.cli import _options, _show
 from forerun.cli._options import Output
+from forerun.result.numbers import format_number, signed
 
 if TYPE_CHECKING:
     from forerun.domain import Untied
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 @_options.output_options
 def command(run: Path, orders: int, workers: int, output: Output) -> None:
     """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer."""
-    import json
     from dataclasses import asdict
 
     from forerun.result.run import load_result
+    from forerun.scenario.spec import override
     from forerun.study.estimate import Estimate
     from forerun.study.explain import explain
     from forerun.study.ties import ties_of
@@ -68,8 +69,7 @@ def command(run: Path, orders: int, workers: int, output: Output) -> None:
         _print_ties(ties)
     best = explanation.smallest
     if best is not None and not output.quiet:
-        value = best.value if isinstance(best.value, str) else json.dumps(best.value)
-        asked = _show.as_asked(run / "scenario.json", [f"{best.what_if.path}={value}"])
+        asked = _show.as_asked(run / "scenario.json", [override(best.what_if.path, best.value)])
         _show.prose(f"\nnext: forerun simulate {asked}")
 
 
@@ -102,13 +102,13 @@ def _print(explanation: Explanation) -> None:
         if best is not None:
             text = (
                 f"the smallest change tried that turns the answer: {best.what_if.meaning or best.what_if.path} "
-                f"from {_text(best.what_if.present)} to {_text(best.value)}"
+                f"from {format_number(best.what_if.present)} to {format_number(best.value)}"
             )
         _show.prose(f"\n{text}")
     for turn in explanation.turns:
         for value, reason in turn.refused[:1]:
             more = f" (and {len(turn.refused) - 1} more)" if len(turn.refused) > 1 else ""
-            _show.prose(f"{turn.what_if.path}={_text(value)} cannot be simulated: {reason}{more}")
+            _show.prose(f"{turn.what_if.path}={format_number(value)} cannot be simulated: {reason}{more}")
     if explanation.effects:
         _print_effects(explanation.effects)
 
@@ -123,7 +123,7 @@ def _print_effects(effects: Sequence[Effect]) -> None:
         click.echo()
         if given:
             _show.prose(
-                f"compared with a run with {', '.join(f'{path}={_text(value)}' for path, value in given)}:"
+                f"compared with a run with {', '.join(f'{path}={format_number(value)}' for path, value in given)}:"
             )
             rows.insert(0, ("(that run)", *(_unmoved(same, key) for key in keys)))
         _show.print_table(
@@ -148,20 +148,15 @@ def _values(effects: Sequence[Effect]) -> str:
 
 def _unmoved(effects: Sequence[Effect], key: str) -> str:
     """A figure of the baseline run."""
-    from forerun.result.run import format_number
-
     return next((format_number(effect.figures[key][0]) for effect in effects if key in effect.figures), "–")
 
 
 def _moved(figures: tuple[float, float] | None) -> str:
     """`12.5 (+1.2)`, or only the value if it did not change."""
-    from forerun.result.run import format_number
-
     if figures is None:
         return "–"
     now, then = figures
-    gap = then - now
-    return format_number(then) + (f" ({'+' if gap > 0 else ''}{format_number(gap)})" if gap else "")
+    return format_number(then) + (f" ({signed(then - now)})" if then != now else "")
 
 
 def _print_ties(ties: Ties | Untied) -> None:
@@ -173,14 +168,14 @@ def _print_ties(ties: Ties | Untied) -> None:
         _show.prose(f"ties: no other order to try: {ties.why}")
         return
     _show.prose(f"orders tried: {ties.what}")
-    if not ties.moved:
-        _show.prose(
-            f"ties: none of {ties.figures} figures moves under {ties.orders} other orders of same-instant events"
-        )
-        return
-    _show.prose(
-        f"ties: {len(ties.moved)} of {ties.figures} figures move under {ties.orders} other orders of same-instant events"
+    count = (
+        f"{len(ties.moved)} of {ties.figures} figures move"
+        if ties.moved
+        else f"none of {ties.figures} figures moves"
     )
+    _show.prose(f"ties: {count} under {ties.orders} other orders of same-instant events")
+    if not ties.moved:
+        return
     rows = [(one.figure, one.given, one.low, one.high, f"{one.share:.2%}") for one in ties.moved]
     _show.print_table(
         ("figure", "as simulated", "lowest", "highest", "moves by"),
@@ -188,9 +183,3 @@ def _print_ties(ties: Ties | Untied) -> None:
         title="Figures that depend on the order of same-instant events",
         about="lowest, highest: over the orders tried; moves by: their distance, as a share of the figure as simulated",
     )
-
-
-def _text(value: object) -> str:
-    from forerun.result.run import format_number
-
-    return format_number(value)

@@ -14,6 +14,7 @@ from forerun.report.palette import VARIABLES
 from forerun.report.pieces import amount, bar, data_table, estimate, paragraph, swatch
 from forerun.report.quantities import capital, format_number, readable_unit, split_name
 from forerun.result.figures import Figure
+from forerun.result.numbers import is_number
 
 #: kinds whose single lines of several runs can share one chart
 _SHARED: Final = frozenset({"line", "step", "cdf", "bar", "points"})
@@ -110,7 +111,7 @@ def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
     """A value, its interval, and how far it is from the first run's."""
     value: Any = run.summary.get(key)
     pieces: list[Content] = [estimate(amount(value), run.intervals.get(key))]
-    numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (value, first))
+    numbers = all(map(is_number, (value, first)))
     if not is_first and numbers and first and value != first:
         change = f"{float(value) / float(first) - 1:+.1%}".replace("-", "−")
         pieces += [tag("br"), tag("span", change, class_="soft")]

@@ -13,10 +13,10 @@ from forerun.report.pieces import (
     facts_line,
     metric_title,
     named_lines,
-    override,
     paragraph,
     present,
     provenance_table,
+    set_option,
     titled,
     told_apart,
 )
@@ -168,7 +168,7 @@ def _failed(found: Comparison) -> Html | None:
 
 
 def _commands(found: Comparison) -> list[tuple[str, str]]:
-    changes = "".join(f" {override(path, value)}" for path, value in found.standings[0].variant.overrides)
+    changes = "".join(f" {set_option(path, value)}" for path, value in found.standings[0].variant.overrides)
     return [(f"forerun simulate SCENARIO.yaml{changes} -o runs/best", "The best variant as a run.")]
 
 

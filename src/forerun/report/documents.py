@@ -26,7 +26,7 @@ from forerun.report.pieces import (
 )
 from forerun.report.quantities import capital, split_name
 from forerun.report.stored import Rows, StoredDocument
-from forerun.study.summary import is_number
+from forerun.result.numbers import is_number
 
 
 def facts(item: StoredDocument) -> str:

@@ -11,7 +11,7 @@ from forerun.report.markup import Content, Html, join, tag
 from forerun.report.quantities import capital, format_number, readable_unit, split_name, whole
 from forerun.result.numbers import span
 from forerun.result.run import Interval
-from forerun.scenario.spec import canonical_json
+from forerun.scenario.spec import override
 
 #: rows of a table, after which the rest is counted
 MOST_ROWS: Final = 40
@@ -173,10 +173,9 @@ def base_scenario(data: Any) -> Html:
     return folded("Base scenario, every default written out", scenario_text(data))
 
 
-def override(path: str, value: object) -> str:
+def set_option(path: str, value: object) -> str:
     """A change of a scenario as words of a command."""
-    text = value if isinstance(value, str) else canonical_json(value).decode()
-    return f"--set '{path}={text}'"
+    return f"--set '{override(path, value)}'"
 
 
 def swatch(name: str, colour: str) -> Html:

@@ -15,17 +15,17 @@ from forerun.report.pieces import (
     estimate,
     facts_line,
     metric_title,
-    override,
     paragraph,
     present,
     provenance_table,
+    set_option,
     titled,
     told_apart,
 )
 from forerun.report.quantities import capital, format_number
-from forerun.result.numbers import signed
+from forerun.result.numbers import is_number, signed
 from forerun.study.saved import SavedStudy
-from forerun.study.summary import Point, is_number
+from forerun.study.summary import Point
 from forerun.study.telling import (
     best_rows,
     effects,
@@ -257,7 +257,7 @@ def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
     ranked = study.ranked()
     if study.objective is not None and ranked and ranked[0].values:
         changes = " ".join(
-            override(path, value) for (path, _), value in zip(study.plan.axes, ranked[0].values)
+            set_option(path, value) for (path, _), value in zip(study.plan.axes, ranked[0].values)
         )
         best = "The best combination as a run."
         if study.given:

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from forerun.result.numbers import format_number, summary_rows
+from forerun.result.numbers import format_number, is_number, summary_rows
 from forerun.units import readable_unit
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _cell(value: Any) -> str:
     if hasattr(value, "item") and not isinstance(value, (str, bytes)):
         value = value.item()
-    side = "right" if isinstance(value, (int, float)) and not isinstance(value, bool) else "left"
+    side = "right" if is_number(value) else "left"
     return f"<td style='text-align:{side}'>{html.escape(format_number(value))}</td>"
 
 

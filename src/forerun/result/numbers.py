@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from forerun.units import readable_unit, split_name
 
@@ -62,6 +62,11 @@ def signed(value: float) -> str:
 def capital(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number; yes and no are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def plain(data: Any) -> Any:

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import forerun
 from forerun.atomic_write import beside, system_reason
@@ -49,16 +49,76 @@ class Interval:
     method: str = ""
 
 
-def _in_short(run: Result | SavedRun) -> str:
-    """A run in a line: its headline figures, and the tables it has with their rows."""
-    names = run.headline or tuple(run.summary)[:5]
-    figures = ", ".join(f"{name}={format_number(run.summary.get(name))}" for name in names)
-    tables = ", ".join(f"{name} ({len(table)} rows)" for name, table in run.tables.items())
-    return f"<{run.domain} run {run.id[:8]}: {figures}" + (f"; tables: {tables}>" if tables else ">")
+@dataclass(frozen=True, repr=False)
+class ShownRun:
+    """What a run in memory and a run read back have in common.
+
+    scenario: the resolved scenario, a record or plain data. The other fields are those of `Result`.
+    """
+
+    scenario: Any
+    summary: Mapping[str, Any]
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    ledgers: tuple[Ledger, ...] = ()
+    why: str = ""
+    notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    headline: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        @property
+        def id(self) -> str:
+            """The run id: a digest of the resolved scenario and the package version."""
+
+    def __repr__(self) -> str:
+        names = self.headline or tuple(self.summary)[:5]
+        figures = ", ".join(f"{name}={format_number(self.summary.get(name))}" for name in names)
+        tables = ", ".join(f"{name} ({len(table)} rows)" for name, table in self.tables.items())
+        return f"<{self.domain} run {self.id[:8]}: {figures}" + (f"; tables: {tables}>" if tables else ">")
+
+    @property
+    def domain(self) -> str:
+        """The domain of the scenario."""
+        named = isinstance(self.scenario, Mapping)
+        return str(self.scenario["domain"] if named else self.scenario.domain)
+
+    @property
+    def _named(self) -> str:
+        """The run in messages and headings."""
+        return f"run {self.id}"
+
+    def table(self, name: str) -> Table:
+        """A table by name. Raises UnknownName with what there is."""
+        if name not in self.tables:
+            from forerun.errors import UnknownName
+
+            raise UnknownName.among("table", name, self.tables, where=self._named)
+        return self.tables[name]
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
+        return forerun.named_figures(cast("Result | SavedRun", self))
+
+    def frame(self, name: str) -> polars.DataFrame:
+        """A table as a Polars frame."""
+        return self.table(name).frame()
+
+    def to_pandas(self, name: str) -> Any:
+        """A table as a pandas frame (pandas must be installed)."""
+        return self.frame(name).to_pandas()
+
+    def _repr_html_(self) -> str:
+        names = self.headline or tuple(self.summary)
+        heading = f"{self.domain} {self._named}"
+        return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(ShownRun):
     """The result of one run: a value in memory, not yet saved.
 
     scenario: the resolved scenario.
@@ -80,52 +140,13 @@ class Result:
     True
     """
 
-    scenario: Any
-    summary: Mapping[str, Any]
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    ledgers: tuple[Ledger, ...] = ()
     timeline: Timeline | None = None
-    why: str = ""
-    notes: tuple[str, ...] = ()
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
-    headline: tuple[str, ...] = ()
-    next_steps: tuple[str, ...] = ()
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return _in_short(self)
-
-    @property
-    def domain(self) -> str:
-        """The domain of the scenario."""
-        return str(self.scenario.domain)
 
     @property
     def id(self) -> str:
         """The run id: a digest of the resolved scenario and the package version."""
         assert isinstance(self.scenario, Spec)
         return content_id(self.scenario, forerun.__version__)
-
-    def table(self, name: str) -> Table:
-        """A table by name. Raises UnknownName with what there is."""
-        if name not in self.tables:
-            from forerun.errors import UnknownName
-
-            raise UnknownName.among("table", name, self.tables, where=f"run {self.id}")
-        return self.tables[name]
-
-    @property
-    def figures(self) -> dict[str, Figure]:
-        """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
-        return forerun.named_figures(self)
-
-    def frame(self, name: str) -> polars.DataFrame:
-        """A table as a Polars frame."""
-        return self.table(name).frame()
-
-    def to_pandas(self, name: str) -> Any:
-        """A table as a pandas frame (pandas must be installed)."""
-        return self.frame(name).to_pandas()
 
     def check(self) -> Result:
         """Every ledger sums and the timeline is sound; returns self. Raises CheckFailed."""
@@ -193,62 +214,17 @@ class Result:
         if self.timeline is not None:
             self.timeline.write_chrome_trace(folder / TIMELINE_FILE)
 
-    def _repr_html_(self) -> str:
-        names = self.headline or tuple(self.summary)
-        heading = f"{self.domain} run {self.id}"
-        return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
-
 
 @dataclass(frozen=True, repr=False)
-class SavedRun:
-    """A run directory as read back: the resolved scenario as plain data, summary, ledgers and tables."""
+class SavedRun(ShownRun):
+    """A run directory as read back: folder, id, the resolved scenario as plain data, and the fields of `Result`."""
 
-    folder: Path
-    scenario: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    intervals: Mapping[str, Interval]
-    headline: tuple[str, ...]
-    why: str
-    notes: tuple[str, ...]
-    next_steps: tuple[str, ...]
-    ledgers: tuple[Ledger, ...]
-    provenance: Mapping[str, Any]
-    tables: Mapping[str, Table]
-    id: str
-
-    def __repr__(self) -> str:
-        return _in_short(self)
+    folder: Path = field(kw_only=True)
+    id: str = field(kw_only=True)
 
     @property
-    def domain(self) -> str:
-        """The domain of the scenario."""
-        return str(self.scenario["domain"])
-
-    def table(self, name: str) -> Table:
-        """A table by name. Raises UnknownName with what there is."""
-        if name not in self.tables:
-            from forerun.errors import UnknownName
-
-            raise UnknownName.among("table", name, self.tables, where=str(self.folder))
-        return self.tables[name]
-
-    @property
-    def figures(self) -> dict[str, Figure]:
-        """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
-        return forerun.named_figures(self)
-
-    def frame(self, name: str) -> polars.DataFrame:
-        """A table as a Polars frame."""
-        return self.table(name).frame()
-
-    def to_pandas(self, name: str) -> Any:
-        """A table as a pandas frame (pandas must be installed)."""
-        return self.frame(name).to_pandas()
-
-    def _repr_html_(self) -> str:
-        names = self.headline or tuple(self.summary)
-        heading = f"{self.domain} run {self.id}, saved in {self.folder}"
-        return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
+    def _named(self) -> str:
+        return f"run {self.id}, saved in {self.folder}"
 
 
 def require_run(value: Any, where: str) -> None:

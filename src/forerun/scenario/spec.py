@@ -147,6 +147,11 @@ def to_data(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+def override(path: str, value: object) -> str:
+    """A change of a scenario as `--set` takes it: `a.b=value`, structure as JSON."""
+    return f"{path}={value if isinstance(value, str) else canonical_json(value).decode()}"
+
+
 def canonical_json(value: object) -> bytes:
     """The one JSON text of a record or of plain data: keys sorted, no spaces, shortest exact numbers."""
     return json.dumps(

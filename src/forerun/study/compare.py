@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import forerun
 from forerun.domain import get_domain, objectives_of, simulate
@@ -25,7 +27,7 @@ from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import holm, mean_interval, paired_interval, paired_p, skewness
 from forerun.scenario.arguments import require_scenario
-from forerun.scenario.spec import canonical_json, to_data
+from forerun.scenario.spec import canonical_json, override, to_data
 from forerun.scenario.text import Document
 from forerun.scenarios import build
 from forerun.study.blocks import DAY_S, BlockDifference, block_difference
@@ -34,6 +36,8 @@ from forerun.study.executors import Executor, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
 from forerun.units import readable_unit, unit_of
+
+Draws = NDArray[np.float64]
 
 #: seeds before the first look at the precision, and the factor by which they grow
 FIRST_SEEDS: Final = 10
@@ -201,11 +205,8 @@ def _check_candidates(policies: Any, variants: Any) -> None:
     if variants is not None and not isinstance(variants, Mapping):
         raise UsageError.at("compare", f"variants are {{'name': {{'key': value}}}}, not {variants!r}")
     for name, changes in (variants or {}).items():
-        if (
-            not isinstance(name, str)
-            or not isinstance(changes, Mapping)
-            or not all(isinstance(k, str) for k in changes)
-        ):
+        keys = [name, *(changes if isinstance(changes, Mapping) else (None,))]
+        if not all(isinstance(key, str) for key in keys):
             raise UsageError.at("compare", f"variant {name!r} is {{'key': value}}, not {changes!r}")
 
 
@@ -376,17 +377,36 @@ class _Runner:
         self.found: dict[str, list[Done]] = {variant.name: [] for variant in variants}
         self.failed: dict[str, str] = {}
 
+    @property
+    def alive(self) -> list[Variant]:
+        """The variants that did not fail; the first is the reference."""
+        return [variant for variant in self.variants if variant.name not in self.failed]
+
+    def values(self, variant: Variant, key: str) -> Draws:
+        """A figure of a variant on each seed. Raises UsageError if a result lacks it."""
+        done = self.found[variant.name]
+        missing = [one for one in done if not isinstance(one.summary.get(key), (int, float))]
+        if missing:
+            what = f"the results have no figure {key!r}; {known_names(key, _figures(missing[0]))}"
+            raise UsageError.at("--objective", what)
+        return np.array([float(one.summary[key]) for one in done])
+
+    def differences(self, key: str) -> list[Draws]:
+        """The differences of each other variant from the reference in a figure, one on each seed."""
+        reference, *others = (self.values(variant, key) for variant in self.alive)
+        return [values - reference for values in others]
+
     def extend(self, target: int) -> None:
         """Run the seeds up to `target` that were not run yet."""
         fresh = range(self.seeds, target)
         if not fresh:
             return
-        alive = [variant for variant in self.variants if variant.name not in self.failed]
+        tried = [(seed, variant) for seed in fresh for variant in self.alive]
         cells = [
             Cell(number, variant.overrides, self.first_seed + seed)
-            for number, (seed, variant) in enumerate((seed, variant) for seed in fresh for variant in alive)
+            for number, (seed, variant) in enumerate(tried)
         ]
-        later = max(0, self.planned_seeds - target) * len(alive)
+        later = max(0, self.planned_seeds - target) * len(self.alive)
         planned = self.runs + len(cells) + later
         # The first seeds may show that the seed changes nothing: then no more are run.
         most = "at most " if later and not self.seeds and not self.growing else ""
@@ -395,7 +415,7 @@ class _Runner:
             outcomes[outcome.number] = outcome
             self.runs += 1
             self.progress(f"{self.runs} of {most}{planned} runs")
-        for number, variant in enumerate([variant for _ in fresh for variant in alive]):
+        for number, (_, variant) in enumerate(tried):
             outcome = outcomes[number]
             if isinstance(outcome, Failed):
                 self.failed.setdefault(variant.name, outcome.reason)
@@ -405,20 +425,18 @@ class _Runner:
 
     def repeats(self) -> bool:
         """Whether the seed changes nothing: both first runs of every variant gave the same figures."""
-        runs = [found for name, found in self.found.items() if name not in self.failed]
+        runs = [self.found[variant.name] for variant in self.alive]
         return bool(runs) and all(_figures(done[0]) == _figures(done[1]) for done in runs)
 
     def _plan(self) -> Plan:
-        from pathlib import Path
-
         return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True)
 
     def blocks(self, objective: Objective, confidence: float) -> dict[str, BlockDifference]:
         """The intervals of the differences from the reference over blocks of the recorded log, by variant that has one."""
-        alive = [variant.name for variant in self.variants if variant.name not in self.failed]
-        base = self.found[alive[0]][0]
+        names = [variant.name for variant in self.alive]
+        base = self.found[names[0]][0]
         found = {}
-        for name in alive[1:]:
+        for name in names[1:]:
             done = self.found[name][0]
             if base.units is None or done.units is None or not base.units.has(objective.key):
                 continue
@@ -433,64 +451,38 @@ def _check(scenario: Any, variants: Sequence[Variant]) -> None:
     names = [variant.name for variant in variants]
     if len(variants) < 2:
         raise UsageError.at("compare", "at least two variants are needed")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    for twice in (name for name in names if names.count(name) > 1):
         raise UsageError.at("compare", f"the variant {twice!r} is given twice")
     for variant in variants:
-        overrides = [f"{name}={_text(value)}" for name, value in variant.overrides]
-        from pathlib import Path
-
+        overrides = [override(name, value) for name, value in variant.overrides]
         build(Document(variant.name, to_data(scenario)), base=Path.cwd(), overrides=overrides)
-
-
-def _values(done: Sequence[Done], key: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    missing = [outcome for outcome in done if not isinstance(outcome.summary.get(key), (int, float))]
-    if missing:
-        numbers = [name for name, value in missing[0].summary.items() if isinstance(value, (int, float))]
-        raise UsageError(
-            Problem("--objective", f"the results have no figure {key!r}; {known_names(key, numbers)}")
-        )
-    return np.array([float(outcome.summary[key]) for outcome in done])
 
 
 def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
     """The first objective that every run has so far; the very first if none is (which then says what is missing)."""
-    done = [
-        one
-        for variant in runner.variants
-        for one in runner.found.get(variant.name, ())
-        if variant.name not in runner.failed
-    ]
-    there = (
-        one for one in objectives if all(isinstance(run.summary.get(one.key), (int, float)) for run in done)
-    )
+    done = [one for variant in runner.alive for one in runner.found[variant.name]]
+    there = (one for one in objectives if all(one.key in _figures(run) for run in done))
     return next(there, objectives[0])
 
 
 def _half_width(runner: _Runner, objective: Objective, confidence: float) -> float:
-    intervals = (mean_interval(gaps, confidence) for gaps in _differences(runner, objective))
+    """The largest half-width of the intervals of the differences."""
+    intervals = [mean_interval(gaps, confidence) for gaps in runner.differences(objective.key)]
     return max(((one.high - one.low) / 2 for one in intervals), default=0.0)
-
-
-def _differences(runner: _Runner, objective: Objective) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
-    """The differences of each variant from the reference, one on each seed."""
-    alive = [variant.name for variant in runner.variants if variant.name not in runner.failed]
-    reference = _values(runner.found[alive[0]], objective.key)
-    return (_values(runner.found[name], objective.key) - reference for name in alive[1:])
 
 
 def _conclude(
     runner: _Runner, objective: Objective, exact: bool, precision: float, confidence: float
 ) -> Comparison:
-    alive = [variant for variant in runner.variants if variant.name not in runner.failed]
+    alive = runner.alive
     if not alive:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runner.failed.items())
-        raise UsageError(Problem("compare", f"every variant failed: {reasons}"))
+        raise UsageError.at("compare", f"every variant failed: {reasons}")
     reference = alive[0]
-    against = _values(runner.found[reference.name], objective.key)
+    against = runner.values(reference, objective.key)
     blocks = runner.blocks(objective, confidence) if exact else {}
     others = [variant for variant in alive[1:] if not exact and runner.seeds > 1]
-    p_values = {v.name: paired_p(_values(runner.found[v.name], objective.key), against) for v in others}
+    p_values = {v.name: paired_p(runner.values(v, objective.key), against) for v in others}
     p_values |= {name: one.p for name, one in blocks.items()}
     adjusted = dict(zip(p_values, holm(list(p_values.values()))))
     standings = [
@@ -510,7 +502,7 @@ def _conclude(
             runner.seeds,
             precision,
             _half_width(runner, objective, confidence) if precision else 0.0,
-            max((skewness(gaps) for gaps in _differences(runner, objective)), key=abs, default=0.0),
+            max(map(skewness, runner.differences(objective.key)), key=abs, default=0.0),
             len(alive),
             confidence,
         ),
@@ -526,7 +518,7 @@ def _standing(
     exact: bool, adjusted: Mapping[str, float], blocks: Mapping[str, BlockDifference], confidence: float,
 ) -> Standing:  # fmt: skip
     done, base = runner.found[variant.name], runner.found[reference.name]
-    values, against = _values(done, objective.key), _values(base, objective.key)
+    values, against = (runner.values(one, objective.key) for one in (variant, reference))
     random = not exact and len(values) > 1
     itself = variant.name == reference.name
     return Standing(
@@ -550,8 +542,8 @@ def _standing(
 
 def _means(done: Sequence[Done]) -> dict[str, float]:
     """The mean of each figure that is a number on every seed."""
-    table = {name: [_number(one.summary.get(name)) for one in done] for name in _figures(done[0])}
-    means = {name: float(np.mean(values)) for name, values in table.items()}
+    seen = [_figures(one) for one in done]
+    means = {name: float(np.mean([one.get(name, math.nan) for one in seen])) for name in seen[0]}
     return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
 
@@ -579,10 +571,6 @@ def _shift(done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, c
 
 def _figures(done: Done) -> dict[str, Any]:
     return {name: value for name, value in done.summary.items() if isinstance(value, (int, float))}
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else float("nan")
 
 
 def _method(
@@ -669,7 +657,3 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
             )
             break
     return text + (f"; {best.why}" if best.why and exact else "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else canonical_json(value).decode()

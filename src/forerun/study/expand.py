@@ -16,9 +16,10 @@ import msgspec
 
 import forerun
 from forerun.errors import Problem, ScenarioError, known_names
+from forerun.result.numbers import is_number
 from forerun.scenario.decode import decode
 from forerun.scenario.numbers import Count
-from forerun.scenario.spec import Spec, canonical_json, content_id, to_data
+from forerun.scenario.spec import Spec, canonical_json, content_id, override, to_data
 from forerun.scenario.text import Document, read_document
 from forerun.scenarios import build
 from forerun.units import parse_quantity, stem, unit_of, whole_number
@@ -189,7 +190,7 @@ class Plan:
     def scenario(self, cell: Cell | None = None) -> Any:
         """The resolved scenario of a cell (of the base without one). Raises ScenarioError."""
         data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.base))
-        overrides = [f"{name}={_text(value)}" for name, value in cell.overrides] if cell else []
+        overrides = [override(name, value) for name, value in cell.overrides] if cell else []
         document = Document(self.name, data)
         return build(document, base=self.folder, overrides=overrides, seed=cell.seed if cell else None)
 
@@ -244,9 +245,9 @@ def _in_numbers(given: StudyFile, base: Plan, document: Document) -> StudyFile:
         told = [axis.start, axis.stop, axis.step] if isinstance(axis, Range) else axis
         texts = [value for value in told if isinstance(value, str)]
         tried = (_resolved(base, name, value) for value in texts[:2])
-        path, found = next((one for one in tried if _is_number(one[1])), (name, None))
+        path, found = next((one for one in tried if is_number(one[1])), (name, None))
         unit = unit_of(path.rpartition(".")[2])
-        if not _is_number(found) or unit is None:
+        if not is_number(found) or unit is None:
             if texts and isinstance(axis, Range):
                 what = f"{texts[0]!r} is no value of the axis; a range has numbers, or quantities of its unit"
                 raise ScenarioError(Problem(document.where(("axes", name)), what))
@@ -281,11 +282,6 @@ def _resolved(base: Plan, name: str, value: Any) -> tuple[str, Any]:
         return name, None
     key = last if last in data else next((key for key in data if stem(key) == last and unit_of(key)), last)
     return name.removesuffix(last) + key, data.get(key)
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a resolved value is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _not_too_many(given: StudyFile, document: Document) -> None:
@@ -336,7 +332,7 @@ def _check(plan: Plan, document: Document) -> None:
             problems.append(Problem(where, what))
         elif not values:
             problems.append(Problem(where, "the axis has no values, so the study has no cells"))
-        elif len(set(map(_text, values))) < len(values):
+        elif len({override(name, value) for value in values}) < len(values):
             problems.append(Problem(where, "the axis has a value twice"))
         elif (name, values) == plan.paths and len(values) < 2:
             problems.append(Problem(where, "the paths are one: an interval over paths needs two or more"))
@@ -353,8 +349,3 @@ def _check(plan: Plan, document: Document) -> None:
                 problems.extend(Problem(where, problem.what) for problem in error.problems)
     if problems:
         raise ScenarioError(*problems)
-
-
-def _text(value: Any) -> str:
-    """A value as an override writes it."""
-    return canonical_json(value).decode() if not isinstance(value, str) else value

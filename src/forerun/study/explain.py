@@ -21,7 +21,7 @@ from typing import Any, Final
 from forerun.domain import Answer, Change, WhatIf, get_domain
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
-from forerun.result.numbers import format_number
+from forerun.result.numbers import format_number, is_number
 from forerun.result.objective import Objective
 from forerun.result.run import Result, SavedRun, require_run
 from forerun.scenario.spec import to_data
@@ -31,7 +31,6 @@ from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.executors import Executor, Feed, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
-from forerun.study.summary import is_number
 
 #: times that the gap between a value that turns the answer and one that does not is halved
 HALVINGS: Final = 4

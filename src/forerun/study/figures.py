@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.result.figures import Axis, Figure, ends
-from forerun.result.numbers import capital
+from forerun.result.numbers import capital, is_number
 from forerun.result.objective import Objective
 from forerun.study.saved import SavedStudy
-from forerun.study.summary import Point, is_number
+from forerun.study.summary import Point
 from forerun.study.telling import frontier
 from forerun.study.wording import axis_unit, combination_text, value_text
 from forerun.units import split_name, stem, unit_of

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from forerun.domain import environment_of, objectives_of
 from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
+from forerun.result.numbers import is_number
 from forerun.result.objective import Objective, cost_figure
 from forerun.result.run import Interval
 from forerun.result.stats import chosen_best_p, mean_interval, paired_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
 from forerun.study.store import Store
-from forerun.study.summary import Point, figures_of, is_number, points
+from forerun.study.summary import Point, figures_of, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text
 
 #: maximum number of failed cells listed one by one

@@ -11,12 +11,13 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domain import objectives_of
+from forerun.result.numbers import is_number
 from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import mean_interval, path_means, two_level_interval
@@ -100,11 +101,6 @@ def figures_of(plan: Plan, outcome: Done) -> Iterator[str]:
     """The names of a cell's metrics: its numbers, but for those that an axis or a column of our own is called."""
     apart = {name for name, _ in plan.axes}.union(_OWN)
     return (name for name, value in outcome.summary.items() if is_number(value) and name not in apart)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a summary entry is a number (yes and no are not)."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.domain import Orders, Untied, get_domain
+from forerun.result.numbers import is_number
 from forerun.result.run import Result, SavedRun
 from forerun.study.explain import scenario_of
-from forerun.study.summary import is_number
 
 #: relative change below which a figure counts as unmoved: what breaks the ties moves instants by less
 UNMOVED: Final = 1e-6

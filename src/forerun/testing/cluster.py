@@ -38,7 +38,7 @@ from forerun.domains.cluster.inputs.throughput import analytic
 from forerun.domains.cluster.policies.gandiva import GandivaRules
 from forerun.domains.cluster.policies.themis import ThemisSlots
 from forerun.domains.cluster.policies.tiresias import TiresiasRules
-from forerun.domains.cluster.policy import OracleAllocator, Policy, Schedule
+from forerun.domains.cluster.policy import Policy, Schedule
 from forerun.domains.cluster.summary.gpus import nodes_of
 from forerun.domains.cluster.summary.ledgers import ledger_of
 from forerun.domains.cluster.summary.waits import stretches_of, waits_of
@@ -510,11 +510,6 @@ class SchedulerContract:
         again = msgspec.convert(data, type(self.policy))
         assert again == self.policy, f"written and read, {self.policy} became {again}"
         hash(self.policy)
-
-    @property
-    def is_oracle(self) -> bool:
-        """Whether the policy says that it knows how long jobs will take."""
-        return isinstance(self.policy, OracleAllocator | Schedule)
 
 
 def _before(record: Record, until_s: float) -> tuple[Any, ...]:
