@@ -42,6 +42,7 @@ def command(asked: Asked, output: Output, out: Path | None, points: str | None) 
 
 
 def _numbers(text: str) -> tuple[int, ...]:
+    """The numbers of `--at`. Raises UsageError for anything else."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:

@@ -59,6 +59,7 @@ def command(
 
 
 def _list(output: Output) -> None:
+    """Print what can be reproduced."""
     from forerun.replication import reproductions
 
     _show.print_listing(
@@ -70,6 +71,7 @@ def _list(output: Output) -> None:
 
 
 def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> None:
+    """Reproduce one published result and print its numbers. Raises CheckFailed for numbers outside their tolerance."""
     from forerun.replication import reproduce, reproduction
 
     entry = reproduction(identifier)
@@ -108,6 +110,9 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
 
 
 def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None:
+    """Reproduce everything, each in a process of its own. Raises CheckFailed for numbers outside their tolerance,
+    and errors.
+    """
     from forerun.replication import reproduce_all, reproductions
 
     count, done = len(reproductions()), 0
@@ -152,6 +157,7 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
 
 
 def _outcome(attempt: Attempt) -> str:
+    """What came of an attempt, in words."""
     if attempt.found is not None:
         judged = [row for row in attempt.found.rows if row.ok is not None]
         if not judged:
@@ -163,6 +169,7 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _data(attempt: Attempt) -> dict[str, object]:
+    """An attempt as plain data."""
     row: dict[str, object] = {
         "id": attempt.entry.id,
         "rows": [row.data() for row in attempt.found.rows] if attempt.found else [],

@@ -166,6 +166,7 @@ def _warn(study: SavedStudy) -> None:
 
 
 def _data(study: SavedStudy) -> dict[str, object]:
+    """The study as plain data, for `--json`."""
     objective = study.objective
     settings = study.settings() if objective and (study.choices or not study.given) else []
     return {
@@ -204,6 +205,7 @@ def _figures(point: Point) -> dict[str, object]:
 
 
 def _write_cells(store: Path, out: Path) -> None:
+    """Write every cell as a row of a .csv or .parquet file."""
     from forerun.atomic_write import write_file
     from forerun.study.store import Store
     from forerun.study.summary import cells_table

@@ -333,6 +333,7 @@ def _domains_with_traces() -> tuple[str, ...]:
 
 
 def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
+    """Recorded files of a domain's traces, and how to read them."""
     from forerun.trace.domain_traces import Recorded
     from forerun.trace.repair import RepairLog
 
@@ -351,6 +352,7 @@ def _print_named(title: str, named: Iterable[tuple[str, Any]]) -> None:
 
 
 def _show_report(report: TraceReport, output: Output) -> None:
+    """Print what a domain says of a trace: repairs, tables, notes."""
     if output.as_json:
         _show.print_json(report.data)
         return

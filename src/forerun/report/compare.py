@@ -119,6 +119,9 @@ def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
 
 
 def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> Html:
+    """One ledger of every run: a bar for each, all drawn to the largest whole, and a table of the parts with their
+    shares.
+    """
     entries = [next((e for e in run.ledgers if (e.name, e.unit) == (name, unit)), None) for run in runs]
     parts = list(dict.fromkeys(part for entry in entries if entry for part in entry.parts))
     colour = {part: VARIABLES.area_colour(at) for at, part in enumerate(parts)}

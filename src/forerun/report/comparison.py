@@ -122,6 +122,7 @@ def _causes(found: Comparison) -> Html | None:
 
 
 def _cause(entry: Moved) -> Html:
+    """One ledger's differences from the reference, part by part, in the unit that suits their size."""
     variants = list(entry.whole)
     unit, size = moved_scale(entry)
     rows: list[list[Content]] = [
@@ -173,6 +174,7 @@ def _commands(found: Comparison) -> list[tuple[str, str]]:
 
 
 def _scenario(found: Comparison) -> Html:
+    """What each variant sets, and the base scenario."""
     rows: list[list[Content]] = [
         [one.variant.name, tag("code", path), value_text(value)]
         for one in found.standings
@@ -183,6 +185,7 @@ def _scenario(found: Comparison) -> Html:
 
 
 def _provenance(found: Comparison) -> Html:
+    """The comparison's id, method and inputs."""
     rows = [
         ("comparison id", found.id),
         ("written by", f"forerun {found.version}"),

@@ -92,6 +92,7 @@ class _Overview:
 
 
 def _overview(item: Other, prefix: str = "figure") -> _Overview:
+    """What a page says of an item; `prefix` keeps the names of its figures apart from those of other items."""
     figures = drawn(figures_of_item(item), prefix)
     if isinstance(item, SavedStudy):
         return _Overview("study", studies.facts(item), item.why(), studies.study_sections(item, figures))

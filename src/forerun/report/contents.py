@@ -152,6 +152,7 @@ def _shares(ledger: Ledger, parts: Sequence[str]) -> str:
 
 
 def _lines(data: Any, depth: int) -> Iterator[str]:
+    """The YAML lines of plain data, indented by `depth` levels of two spaces."""
     pad = "  " * depth
     if isinstance(data, Mapping):
         for key, value in data.items():
@@ -178,6 +179,7 @@ def _nested(value: Any) -> bool:
 
 
 def _inline(value: Any) -> str:
+    """A value on one line: a scalar, an empty section, or a list of at most 40 scalars and how many follow."""
     if isinstance(value, Mapping):
         return "{}"
     if isinstance(value, (list, tuple)):
@@ -187,6 +189,7 @@ def _inline(value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
+    """A scalar as YAML: text in quotes where YAML would read it as anything else."""
     if isinstance(value, str):
         plain = _PLAIN.match(value) and value.lower() not in _WORDS and not value.endswith(" ")
         return value if plain else json.dumps(value, ensure_ascii=False)

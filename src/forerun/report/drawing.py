@@ -159,6 +159,7 @@ def _ordered(columns: Columns, order: tuple[str, ...]) -> Columns:
 
 
 def _array(values: Any) -> Array:
+    """A column as numbers or as objects that are text: yes and no become words, None among numbers becomes nan."""
     array = np.asarray(values)
     if array.dtype.kind == "b":
         return np.array(["yes" if value else "no" for value in array.tolist()], dtype=object)
@@ -257,6 +258,9 @@ def _series(figure: Figure, columns: Columns) -> tuple[str, ...]:
 
 
 def _titles(parts: Parts) -> dict[str, str]:
+    """What the columns of the data table are called: the axes with their units, the series, the ends of intervals
+    and bins.
+    """
     titles = {name: parts.axes[name].title for name in ("x", "y", "z") if name in parts.axes}
     if "series" in parts.columns:
         titles["series"] = parts.series_label

@@ -242,6 +242,7 @@ def _above(share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
 def _rule(
     parts: Parts, side: Side, value: float, label: str, look: dict[str, Any], place: dict[str, Any]
 ) -> list[Layer]:
+    """A reference line, and its label drawn twice: a halo in the colour of the paper, then the text."""
     encoding: dict[str, Any] = {side: {"datum": value, "type": "quantitative"}}
     text = parts.look("rule label", text=label, **look)
     halo = parts.look("rule halo")
@@ -271,6 +272,10 @@ def _share(value: float, values: Array, log: bool) -> float:
 
 
 def _lines(parts: Parts) -> list[Layer]:
+    """Lines, steps and cumulative curves, above the band of their intervals.
+
+    Short lines get a dot at each point. Shares of a curve end at 1, or at 100 where they are percentages.
+    """
     encoding = _plane(parts)
     most = max((len(rows) for rows in _rows_by_series(parts)), default=0)
     dotted = parts.kind == "line" and most <= 24
@@ -300,6 +305,11 @@ def _lines(parts: Parts) -> list[Layer]:
 
 
 def _bars(parts: Parts) -> list[Layer]:
+    """Bars of categories, or thin bars along a numeric axis.
+
+    Single bars without an interval are labelled with their values, if there are at most 24; the axis leaves room for
+    that.
+    """
     values = parts.numbers("x" if parts.value_side == "x" else "y", "low", "high")
     grouped = len(parts.series) > 1
     plain = "low" not in parts.columns and not grouped
@@ -325,6 +335,7 @@ def _bars(parts: Parts) -> list[Layer]:
 
 
 def _stacks(parts: Parts) -> list[Layer]:
+    """Parts stacked: bars of categories, or areas where x has more than 24 different numbers."""
     if parts.category_side is None and len(_distinct(parts.columns["x"])) > 24:
         encoding = _plane(parts, zero=True)
         encoding["y"]["stack"] = "zero"
@@ -341,6 +352,7 @@ def _stacks(parts: Parts) -> list[Layer]:
 
 
 def _points(parts: Parts) -> list[Layer]:
+    """Marks, smaller and paler the more there are; each series has a shape of its own besides its colour."""
     encoding = _category_plane(parts, zero=False, ceiling=None) if parts.category_side else _plane(parts)
     size = len(parts.columns["x"])
     look = parts.look(
@@ -359,6 +371,10 @@ def _points(parts: Parts) -> list[Layer]:
 
 
 def _heatmap(parts: Parts) -> list[Layer]:
+    """Cells of a grid, coloured by z.
+
+    Both axes are categories, also of numbers; at most 12 labels fit along x and 18 along y.
+    """
     encoding: dict[str, Any] = {}
     for side in ("x", "y"):
         axis = parts.axes[side]
@@ -391,6 +407,7 @@ def _heatmap(parts: Parts) -> list[Layer]:
 
 
 def _gantt(parts: Parts) -> list[Layer]:
+    """Intervals on tracks; the pointer zooms along time."""
     values = parts.numbers("x", "x2")
     encoding = {
         "x": axis_of(parts.axes["x"], values, zero=_near_zero(values)),
@@ -404,6 +421,7 @@ def _gantt(parts: Parts) -> list[Layer]:
 
 
 def _histogram(parts: Parts) -> list[Layer]:
+    """Bins as bars from 0; of several series as outlines, since bars on top of each other would mix their colours."""
     if len(parts.series) > 1:
         parts.columns = _outlines(parts.columns)
     foot = 0.8 if parts.axes["y"].log else 0
@@ -495,6 +513,7 @@ def _category_plane(parts: Parts, *, zero: bool, ceiling: float | None) -> dict[
 
 
 def _category(parts: Parts, side: Side) -> dict[str, Any]:
+    """The encoding of an axis of categories, in the order of their first appearance."""
     axis = parts.axes[side]
     return {
         "field": side,
@@ -547,6 +566,7 @@ def _dash(parts: Parts, number: int) -> tuple[int, ...]:
 
 
 def _stack_order(parts: Parts) -> dict[str, Any]:
+    """The channel that stacks the parts in the order of the legend."""
     if not parts.series:
         return {}
     place = {name: number for number, name in enumerate(parts.series)}
@@ -557,6 +577,7 @@ def _stack_order(parts: Parts) -> dict[str, Any]:
 
 
 def _tooltip(parts: Parts) -> dict[str, Any]:
+    """What the pointer shows of a mark: its series, both values, and the ends of its interval."""
     shown: list[dict[str, Any]] = []
     if "series" in parts.columns:
         shown.append({"field": "series", "type": "nominal", "title": parts.series_label})

@@ -46,6 +46,7 @@ def script_json(data: Any) -> Html:
 
 
 def _pieces(content: Iterable[Content]) -> Iterable[str]:
+    """The texts of content, escaped unless they are markup."""
     for piece in content:
         if piece is None:
             continue

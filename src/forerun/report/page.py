@@ -50,6 +50,7 @@ def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -
 
 
 def _bodies(sections: Sequence[Section]) -> Html:
+    """The sections one after another, and what is said where JavaScript is off."""
     warning = (
         "Charts are drawn by JavaScript, which is off here; the data below each figure is complete "
         "enough to read without them."

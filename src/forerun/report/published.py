@@ -90,6 +90,7 @@ def _state(each: Attempt) -> str:
 
 
 def _attempt(each: Attempt) -> Html:
+    """One reproduction on the page of all: its source, why it did not run, or its numbers and figures."""
     missing = "Missing data, and how to get them:" if each.absent else ""
     found = each.found
     return join(

@@ -60,6 +60,7 @@ def headline(run: Run) -> Html:
 
 
 def _summary_table(run: Run, names: Sequence[str]) -> Html:
+    """Every value of the summary with its unit, and its interval where some values have one."""
     head = ["Quantity", "Value", "Unit", "Interval"]
     rows = []
     for name in names:
@@ -132,6 +133,7 @@ def ledgers(entries: Sequence[Ledger]) -> Html | None:
 
 
 def _ledger(entry: Ledger) -> Html:
+    """A ledger as a bar of its parts and a table that explains them."""
     shares, meanings = entry.shares(), entry.meanings or {}
     unit = readable_unit(entry.unit)
     colours = {name: VARIABLES.area_colour(number) for number, name in enumerate(entry.parts)}

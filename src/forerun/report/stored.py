@@ -114,6 +114,7 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
 
 
 def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
+    """The content of a plan file. Raises StoreError if it lacks what a plan has."""
     try:
         plan, scenario = data["plan"], data["scenario"]
         tables = {name: rows for name, rows in plan.get("tables", {}).items() if _is_table(rows)}
@@ -143,6 +144,9 @@ def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
 
 
 def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
+    """The content of a measurement file, its profile's values among the facts. Raises StoreError if it lacks what
+    one has.
+    """
     try:
         flat = {name: value for name, value in data.items() if not isinstance(value, (Mapping, list))}
         apart = ("format", "domain", "forerun", "answer")

@@ -292,6 +292,7 @@ def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -
 
 
 def _method(study: SavedStudy, compared: bool) -> str:
+    """How the means, intervals and claims of the ranking were made."""
     if study.plan.independent < 2:
         return "One seed: no interval."
     text = f"Means over up to {study.over} with the {study.confidence:.0%} interval ({study.method})."

@@ -86,6 +86,12 @@ def _lines(columns: Columns, log_x: bool) -> Thinned:
 
 
 def _extremes(columns: Columns, rows: Array, spans: int, log_x: bool) -> Array:
+    """The rows of one line to draw.
+
+    rows: of the line. spans: into how many equal parts of x, or of its logarithm, the line is cut. Of each part the
+    first, last, lowest and highest point remain, of y and of both ends of its interval; a line of up to four points a
+    part remains whole.
+    """
     if len(rows) <= 4 * spans:
         return rows
     place = columns["x"][rows].astype(np.float64)
@@ -136,6 +142,7 @@ def _points(columns: Columns, log_x: bool) -> Thinned:
 
 
 def _grid(values: Array, steps: int) -> Array:
+    """The cell of each value on a grid of `steps` cells between the smallest and the largest; nan is in the first."""
     usable = np.isfinite(values)
     if not usable.any():
         return np.zeros(len(values), dtype=np.int64)
@@ -164,6 +171,7 @@ def _bars(columns: Columns, log_x: bool) -> Thinned:
 
 
 def _stacks(columns: Columns, log_x: bool) -> Thinned:
+    """Means over spans of x, for each part, so that the parts still stack up to the mean of the whole."""
     if is_text(columns["x"]) or is_text(columns["y"]):
         return _bars(columns, log_x)
     places, code = np.unique(columns["x"], return_inverse=True)

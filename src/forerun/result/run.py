@@ -1,8 +1,8 @@
 """`Result`, which `simulate` returns, and the run directory that it can be saved to.
 
 A run directory contains scenario.json (resolved: simulating it again gives the same bytes), summary.json (names carry
-units), ledgers.json, provenance.json (versions, digests of inputs, host, wall time: all that may differ between
-machines) and one Parquet file per table. It is written atomically.
+units; with intervals and ledgers), provenance.json (versions, digests of inputs, host, wall time: all that may differ
+between machines) and one Parquet file per table. It is written atomically.
 """
 
 from __future__ import annotations
@@ -204,6 +204,7 @@ class Result(ShownRun):
         return target
 
     def _write(self, folder: Path) -> None:
+        """Write every file of the run into a folder that exists."""
         _write_json(folder / "scenario.json", to_data(self.scenario))
         _write_json(
             folder / "summary.json", {key: value for key, value in self.data().items() if key != "tables"}
@@ -295,6 +296,7 @@ def host_provenance() -> dict[str, Any]:
 
 
 def _ledger_data(ledger: Ledger) -> dict[str, Any]:
+    """A ledger as plain data, as summary.json has it."""
     return {
         "name": ledger.name,
         "unit": ledger.unit,
@@ -314,6 +316,7 @@ def _write_json(path: Path, data: Any) -> None:
 
 
 def _read_json(path: Path) -> Any:
+    """The content of a JSON file of a run. Raises StoreError with the line of the damage."""
     try:
         return json.loads(read_regular(path).decode("utf-8"))
     except OSError as error:

@@ -101,6 +101,7 @@ class Timeline:
         return dropped
 
     def _chrome_lines(self, dropped: int) -> Iterator[str]:
+        """The lines of a trace in the format of Chrome and Perfetto."""
         yield (
             '{"displayTimeUnit":"ms","otherData":'
             + json.dumps({"intervals_left_out": dropped})

@@ -38,6 +38,13 @@ def decode(document: Document, spec: type[S]) -> S:
 
 
 class _Decoder:
+    """The walk over one document. A method returns the value of a place, or `_MISSING` after it noted a problem
+    there.
+
+    place: where the value stands, for messages. unit: of the field, in which a quantity such as `5min` is read; None
+    for none.
+    """
+
     def __init__(self, document: Document) -> None:
         self.document = document
         self.problems: list[Problem] = []
@@ -79,6 +86,11 @@ class _Decoder:
         return self.leaf(data, declared, place)
 
     def record(self, data: Any, spec: type[msgspec.Struct], place: Place) -> Any:
+        """A record from a section.
+
+        A text in place of a section that reads a file is the name of the file. Every key is read before the record is
+        made, so that one bad value does not hide another.
+        """
         if isinstance(data, str) and reads_a_file(spec):
             data = {"file": data}
         elif (
@@ -116,6 +128,10 @@ class _Decoder:
     def field_name(
         self, key: str, item: Any, declared: dict[str, Any], spec: type[msgspec.Struct], place: Place
     ) -> str | None:
+        """The field that a key names; None, after noting a problem, if it names none.
+
+        A quantity may be given without the unit in its name: `slo: 350ms` for `slo_ms`.
+        """
         if key in declared:
             return key
         config = spec.__struct_config__
@@ -136,6 +152,7 @@ class _Decoder:
         return None
 
     def whole(self, spec: type[msgspec.Struct], given: dict[str, Any], place: Place) -> Any:
+        """The record of values that are all right by themselves, unless the record finds a problem in them together."""
         try:
             record = spec(**given)
         except (TypeError, ValueError, msgspec.ValidationError) as error:
@@ -175,6 +192,10 @@ class _Decoder:
         return self.record({key: item for key, item in data.items() if key != "name"}, member, place)
 
     def union(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        """A value of one of several types: by its tag, by its keys, or the first type that takes it.
+
+        Where none does, the problem of the only type of its kind is reported, else which types there are.
+        """
         options = get_args(declared)
         if data is None and type(None) in options:
             return None
@@ -210,6 +231,7 @@ class _Decoder:
         return self.problem(place, f"{_kind(data)} was found, one of these is wanted: {names}")
 
     def record_of(self, data: Any, records: list[type[msgspec.Struct]], place: Place) -> Any:
+        """A section of one of several record types: by its tag, else the type that has most of its keys."""
         tagged = {
             str(record.__struct_config__.tag): record for record in records if record.__struct_config__.tag
         }
@@ -227,6 +249,7 @@ class _Decoder:
         return self.problem(place, f"a section is wanted, {_kind(data)} was found")
 
     def sequence(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        """A list, tuple or set; every item is of the declared type and in the unit of the field."""
         if not isinstance(data, list):
             return self.problem(place, f"a list{_of_sections(declared)} is wanted, {_kind(data)} was found")
         arguments = get_args(declared)
@@ -247,6 +270,7 @@ class _Decoder:
         return build(items)
 
     def mapping(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        """A section with free keys; a value is in the unit of its key where the field has none."""
         if not isinstance(data, dict):
             return self.problem(place, f"a section is wanted, {_kind(data)} was found")
         key_type, value_type = get_args(declared)
@@ -262,6 +286,7 @@ class _Decoder:
         return found if len(found) == len(data) else _MISSING
 
     def quantity(self, data: str, declared: Any, place: Place, unit: str) -> Any:
+        """A text such as `5min` as a number of the field's unit."""
         try:
             number = parse_quantity(data, unit)
         except ValueError as error:
@@ -273,6 +298,10 @@ class _Decoder:
         return number
 
     def leaf(self, data: Any, declared: Any, place: Place, *, given: Any = _MISSING) -> Any:
+        """A scalar of a declared type with its limits, checked by msgspec.
+
+        given: what the file says, where `data` was read from a quantity (default: `data` itself).
+        """
         bare = get_args(declared)[0] if get_origin(declared) is Annotated else declared
         if given is not _MISSING and not isinstance(data, (int, float, str)):
             return data
@@ -319,6 +348,7 @@ def _file_by_name(data: dict[str, Any], spec: type[msgspec.Struct]) -> dict[str,
 
 
 def _kind(data: Any) -> str:
+    """What was found, in a few words."""
     if data is None:
         return "nothing (null)"
     if isinstance(data, dict):

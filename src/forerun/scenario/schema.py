@@ -42,6 +42,7 @@ def _default(spec: type[msgspec.Struct], name: str) -> Any:
 
 
 def _record(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a record type, with its fields, and what is required."""
     declared = field_types(spec)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -77,6 +78,7 @@ def _record(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
 
 
 def _of(declared: Any, unit: str | None, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a declared type."""
     registry = registry_of(declared)
     if registry is not None:
         sections = [_reference(registry.get(name), definitions) for name in registry.names()]
@@ -129,6 +131,7 @@ def _reference(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[
 
 
 def _limits(extras: list[Any]) -> dict[str, Any]:
+    """The limits of a number or text as JSON Schema has them."""
     words = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
     words |= {
         "min_length": "minLength",

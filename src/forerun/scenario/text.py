@@ -100,6 +100,7 @@ def parse_scalar(text: str) -> Any:
 
 
 def _read_text(path: Path) -> str:
+    """The text of a file. Raises ScenarioError for one that is absent, too large, not UTF-8 or has a NUL byte."""
     try:
         raw = read_regular(path, most_bytes=MAX_BYTES)
     except FileNotFoundError:
@@ -178,6 +179,7 @@ _JSON_TOKEN: Final = re.compile(r'\n|"(?:[^"\\]|\\.)*+"?|[][{},:]|[^][{},:"\s]+'
 
 
 def _parse_json(text: str, name: str) -> Document:
+    """The document of a JSON text, read by the rules of YAML: no key twice, no deep nesting."""
     places = _JsonPlaces(text, name)
     places.tokens.refuse_depth(name)
     try:
@@ -249,6 +251,7 @@ _MOST_DIGITS: Final = 1000
 
 
 def _parse_toml(text: str, name: str) -> Document:
+    """The document of a TOML text; what would bring the parser down is rejected before."""
     places = _TomlPlaces(text, name)
     places.tokens.refuse_depth(name)
     places.refuse_long_tokens()
@@ -319,6 +322,7 @@ class _TomlPlaces:
                 self._pair(table)
 
     def _header(self) -> Place:
+        """The place of the table whose header begins here, `[a.b]` or `[[a.b]]`."""
         line = self.tokens.line
         self.tokens.take()
         several = self.tokens.peek() == "["
@@ -338,6 +342,7 @@ class _TomlPlaces:
         return place
 
     def _pair(self, outer: Place) -> None:
+        """Note the lines of `key = value` in the table at `outer`."""
         line = self.tokens.line
         place = outer
         for key in self._keys("="):
@@ -346,6 +351,7 @@ class _TomlPlaces:
         self._value(place)
 
     def _keys(self, end: str) -> list[str]:
+        """The parts of a dotted key, quotes taken off, up to the token `end`, which is taken too."""
         found: list[str] = []
         while (mark := self.tokens.take()) != end:
             if mark.startswith(('"', "'")):
@@ -355,6 +361,7 @@ class _TomlPlaces:
         return found
 
     def _value(self, place: Place) -> None:
+        """Note the lines of the value that begins here, and of everything in it."""
         self.lines.setdefault(place, self.tokens.line)
         match self.tokens.take():
             case "[":
@@ -399,6 +406,9 @@ class _YamlReader:
         self.problems: list[Problem] = []
 
     def read(self, text: str) -> Document:
+        """The document of a YAML text. Raises ScenarioError with every key that stands twice, or for what is not
+        YAML.
+        """
         try:
             data = self._build(self._events(text))
         except yaml.MarkedYAMLError as error:
@@ -414,6 +424,7 @@ class _YamlReader:
         return Document(self.name, data, self.lines)
 
     def _events(self, text: str) -> Iterator[Any]:
+        """The parser's events; an escape that names no character is a ScenarioError."""
         loader: Any = yaml.SafeLoader(text)
         try:
             while loader.check_event():
@@ -426,6 +437,7 @@ class _YamlReader:
             loader.dispose()
 
     def _build(self, events: Any) -> Any:
+        """Plain data from the events of one document."""
         root: list[Any] = []
         # Each open collection: (container, place, pending key or None)
         stack: list[tuple[Any, Place]] = [(root, ())]
@@ -453,6 +465,7 @@ class _YamlReader:
         return root[0] if root else None
 
     def _refuse(self, event: Any, line: int, nodes: int, depth: int) -> None:
+        """Raise ScenarioError for an anchor, a tag, too many values or too deep nesting."""
         where = f"{self.name}:{line}"
         if event.anchor:
             raise ScenarioError.at(where, f"the anchor &{event.anchor} is not allowed; write the value out")
@@ -464,6 +477,7 @@ class _YamlReader:
             raise ScenarioError.at(where, f"is nested deeper than {MAX_DEPTH} levels")
 
     def _node(self, event: Any, line: int, stack: list[tuple[Any, Place]], keys: list[Any]) -> None:
+        """Put a value where the innermost open collection wants it; `keys` holds the pending key of each."""
         container, place = stack[-1]
         if isinstance(container, dict) and keys[-1] is None:
             keys[-1] = self._key(event, line, container)
@@ -489,6 +503,7 @@ class _YamlReader:
             keys.append(None)
 
     def _key(self, event: Any, line: int, container: dict[str, Any]) -> str:
+        """A key of a section; a key that stands twice is noted as a problem."""
         if not isinstance(event, yaml.ScalarEvent):
             raise ScenarioError.at(f"{self.name}:{line}", "a key must be plain text")
         key: str = event.value

@@ -448,6 +448,9 @@ class _Runner:
 
 
 def _check(scenario: Any, variants: Sequence[Variant]) -> None:
+    """Raise UsageError for fewer than two variants or a name that stands twice, ScenarioError for overrides that
+    make no scenario.
+    """
     names = [variant.name for variant in variants]
     if len(variants) < 2:
         raise UsageError.at("compare", "at least two variants are needed")
@@ -474,6 +477,11 @@ def _half_width(runner: _Runner, objective: Objective, confidence: float) -> flo
 def _conclude(
     runner: _Runner, objective: Objective, exact: bool, precision: float, confidence: float
 ) -> Comparison:
+    """The comparison from what ran: variants ranked, differences tested, the method and the answer in words.
+
+    exact: whether the seed changes nothing. precision: the half-width that was asked for, 0 for none. Raises UsageError
+    if every variant failed.
+    """
     alive = runner.alive
     if not alive:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runner.failed.items())
@@ -517,6 +525,11 @@ def _standing(
     runner: _Runner, variant: Variant, reference: Variant, objective: Objective,
     exact: bool, adjusted: Mapping[str, float], blocks: Mapping[str, BlockDifference], confidence: float,
 ) -> Standing:  # fmt: skip
+    """How one variant did.
+
+    adjusted: p values after Holm, by variant that has one. blocks: differences over blocks of the log, for exact
+    comparisons.
+    """
     done, base = runner.found[variant.name], runner.found[reference.name]
     values, against = (runner.values(one, objective.key) for one in (variant, reference))
     random = not exact and len(values) > 1
@@ -628,6 +641,7 @@ def _duration(seconds: float) -> str:
 
 
 def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> str:
+    """One sentence: which variant is best, by how much, whether that is significant, and what moved most."""
     best = standings[0]
     if len(standings) < 2:
         return f"only {best.variant.name} could be run"

@@ -320,6 +320,9 @@ def _digests(data: Any) -> set[str]:
 
 
 def _check(plan: Plan, document: Document) -> None:
+    """Raise ScenarioError with every axis that has no values, a value twice, or a first value that makes no
+    scenario.
+    """
     every = (*plan.axes, *([plan.paths] if plan.paths else []))
     problems = []
     if plan.objective.partition(":")[2] not in ("", "higher", "lower"):

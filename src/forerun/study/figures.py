@@ -205,6 +205,7 @@ def _label(objective: Objective) -> str:
 
 
 def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], kept: Sequence[Point]) -> str:
+    """What the means are over, what the band is, and where the axes that are not drawn stand."""
     text = f"Means over {study.over}" if study.plan.replications > 1 else "One seed"
     text += f", with the {study.confidence:.0%} interval of each mean ({study.method})." if banded else "."
     if fixed and kept:

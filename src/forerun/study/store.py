@@ -80,6 +80,9 @@ class Store:
             raise
 
     def _open(self, writing: bool) -> sqlite3.Connection:
+        """A connection to the store, after checking that the store is of this format and, if there is a plan, of
+        this study.
+        """
         try:
             connection = _for_writing(self.path) if writing else _for_reading(self.path, self._cleanup)
             about = dict(connection.execute("SELECT key, value FROM about"))
@@ -92,6 +95,10 @@ class Store:
         return connection
 
     def _belongs(self, about: dict[str, str], connection: sqlite3.Connection, writing: bool) -> None:
+        """Check that the store is of the plan; a new store records it.
+
+        Raises StoreError for another format, another version of forerun or another study.
+        """
         assert self.plan is not None
         view = {"metrics": canonical_json(list(self.plan.metrics)).decode(), "objective": self.plan.objective}
         view["given"] = canonical_json(self.plan.given).decode()
@@ -250,6 +257,7 @@ def _for_reading(path: Path, cleanup: contextlib.ExitStack) -> sqlite3.Connectio
 
 
 def _for_writing(path: Path) -> sqlite3.Connection:
+    """A connection to write with: write-ahead mode, the tables made if they are absent."""
     _refuse_foreign(path)
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -375,6 +383,7 @@ def _sound(row: tuple[Any, ...]) -> bool:
 
 
 def _unreadable(path: Path, error: sqlite3.Error) -> StoreError:
+    """The error to raise for one of SQLite's: in use, not to be opened, or damaged."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         what = "is in use"
@@ -388,6 +397,7 @@ def _unreadable(path: Path, error: sqlite3.Error) -> StoreError:
 
 
 def _row(outcome: Outcome) -> tuple[int, str, str, str, str, str]:
+    """An outcome as a row of the table of cells."""
     if isinstance(outcome, Done):
         summary, parts = (
             canonical_json(dict(outcome.summary)).decode(),
@@ -398,6 +408,7 @@ def _row(outcome: Outcome) -> tuple[int, str, str, str, str, str]:
 
 
 def _outcome(row: tuple[Any, ...]) -> Outcome:
+    """The outcome in a row of the table of cells."""
     number, state, summary, parts, why, reason = row
     return (
         Done(number, json.loads(summary), json.loads(parts), why)

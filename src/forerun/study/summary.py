@@ -104,6 +104,7 @@ def figures_of(plan: Plan, outcome: Done) -> Iterator[str]:
 
 
 def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of the table of cells."""
     return (
         Column("cell", meaning="number of the cell in the study"),
         *(Column(_axis_column(name), unit_of(name) or "", f"axis {name}") for name, _ in _every(plan)),
@@ -138,6 +139,11 @@ def _point(
     plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str], confidence: float,
     known: Mapping[str, Objective],
 ) -> Point:  # fmt: skip
+    """One combination: the means and intervals of its cells.
+
+    group: the outcomes of its cells. metrics: which (none: every number of a summary). known: objectives by key, whose
+    bounds intervals are cut to. With paths, means are over the means of paths and intervals of two levels.
+    """
     done = [outcome for outcome in group if isinstance(outcome, Done)]
     names = metrics or tuple(
         dict.fromkeys(name for one in done for name, value in one.summary.items() if is_number(value))

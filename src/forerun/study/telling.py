@@ -110,6 +110,7 @@ def _extreme(objective: Objective) -> str:
 
 
 def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point]) -> str:
+    """How far the others are behind the best, and from how many of them it differs significantly."""
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
     name = study.describe(second.values)
@@ -168,6 +169,10 @@ def effects(study: SavedStudy) -> tuple[Effect, ...]:
 
 
 def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) -> Effect:
+    """The effect of one axis.
+
+    table: float64[values of the axis, settings of the others], the objective's means.
+    """
     sign = -1.0 if objective.better == "higher" else 1.0
     means = table.mean(axis=1)
     best, worst = int(np.argmin(sign * means)), int(np.argmax(sign * means))

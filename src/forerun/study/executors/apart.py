@@ -66,6 +66,7 @@ def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[
 
 
 def _timed(work: Callable[[A], R], item: A) -> Piece[A, R]:
+    """The work on one item, its exception instead of a result, and its seconds."""
     start_s = time.perf_counter()
     try:
         result: R | Exception = work(item)

@@ -32,6 +32,13 @@ MAX_CHUNK: Final = 256
 
 @dataclass
 class _Worker:
+    """One process of the pool.
+
+    process, pipe: its process, and our end of the pipe to it. todo: the cells it was sent whose outcomes did not come
+    yet. since_s: when it was sent them or last answered [s of the monotonic clock]. alone: whether it was sent one cell
+    only, so that a failure is that cell's. up: whether it has answered at all.
+    """
+
     process: Any
     pipe: Connection
     todo: deque[Cell] = field(default_factory=deque)
@@ -75,6 +82,9 @@ class Processes:
                 worker.process.join()
 
     def _feed(self, worker: _Worker, suspects: deque[Cell], source: Iterator[Cell], pace_s: float) -> None:
+        """Send a worker its next cells: one suspect, or as many as take about `CHUNK_S` at `pace_s` seconds a cell
+        (0: not known).
+        """
         if suspects:
             worker.todo.append(suspects.popleft())
         else:
@@ -146,6 +156,7 @@ class Processes:
 
 
 def _start(context: Any, plan: Plan) -> _Worker:
+    """A worker with a fresh process, which starts with interrupts blocked."""
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, plan), daemon=True)
     with blocked():
@@ -169,6 +180,7 @@ def _work(pipe: Connection, plan: Plan) -> None:
 
 
 def _serve(pipe: Connection, plan: Plan) -> None:
+    """Chunks of cells in, outcomes out at least every quarter of `CHUNK_S`, until the pipe is closed."""
     pipe.send([])  # ready: the domain is imported
     while True:
         chunk: list[Cell] = pipe.recv()
@@ -184,6 +196,7 @@ def _serve(pipe: Connection, plan: Plan) -> None:
 
 
 def _ending(process: Any) -> str:
+    """How a process ended, in words: the signal that ended it, or its exit code."""
     process.join(5)
     code = process.exitcode
     if code is not None and code < 0:

@@ -105,6 +105,9 @@ class OnRay:
         return 1 if pace_s == 0 else max(1, min(MAX_CHUNK, int(aim_s / pace_s)))
 
     def _connect(self) -> Any:
+        """Ray, connected to the address. Raises UsageError where it cannot be imported, StoreError where no cluster
+        answers.
+        """
         try:
             import ray
         except ImportError as error:
