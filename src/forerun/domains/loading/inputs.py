@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from forerun.domains.loading.blocks.pack import edges_by_bytes
 from forerun.domains.loading.policy import F64, I64
 from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario
 from forerun.errors import TraceError
@@ -70,13 +71,7 @@ class Inputs:
 
     @functools.cached_property
     def _edges_by_size(self) -> list[int]:
-        edges, block_bytes = [0], 0.0
-        for at, size in enumerate(self.sizes.tolist()):
-            if at > edges[-1] and block_bytes + size > self.scenario.layout.block_bytes:
-                edges.append(at)
-                block_bytes = 0.0
-            block_bytes += size
-        return [*edges, self.scenario.dataset.samples]
+        return edges_by_bytes(self.sizes.tolist(), self.scenario.layout.block_bytes)
 
     @property
     def block_samples(self) -> int:

@@ -176,7 +176,7 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """Hidden or not, what binds, and the smallest cure."""
+        """Hidden or not, what binds, and the smallest configuration that would be enough."""
         rate, low, high = self.samples_per_s
         speed = f"{rate:.4g} samples/s (95 %: {low:.4g} to {high:.4g})"
         if self.hidden:

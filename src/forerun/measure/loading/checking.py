@@ -73,7 +73,7 @@ def check(
     Cells whose repeats differ by more than `NOISY` are measured as often again; those that still do are marked.
 
     corpus, job: as they were probed. answered: with the profile. cells: to run. samples: of each run. repeats: of each
-    cell (default 3). progress: is told of each run. Raises UsageError if there is no profile.
+    cell (default 3). progress: called with a line about each run. Raises UsageError if there is no profile.
     """  # fmt: skip
     if answered.profile is None:
         raise UsageError.at(corpus.name, "one probe was enough: there is no profile to check")

@@ -55,7 +55,7 @@ class Client(Protocol):
 
 @dataclass
 class Wrapping:
-    """A client that reads in a way of its own and leaves all else to another one, `client`."""
+    """A client with its own `read`, which leaves all else to another one, `client`."""
 
     client: Client
 

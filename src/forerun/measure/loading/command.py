@@ -304,10 +304,10 @@ def _show(data: dict[str, Any]) -> None:
             ends = " to ".join("unlimited" if end is None else f"{end:.4g}" for end in (low, high))
             click.echo(f"  {name:<20} {shown}   (95 %: {ends})")
     if data.get("smallest_hiding"):
-        cures = ", ".join(
+        enough = ", ".join(
             f"{row['threads']} threads: blocks of {row['block_samples']}" for row in data["smallest_hiding"]
         )
-        click.echo(f"  smallest blocks that hide loading: {cures.replace('1 threads', '1 thread', 1)}")
+        click.echo(f"  smallest blocks that hide loading: {enough.replace('1 threads', '1 thread', 1)}")
     if data.get("verified_samples_per_s") is not None:
         click.echo(
             f"  verified: {data['verified_samples_per_s']:.4g} samples/s on a short run of that choice "

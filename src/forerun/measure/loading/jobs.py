@@ -89,29 +89,29 @@ def run_jobs(
     results: Any = context.Queue()
     barrier: Barrier = context.Barrier(jobs)
     given = (corpus, job, cell, samples, epochs, cache, seed)
-    crew = [
+    processes = [
         context.Process(target=_work, args=(number, *given, barrier, results), daemon=True)
         for number in range(jobs)
     ]
     with blocked():  # this process ends them
-        for process in crew:
+        for process in processes:
             process.start()
     try:
         epochs_of_jobs: list[JobEpoch] = []
         while len(epochs_of_jobs) < jobs * epochs:
-            entry = _next(results, crew)
+            entry = _next(results, processes)
             if isinstance(entry, ForerunError):
                 raise entry
             epochs_of_jobs.append(entry)
     finally:
-        for process in crew:
+        for process in processes:
             process.join(1)
             if process.is_alive():
                 process.terminate()
     return tuple(sorted(epochs_of_jobs, key=lambda entry: (entry.epoch, entry.job)))
 
 
-def _next(results: Any, crew: Sequence[Any]) -> Any:
+def _next(results: Any, processes: Sequence[Any]) -> Any:
     """What a job sent next. Raises StoreError where one died, or all are silent for `STUCK_S`."""
     waited_s = 0.0
     while waited_s < STUCK_S:
@@ -119,7 +119,7 @@ def _next(results: Any, crew: Sequence[Any]) -> Any:
             return results.get(timeout=1.0)
         except Empty:
             waited_s += 1.0
-            dead = [process for process in crew if process.exitcode not in (None, 0)]
+            dead = [process for process in processes if process.exitcode not in (None, 0)]
             if dead:
                 raise StoreError.at(
                     "jobs", f"a job ended with code {dead[0].exitcode} and said nothing"

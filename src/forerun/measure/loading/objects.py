@@ -102,7 +102,7 @@ class Repeating:
         )
 
 
-#: errors that asking again does not cure: Python's own, and obstore's by name, for it need not be installed
+#: errors where asking again does not help: Python's own, and obstore's by name, for it need not be installed
 _HOPELESS: Final = (FileNotFoundError, PermissionError)
 _HOPELESS_NAMES: Final = frozenset(
     {"NotFoundError", "PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "UnknownConfigurationKeyError"}

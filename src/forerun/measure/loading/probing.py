@@ -72,7 +72,7 @@ def measure_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> Probe:
 
 
 def _probe(ask: Ask, run: LoaderRun) -> Probe:
-    """What a tuner is told of a run."""
+    """A run as a tuner sees it."""
     return Probe(
         ask.cell, run.samples, run.total_s, float(run.request_s.mean()), float(run.decode_s.mean()), run.load_share,
         run.request_s, run.overhead_s, run.decode_cpu_s, run.process_cpu_s / run.total_s,
@@ -139,8 +139,8 @@ def answer(
     for a grid that the corpus cannot serve.
 
     corpus, job: what is read, and by what training job. blocks, threads: to choose from. memory_bytes: that blocks in
-    hand may take (default: any). probe_s: seconds of a probe. progress: is told of each. cache: the state of the page
-    cache in words.
+    hand may take (default: any). probe_s: seconds of a probe. progress: called with a line about each probe. cache: the
+    state of the page cache in words.
     """  # fmt: skip
     largest = corpus.largest_piece
     packed = largest > 1

@@ -12,8 +12,8 @@ import queue
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -215,7 +215,7 @@ def run_loader(
     read and decode. batch: samples a step. step_s, decode_s: seconds of a step and of decoding a sample.
     buffer_samples: decoded samples that may wait (default 256). step, decode: what takes that long (default: sleeping).
     """
-    state = _State(client, pieces, decode_s, decode, buffer_samples, decoder)
+    state = _State(client, iter(pieces), queue.Queue(buffer_samples), decode_s, decode, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
     cpu_s, queued_before_s = time.process_time(), queued_s()
     begun = time.perf_counter()
@@ -287,32 +287,31 @@ class _Watch:
         return look
 
 
+@dataclass
 class _State:
-    """What the threads share."""
+    """What the threads share.
 
-    def __init__(
-        self,
-        client: Client,
-        pieces: Sequence[Piece],
-        decode_s: float,
-        decode: Act,
-        buffer_samples: int,
-        decoder: Decoder | None,
-    ) -> None:
-        self.client, self.decode_s, self.decode, self.decoder = client, decode_s, decode, decoder
-        self.todo = iter(pieces)
-        self.lock = threading.Lock()
-        self.buffer: queue.Queue[memoryview | ForerunError] = queue.Queue(buffer_samples)
-        self.requests: list[float] = []
-        self.decodes: list[float] = []
-        #: of each piece handed over whole: bytes, samples, when it was asked for, seconds of reading it, and of what
-        #: followed but for waiting
-        self.handed: list[tuple[int, int, float, float, float]] = []
-        self.busy_s = self.decode_cpu_s = self.queued_s = 0.0
-        self.stopped = False
-        self.admitted = 0
-        self.crew: list[threading.Thread] = []
-        self.reading: set[int] = set()
+    todo: pieces that nobody has taken. buffer: decoded samples, or what a thread raised. handed: of each piece handed over
+    whole, its bytes, samples, when it was asked for, the seconds of reading it and of what followed but for waiting.
+    """
+
+    client: Client
+    todo: Iterator[Piece]
+    buffer: queue.Queue[memoryview | ForerunError]
+    decode_s: float
+    decode: Act
+    decoder: Decoder | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    requests: list[float] = field(default_factory=list)
+    decodes: list[float] = field(default_factory=list)
+    handed: list[tuple[int, int, float, float, float]] = field(default_factory=list)
+    busy_s: float = 0.0
+    decode_cpu_s: float = 0.0
+    queued_s: float = 0.0
+    stopped: bool = False
+    admitted: int = 0
+    threads: list[threading.Thread] = field(default_factory=list)
+    reading: set[int] = field(default_factory=set)
 
     def admit(self, threads: int) -> None:
         """So many threads read from now on: some are started, or those above end with the piece that they have."""
@@ -322,7 +321,7 @@ class _State:
             self.reading.update(started)
         for number in started:
             thread = threading.Thread(target=self.work, args=(number,), name=f"loader {number}", daemon=True)
-            self.crew.append(thread)
+            self.threads.append(thread)
             thread.start()
 
     def work(self, number: int) -> None:
@@ -396,5 +395,5 @@ class _State:
     def stop(self) -> None:
         """End all threads with the sample that they have."""
         self.stopped = True
-        for thread in self.crew:
+        for thread in self.threads:
             thread.join(5)

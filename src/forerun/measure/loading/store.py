@@ -168,10 +168,6 @@ class LatencyStore:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def serve_forever(self) -> None:
-        """Serve until the process is interrupted."""
-        asyncio.run(self._serve())
-
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
@@ -328,12 +324,12 @@ class LatencyStore:
         """Names and sizes as the listing of an object store (version 2, at most 1,000 keys)."""
         prefix, after = request.query.get("prefix", ""), request.query.get("start-after", "")
         names = await asyncio.to_thread(self._names)
-        found = [name for name in names[bisect.bisect_right(names, after) :] if name.startswith(prefix)]
+        listed = [name for name in names[bisect.bisect_right(names, after) :] if name.startswith(prefix)]
         rows = "".join(
             f"<Contents><Key>{_escaped(name)}</Key><Size>{(self.root / name).stat().st_size}</Size></Contents>"
-            for name in found[:1000]
+            for name in listed[:1000]
         )
-        more = str(len(found) > 1000).lower()
+        more = str(len(listed) > 1000).lower()
         body = f"<ListBucketResult><IsTruncated>{more}</IsTruncated>{rows}</ListBucketResult>".encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + (b"" if request.method == "HEAD" else body))

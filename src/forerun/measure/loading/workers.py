@@ -47,11 +47,11 @@ class WorkersAnswer:
         """How long a batch takes and how many workers hide it."""
         build = self.fit.build_at(1)
         enough = self.fit.enough(self.job.step_s)
-        cure = "no number of workers up to 64 keeps" if enough is None else f"{enough} workers keep"
+        keeps = "no number of workers up to 64 keeps" if enough is None else f"{enough} workers keep"
         if enough == 1:
-            cure = "1 worker keeps"
+            keeps = "1 worker keeps"
         hidden = "loading is hidden" if enough == 1 else "not hidden with 1 worker"
-        return f"{hidden}: a worker builds a batch in {build:.3g} s, a step takes {self.job.step_s:.3g} s; {cure} up"
+        return f"{hidden}: a worker builds a batch in {build:.3g} s, a step takes {self.job.step_s:.3g} s; {keeps} up"
 
     def data(self) -> dict[str, Any]:
         """Plain data."""
@@ -85,7 +85,7 @@ def measure_workers(
     Raises UsageError where torch is not installed or blocks are smaller than asked for.
 
     corpus, job: what is read, and by what training job. many: numbers of workers. block: samples a read (default 1).
-    pool_threads: of each worker (default 0: no pool). progress: is told of each run.
+    pool_threads: of each worker (default 0: no pool). progress: called with a line about each run.
     """
     if block > corpus.largest_piece:
         raise UsageError.at(

@@ -1,4 +1,4 @@
-"""From one way of keeping samples to another: files, blocks, WebDataset tar, MDS."""
+"""Conversion of samples between files, blocks, WebDataset tar and MDS."""
 
 from __future__ import annotations
 

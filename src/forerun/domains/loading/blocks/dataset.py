@@ -81,8 +81,8 @@ class BlockDataset:
         same order and takes each `world`-th block of it.
         """
         count = self.blocks.blocks
-        drawn = stream(self.seed, "block order", *(mark or (self.epoch,)))
-        order = drawn.permutation(count) if self.shuffle else range(count)
+        rng = stream(self.seed, "block order", *(mark or (self.epoch,)))
+        order = rng.permutation(count) if self.shuffle else range(count)
         return [int(block) for block in order][self.rank :: self.world]
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:

@@ -84,13 +84,21 @@ def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
             range(a, min(a + spec.block_samples, len(sizes)))
             for a in range(0, len(sizes), spec.block_samples)
         ]
-    blocks, first, block_bytes = [], 0, 0
+    return [range(a, b) for a, b in itertools.pairwise(edges_by_bytes(sizes, spec.block_bytes))]
+
+
+def edges_by_bytes(sizes: Sequence[float], block_bytes: float) -> list[int]:
+    """Where blocks begin that are cut by size, and the number of samples.
+
+    sizes: bytes of each sample in order. block_bytes: a block ends before the sample with which it would be larger.
+    """
+    edges, so_far = [0], 0.0
     for at, size in enumerate(sizes):
-        if at > first and block_bytes + size > spec.block_bytes:
-            blocks.append(range(first, at))
-            first, block_bytes = at, 0
-        block_bytes += size
-    return [*blocks, range(first, len(sizes))]
+        if at > edges[-1] and so_far + size > block_bytes:
+            edges.append(at)
+            so_far = 0.0
+        so_far += size
+    return [*edges, len(sizes)]
 
 
 def pack(

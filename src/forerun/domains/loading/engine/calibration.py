@@ -164,11 +164,7 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
         raise ProfileError.at(
             "probes", "the single requests of the first probe, with their sizes, are wanted"
         )
-    off = sizes_bytes - sizes_bytes.mean()
-    spread = float(off @ off)
-    slope = float(off @ a.requests_s) / spread if spread else 0.0
-    left = a.requests_s - a.requests_s.mean() - slope * off
-    error = math.sqrt(float(left @ left) / max(1, len(off) - 2) / spread) if spread else math.inf
+    slope, error = slope_of(sizes_bytes, a.requests_s)
     notes = []
     if slope <= 2 * error:
         most = max(0.0, slope) + 2 * error
@@ -199,6 +195,17 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
         decode_cpu_s=cpu_s, cores=cores,
     )  # fmt: skip
     return _sharing_cores(profile, c) if starved else profile
+
+
+def slope_of(x: F64, y: F64) -> tuple[float, float]:
+    """The slope of y over x by least squares, and its standard error; 0 and infinity where all x are equal."""
+    off = x - x.mean()
+    spread = float(off @ off)
+    if not spread:
+        return 0.0, math.inf
+    slope = float(off @ y) / spread
+    left = y - y.mean() - slope * off
+    return slope, math.sqrt(float(left @ left) / max(1, len(off) - 2) / spread)
 
 
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
@@ -350,9 +357,9 @@ def best_within(
     ]
     if not fitting:
         raise ProfileError.at("memory", f"no cell fits in {memory_bytes:.3g} bytes")
-    worlds = [totals] if worse is None else [totals, worse]
-    bests = [min(world[cell] for cell in fitting) for world in worlds]
-    behind = {cell: max(world[cell] / best for world, best in zip(worlds, bests)) for cell in fitting}
+    cases = [totals] if worse is None else [totals, worse]
+    bests = [min(case[cell] for cell in fitting) for case in cases]
+    behind = {cell: max(case[cell] / best for case, best in zip(cases, bests)) for cell in fitting}
     least = min(behind.values())
     near = [cell for cell in fitting if behind[cell] <= least * (1 + margin)]
     return min(near, key=lambda cell: (cell.block * cell.threads, totals[cell], cell))

@@ -136,7 +136,7 @@ def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = 
 
 
 def _sentence(setting: Setting, bounds: dict[str, float], bottleneck: str, hide: Hiding) -> str:
-    """What binds, how far from hiding it is, and the cure that would raise the bound."""
+    """What binds, how far from hiding it is, and the change that would raise the bound."""
     if bottleneck == "compute":
         return f"loading is hidden: the step binds at {bounds['compute']:.4g} samples/s"
     short = (
@@ -148,13 +148,13 @@ def _sentence(setting: Setting, bounds: dict[str, float], bottleneck: str, hide:
         f", {short}" if short else ""
     )
     if bottleneck != "thread":
-        cures = {
+        changes = {
             "slots": "more slots, or larger blocks",
             "link": "a faster link, smaller samples or a cache",
             "iops": "larger blocks, or a higher request rate",
             "cpu": "more cores, or cheaper decoding",
         }
-        return f"{text}; {cures[bottleneck]} would raise that bound"
+        return f"{text}; {changes[bottleneck]} would raise that bound"
     if hide.blocks_of is not None:
         block = max(1, hide.blocks_of)
         then = terms(replace(setting, block_samples=block))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from forerun.domains.loading.engine.calibration import slope_of
 from forerun.domains.loading.policy import F64, Pace, PacePolicy, PaceSpec, PaceView
 from forerun.result.stats import normal_quantile, standard_error
 
@@ -128,13 +129,9 @@ class _Seen:
         if conn_bytes_per_s:
             return 1 / conn_bytes_per_s
         size, seconds = self.rows[:, 0], self.rows[:, 2]
-        apart = size - size.mean()
-        whole = float(apart @ apart)
-        if len(size) < _LEAST_BLOCKS or whole <= 0:
+        if len(size) < _LEAST_BLOCKS:
             return 0.0
-        slope = float(apart @ seconds) / whole
-        left = seconds - seconds.mean() - slope * apart
-        error = math.sqrt(float(left @ left) / (len(size) - 2) / whole)
+        slope, error = slope_of(size, seconds)
         # No more than what the mean request allows, and nothing that may as well be chance.
         return min(slope, float(seconds.mean() / size.mean())) if slope > 2 * error else 0.0
 

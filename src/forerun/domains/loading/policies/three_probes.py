@@ -144,7 +144,7 @@ class ModelTuner:
             cell for cell in fitting if in_hand[cell] <= view.load.samples / spec.blocks_a_thread
         ]
         usable = enough_blocks or fitting or list(in_hand)
-        # What is further behind than this is near the best in neither world.
+        # What is further behind than this is near the best in neither case.
         limit_s = min(self.predicted[cell] for cell in usable) * (1 + spec.slack) * (1 + spec.margin)
         near = {cell: self.predicted[cell] for cell in usable if self.predicted[cell] <= limit_s}
         return best_within(

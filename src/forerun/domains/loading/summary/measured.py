@@ -20,7 +20,7 @@ def check_measured(measured: Mapping[str, Any], name: str) -> str:
     most, UsageError where nothing was measured beside a prediction, StoreError for a file that is none of ours.
 
     measured: the content of the file. name: of the file, for messages. Returns the agreement in words; on a machine
-    that was too noisy disagreement is told and is no error.
+    that was too noisy disagreement is reported and is no error.
     """
     try:
         host, rows = measured["host"], list(measured.get("checked") or ())

@@ -26,14 +26,14 @@ NOBODY: Final = -1
 #: rows of `links`, columns of `ends`, columns of `about`
 BEFORE, AFTER, MARKED = range(3)
 HEAD, TAIL, POLICY = range(3)
-(HELD_BYTES, MOST_BYTES, CAPACITY_BYTES, HIT_LATENCY_S, HIT_BYTES_PER_S,
+(STORED_BYTES, MOST_BYTES, CAPACITY_BYTES, HIT_LATENCY_S, HIT_BYTES_PER_S,
  FETCH_S, FETCH_S_PER_BYTE, LEFT_WORTH) = range(8)  # fmt: skip
 
 
 class Caches(NamedTuple):
     """Several caches over one set of keys, one a row.
 
-    `links` int64[C, 3, keys]: neighbours in the list, and the mark; `size_bytes` float64[C, keys], -1 if not held;
+    `links` int64[C, 3, keys]: neighbours in the list, and the mark; `size_bytes` float64[C, keys], -1 if absent;
     `worth` float64[C, keys], of `cost`; `ends` int64[C, 3]: head, tail, policy; `about` float64[C, 8]: bytes held, most
     held, capacity, latency [s] and bandwidth [bytes/s] of a hit, and what fetching costs: seconds, seconds a byte; worth
     of what left last.
@@ -94,13 +94,13 @@ def cache_evict(caches: Caches, c: int) -> None:
             after = caches.links[c, AFTER, after]
         caches.about[c, LEFT_WORTH] = caches.worth[c, leaving]
     cache_detach(caches, c, leaving)
-    caches.about[c, HELD_BYTES] -= caches.size_bytes[c, leaving]
+    caches.about[c, STORED_BYTES] -= caches.size_bytes[c, leaving]
     caches.size_bytes[c, leaving] = -1.0
 
 
 @kernel
 def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
-    """Whether the item is held; if not, it is now, where the policy lets it in.
+    """Whether the item is in the cache; if not, it is stored now, where the policy lets it in.
 
     c: number of the cache. key, size_bytes: of the item. An item that is absent is put in at once, after others have
     left, unless it is larger than the cache or the cache is `pinned` and full.
@@ -119,16 +119,16 @@ def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
             caches.links[c, MARKED, key] = 1
         return True
     space = caches.about[c, CAPACITY_BYTES] - size_bytes
-    if space < 0 or (policy == PINNED and caches.about[c, HELD_BYTES] > space):
+    if space < 0 or (policy == PINNED and caches.about[c, STORED_BYTES] > space):
         return False
-    while caches.about[c, HELD_BYTES] > space:
+    while caches.about[c, STORED_BYTES] > space:
         cache_evict(caches, c)
     caches.size_bytes[c, key] = size_bytes
     # What just left, if anything did, has raised what all later ones are worth.
     caches.worth[c, key] = caches.about[c, LEFT_WORTH] + a_byte_s
     caches.links[c, MARKED, key] = 0
-    caches.about[c, HELD_BYTES] += size_bytes
-    caches.about[c, MOST_BYTES] = max(caches.about[c, MOST_BYTES], caches.about[c, HELD_BYTES])
+    caches.about[c, STORED_BYTES] += size_bytes
+    caches.about[c, MOST_BYTES] = max(caches.about[c, MOST_BYTES], caches.about[c, STORED_BYTES])
     cache_append(caches, c, key)
     return False
 
