@@ -18,11 +18,20 @@ class LoadingExplainer(Explainer[Scenario]):
     """Whether loading is hidden, what could change that, and other orders of events at one instant."""
 
     def answer(self, summary: Mapping[str, Any]) -> Answer:
-        """Whether loading is hidden behind the step."""
+        """Whether loading is hidden behind the step.
+
+        summary: of a run; its `hidden` is true if the loop waits for less than 1 % of the last epoch after the first
+        batches.
+        """
         return Answer("Is loading hidden behind the step?", bool(summary["hidden"]))
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """Larger or smaller blocks, more or fewer threads, a slower or faster store, a longer or shorter step."""
+        """Larger or smaller blocks, more or fewer threads, a slower or faster store, a longer or shorter step.
+
+        Values go in the direction that could change the answer: where loading is hidden, to fewer threads, smaller
+        blocks, a slower store and a shorter step. Sections that are random, and blocks that are cut by bytes, are left
+        alone.
+        """
         hidden = bool(run.summary["hidden"])
         counts = (0.5, 0.25) if hidden else (2, 4, 8, 16)
         block, most = scenario.layout.block_samples, scenario.dataset.samples
@@ -47,7 +56,11 @@ class LoadingExplainer(Explainer[Scenario]):
         return tuple(WhatIf(path, now, tuple(values), what) for path, now, values, what in offered if values)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
-        """Answers of the store before or after what else happens at their instant: without, threads run in lock-step."""
+        """Answers of the store before or after what else happens at their instant: without, threads run in lock-step.
+
+        Other orders of events are runs in which each answer of the store comes up to 2 ns later; where the answer to
+        the question then differs, it rests on threads that move in lock-step.
+        """
         if scenario.loader.mode != "threads":
             return Untied(
                 "each worker reads and decodes for itself, so the order of instants decides nothing"

@@ -53,6 +53,7 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
 
 
 def _loader(scenario: Scenario) -> str:
+    """The loader in words."""
     loader = scenario.loader
     if loader.mode == "threads":
         return f"{loader.threads} threads"
@@ -61,7 +62,10 @@ def _loader(scenario: Scenario) -> str:
 
 
 def _supply(inputs: Inputs) -> tuple[float, float]:
-    """Samples a second of all readers together, and the relative half width of its interval."""
+    """Samples a second of all readers together, and the relative half width of its interval.
+
+    The width is Student's, of the mean time of a batch over ten stretches of the last epoch.
+    """
     last = _last_epochs(inputs)
     rate = float(sum(epoch.samples_per_s for epoch in last))
     # Seconds a batch, over ten stretches of the epoch, averaged over the readers.
@@ -75,6 +79,7 @@ def _supply(inputs: Inputs) -> tuple[float, float]:
 
 
 def _last_epochs(inputs: Inputs) -> list[Epoch]:
+    """The last epoch of each job, with caches as warm as they get."""
     last = inputs.scenario.run.epochs - 1
     return [epoch for epoch in run_epochs(inputs).epochs if epoch.number == last]
 

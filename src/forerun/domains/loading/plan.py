@@ -62,7 +62,11 @@ class Plan(ShownPlan):
 
     @property
     def bottleneck(self) -> str:
-        """What binds in the chosen cell: the least law of a loader of threads, else the step or the workers."""
+        """What binds in the chosen cell: the least law of a loader of threads, else the step or the workers.
+
+        `thread`, `slots`, `link`, `iops`, `cpu` or `compute`, as in the table of laws; `workers` where worker processes
+        do not keep up.
+        """
         if not self.chosen.cell.workers:
             return self.law.bottleneck
         return "compute" if self.chosen.hidden else "workers"
@@ -93,7 +97,10 @@ class Plan(ShownPlan):
         return {"cells": cells_table(self.cells, self.chosen.cell, self.scenario.layout.merge_s)}
 
     def data(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data.
+
+        Plain data, as a plan file has it: the summary, the sentence, the notes, and a row a cell.
+        """
         shown = [name for name in _OF_CELL if name != "samples_per_s"]
         rows = [{name: row[name] for name in shown} for row in self.tables["cells"].records()]
         return {
@@ -105,7 +112,11 @@ class Plan(ShownPlan):
         }
 
     def check(self) -> Plan:
-        """Verify the choice against all cells. Raises CheckFailed if one was better, or as good and leaner."""
+        """Verify the choice against all cells. Raises CheckFailed if one was better, or as good and leaner.
+
+        The check repeats the rule without the search: of the cells that fit the memory none is better than the margin
+        allows, and none within the margin takes fewer bytes.
+        """
         goal = self.scenario.goal
         fitting = [c for c in self.cells if not goal.memory_bytes or c.held_bytes <= goal.memory_bytes]
         best = min(value(goal, c) for c in fitting)

@@ -126,7 +126,10 @@ class LocalFiles:
                 yield path.relative_to(self.folder).as_posix(), path.stat().st_size
 
     def drop_cache(self) -> float | None:
-        """Have the kernel forget the files' pages; the share of them that stayed, None where that cannot be asked."""
+        """Have the kernel forget the files' pages; the share of them that stayed, None where that cannot be asked.
+
+        Needs no privileges: pages that another process maps, or that are being written, may stay.
+        """
         if not hasattr(os, "posix_fadvise"):
             return None
         stayed = pages = 0
@@ -147,7 +150,10 @@ class LocalFiles:
 
 
 def _resident(handle: int) -> tuple[int, int]:
-    """Pages of an open file that are in memory, and all its pages."""
+    """Pages of an open file that are in memory, and all its pages.
+
+    handle: of a file that is open for reading. Raises OSError where the kernel cannot be asked.
+    """
     size = os.fstat(handle).st_size
     if not size:
         return 0, 0
@@ -234,7 +240,11 @@ class HttpFiles(Repeating):
         )
 
     def _answer(self, name: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
-        """Status, body and Content-Range of one answer."""
+        """Status, body and Content-Range of one answer.
+
+        name: of a file, or `?` and a query. headers: of the request beside the token. Raises OSError or HTTPException
+        for a connection that fails.
+        """
         path = f"{self._parts.path.rstrip('/')}/{name if name.startswith('?') else urllib.parse.quote(name)}"
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"

@@ -113,6 +113,8 @@ def command(
 
     DIR contains files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
     s3, gs, az, or what fsspec opens.
+
+    Nothing is written to the store. Local files are read through the page cache unless --cold is given.
     """
     import forerun
     from forerun.domains.loading.policy import paces
@@ -193,7 +195,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _page_cache(corpus: Corpus, cold: bool) -> str:
-    """The state of the kernel's page cache in words; made cold where that is asked for and can be."""
+    """The state of the kernel's page cache in words; made cold where that is asked for and can be.
+
+    cold: whether it was asked for. A remote store's own caches cannot be seen from here.
+    """
     from forerun.measure.loading.clients import LocalFiles
     from forerun.measure.loading.corpus import SampleFiles
     from forerun.measure.loading.probing import COLD
@@ -210,7 +215,10 @@ def _page_cache(corpus: Corpus, cold: bool) -> str:
 
 
 def _checked(corpus: Corpus, answered: Answer, samples: int, report: Report) -> list[dict[str, Any]]:
-    """Cells of a grid measured and compared with the prediction; none where nothing was stalled."""
+    """Cells of a grid measured and compared with the prediction; none where nothing was stalled.
+
+    samples: of each run. Each cell is run three times, those that scatter six times.
+    """
     from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.checking import check
     from forerun.measure.loading.probing import BLOCKS, THREADS
@@ -227,7 +235,11 @@ def _checked(corpus: Corpus, answered: Answer, samples: int, report: Report) -> 
 def _jobs(
     corpus: Corpus, answered: Answer, samples: int, jobs: int, cache_bytes: float, policy: CachingPolicy, report: Report
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Several jobs at once on the chosen cell, and the same simulated."""
+    """Several jobs at once on the chosen cell, and the same simulated.
+
+    samples: of each job. cache_bytes, policy: of a cache in each process (0: none); then two epochs are run, cold and
+    warm.
+    """
     from forerun.domains.loading.engine.calibration import StoreProfile
     from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
 
@@ -255,7 +267,10 @@ def _jobs(
 def _paced(
     corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, report: Report
 ) -> dict[str, Any]:
-    """Two epochs with a pace policy in charge."""
+    """Two epochs with a pace policy in charge.
+
+    name: of the policy. samples: of an epoch. The loader begins with single samples and one thread.
+    """
     from dataclasses import asdict
 
     from forerun.domains.loading.policy import Cell
@@ -275,7 +290,10 @@ def _paced(
 
 
 def _write_layout(corpus: Corpus, answered: Answer, samples: int, folder: Path, report: Report) -> list[str]:
-    """Runs without merging and of the chosen cell, in the published notebook's layout."""
+    """Runs without merging and of the chosen cell, in the published notebook's layout.
+
+    samples: of each run. folder: of all runs. Returns the directories that were written.
+    """
     from forerun.domains.loading.policy import Ask, Cell
     from forerun.measure.loading.layout import Memory, write_run
     from forerun.measure.loading.probing import run_cell

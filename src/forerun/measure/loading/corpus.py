@@ -207,13 +207,19 @@ def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str
 
 
 def _unpacked(source: str, client: Client, files: Sequence[FileEntry], system: str) -> Corpus:
-    """Files of a folder as they are, one a request: blocks of them would have to lie on the same storage."""
+    """Files of a folder as they are, one a request: blocks of them would have to lie on the same storage.
+
+    files: of the folder. system: the network file system on which they lie.
+    """
     index = _index_of([(entry.key, entry.size_bytes) for entry in files])
     return Corpus(source, client, index, files=files_of(client, index), checked=False, system=system)
 
 
 def _index_of(files: Sequence[tuple[str, int]]) -> Index:
-    """Files (names and bytes) as they are, each sample a block."""
+    """Files (names and bytes) as they are, each sample a block.
+
+    files: names and bytes. Offsets are 0 and checksums are unknown.
+    """
     groups = sample_groups([name for name, _ in files])
     ordered = [files[at] for group in groups for at in group]
     sample = np.repeat(np.arange(len(groups)), [len(group) for group in groups])

@@ -52,7 +52,10 @@ class JobEpoch:
 
     @property
     def samples_per_s(self) -> float:
-        """Samples a second."""
+        """Samples a second.
+
+        Of the epoch as a whole, its start-up included.
+        """
         return self.samples / self.total_s
 
 
@@ -131,7 +134,11 @@ def _work(
     number: int, corpus: Corpus, job: Job, cell: Cell, samples: int, epochs: int, cache: CacheSpec | None, seed: int,
     barrier: Barrier, results: Any,
 ) -> None:  # fmt: skip
-    """A job's process."""
+    """A job's process.
+
+    number: of the job. barrier: all jobs begin each epoch together. results: gets a `JobEpoch` an epoch, or the error
+    that ended the job.
+    """
     try:
         client = corpus.client_for(cell.block)
         cached = CachedFiles(client, cache.capacity_bytes, cache.policy) if cache is not None else None

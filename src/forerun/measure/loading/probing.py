@@ -166,7 +166,10 @@ def answer(
 
 
 def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memory_bytes: float) -> Answer:
-    """From (1 x 1), (n x 1), (n x T) and a run of the choice."""
+    """From (1 x 1), (n x 1), (n x T) and a run of the choice.
+
+    corpus: blocks of more than one sample. cells: to choose from. memory_bytes: that blocks in hand may take.
+    """
     tuned = tune(ThreeProbes(), prober.evaluate, cells, load, memory_bytes=memory_bytes)
     tuner = tuned.tuner
     assert isinstance(tuner, ModelTuner)
@@ -183,7 +186,10 @@ def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memo
 def _single_files(
     corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memory_bytes: float
 ) -> Answer:
-    """From (1 x 1) and (1 x T): what larger blocks would do is predicted and cannot be verified here."""
+    """From (1 x 1) and (1 x T): what larger blocks would do is predicted and cannot be verified here.
+
+    corpus: files, one a request. cells: to choose from. memory_bytes: that blocks in hand may take.
+    """
     most = Cell(1, max(cell.threads for cell in cells))
     a = prober.evaluate(Ask(Cell(1, 1), 0))
     if a.load_share < HIDES / 2:
@@ -223,7 +229,10 @@ def _chosen(
 
 
 def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ...]) -> Answer:
-    """One probe was enough; the times of its batches give the interval."""
+    """One probe was enough; the times of its batches give the interval.
+
+    probes: the only one. The prediction is its rate, with the first batch counted once.
+    """
     run = prober.runs[0]
     # The wait for the first batch is start-up and is waited once.
     batches = run.load_s[1:] + run.step_s[1:]
@@ -242,7 +251,10 @@ def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ..
 
 
 def _smallest(predicted: Mapping[Cell, float], load: Load) -> dict[int, int]:
-    """For each number of threads the smallest block that keeps within `HIDES` of the steps alone."""
+    """For each number of threads the smallest block that keeps within `HIDES` of the steps alone.
+
+    predicted: seconds of every cell. load: with the steps that are to be kept busy.
+    """
     steps_s = -(-load.samples // load.batch) * load.step_s
     hides = [cell for cell, total_s in predicted.items() if steps_s >= (1 - HIDES) * total_s]
     return {

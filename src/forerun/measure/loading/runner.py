@@ -144,7 +144,10 @@ class LoaderRun:
 
 
 def queued_s() -> float:
-    """Seconds that this thread has been ready to run and waited for a processor; 0 where the system does not report it."""
+    """Seconds that this thread has been ready to run and waited for a processor; 0 where the system does not report it.
+
+    Linux counts it for every thread; the sum over a run's threads tells whether they lacked processors.
+    """
     try:
         with Path("/proc/thread-self/schedstat").open(
             "rb"
@@ -255,7 +258,10 @@ def run_loader(
 
 
 class _Watch:
-    """The record that steering receives: batches and pieces since the last look."""
+    """The record that steering receives: batches and pieces since the last look.
+
+    state: of the threads. begun: when the run began, by the clock of `time.perf_counter`.
+    """
 
     def __init__(self, state: _State, begun: float) -> None:
         self.state, self.begun = state, begun
@@ -314,7 +320,10 @@ class _State:
     reading: set[int] = field(default_factory=set)
 
     def admit(self, threads: int) -> None:
-        """So many threads read from now on: some are started, or those above end with the piece that they have."""
+        """So many threads read from now on: some are started, or those above end with the piece that they have.
+
+        threads: how many may read. A thread that ended for want of work is started anew.
+        """
         with self.lock:
             self.admitted = threads
             started = [number for number in range(threads) if number not in self.reading]
@@ -368,7 +377,10 @@ class _State:
             return piece
 
     def put(self, item: memoryview | ForerunError) -> float:
-        """Hand over; returns the seconds waited for space."""
+        """Hand over; returns the seconds waited for space.
+
+        item: a sample, or what a thread raised. Gives up when the run is stopped.
+        """
         try:
             self.buffer.put_nowait(item)
             return 0.0

@@ -169,6 +169,7 @@ class LatencyStore:
         self._thread.join(10)
 
     def _run(self) -> None:
+        """The thread: serve, or keep the error for the caller who waits."""
         try:
             asyncio.run(self._serve())
         except OSError as error:
@@ -177,6 +178,7 @@ class LatencyStore:
             self._ready.set()
 
     async def _serve(self) -> None:
+        """Listen, and serve until the store is stopped. The port is known once this has begun."""
         self._loop = asyncio.get_running_loop()
         self._begun_s = time.monotonic()
         self._stop = asyncio.Event()
@@ -189,6 +191,7 @@ class LatencyStore:
             await self._stop.wait()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection until the client leaves, an answer was cut off, or nothing comes for a minute."""
         try:
             while (request := await self._read(reader)) is not None:
                 if not await self._answer(request, writer):
@@ -207,6 +210,7 @@ class LatencyStore:
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> _Request | None:
+        """The next request; None if the client has closed the connection."""
         async with asyncio.timeout(IDLE_S):
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -247,7 +251,10 @@ class LatencyStore:
                 self._slots.release()
 
     async def _wait_turn(self, due: _Due) -> None:
-        """One request each 1 / rate seconds."""
+        """One request each 1 / rate seconds.
+
+        due: moved to when this request's turn is.
+        """
         if math.isinf(self.spec.requests_per_s):
             return
         due.at_s = max(due.at_s, self._bucket_s)
@@ -255,6 +262,9 @@ class LatencyStore:
         await due.reached()
 
     async def _serve_one(self, request: _Request, writer: asyncio.StreamWriter, due: _Due) -> bool:
+        """Wait for the latency, then answer with a file, the listing, or an error that the spec wants. Raises _Answered
+        for a request that gets no file.
+        """
         spec = self.spec
         latency, fate = spec.latency_at(time.monotonic() - self._begun_s), self._rng.random()
         if latency:
@@ -302,7 +312,10 @@ class LatencyStore:
         return path
 
     async def _send(self, path: Path, first: int, last: int, writer: asyncio.StreamWriter, due: _Due) -> None:
-        """The bytes, no faster than the connection and the shared link let them through."""
+        """The bytes, no faster than the connection and the shared link let them through.
+
+        first, last: bytes of the file. A chunk is sent when the slower of connection and link would have sent it.
+        """
         spec = self.spec
         with path.open("rb") as file:
             file.seek(first)
@@ -352,7 +365,10 @@ def _escaped(text: str) -> str:
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, str]:
-    """First byte, end, and status; a range that cannot be served is 416."""
+    """First byte, end, and status; a range that cannot be served is 416.
+
+    header: of the request, None if it has no range. size: bytes of the file. Raises _Answered with 416.
+    """
     if header is None:
         return 0, size, "200 OK"
     unit, _, span = header.partition("=")

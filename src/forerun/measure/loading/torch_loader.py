@@ -72,6 +72,7 @@ class _Batches:
         return len(self.batches)
 
     def __getitem__(self, number: int) -> Any:
+        """number: of the batch. What cannot be read or decoded is returned as an error, not raised."""
         try:
             lengths = [
                 self.reader.decoded(*sample)
@@ -97,6 +98,7 @@ class _Pooled:
         return _pooled, (self.reader, self.shares, self.threads, self.batch)
 
     def __iter__(self) -> Iterator[Any]:
+        """The batches of the worker in whose process this is called; an error ends them."""
         try:
             yield from self.batches(require_torch().utils.data.get_worker_info().id)
         except ForerunError as error:
@@ -226,7 +228,10 @@ def _said(error: RuntimeError) -> str:
 
 
 def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
-    """Pieces dealt out to batches of so many samples; a piece that crosses an edge is read in two parts."""
+    """Pieces dealt out to batches of so many samples; a piece that crosses an edge is read in two parts.
+
+    pieces: in order. batch: samples a batch; the last batch may be short.
+    """
     batches: list[list[Piece]] = [[]]
     left = batch
     for whole in pieces:

@@ -20,7 +20,10 @@ def require_torch() -> Any:
 
 @cache
 def small_step() -> Callable[[], None]:
-    """A training step of a small network: some milliseconds of a processor."""
+    """A training step of a small network: some milliseconds of a processor.
+
+    Made once a process: 256 inputs, 512 hidden units, 10 classes, 64 samples, SGD.
+    """
     torch = require_torch()
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))

@@ -21,7 +21,10 @@ RUN_BATCHES_A_WORKER: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersRow(Compared):
-    """Some workers, measured repeatedly and predicted."""
+    """Some workers, measured repeatedly and predicted.
+
+    workers: processes of the run.
+    """
 
     workers: int
 
@@ -54,7 +57,10 @@ class WorkersAnswer:
         return f"{hidden}: a worker builds a batch in {build:.3g} s, a step takes {self.job.step_s:.3g} s; {keeps} up"
 
     def data(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data.
+
+        The answer as a measurement file has it.
+        """
         return {
             "source": self.source,
             "answer": self.sentence,

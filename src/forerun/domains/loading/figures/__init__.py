@@ -23,7 +23,11 @@ _RATE = Axis("samples_per_s", "throughput", "samples/s")
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """The pictures that the run's tables allow, most telling first."""
+    """The pictures that the run's tables allow, most telling first.
+
+    run: just made, or read from its directory. Figures of a grid, of a pace policy and of requests are there only if
+    the run has these.
+    """
     tables, shown = run.tables, []
     cells = _of_chosen(tables["cells"]) if "cells" in tables else None
     if cells is not None:
@@ -153,7 +157,10 @@ def stall_split(run: Result | SavedRun) -> Figure:
 
 
 def split_by_step(split: Table) -> Figure:
-    """A batch's time by what it is spent on, for shorter and longer steps."""
+    """A batch's time by what it is spent on, for shorter and longer steps.
+
+    split: a row a length of the step, from a quarter of the scenario's to four times it.
+    """
     parts = {"compute": "compute_s", "preparation stall": "preparation_s", "fetch stall": "fetch_s"}
     steps = [f"{value:.3g}" for value in split["step_s"].tolist()]
     stalled_s = split["preparation_s"] + split["fetch_s"]
@@ -237,7 +244,10 @@ def waits(batches: Table) -> Figure:
 
 
 def epochs(table: Table) -> Figure:
-    """Throughput of cold and warm epochs."""
+    """Throughput of cold and warm epochs.
+
+    table: a row an epoch of each job.
+    """
     jobs = [f"job {job}" for job in table["job"]]
     return Figure.of(
         "bar",
@@ -307,7 +317,10 @@ def threads(requests: Table) -> Figure:
 
 
 def request_times(requests: Table) -> Figure:
-    """Distribution of request times."""
+    """Distribution of request times.
+
+    requests: of the first epoch, from when a thread took the block to its last byte.
+    """
     shares = np.linspace(0, 1, 201)
     served = requests["done_s"] - requests["taken_s"]
     return Figure.of(
@@ -355,7 +368,10 @@ def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
 
 
 def frontier(cells: Table) -> Figure:
-    """Cost against time of every configuration."""
+    """Cost against time of every configuration.
+
+    cells: of one plane of the grid, with prices.
+    """
     return Figure.of(
         "points",
         "cost-time",
@@ -370,7 +386,10 @@ def frontier(cells: Table) -> Figure:
 
 
 def memory(cells: Table) -> Figure:
-    """Throughput against the bytes that blocks in hand take."""
+    """Throughput against the bytes that blocks in hand take.
+
+    cells: of one plane of the grid; the plan's is marked by a line.
+    """
     chosen = int(np.argmax(cells["chosen"]))
     return Figure.of(
         "points",
@@ -387,7 +406,10 @@ def memory(cells: Table) -> Figure:
 
 
 def payback(cells: Table) -> Figure:
-    """Epochs until merging has paid for itself, by block size."""
+    """Epochs until merging has paid for itself, by block size.
+
+    cells: of one plane of the grid; those where merging never pays are left out.
+    """
     return Figure.of(
         "points",
         "payback",
@@ -403,7 +425,10 @@ def payback(cells: Table) -> Figure:
 
 
 def requests(cells: Table) -> Figure:
-    """What an epoch's requests cost, or how many they are where they cost nothing."""
+    """What an epoch's requests cost, or how many they are where they cost nothing.
+
+    cells: of one plane of the grid; threads do not change the number of requests.
+    """
     priced = bool(np.any(cells["request_usd"] > 0))
     column, unit = ("request_usd", "$") if priced else ("gets", "")
     _, first = np.unique(cells["block_samples"], return_index=True)

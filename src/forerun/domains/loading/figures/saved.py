@@ -107,7 +107,10 @@ def _checked(rows: Sequence[Row]) -> Iterable[Figure]:
 
 
 def _waits(waits: Row) -> Iterable[Figure]:
-    """Waits of a probe, with the simulation's over them."""
+    """Waits of a probe, with the simulation's over them.
+
+    waits: measured and simulated seconds, one a batch.
+    """
     measured, simulated = waits.get("measured_s") or [], waits.get("simulated_s") or []
     if not measured or len(measured) != len(simulated):
         return
@@ -127,7 +130,10 @@ def _waits(waits: Row) -> Iterable[Figure]:
 
 
 def _requests(requests: Row) -> Iterable[Figure]:
-    """Times of single requests against what the model makes of their mean and spread."""
+    """Times of single requests against what the model makes of their mean and spread.
+
+    requests: quantiles of the measured times, and those of the fitted lognormal.
+    """
     curves = {
         kind: {"request_s": values, "share": np.linspace(0, 1, len(values))}
         for kind in ("measured", "model")
@@ -149,7 +155,10 @@ def _requests(requests: Row) -> Iterable[Figure]:
 
 
 def _pace(pace: Row) -> Iterable[Figure]:
-    """Threads over the batches of all epochs."""
+    """Threads over the batches of all epochs.
+
+    pace: looks of the policy and epochs of the loader.
+    """
     looks = pace.get("looks") or []
     if not looks:
         return

@@ -75,7 +75,12 @@ class LoadingTraces(DomainTraces):
         horizon_s: float | None,
         seed: int,
     ) -> GeneratedTrace:
-        """A folder of files: those of a scenario's data set, or of the data set that the settings describe."""
+        """A folder of files: those of a scenario's data set, or of the data set that the settings describe.
+
+        description: a loading scenario or a data set, as a file; empty for files of 53 KB in the mean. settings: such
+        as `sample_bytes.mean_bytes=2000`. count: of files (default: as described). seed: of sizes and content. Raises
+        UsageError for a horizon.
+        """
         if horizon_s is not None:
             raise UsageError.at("--horizon", "files have no horizon; say how many, with -n")
         if description:
@@ -109,7 +114,11 @@ class LoadingTraces(DomainTraces):
         )
 
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
-        """Of a folder its measured runs, in the layout that `recorded` names; of a file DLIO's workloads."""
+        """Of a folder its measured runs, in the layout that `recorded` names; of a file DLIO's workloads.
+
+        recorded: one folder or file, and the layout of a folder's runs (default `cndlsys`). settings: of the layout, or
+        the bandwidth of a store.
+        """
         path = recorded.only()
         if path.is_dir():
             layout = run_layouts().get(recorded.format or DEFAULT_LAYOUT, where="--format")
@@ -117,7 +126,11 @@ class LoadingTraces(DomainTraces):
         return demands(workloads_of(path), decoded("", {}, settings, _StatsSettings).link_bytes_per_s)
 
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
-        """A scenario from a DLIO workload (YAML), or from a log with columns load_s and step_s."""
+        """A scenario from a DLIO workload (YAML), or from a log with columns load_s and step_s.
+
+        recorded: one file. settings: what the file does not say; see `_FitSettings`. Raises TraceError for a log that
+        hardly waits, and for a workload without the bandwidth of a store.
+        """
         path = recorded.only()
         chosen = decoded("", {}, settings, _FitSettings)
         if path.suffix in (".yaml", ".yml"):

@@ -91,6 +91,9 @@ def fitted_to_log(path: Path, batch: int, prefetch: int) -> Fitted:
     """A scenario from a CSV file with columns load_s and step_s.
 
     batch: samples a batch. prefetch: batches that each worker makes ahead. Raises TraceError (see `fit_log`).
+
+    path: of the log. The scenario has one decode time that stands for all work on a sample, which the log cannot tell
+    apart.
     """
     fields = (
         Field(name="load_s", column="load_s", kind="float", minimum=0),

@@ -253,6 +253,8 @@ def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *,
     """A scenario from a workload file.
 
     latency_s, link_bytes_per_s: of the store. jobs: accelerators that share it. Raises TraceError without a bandwidth.
+
+    path: of a DLIO workload; an epoch is cut to 64 steps.
     """
     work = read_workload(path)
     if not link_bytes_per_s:
