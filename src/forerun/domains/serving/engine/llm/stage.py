@@ -83,10 +83,11 @@ class LanguageStage:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""
         left = self._done()[self._handed :]
         self._handed += len(left)
-        who = self._state.requests[left["request"]]
+        who, requests = left["request"], self._state.requests
+        end_ms, replica = requests["last_ms"][who], requests["replica"][who]
         # Iterations that end together do so in the order they began: by instant, then by replica.
-        order = np.lexsort((who["replica"], left["begun_ms"], who["last_ms"]))
-        return self._query[left["request"][order]], who["last_ms"][order], left["iteration"][order]
+        order = np.lexsort((replica, left["begun_ms"], end_ms))
+        return self._query[who[order]], end_ms[order], left["iteration"][order]
 
     def record(self, queries: int) -> tuple[Visits, Batches, Requests]:
         """What happened, by query and by iteration, once everything has been handled."""
@@ -129,7 +130,8 @@ def _fresh(llm: LanguageModel, replicas: int, room: int, iterations: int) -> ker
 
 
 def _longer(old: NDArray[Any], room: int) -> Any:
-    """The array with room for more rows."""
-    new = np.zeros_like(old, shape=room)
-    new[: len(old)] = old
+    """The array with room for more rows, which are zero."""
+    new = np.zeros(room, dtype=old.dtype).view(type(old))
+    # Records are copied as bytes: field by field takes twenty times as long.
+    new.view(np.uint8)[: old.nbytes] = old.view(np.uint8)
     return new
