@@ -22,12 +22,15 @@ import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.kernels import allocator as ak
+from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules
 from forerun.domains.cluster.engine.run import rules_for, run_rules
 from forerun.domains.cluster.inputs.setting import (
+    BOOL,
+    F64,
     Cluster,
     Jobs,
     NodeGroup,
@@ -41,7 +44,7 @@ from forerun.domains.cluster.policies.tiresias import TiresiasRules
 from forerun.domains.cluster.policy import Policy, Schedule
 from forerun.domains.cluster.summary.gpus import nodes_of
 from forerun.domains.cluster.summary.ledgers import ledger_of
-from forerun.domains.cluster.summary.waits import stretches_of, waits_of
+from forerun.domains.cluster.summary.waits import Stretches, stretches_of, waits_of
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
 
@@ -163,12 +166,12 @@ class Witness:
         """One event is over."""
         self.rules.flush()
         self._replay()
-        assert now_s >= self._before_s, f"{self.scene}: time went back from {self._before_s:g} to {now_s:g} s"
+        self._require(now_s >= self._before_s, now_s, f"time went back from {self._before_s:g} s")
         self._before_s = now_s
         if isinstance(self.rules, AllocatorRules):
-            self._compare_state(now_s)
+            self._compare_state(self.rules.state, now_s)
         if isinstance(self.rules, PlanAheadRules):
-            self._compare_sets(now_s)
+            self._compare_sets(self.rules.places, now_s)
 
     def close(self) -> None:
         """The run is over."""
@@ -177,29 +180,43 @@ class Witness:
         self._sums()
         self._tracks()
 
+    def _require(self, holds: object, now_s: float, what: str, row: int | None = None) -> None:
+        """Assert a law of an instant, and of a job where one is given. what: how it is violated."""
+        job = "" if row is None else f", job {self.scene.setting.jobs.id[row]}"
+        assert holds, f"{self.scene}, t={now_s:g} s{job}: {what}"
+
+    def _require_of_all(self, holds: BOOL, at_s: F64, what: str) -> None:
+        """Assert a law of every job, naming the first that violates it, at its instant."""
+        for row in np.flatnonzero(~holds)[:1].tolist():
+            self._require(False, at_s[row], what, row)
+
+    def _require_equal(
+        self, one: Any, other: Any, now_s: float, what: str, *, rtol: float = 0.0, atol: float = 0.0
+    ) -> None:
+        """Assert that two columns are equal, to a relative and an absolute tolerance (default: exactly)."""
+        said = f"{self.scene}, t={now_s:g} s: {what}"
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol, err_msg=said)
+
     def _replay(self) -> None:
-        """Every change so far, one instant after another: capacity, and nobody holds who may not."""
+        """Every change so far, one instant after another: capacity, and no GPUs for those who may not have any."""
         times, rows, gpus = self.record.changes()
-        setting = self.scene.setting
+        jobs, total = self.scene.setting.jobs, self.scene.setting.cluster.gpus
         at = self._seen
         while at < len(times):
             now_s = times[at]
             while at < len(times) and times[at] == now_s:
-                assert gpus[at] >= 0, self._at(now_s, rows[at], f"holds {gpus[at]} GPUs")
-                self._book(now_s, int(rows[at]), int(gpus[at]))
-                self._held[rows[at]] = gpus[at]
+                row, count = int(rows[at]), int(gpus[at])
+                self._require(count >= 0, now_s, f"holds {count} GPUs", row)
+                self._book(now_s, row, count)
+                self._held[row] = count
                 at += 1
             self.events += 1
-            total = int(self._held.sum())
-            assert total <= setting.cluster.gpus, (
-                f"{self.scene}, t={now_s:g} s: {total} GPUs are held, {setting.cluster.gpus} are there"
-            )
-            holding = np.flatnonzero(self._held)
-            for row in holding.tolist():
-                assert setting.jobs.submit_s[row] <= now_s, self._at(now_s, row, "holds GPUs before it came")
-                assert self.record.admitted[row] != 0, self._at(
-                    now_s, row, "holds GPUs though it was refused"
-                )
+            held = int(self._held.sum())
+            self._require(held <= total, now_s, f"{held} GPUs are held, {total} are there")
+            when, holding = np.full(len(jobs), now_s), self._held > 0
+            self._require_of_all(~holding | (jobs.submit_s <= now_s), when, "holds GPUs before it came")
+            admitted = self.record.admitted != 0
+            self._require_of_all(~holding | admitted, when, "holds GPUs though it was refused")
         self._seen = at
 
     @property
@@ -226,139 +243,88 @@ class Witness:
             self._started.add(row)
         self._since_s[row], self._speed[row] = now_s + pause_s, speed
 
-    def _compare_work(self, now_s: float) -> None:
-        """Work done by the witness's books and work left in the engine's state are all the work there is."""
-        assert isinstance(self.rules, AllocatorRules)
-        state = self.rules.state
-        mine = self._done_s + np.maximum(0.0, now_s - self._since_s) * self._speed
-        running = state.i[ak.HELD] > 0
-        since_s = np.where(running, np.maximum(0.0, now_s - state.f[ak.SINCE]), 0.0)
-        theirs = state.f[ak.LEFT] - since_s * state.f[ak.SPEED]
-        np.testing.assert_allclose(
-            mine + theirs,
-            state.f[ak.WORK],
-            rtol=1e-9,
-            atol=1e-5,
-            err_msg=f"{self.scene}, t={now_s:g} s: work done and left is not all work",
-        )
-
-    def _compare_state(self, now_s: float) -> None:
-        """The engine's state: GPUs by owner, by type, and work left, against the books."""
-        assert isinstance(self.rules, AllocatorRules)
-        state = self.rules.state
-        held = state.i[ak.HELD]
-        np.testing.assert_array_equal(held, self._held, err_msg=f"{self.scene}, t={now_s:g} s")
+    def _compare_state(self, state: ak.AllocatorState, now_s: float) -> None:
+        """The engine's state against the books: GPUs by owner, by type and by user, states of jobs, and work left."""
+        held, states, left = state.i[ak.HELD], state.i[ak.STATE], state.f[ak.LEFT]
+        self._require_equal(held, self._held, now_s, "other GPUs are held than were given")
         used = np.bincount(state.i[ak.TYPE], held, len(state.type_size))
-        np.testing.assert_array_equal(
-            state.type_free + used, state.type_size, err_msg=f"{self.scene}, t={now_s:g} s: free GPUs"
-        )
+        self._require_equal(state.type_free + used, state.type_size, now_s, "free GPUs")
         if len(state.owner):
-            owned = np.bincount(state.owner[state.owner >= 0], minlength=len(held))
-            np.testing.assert_array_equal(
-                owned, held, err_msg=f"{self.scene}, t={now_s:g} s: a GPU is held twice, or by nobody"
-            )
-            self._one_type_each(now_s)
+            owned = state.owner >= 0
+            by_job = np.bincount(state.owner[owned], minlength=len(held))
+            self._require_equal(by_job, held, now_s, "a GPU is held twice, or by nobody")
+            types = np.repeat(state.node_type, np.diff(state.node_first))[owned]
+            mine = state.i[ak.TYPE, state.owner[owned]]
+            self._require_equal(types, mine, now_s, "a job holds GPUs of a type it does not run on")
         if self._keeps_books:
-            self._compare_work(now_s)
-        left = state.f[ak.LEFT]
-        assert (left >= -_TOLERANCE_S * (1 + state.f[ak.WORK])).all(), (
-            f"{self.scene}, t={now_s:g} s: work below 0"
-        )
-        if self.scene.terms.quota is not None and not self.scene.terms.quota[-1]:
-            users = np.bincount(state.i[ak.USER], held, len(self.scene.terms.quota) - 1)
-            assert (users <= self.scene.terms.quota[:-1]).all(), (
-                f"{self.scene}, t={now_s:g} s: a quota is exceeded"
-            )
-        done = state.i[ak.STATE] == ak.DONE
-        assert not held[done].any(), f"{self.scene}, t={now_s:g} s: a job that ended holds GPUs"
-        states = state.i[ak.STATE]
+            done = self._done_s + np.maximum(0.0, now_s - self._since_s) * self._speed
+            since_s = np.where(held > 0, np.maximum(0.0, now_s - state.f[ak.SINCE]), 0.0)
+            work = done + left - since_s * state.f[ak.SPEED]
+            what = "work done and left is not all work"
+            self._require_equal(work, state.f[ak.WORK], now_s, what, rtol=1e-9, atol=1e-5)
+        self._require((left >= -_TOLERANCE_S * (1 + state.f[ak.WORK])).all(), now_s, "work below 0")
+        quota = self.scene.terms.quota
+        if quota is not None and not quota[-1]:
+            users = np.bincount(state.i[ak.USER], held, len(quota) - 1)
+            self._require((users <= quota[:-1]).all(), now_s, "a quota is exceeded")
+        self._require(not held[states == ak.DONE].any(), now_s, "a job that ended holds GPUs")
         arrived = int(np.count_nonzero(self.scene.setting.jobs.submit_s <= now_s))
-        there = {name: int(np.count_nonzero(states == value)) for name, value in _states().items()}
-        assert sum(there.values()) == arrived, f"{self.scene}, t={now_s:g} s: {arrived} arrived, {there}"
+        there = int(np.count_nonzero(np.isin(states, (ak.WAITING, ak.HOLDING, ak.DONE))))
+        self._require(there == arrived, now_s, f"{arrived} jobs arrived, {there} wait, run or have ended")
 
-    def _one_type_each(self, now_s: float) -> None:
-        assert isinstance(self.rules, AllocatorRules)
-        state = self.rules.state
-        types = np.repeat(state.node_type, np.diff(state.node_first))
-        owned = state.owner >= 0
-        np.testing.assert_array_equal(
-            types[owned],
-            state.i[ak.TYPE, state.owner[owned]],
-            err_msg=f"{self.scene}, t={now_s:g} s: a job holds GPUs of a type it does not run on",
-        )
-
-    def _compare_sets(self, now_s: float) -> None:
+    def _compare_sets(self, m: mk.Places, now_s: float) -> None:
         """The published machine: sets of nodes are disjoint, and no set holds more than it has."""
-        from forerun.domains.cluster.engine.kernels import plan_state as mk
-
-        assert isinstance(self.rules, PlanAheadRules)
-        m, per_node = self.rules.places, self.scene.setting.cluster.gpus_per_node
+        per_node = self.scene.setting.cluster.gpus_per_node
         nodes: list[int] = []
         for which in np.unique(m.node_set[m.node_set >= 0]).tolist():
             first, cap = int(m.sets[mk.FIRST_NODE, which]), int(m.sets[mk.CAP, which])
             used = int(m.sets[mk.USED, which])
-            assert 0 <= used <= cap, f"{self.scene}, t={now_s} s: {used} of {cap} GPUs of a set are used"
+            self._require(0 <= used <= cap, now_s, f"{used} of {cap} GPUs of a set are used")
             mates = m.set_jobs[which, : m.sets[mk.JOBS_IN, which]]
-            assert int(m.j[mk.GPUS, mates].sum()) == used, (
-                f"{self.scene}, t={now_s} s: a set's jobs hold other GPUs"
-            )
+            self._require(m.j[mk.GPUS, mates].sum() == used, now_s, "a set's jobs hold other GPUs")
             nodes += m.set_nodes[first : first + cap // per_node].tolist()
-        assert len(nodes) == len(set(nodes)), f"{self.scene}, t={now_s} s: a node is in two sets"
+        self._require(len(nodes) == len(set(nodes)), now_s, "a node is in two sets")
 
     def _accounts(self) -> None:
         """Everybody ends, is refused, or the run says why not; nobody starts early; work was done in full."""
         record, jobs = self.record, self.scene.setting.jobs
-        ended, refused = record.end_s >= 0, record.admitted == 0
-        assert not (ended & refused).any(), f"{self.scene}: a refused job ended"
-        for row in np.flatnonzero(ended).tolist():
-            assert record.end_s[row] >= jobs.submit_s[row], self._at(
-                record.end_s[row], row, "ended before it came"
-            )
-            assert self._credits_others or record.first_start_s[row] >= jobs.submit_s[row], self._at(
-                record.first_start_s[row], row, "started before it came"
-            )
-        assert sorted(record.completed) == np.flatnonzero(ended).tolist(), (
-            f"{self.scene}: ends and completions differ"
-        )
+        ended, end_s = record.end_s >= 0, record.end_s
+        assert not (ended & (record.admitted == 0)).any(), f"{self.scene}: a refused job ended"
+        self._require_of_all(~ended | (end_s >= jobs.submit_s), end_s, "ended before it came")
+        if not self._credits_others:
+            early = ended & (record.first_start_s < jobs.submit_s)
+            self._require_of_all(~early, record.first_start_s, "started before it came")
+        completed = sorted(record.completed) == np.flatnonzero(ended).tolist()
+        assert completed, f"{self.scene}: ends and completions differ"
+        stretches = stretches_of(record)
+        to_s = np.minimum(stretches.to_s, np.where(ended, end_s, np.inf)[stretches.row])
+        held_s = np.maximum(to_s - stretches.from_s, 0.0)
         if isinstance(self.rules, PlanAheadRules):
-            self._work_within_a_slot()
+            self._work_within_a_slot(stretches, held_s)
         elif isinstance(self.rules, _RIGID_RULES) and not self._credits_others:
-            self._held_long_enough()
+            # a rigid job holds its GPUs for its duration; a slot less where ends are seen a slot early
+            grace_s = self.scene.setting.slot_s if isinstance(self.rules, ThemisSlots) else 0
+            longest_s = np.bincount(stretches.row, held_s, len(jobs)) + grace_s + _TOLERANCE_S
+            enough = ~ended | (longest_s >= jobs.duration_s)
+            self._require_of_all(enough, end_s, "held GPUs for less than its duration")
 
     @property
     def _credits_others(self) -> bool:
         """Gandiva as published credits elapsed time to the jobs that have a turn now, not to those that had the GPUs."""
         return isinstance(self.rules, GandivaRules) and not self.rules.acts_between
 
-    def _work_within_a_slot(self) -> None:
+    def _work_within_a_slot(self, stretches: Stretches, held_s: F64) -> None:
         """Elastic schedules as published: GPU time times throughput is a job's iterations, but for overhead and a slot."""
         record, jobs = self.record, self.scene.setting.jobs
         assert self.scene.setting.profile is not None
         rate = self.scene.setting.profile.rate_at()
-        stretches = stretches_of(record)
-        to_s = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
-        held_s = np.maximum(to_s - stretches.from_s, 0.0)
         speed = rate[jobs.kind[stretches.row], stretches.gpus]
         done = np.bincount(stretches.row, held_s * speed, len(jobs))
         fastest = np.zeros(len(jobs))
         np.maximum.at(fastest, stretches.row, speed)
-        for row in np.flatnonzero(record.end_s >= 0).tolist():
-            owed = float(jobs.iterations[row]) - self.scene.setting.slot_s * fastest[row] - 1.0
-            assert done[row] >= owed, self._at(
-                record.end_s[row], row, f"did {done[row]:g} of {jobs.iterations[row]} iterations"
-            )
-
-    def _held_long_enough(self) -> None:
-        """A rigid job holds its GPUs for its duration at least (a slot less where ends are seen a slot early)."""
-        record, jobs = self.record, self.scene.setting.jobs
-        stretches = stretches_of(record)
-        to_s = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
-        held_s = np.bincount(stretches.row, np.maximum(to_s - stretches.from_s, 0.0), len(jobs))
-        grace_s = self.scene.setting.slot_s if isinstance(self.rules, ThemisSlots) else 0
-        for row in np.flatnonzero(record.end_s >= 0).tolist():
-            assert held_s[row] >= jobs.duration_s[row] - grace_s - _TOLERANCE_S, self._at(
-                record.end_s[row], row, f"held GPUs for {held_s[row]:g} of {jobs.duration_s[row]} s"
-            )
+        owed = jobs.iterations - self.scene.setting.slot_s * fastest - 1.0
+        enough = (record.end_s < 0) | (done >= owed)
+        self._require_of_all(enough, record.end_s, "did fewer than its iterations")
 
     def _sums(self) -> None:
         """Waits and the ledger of GPU time sum."""
@@ -368,20 +334,14 @@ class Witness:
         ledger_of(record, stretches, waits).check()
         for cause, seconds in (*waits.by_cause().items(), ("running", waits.running)):
             assert (seconds >= -_TOLERANCE_S).all(), f"{self.scene}: {cause} is negative"
-        ended = record.end_s >= 0
-        np.testing.assert_allclose(
-            waits.total()[ended],
-            (record.end_s - jobs.submit_s)[ended],
-            atol=_TOLERANCE_S,
-            err_msg=f"{self.scene}: seconds by cause do not sum to end less submission",
-        )
-        refused = record.admitted == 0
-        np.testing.assert_allclose(
-            waits.total()[refused],
-            (record.judged_s - jobs.submit_s)[refused],
-            atol=_TOLERANCE_S,
-            err_msg=f"{self.scene}: seconds by cause do not sum to refusal less submission",
-        )
+        last_s = {
+            "end": (record.end_s >= 0, record.end_s),
+            "refusal": (record.admitted == 0, record.judged_s),
+        }
+        for name, (who, until_s) in last_s.items():
+            what = f"seconds by cause do not sum to {name} less submission"
+            total_s, life_s = waits.total()[who], (until_s - jobs.submit_s)[who]
+            self._require_equal(total_s, life_s, self._before_s, what, rtol=1e-7, atol=_TOLERANCE_S)
 
     def _tracks(self) -> None:
         """On the timeline no GPU has two jobs at once."""
@@ -390,24 +350,17 @@ class Witness:
         assert places is not None
         spans: dict[int, list[tuple[float, float, int]]] = {}
         for number, runs in enumerate(places):
-            row = int(stretches.row[number])
-            assert sum(length for _, length in runs) == stretches.gpus[number], self._at(
-                stretches.from_s[number], row, "is drawn on another number of GPUs than it holds"
-            )
+            row, from_s = int(stretches.row[number]), float(stretches.from_s[number])
+            drawn = sum(length for _, length in runs)
+            what = "is drawn on another number of GPUs than it holds"
+            self._require(drawn == stretches.gpus[number], from_s, what, row)
             for first, length in runs:
                 for gpu in range(first, first + length):
-                    spans.setdefault(gpu, []).append((stretches.from_s[number], stretches.to_s[number], row))
+                    spans.setdefault(gpu, []).append((from_s, stretches.to_s[number], row))
         for gpu, held in spans.items():
             held.sort()
             for one, other in itertools.pairwise(held):
-                assert one[1] <= other[0], f"{self.scene}: GPU {gpu} is held twice at {other[0]:g} s"
-
-    def _at(self, now_s: float, row: int, what: str) -> str:
-        return f"{self.scene}, t={now_s:g} s, job {self.scene.setting.jobs.id[int(row)]}: {what}"
-
-
-def _states() -> dict[str, int]:
-    return {"waiting": ak.WAITING, "running": ak.HOLDING, "done": ak.DONE}
+                self._require(one[1] <= other[0], other[0], f"GPU {gpu} is held twice at {other[0]:g} s")
 
 
 def play(policy: Policy, scene: Scene, *, watch: bool = True) -> tuple[Record, int]:
