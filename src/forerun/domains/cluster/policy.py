@@ -224,7 +224,13 @@ class View:
         does not fit is the last one considered. With several GPU types a job keeps its own while enough of it is free, else
         takes the fastest that has enough.
         """
-        return self.on_types(np.asarray(order), self.gpus, skip=skip)
+        from forerun.domains.cluster.engine.kernels import allocator as ak
+
+        if len(self.type_total) > 1 or self.quota is not None:
+            return self.on_types(np.asarray(order), self.gpus, skip=skip)
+        out = np.empty(self.count, np.int64)
+        ak.take_plain(order, self.gpus, self.total, skip, out)
+        return Allocation(out)
 
     def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
         """Give jobs GPUs in an order while they last, each job's of one type: its own while enough is free, else the

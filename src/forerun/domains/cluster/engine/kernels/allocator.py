@@ -253,6 +253,19 @@ def _type_for(at: int, gpus: int, view_i: I64, rate: F64, free: I64) -> int:
 
 
 @kernel
+def take_plain(order: I64, want: I64, free: int, skip: bool, out: I64) -> None:
+    """As `take_in_order` on GPUs of one type without quotas, in a fraction of the time where most jobs wait."""
+    out[:] = 0
+    for k in range(len(order)):
+        at = order[k]
+        if want[at] <= free:
+            out[at] = want[at]
+            free -= want[at]
+        elif not skip:
+            return
+
+
+@kernel
 def take_in_order(
     order: I64,
     want: I64,
