@@ -211,7 +211,7 @@ def test_holm_keeps_false_claims_rare() -> None:
 
 
 @pytest.mark.parametrize(("combinations", "spread"), [(2, 1), (10, 1), (10, 30)])
-def test_the_best_chosen_on_the_same_seeds_is_not_told_apart_from_its_equals(
+def test_the_best_chosen_on_the_same_seeds_does_not_differ_from_its_equals(
     combinations: int, spread: float
 ) -> None:
     """Equal combinations on ten common seeds: at most 5 % of studies claim anything (plus three standard errors), where

@@ -80,7 +80,7 @@ def test_a_plan_says_what_and_how_sure() -> None:
     found = plan(scenario()).check()
     assert found.objective == "cost" and found.summary["done_share"] >= 0.9
     assert found.runner_up is not None and found.difference is not None
-    assert ("cannot be distinguished" in found.why) is not found.told_apart
+    assert ("cannot be distinguished" in found.why) is not found.significant
     costs = [float(runner.cost_usd.mean()) for runner in found.front]
     times = [found.data()["candidates"][0]["finish_h"]]
     assert costs == sorted(costs) and times[0] > 0

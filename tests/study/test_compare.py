@@ -283,5 +283,5 @@ def test_the_why_names_what_the_best_cannot_be_distinguished_from(
         for place, (name, difference, p) in enumerate((best, second))
     ]
     text = _why(standings, Objective("jct_mean_s", "lower", "mean completion time in s"), False)
-    said = re.findall(r"do not tell it apart from (.+) \(Holm", text)
+    said = re.findall(r"does not differ significantly from (.+) \(Holm", text)
     assert said == ([other] if other else []), text

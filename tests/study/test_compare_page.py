@@ -79,7 +79,7 @@ def test_the_page_ranks_draws_and_tells_causes() -> None:
     assert len(drawn["seeds-total"].data["seed"]) == 2 * 8
     shown = words(html_page([found]))
     for text in (
-        "Toy: comparison", "3 variants · 8 common seeds", "half best", "plain reference", "Told apart",
+        "Toy: comparison", "3 variants · 8 common seeds", "half best", "plain reference", "Significant",
         "Where the differences come from", "Time (s)", "whole", "Why each did as it did", "it adds up",
         "forerun simulate SCENARIO.yaml --set 'policy=half'", "Base scenario, every default written out",
         "Difference on each of 8 seeds", "paired over 8 common seeds",
@@ -93,7 +93,7 @@ def test_an_exact_comparison_says_exact_and_has_no_interval() -> None:
     assert list(drawn) == ["compared-total", "difference-total", "moved-time"]
     assert all(not figure.low for figure in drawn.values())
     shown = words(html_page([found]))
-    assert "-1 exact" in shown and "Told apart" not in shown and "Exact differences against plain" in shown
+    assert "-1 exact" in shown and "Significant" not in shown and "Exact differences against plain" in shown
 
 
 def test_pictures_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:

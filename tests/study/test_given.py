@@ -14,9 +14,9 @@ from forerun.errors import ScenarioError
 from forerun.report import html_page
 from forerun.study.executors import Here
 from forerun.study.expand import load_study
+from forerun.study.ranking import best_rows, effects, frontier, ranked_rows
 from forerun.study.run import run_study
 from forerun.study.saved import SavedStudy, load_saved
-from forerun.study.telling import best_rows, effects, frontier, ranked_rows
 
 from .test_study_page import words
 
@@ -45,7 +45,7 @@ def test_the_best_choice_is_sought_at_each_setting(tmp_path: Path) -> None:
     assert [setting.values for setting in settings] == [(1,), (2,), (3,)]
     assert [setting.ranked[0].values for setting in settings] == [(1, "half"), (2, "half"), (3, "half")]
     assert "lowest total time: policy half at x 1, x 2 and x 3" in found.why()
-    assert "told apart from every other choice at 3 of 3" in found.why()
+    assert "differs significantly from every other choice at 3 of 3" in found.why()
     columns, rows = ranked_rows(found, 40)
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3", "3"]
     assert [row[-1] == "best" for row in rows] == [True, False] * 3 and columns[-1] == "against the best"
@@ -141,7 +141,7 @@ def test_the_command_and_the_page_say_it(tmp_path: Path, capsys: pytest.CaptureF
     assert data["given"] == ["x"] and data["best"] is None
     assert [one["given"] for one in data["settings"]] == [{"x": 1}, {"x": 2}, {"x": 3}]
     assert all(
-        (one["best"], one["others"], one["told_apart"]) == ({"policy": "half"}, 1, 1)
+        (one["best"], one["others"], one["significant"], one["told_apart"]) == ({"policy": "half"}, 1, 1, 1)
         for one in data["settings"]
     )
     shown = words(html_page([load_saved(tmp_path / "s.sqlite")]))

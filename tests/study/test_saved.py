@@ -17,11 +17,11 @@ from forerun.study.cell import Done, Failed
 from forerun.study.executors import Here
 from forerun.study.expand import Plan, load_study
 from forerun.study.figures import figures
+from forerun.study.ranking import effects, failures_by_reason, frontier
 from forerun.study.run import run_study
 from forerun.study.saved import SavedStudy, load_saved
 from forerun.study.store import Store, is_store
 from forerun.study.summary import cells_table, points
-from forerun.study.telling import effects, failures_by_reason, frontier
 from forerun.study.wording import axis_labels, value_text
 
 STUDY = """
@@ -61,18 +61,18 @@ def test_a_combination_is_compared_with_the_best_on_common_seeds(tmp_path: Path)
     assert interval == by_hand and interval.low < 1.0 < interval.high
     alone = same_but_plain.intervals["total_s"]
     assert (interval.high - interval.low) < (alone.high - alone.low) / 3
-    assert found.told_apart([same_but_plain], best) == [True]
+    assert found.differs_significantly([same_but_plain], best) == [True]
 
 
-def test_near_ties_are_not_told_apart(tmp_path: Path) -> None:
+def test_near_ties_do_not_differ_significantly(tmp_path: Path) -> None:
     # The policies' own noise has a spread of 70 on their difference of 1: six seeds cannot show it.
     found = saved(tmp_path, "base: {domain: toy, noise: 500.0}\naxes: {policy: [plain, half]}\nseeds: 6")
     best, other = found.ranked()
-    assert found.told_apart([other], best) == [False]
-    assert "1 of 1 others are not told apart from it" in found.why()
+    assert found.differs_significantly([other], best) == [False]
+    assert "1 of 1 others are not significantly different from it" in found.why()
 
 
-def test_equal_combinations_are_told_apart_in_few_studies(tmp_path: Path) -> None:
+def test_equal_combinations_differ_significantly_in_few_studies(tmp_path: Path) -> None:
     """Ten combinations that are the same but for their noise, five seeds: claims in at most 5 % of 400 studies (plus
     three standard errors); a correction for a best that was known before claims in about 10 %."""
     found = saved(
@@ -84,7 +84,7 @@ def test_equal_combinations_are_told_apart_in_few_studies(tmp_path: Path) -> Non
         drawn = replace(found, draws=draws)
         order = np.argsort(draws.mean(axis=1))
         best, *others = (found.points[at] for at in order)
-        claims += any(drawn.told_apart(others, best))
+        claims += any(drawn.differs_significantly(others, best))
     assert claims / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
 
 

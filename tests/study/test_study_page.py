@@ -65,7 +65,7 @@ def test_the_page_tells_the_whole_study(tmp_path: Path) -> None:
     best = found.ranked()[0]
     for text in (
         "Toy: study s", "8 combinations × 5 seeds", "30 cells done · 10 failed", f"study {found.id}",
-        "x 0, policy half has the lowest total time", "0 best half", "Told apart", "Total time along x",
+        "x 0, policy half has the lowest total time", "0 best half", "Significant", "Total time along x",
         "Total time over x and policy", "Total time against cost", "What each axis does", "Best trade-offs",
         "toy: x is unlucky", "x 3, policy plain, seed 0 (cell 30)", "and 5 more", "--retry", "0, 1, 2, 3",
         "unlucky_x: 3", "forerun simulate SCENARIO.yaml --set 'x=0'",

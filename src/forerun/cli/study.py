@@ -98,7 +98,7 @@ def command(
 def _print(study: SavedStudy) -> None:
     """The ranked table, the sentence that answers, and what failed."""
     from forerun.result.run import format_number
-    from forerun.study.telling import best_rows, effects, failures_by_reason, level_groups
+    from forerun.study.ranking import best_rows, effects, failures_by_reason, level_groups
     from forerun.study.wording import value_text
 
     best_columns, bests = best_rows(study)
@@ -109,7 +109,7 @@ def _print(study: SavedStudy) -> None:
             bests,
             title=f"The best choice for each {given}",
             about=f"{given}: given, not chosen; a row: a setting of it, its best choice (several: alike) and that "
-            "choice's mean; next: the best of the others; told apart: other choices that differ from it significantly",
+            "choice's mean; next: the best of the others; significant: other choices that differ from it significantly",
         )
         click.echo()
     columns, rows = study.rows(MOST_ROWS)
@@ -187,12 +187,19 @@ def _data(study: SavedStudy) -> dict[str, object]:
 def _setting(study: SavedStudy, setting: Setting) -> dict[str, object]:
     """The best choice at one setting of the given axes, and how many others differ significantly from it."""
     best, *others = setting.ranked
-    apart = study.told_apart(others, best) if others else []
+    verdicts = study.differs_significantly(others, best) if others else []
     given = {study.plan.axes[at][0]: value for at, value in zip(study.given, setting.values)}
     chosen = {name: value for name, value in _values(study, best).items() if name not in given}
-    known = [one for one in apart if one is not None]
-    told_apart = sum(known) if known else None
-    return {"given": given, "best": chosen, **_figures(best), "others": len(others), "told_apart": told_apart}
+    known = [one for one in verdicts if one is not None]
+    significant = sum(known) if known else None
+    return {
+        "given": given,
+        "best": chosen,
+        **_figures(best),
+        "others": len(others),
+        "significant": significant,
+        "told_apart": significant,  # the former name of `significant`
+    }
 
 
 def _values(study: SavedStudy, point: Point) -> dict[str, object]:

@@ -17,8 +17,8 @@ from forerun.report.pieces import (
     present,
     provenance_table,
     set_option,
+    significance,
     titled,
-    told_apart,
 )
 from forerun.report.quantities import capital, format_number, readable_scale, split_name
 from forerun.report.stored import StoredComparison
@@ -74,7 +74,7 @@ def _ranked(found: Comparison) -> Html:
     ]
     shown, size = readable_scale(unit, max(map(abs, values), default=0.0))
     head: list[Content] = ["Variant", titled(title, shown), f"Against {found.reference}"]
-    head += ["p (Holm)", "Told apart"] if intervals else []
+    head += ["p (Holm)", "Significant"] if intervals else []
     rows = [_row(found, one, at, intervals, size) for at, one in enumerate(found.standings)]
     right = [1, 2, 3] if intervals else [1, 2]
     cost = cost_figure(name for one in found.standings for name, value in one.figures.items() if value)
@@ -105,7 +105,7 @@ def _row(found: Comparison, one: Standing, at: int, intervals: bool, size: float
     cells.append(join(gap, tag("br"), tag("span", word, class_="soft")) if found.exact else gap)
     if intervals:
         p = "–" if one.p is None else "< 0.0001" if one.p < 1e-4 else f"{one.p:.4f}"
-        cells += [p, told_apart(None if one.p is None else one.p <= 1 - found.confidence)]
+        cells += [p, significance(None if one.p is None else one.p <= 1 - found.confidence)]
     return cells
 
 

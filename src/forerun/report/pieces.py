@@ -147,7 +147,7 @@ def metric_title(name: str, label: str = "") -> str:
     return titled(capital(label or own), unit)
 
 
-def told_apart(significant: bool | None) -> Html:
+def significance(significant: bool | None) -> Html:
     """Whether a difference is significant, as a badge; None: not known."""
     word, look = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[significant]
     return tag("span", word, class_=look)

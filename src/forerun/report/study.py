@@ -19,14 +19,12 @@ from forerun.report.pieces import (
     present,
     provenance_table,
     set_option,
+    significance,
     titled,
-    told_apart,
 )
 from forerun.report.quantities import capital, format_number
 from forerun.result.numbers import is_number, signed
-from forerun.study.saved import SavedStudy
-from forerun.study.summary import Point
-from forerun.study.telling import (
+from forerun.study.ranking import (
     best_rows,
     effects,
     failures_by_reason,
@@ -36,6 +34,8 @@ from forerun.study.telling import (
     level_groups,
     values_text,
 )
+from forerun.study.saved import SavedStudy
+from forerun.study.summary import Point
 from forerun.study.wording import axis_unit, value_text
 
 #: reasons of failures that are listed
@@ -79,13 +79,15 @@ def headline(study: SavedStudy) -> Html:
     settings = study.settings()
     compared = study.objective is not None and study.draws is not None and study.plan.independent > 1
     compared = compared and any(len(setting.ranked) > 1 for setting in settings)
-    apart: dict[int, bool | None] = {}
+    significant: dict[int, bool | None] = {}
     bests: dict[int, Point] = {}
     for setting in settings:
         best, *others = setting.ranked
         bests |= {point.number: best for point in setting.ranked}
         if compared and others:
-            apart |= {one.number: known for one, known in zip(others, study.told_apart(others, best))}
+            significant |= {
+                one.number: known for one, known in zip(others, study.differs_significantly(others, best))
+            }
     some_level = any(len(group) > 1 for group in groups)
     some_failed = any(point.failed for group in shown for point in group)
     marks_best = study.objective is not None and bool(study.choices or not study.given)
@@ -95,13 +97,13 @@ def headline(study: SavedStudy) -> Html:
         *(["Count"] if some_level else []),
         "Cells" if study.plan.paths else "Seeds",
         *map(metric_title, study.shown),
-        *(["Against the best", "Told apart"] if compared else []),
+        *(["Against the best", "Significant"] if compared else []),
         *(["Failed"] if some_failed else []),
     ]
     rows = []
     for group in shown:
         point, best = group[0], bests[group[0].number]
-        known = {apart.get(one.number) for one in group}
+        known = {significant.get(one.number) for one in group}
         against = _against(study, point, best, known.pop() if len(known) == 1 else None) if compared else []
         rows.append(
             [
@@ -114,7 +116,7 @@ def headline(study: SavedStudy) -> Html:
             ]
         )
     right = [column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))]
-    right += [at for at in range(len(axes), len(head)) if head[at] != "Told apart"]
+    right += [at for at in range(len(axes), len(head)) if head[at] != "Significant"]
     total = len(study.points)
     level = "Where the objective of several combinations reads the same, those after the first share a row."
     return join(
@@ -146,7 +148,8 @@ def _best_choices(study: SavedStudy) -> Html | None:
     given = " and ".join(study.labels[at] for at in study.given)
     note = (
         f"{capital(given)} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
-        "each. Choices that read level stand together; “told apart”: of the other choices, those told apart from the best."
+        "each. Choices that read level stand together; “significant”: of the other choices, those that differ "
+        "significantly from the best."
     )
     table = data_table(
         list(map(capital, head)),
@@ -279,7 +282,7 @@ def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = Fal
     return cells
 
 
-def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -> list[Content]:
+def _against(study: SavedStudy, point: Point, best: Point, significant: bool | None) -> list[Content]:
     """How far a combination is behind the best, and whether the difference is significant."""
     objective = study.objective
     assert objective is not None
@@ -287,8 +290,8 @@ def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -
         return ["", ""]
     gap = point.means[objective.key] - best.means[objective.key]
     if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
-        return ["level", told_apart(apart)]
-    return [estimate(signed(gap), study.behind(point, best)), told_apart(apart)]
+        return ["level", significance(significant)]
+    return [estimate(signed(gap), study.behind(point, best)), significance(significant)]
 
 
 def _method(study: SavedStudy, compared: bool) -> str:
@@ -299,9 +302,9 @@ def _method(study: SavedStudy, compared: bool) -> str:
     if compared and study.objective is not None:
         text += (
             f" Ranked by {study.objective.title}, {study.objective.better} is better. “Against the best”: the mean "
-            f"difference on common {'paths and seeds' if study.plan.paths else 'seeds'} with its paired interval; “told "
-            "apart”: at most 5 % chance of any false claim, over all pairs, since the best was chosen on the same data. "
-            "The best is best among these cells; near ties may fall otherwise on fresh seeds."
+            f"difference on common {'paths and seeds' if study.plan.paths else 'seeds'} with its paired interval; "
+            "“significant”: at most 5 % chance of any false claim, over all pairs, since the best was chosen on the same "
+            "data. The best is best among these cells; near ties may fall otherwise on fresh seeds."
         )
     return text
 

@@ -658,7 +658,7 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
         *others, last = [one.variant.name for one in standings if one.value == best.value]
         text = f"{', '.join(others)} and {last} tie on {title}"
     elif compared.p is not None and compared.p > 0.05:
-        text += f", but the data do not tell it apart from {other} (Holm p > 0.05)"
+        text += f", but it does not differ significantly from {other} (Holm p > 0.05)"
     told = best if best.parts else second
     for ledger, parts in told.parts.items():
         name, shift = next(iter(parts.items()), ("", Shift(0.0)))

@@ -10,9 +10,9 @@ from typing import Any, Final
 from forerun.result.figures import Axis, Figure, ends
 from forerun.result.numbers import capital, is_number
 from forerun.result.objective import Objective
+from forerun.study.ranking import frontier
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point
-from forerun.study.telling import frontier
 from forerun.study.wording import axis_unit, combination_text, value_text
 from forerun.units import split_name, stem, unit_of
 
@@ -59,8 +59,8 @@ def figures(study: SavedStudy) -> tuple[Figure, ...]:
 def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: str) -> Figure | None:
     """A metric along a numeric axis: one line for each setting of the others, or for each value of one of them."""
     others = [axis for axis in axes if axis.place != along.place]
-    told = _told_apart(others)
-    fixed = [axis for axis in others if axis not in told]
+    varied = _line_axes(others)
+    fixed = [axis for axis in others if axis not in varied]
     chosen = _where(study, fixed)
     kept = [point for point in chosen if metric in point.means]
     if not kept:
@@ -70,7 +70,7 @@ def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: s
     data = {
         "x": [point.values[along.place] for point in kept],
         "y": [point.means[metric] for point in kept],
-        "line": [_setting(told, point) for point in kept],
+        "line": [_setting(varied, point) for point in kept],
         **ends(intervals),
     }
     return Figure.of(
@@ -80,8 +80,8 @@ def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: s
         data,
         x=Axis("x", along.label, along.unit),
         y=Axis("y", title, unit),
-        series="line" if told else "",
-        series_label=", ".join(axis.label for axis in told),
+        series="line" if varied else "",
+        series_label=", ".join(axis.label for axis in varied),
         caption=_caption(study, any(intervals), fixed, chosen),
     )
 
@@ -163,7 +163,7 @@ def _frontier(study: SavedStudy) -> Figure | None:
     )
 
 
-def _told_apart(others: Sequence[_AxisOf]) -> list[_AxisOf]:
+def _line_axes(others: Sequence[_AxisOf]) -> list[_AxisOf]:
     """The axes whose settings become lines: all if they are few, else the one with names and the fewest values."""
     if math.prod(len(axis.values) for axis in others) <= MOST_LINES:
         return list(others)
@@ -181,10 +181,10 @@ def _where(study: SavedStudy, fixed: Sequence[_AxisOf]) -> list[Point]:
     ]
 
 
-def _setting(told: Sequence[_AxisOf], point: Point) -> str:
-    if len(told) == 1:
-        return value_text(point.values[told[0].place])
-    return combination_text([axis.label for axis in told], [point.values[axis.place] for axis in told])
+def _setting(axes: Sequence[_AxisOf], point: Point) -> str:
+    if len(axes) == 1:
+        return value_text(point.values[axes[0].place])
+    return combination_text([axis.label for axis in axes], [point.values[axis.place] for axis in axes])
 
 
 def _coordinate(axis: _AxisOf, point: Point) -> Any:

@@ -161,12 +161,12 @@ class SavedStudy:
 
     def rows(self, most: int = notebook.MOST_ROWS) -> tuple[list[str], list[list[Any]]]:
         """The ranking as a table: its head, and up to `most` rows, best first; combinations with equal figures share one."""
-        from forerun.study.telling import ranked_rows
+        from forerun.study.ranking import ranked_rows
 
         return ranked_rows(self, most)
 
     def _repr_html_(self) -> str:
-        from forerun.study.telling import level_groups
+        from forerun.study.ranking import level_groups
 
         left = sum(map(len, level_groups(self)[notebook.MOST_ROWS :]))
         return notebook.answer(
@@ -183,27 +183,27 @@ class SavedStudy:
         gaps = self._gaps(point, best)
         if gaps is None:
             return None
-        found = mean_interval(gaps, self.confidence)
+        interval = mean_interval(gaps, self.confidence)
         if self.objective is not None:
-            found = self.objective.cut_difference(found)
+            interval = self.objective.cut_difference(interval)
         return replace(
-            found, method=f"paired Student's t over {len(gaps)} {'paths' if self.plan.paths else 'seeds'}"
+            interval, method=f"paired Student's t over {len(gaps)} {'paths' if self.plan.paths else 'seeds'}"
         )
 
     @property
     def over(self) -> str:
         """What a mean is over: `10 seeds`, or `4 paths x 10 seeds`."""
         seeds = len(self.plan.seeds)
-        told = f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}"
-        return f"{len(self.plan.paths[1]):,} paths × {told}" if self.plan.paths else told
+        counted = f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}"
+        return f"{len(self.plan.paths[1]):,} paths × {counted}" if self.plan.paths else counted
 
     @property
     def method(self) -> str:
         """How intervals are made."""
         return "Student's t over the paths' means" if self.plan.paths else "Student's t"
 
-    def told_apart(self, others: Sequence[Point], best: Point) -> list[bool | None]:
-        """Whether each differs from the best, with at most 5 % chance of any false claim; None where seeds are too few.
+    def differs_significantly(self, others: Sequence[Point], best: Point) -> list[bool | None]:
+        """Whether each differs significantly from the best, at most 5 % chance of any false claim; None for too few seeds.
 
         The best was chosen on the same seeds, so claims count over all pairs of the combinations (`chosen_best_p`).
         """
@@ -211,14 +211,16 @@ class SavedStudy:
         known = [at for at, gaps in enumerate(all_gaps) if gaps is not None]
         p_values = [paired_p(gaps, np.zeros(len(gaps))) for gaps in all_gaps if gaps is not None]
         adjusted = chosen_best_p(p_values, len(others) + 1)
-        found: list[bool | None] = [None] * len(others)
+        significant: list[bool | None] = [None] * len(others)
         for at, p in zip(known, adjusted):
-            found[at] = p <= 0.05
-        return found
+            significant[at] = p <= 0.05
+        return significant
+
+    told_apart = differs_significantly  # its former name
 
     def why(self) -> str:
         """One sentence: which combination is best, by how much, and whether the difference to the next is significant."""
-        from forerun.study.telling import why
+        from forerun.study.ranking import why
 
         return why(self)
 
@@ -229,8 +231,8 @@ class SavedStudy:
         gaps = self.draws[one.number] - self.draws[other.number]
         if self.plan.paths:
             gaps = path_means(gaps.reshape(len(self.plan.paths[1]), len(self.plan.seeds)))
-        found: Draws = gaps[np.isfinite(gaps)]
-        return found if len(found) > 1 else None
+        finite: Draws = gaps[np.isfinite(gaps)]
+        return finite if len(finite) > 1 else None
 
 
 def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
@@ -245,16 +247,16 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
         names = _names(plan, store)
         objectives = _objectives(plan, names, objective or plan.objective)
         keys = dict.fromkeys([*plan.metrics, *(one.key for one in objectives), *names])
-        kept = tuple(keys)[: max(MOST_METRICS, len(plan.metrics) + len(objectives))]
+        metrics = tuple(keys)[: max(MOST_METRICS, len(plan.metrics) + len(objectives))]
         reader = _Reader(plan, objectives[0] if objectives else None)
-        found = points(plan, reader.watched(store), metrics=kept)
+        combinations = points(plan, reader.watched(store), metrics=metrics)
     return SavedStudy(
         path=place,
         id=about.get("study", ""),
         version=about.get("version", ""),
         plan=plan,
-        points=tuple(found),
-        metrics=tuple(name for name in kept if any(name in point.means for point in found)),
+        points=tuple(combinations),
+        metrics=tuple(name for name in metrics if any(name in point.means for point in combinations)),
         objectives=objectives,
         draws=reader.draws,
         done=reader.done,

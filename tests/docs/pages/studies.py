@@ -23,7 +23,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/studies.md",
         "with at most 5 % chance of any false claim",
-    ): "tests/study/test_saved.py::test_equal_combinations_are_told_apart_in_few_studies",
+    ): "tests/study/test_saved.py::test_equal_combinations_differ_significantly_in_few_studies",
     (
         "docs/studies.md",
         "for batch limits 8 and 16 of the same pipeline at 60 queries/s the paired interval was only 1 to 6 per cent",

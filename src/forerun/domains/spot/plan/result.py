@@ -62,9 +62,11 @@ class SpotPlan(ShownPlan):
     intervals: tuple[CheckpointInterval, ...] = ()
 
     @property
-    def told_apart(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval of the paired difference to the runner-up excludes 0."""
         return self.difference is not None and abs(self.difference.mean) > self.difference.half95
+
+    told_apart = significant  # its former name
 
     @property
     def why(self) -> str:
@@ -81,7 +83,7 @@ class SpotPlan(ShownPlan):
         unit = {"cost": "usd", "time": "s", "throughput": "samples/s"}[self.objective]
         gap = f"{abs(self.difference.mean):.4g} ± {self.difference.half95:.2g} {unit}"
         verdict = (
-            f"ahead by {gap}" if self.told_apart else f"cannot be distinguished from it (difference {gap})"
+            f"ahead by {gap}" if self.significant else f"cannot be distinguished from it (difference {gap})"
         )
         return f"{text}; next is {self.runner_up.candidate.name}, {verdict}"
 
@@ -104,7 +106,7 @@ class SpotPlan(ShownPlan):
             "runner_up": self.runner_up.candidate.name if self.runner_up else None,
             "difference": self.difference.mean if self.difference else None,
             "difference_half95": self.difference.half95 if self.difference else None,
-            "told_apart": self.told_apart,
+            "told_apart": self.significant,
             "candidates": len(self.runners),
             "trials": chosen.count,
         }

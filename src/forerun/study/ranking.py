@@ -71,11 +71,11 @@ def _at_settings(
     """Which choice is best at which settings of the given axes; how the objective runs where nothing is a choice."""
     if not study.choices:
         ends = [ranked[0] for _, ranked in (settings[0], settings[-1])]
-        told = " and ".join(
+        trend = " and ".join(
             f"{_amount(objective, point.means[objective.key])} at {study.describe(point.values)}"
             for point in ends
         )
-        return f"every axis is given, so there is nothing to choose: {objective.title} is {told}"
+        return f"every axis is given, so there is nothing to choose: {objective.title} is {trend}"
     at: dict[str, list[str]] = {}
     clear, compared = 0, False
     for values, ranked in settings:
@@ -86,14 +86,14 @@ def _at_settings(
         elif len(level) > 1:
             best += f" (level with {len(level) - 1:,} more)"
         at.setdefault(best, []).append(study.setting_text(values))
-        apart = study.told_apart(ranked[1:], ranked[0]) if len(ranked) > 1 else []
-        compared |= any(one is not None for one in apart)
-        clear += bool(apart) and all(apart)
+        significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
+        compared |= any(one is not None for one in significant)
+        clear += bool(significant) and all(significant)
     text = f"{_extreme(objective)} {objective.title}: " + "; ".join(
         f"{best} at {_listed(places)}" for best, places in at.items()
     )
     if compared:
-        text += f"; the best is told apart from every other choice at {clear:,} of {len(settings):,} "
+        text += f"; the best differs significantly from every other choice at {clear:,} of {len(settings):,} "
         text += "(paired, 5 % over all pairs at each)"
     return text
 
@@ -120,16 +120,16 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
         text += "" if gap == 0 else " to the digits shown"
         further = [f"{one.title} ({one.better})" for one in study.objectives[1:]] if gap == 0 else []
         return text + (f", ranked after it by {' and '.join(further)}" if further else "")
-    apart = study.told_apart(others, best)
+    significant = study.differs_significantly(others, best)
     text = f"; next is {name}, {_amount(objective, gap)} behind"
-    if apart[0] is None:
+    if significant[0] is None:
         return text
-    unsure = sum(one is False for one in apart)
+    unsure = sum(one is False for one in significant)
     if not unsure:
-        return text + "; every other is told apart from it (paired, 5 % over all pairs)"
+        return text + "; every other differs significantly from it (paired, 5 % over all pairs)"
     return (
         text
-        + f"; {unsure:,} of {len(others):,} others are not told apart from it (paired, 5 % over all pairs)"
+        + f"; {unsure:,} of {len(others):,} others are not significantly different from it (paired, 5 % over all pairs)"
     )
 
 
@@ -157,15 +157,15 @@ def effects(study: SavedStudy) -> tuple[Effect, ...]:
         means[point.number] = point.means.get(objective.key, np.nan)
     sizes = [len(values) for _, values in study.plan.axes]
     grid = means.reshape(sizes or [1])
-    found = []
+    moved = []
     for at, (_, values) in enumerate(study.plan.axes):
         if at in study.given:
             continue
         table = np.moveaxis(grid, at, 0).reshape(len(values), -1)
         whole = table[:, np.isfinite(table).all(axis=0)]
         if len(values) > 1 and whole.shape[1] and np.ptp(whole.mean(axis=1)) > 0:
-            found.append(_effect(study.labels[at], values, whole, objective))
-    return tuple(sorted(found, key=lambda one: -abs(one.best_mean - one.worst_mean)))
+            moved.append(_effect(study.labels[at], values, whole, objective))
+    return tuple(sorted(moved, key=lambda one: -abs(one.best_mean - one.worst_mean)))
 
 
 def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) -> Effect:
@@ -299,7 +299,7 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
         _titled(study.labels[at], split_name(study.plan.axes[at][0])[1])
         for at in (*study.given, *study.choices)
     ]
-    columns += [_titled(*split_name(objective.key)), "next", "told apart"]
+    columns += [_titled(*split_name(objective.key)), "next", "significant"]
     rows = []
     for setting in study.settings():
         ranked = [point for point in setting.ranked if objective.key in point.means]
@@ -308,8 +308,8 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
         level = _level_with_first(objective, ranked)
         texts = dict(zip(study.varied, group_values(study, level)))
         rest = ranked[len(level) :]
-        apart = study.told_apart(ranked[1:], ranked[0]) if len(ranked) > 1 else []
-        known = [one for one in apart if one is not None]
+        significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
+        known = [one for one in significant if one is not None]
         rows.append(
             [
                 *map(value_text, setting.values),
