@@ -203,7 +203,7 @@ def test_goals(scenario: Callable[..., Any]) -> None:
     assert tastes == sorted(tastes) and tastes[0] < tastes[2]
     with pytest.raises(Infeasible, match=r"goal.max_time_s: no plan keeps makespan_s <= 1; the least is"):
         forerun.plan(scenario(extra="goal: {max_time_s: 1}\n"))
-    with pytest.raises(Infeasible, match="the plans found draw at least"):
+    with pytest.raises(Infeasible, match="every plan tried draws at least"):
         forerun.plan(scenario(extra=f"goal: {{max_slowdown: 1, max_energy_j: {free.chosen.energy_j}}}\n"))
 
 

@@ -35,7 +35,7 @@ def test_logs_give_the_reference_profile_and_ledger(golden: Golden, data_folder:
     )
     for row in theirs["segments"]:
         segment = run.segments[row["index"]]
-        assert (segment.executed, len(segment.kept), segment.loaded_step) == (
+        assert (segment.executed, len(segment.retained), segment.loaded_step) == (
             row["executed"],
             row["retained"],
             row["loaded_step"],

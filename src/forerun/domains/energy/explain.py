@@ -39,8 +39,8 @@ class EnergyExplainer(Explainer[Scenario]):
         """Whether energy is saved at no cost in time; without a default, whether learning costs little over the oracle."""
         if "energy_saved_percent" in summary:
             saved, time_saved = summary["energy_saved_percent"], summary["time_saved_percent"]
-            holds = saved is not None and time_saved is not None and saved > 0 and time_saved >= 0
-            return Answer("Is energy saved against the default configuration without training longer?", holds)
+            yes = saved is not None and time_saved is not None and saved > 0 and time_saved >= 0
+            return Answer("Is energy saved against the default configuration without training longer?", yes)
         ratio = summary.get("cost_ratio_to_oracle")
         if ratio is not None:
             return Answer("Is the cost, with all that was tried, within 10 % of the oracle's?", ratio <= 1.1)

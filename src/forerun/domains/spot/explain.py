@@ -57,7 +57,7 @@ class SpotExplainer(Explainer[Scenario]):
 
         Those that could change the answer: more of what helps where it is a no, less where it is a yes.
         """
-        holds = self.answer(run.summary).holds
+        yes = self.answer(run.summary).holds
         depth, nodes, goal = scenario.job.depth, scenario.on_demand_nodes, scenario.goal
         less = (0.9, 0.75, 0.5, 0.25)
         more = (1.1, 1.25, 1.5, 2.0, 4.0)
@@ -75,21 +75,21 @@ class SpotExplainer(Explainer[Scenario]):
             rule = member_name(type(scenario.deadline.rule))
             others = tuple(name for name in deadline_rules().names() if name != rule)
             parameters.append(WhatIf("deadline.rule", rule, others, "deadline rule"))
-        elif not holds or nodes:
+        elif not yes or nodes:
             most = nodes + depth * scenario.job.max_pipelines
-            steps = range(nodes - depth, -1, -depth) if holds else range(nodes + depth, most + 1, depth)
+            steps = range(nodes - depth, -1, -depth) if yes else range(nodes + depth, most + 1, depth)
             parameters.append(WhatIf("on_demand_nodes", nodes, tuple(steps), "nodes that never vanish"))
-        shares = more if holds else less
+        shares = more if yes else less
         if isinstance(scenario.fleet, Poisson | Tick):
             rate = scenario.fleet.removals_per_min
             scaled("fleet.removals_per_min", rate, shares, "removals a minute")
         for path, meaning in _PAUSES[member_name(type(scenario.policy))]:
             section, _, name = path.partition(".")
             now = getattr(getattr(scenario, section), name)
-            if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
+            if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or yes):
                 scaled(path, now, shares, meaning)
         if goal.deadline_s:
-            turns = (0.9, 0.75, 0.6, 0.5) if holds else (1.1, 1.25, 1.5, 2.0, 3.0)
+            turns = (0.9, 0.75, 0.6, 0.5) if yes else (1.1, 1.25, 1.5, 2.0, 3.0)
             scaled("goal.deadline_s", goal.deadline_s, turns, "deadline in s")
         return tuple(parameters)
 

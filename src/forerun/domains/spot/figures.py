@@ -170,22 +170,22 @@ def what_matters(elasticities: Table) -> Figure:
     )
 
 
-def holdings(held: Table) -> Figure:
-    """What was held, hour by hour and market by market."""
-    markets = [zone or str(kind) for kind, zone in zip(held["held"], held["zone"], strict=True)]
+def holdings(rented: Table) -> Figure:
+    """What was rented, hour by hour and market by market."""
+    markets = [zone or str(kind) for kind, zone in zip(rented["held"], rented["zone"], strict=True)]
     return Figure.of(
         "stacked_bar",
         "holdings",
-        "What was held",
+        "What was rented",
         {
             "of": [f"{i + 1}" for i in range(len(markets))],
-            "hours": (held["end_s"] - held["start_s"]) / 3600.0,
+            "hours": (rented["end_s"] - rented["start_s"]) / 3600.0,
             "market": markets,
         },
         x=Axis("of", "stretch"),
         y=Axis("hours", "time", "h"),
         series="market",
-        series_label="held",
+        series_label="rented",
         order=dict.fromkeys(markets),
         caption="One bar a stretch, in order; zones by name, on_demand, or none.",
     )
@@ -212,7 +212,7 @@ def progress(spells: Table) -> Figure:
 
 
 def step_distribution(trials: Table) -> Figure:
-    """Share of trials that complete at most so many steps."""
+    """Share of trials that complete at most each number of steps."""
     shares = np.linspace(0.0, 1.0, POINTS)
     return Figure.of(
         "cdf",
@@ -266,7 +266,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 "plan-candidates",
                 "Cost and finishing time of every candidate",
                 {"finish_h": hours, "kind": [_kind(row) for row in ended], **_cost_intervals(ended)},
-                x=Axis("finish_h", "done, at the certainty wanted", "h"),
+                x=Axis("finish_h", "done, at the required certainty", "h"),
                 y=Axis("cost_usd", "mean cost", "$"),
                 series="kind",
                 order=order[::-1],
@@ -286,7 +286,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 x=Axis("name", "candidate"),
                 y=Axis("cost_usd", "mean cost", "$"),
                 caption=f"The {len(listed)} cheapest of {len(rows)}, each with its 95 % interval; {infeasible} of them "
-                "do not keep the goal.",
+                "do not meet the goal.",
             )
         )
     if plan.get("intervals"):
@@ -303,13 +303,14 @@ def _cost_intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 def _intervals(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Useful time against the time between checkpoints, the intervals with a name marked.
 
-    rows: the intervals of a plan file. Back to back is only marked: after the first checkpoint it is every so many steps.
+    rows: the intervals of a plan file. Back to back is only marked: after the first checkpoint its
+    interval is a fixed number of steps.
     """
     marked: dict[float, list[str]] = {}
     for row in rows:
         if row["choice"]:
             marked.setdefault(float(row["interval_s"]) / 60.0, []).append(str(row["choice"]))
-    # Back to back is every so many steps but for the first: the curve is of the others.
+    # Back to back has fixed intervals but for the first: the curve is of the others.
     curve = [row for row in rows if "back to back" not in row["choice"]]
     minutes, useful, half, closed = (
         np.array([math.nan if row.get(name) is None else float(row[name]) for row in curve])
@@ -337,7 +338,7 @@ def _intervals(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _short(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells the candidates apart; their full names where that is not enough."""
+    """What distinguishes the candidates; their full names where that is not enough."""
     words = {
         "depth": "depth {}",
         "snapshots": "{}",

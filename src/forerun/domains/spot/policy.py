@@ -154,7 +154,7 @@ class DeadlineView:
         return math.floor((self.job.deadline_s - self.elapsed_s) / self.job.tick_s) * self.job.tick_s
 
     def ticks_needed_s(self, changeovers: int) -> float:
-        """Time to finish after so many change-overs, in whole ticks."""
+        """Time to finish after `changeovers` change-overs, in whole ticks."""
         tick_s = self.job.tick_s
         return math.ceil((self.remaining_s + changeovers * self.job.changeover_s) / tick_s) * tick_s
 

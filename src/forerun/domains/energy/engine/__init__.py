@@ -101,7 +101,7 @@ def check_size(inputs: JobInputs) -> None:
 
 
 def _hours(recurrences: int) -> str:
-    """Hours that so many recurrences take, in words."""
+    """Hours that `recurrences` take, in words."""
     return f"{recurrences * RECURRENCE_S / 3600:,.1f} hours"
 
 

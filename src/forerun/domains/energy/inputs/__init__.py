@@ -121,7 +121,7 @@ def read_pipeline_profile(scenario: Scenario) -> PipelineInputs:
 def _of_job(job: Job, measured: Trace) -> Trace:
     """Measurements whose file lacks the columns that say what was measured, taken as the job's."""
     filled: dict[tuple[str, ...], tuple[str, ...]] = {
-        key: tuple(said or wanted for said, wanted in zip(key, job.workload))
+        key: tuple(recorded or default for recorded, default in zip(key, job.workload))
         for key in set(measured.workload)
     }
     changes: dict[str, Any] = {"workload": tuple(filled[key] for key in measured.workload)}

@@ -1,4 +1,4 @@
-"""The frontier of iteration time against energy over all ways to set a pipeline's frequencies.
+"""The frontier of iteration time against energy over all settings of a pipeline's frequencies.
 
 Small pipelines are enumerated. Larger ones are a linear program for each time: an operation's joules above what
 waiting would draw are convex in its seconds, so mixtures of neighbouring frequencies give a lower bound on the energy
@@ -133,8 +133,8 @@ class Program:
         cheapest = self.within(math.inf)
         span = cheapest.makespan_s - self.least_s
         # Energy falls steeply at first: times lie closer together there.
-        wanted = self.least_s + span * (np.arange(times) / max(times - 1, 1)) ** 1.5
-        return undominated([*(self.within(float(time_s)) for time_s in wanted), cheapest])
+        targets_s = self.least_s + span * (np.arange(times) / max(times - 1, 1)) ** 1.5
+        return undominated([*(self.within(float(time_s)) for time_s in targets_s), cheapest])
 
     def within(self, time_s: float) -> FrequencyPlan:
         """The cheapest plan found within a time of at least `least_s` [s], and what none can go below."""

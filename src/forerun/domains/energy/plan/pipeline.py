@@ -242,7 +242,7 @@ def _feasible(
         inside = [point.energy_j for point in points if point.makespan_s <= longest * (1 + 1e-9)]
         least_j = min([best_within(pipeline, longest).energy_j, *inside])
         if least_j > dearest * (1 + 1e-9):
-            what = f"within {longest:g} s the plans found draw at least {least_j:.6g} J, {dearest:g} J is the bound"
+            what = f"within {longest:g} s every plan tried draws at least {least_j:.6g} J, {dearest:g} J is the bound"
             problems.append(Problem("goal", what))
     if problems:
         raise Infeasible(*problems)

@@ -3,7 +3,7 @@
 A run draws constant power, so what it costs is power times the signal's integral over its time. Signals are
 piecewise constant: without pausing the cost is piecewise linear in the start, and only starts at which the run begins
 or ends on a step, or at the window's ends, can be the best. With pausing the window is cut at the steps and the best
-pieces are found by dynamic programming.
+pieces are computed by dynamic programming.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _cell_length(signal: Signal, to_s: float, seconds: float, cells: int) -> flo
     """
     edges = np.concatenate([[0.0], signal.times_s[(signal.times_s > 0) & (signal.times_s < to_s)], [to_s]])
     shortest = float(np.diff(edges)[1:-1].min()) if len(edges) > 3 else to_s
-    wanted = min(to_s / cells, seconds / 24)
-    return shortest / math.ceil(shortest / wanted)
+    target_s = min(to_s / cells, seconds / 24)
+    return shortest / math.ceil(shortest / target_s)
 
 
 def _by_cells(

@@ -30,7 +30,7 @@ class Explorer:
         self.rounds_left = rounds
         self._first_round = True
         self._best_j = float("inf")
-        self._kept: list[int] = []
+        self._survivors: list[int] = []
         self._ahead: list[int] = []
         self._begin_round()
 
@@ -68,7 +68,7 @@ class Explorer:
             self._ahead = []
             return
         self._ahead = self._ahead[1:]
-        self._kept.append(batch_size)
+        self._survivors.append(batch_size)
         if cost_j < self._best_j:
             self._best_j, self.default = cost_j, batch_size
 
@@ -76,11 +76,11 @@ class Explorer:
     def in_play(self) -> tuple[int, ...]:
         """Sizes not dropped so far: those that reached in this round and those still to be tried."""
         ahead = [] if self._turned else self._above
-        return tuple(sorted({*self._kept, *self._ahead, *ahead}))
+        return tuple(sorted({*self._survivors, *self._ahead, *ahead}))
 
     def _begin_round(self) -> None:
         """Start a round: down from the default first."""
-        self._kept = []
+        self._survivors = []
         self._best_j = float("inf")
         self._turned = False
         self._ahead = [size for size in reversed(self.sizes) if size <= self.default]
@@ -93,12 +93,12 @@ class Explorer:
 
     def _end_round(self) -> None:
         """Continue with the survivors of this round. Raises NothingSurvivedRound1 or AllPruned if there are none."""
-        if not self._kept:
+        if not self._survivors:
             tried = ", ".join(map(str, self.sizes))
             if self._first_round:
                 raise NothingSurvivedRound1(Problem("exploration", f"none of {tried} reached the target"))
             raise AllPruned(Problem("exploration", f"none of the survivors {tried} reached the target again"))
-        self.sizes = sorted(self._kept)
+        self.sizes = sorted(self._survivors)
         self.rounds_left -= 1
         self._first_round = False
         if self.rounds_left:

@@ -96,7 +96,7 @@ MET: Final = TableSchema(
         Column("times", "", "how often the situation arose"),
         Column("meaning", "", "what it is"),
     ),
-    "known bugs of the published simulator that this run met, whether kept or fixed",
+    "known bugs of the published simulator that this run met, whether reproduced or fixed",
 )
 
 CELLS: Final = ("profiling", "stopped early", "gave up", "exploration", "useful")

@@ -42,7 +42,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A checkpoint on its way to durable storage.
+    """A checkpoint being written to durable storage.
 
     step: the last step in it. steps_done: steps of the segment that it contains.
     blocked_until_s: end of the stall. durable_s: end of the write.

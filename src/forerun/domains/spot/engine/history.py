@@ -115,8 +115,8 @@ class Replay:
 
     end_s: end of the run. steps_completed, steps_durable: at the end. wall_s, node_s: the ledgers of wall and node time.
     counts: of events. final_state, final_active, final_standby, final_provisioning: state of the job, and nodes in each
-    state, at the end. spells, node_spells: intervals of the job and of the nodes. finished_s: when the wanted number of
-    steps was first complete; None (default) if never, or if none was wanted.
+    state, at the end. spells, node_spells: intervals of the job and of the nodes. finished_s: when the goal's number of
+    steps was first complete; None (default) if never, or without a goal.
     """
 
     end_s: float

@@ -112,7 +112,7 @@ class TrainingJob:
         return self.checkpoint.times(self.stall_s, self.write_s)
 
     def nodes_in_use(self, nodes: int) -> int:
-        """How many of so many nodes train: whole pipelines, none if they are fewer than the job needs."""
+        """How many of `nodes` train: whole pipelines, none if they are fewer than the job needs."""
         pipelines = min(self.max_pipelines, nodes // self.depth)
         return pipelines * self.depth if pipelines >= self.min_pipelines else 0
 

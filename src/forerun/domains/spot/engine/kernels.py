@@ -59,8 +59,8 @@ class JobNumbers(NamedTuple):
 
     first_steps, spacing_steps: steps of a segment to its first checkpoint, and from each checkpoint to the next.
     stall_s blocks training; hidden_write_s runs beside it (0 for synchronous writes, whose time is in
-    stall_s); write_s is the write's length either way.
-    goal_steps: stop when so many steps are complete; negative for none.
+    stall_s); write_s is the write's length in both cases.
+    goal_steps: number of steps at which the run ends; negative for none.
     """
 
     depth: int
@@ -188,8 +188,8 @@ def _wants_growth(
 ) -> Any:
     """A growth rule's answer: 0 wait, 1 now, 2 at the next durable instant.
 
-    state: of the job, on so many pipelines. s1, s2: step times now and after growing. lost: seconds that growing rolls
-    back. spent: seconds of a pause so far. hit_rate: expected hits a second.
+    state: of the job. pipelines: how many it trains. s1, s2: step times now and after growing. lost: seconds that growing
+    rolls back. spent: seconds of a pause so far. hit_rate: expected hits a second.
     """
     rule = job.growth
     if state == IDLE or rule == IMMEDIATE:
@@ -260,19 +260,19 @@ def _charge(
         out[_RECONFIG_N] += u * world
         return 0.0
     if final:
-        kept, stall = executed_by(u, s, first, n, d)
-        out[_INFLIGHT] += max(0.0, u - kept * s - stall)
-        out[_INFLIGHT_N] += max(0.0, u - kept * s - stall) * world
+        steps, stall = executed_by(u, s, first, n, d)
+        out[_INFLIGHT] += max(0.0, u - steps * s - stall)
+        out[_INFLIGHT_N] += max(0.0, u - steps * s - stall) * world
     else:
-        kept, wall, stall = durable_by(u, s, first, n, d, hidden)
+        steps, wall, stall = durable_by(u, s, first, n, d, hidden)
         out[_LOST] += u - wall
         out[_LOST_N] += (u - wall) * world
         out[_ROLLBACKS] += u > wall + ROUNDING_S
-    out[_USEFUL] += kept * s
-    out[_USEFUL_N] += kept * s * world
+    out[_USEFUL] += steps * s
+    out[_USEFUL_N] += steps * s * world
     out[_STALL] += stall
     out[_STALL_N] += stall * world
-    return kept
+    return steps
 
 
 @kernel
@@ -375,7 +375,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                     provisioning += size
                 else:
                     standby += size
-        # One re-plan for the instant: if an active node was hit, or growth is possible and wanted.
+        # One re-plan for the instant: if an active node was hit, or growth is possible and the rule asks for it.
         starting, started = not started, True
         if not hit and standby < depth:
             continue  # not enough for another pipeline

@@ -21,7 +21,7 @@ def replay(
     continuation: Continuation | None = None,
     after_event: Callable[[RunState], None] | None = None,
 ) -> Replay:
-    """Run a job on a fleet until the job's horizon, or until the wanted steps are complete.
+    """Run a job on a fleet until the job's horizon, or until `goal_steps` are complete.
 
     fleet: who is there when. job: what trains. growth: when returning nodes join. outlook: what is known about removals.
     goal_steps: steps at which the run ends (default: none, it ends at the horizon).

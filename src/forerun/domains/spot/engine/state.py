@@ -75,8 +75,8 @@ class RunState:
     ) -> float | None:
         """Let everything happen until an instant; returns when the goal was reached, if it was.
 
-        Completions exactly at `until_s` count, changes of the fleet there do not. goal_steps: the wanted number of steps
-        (default: none). after_event: called after every event.
+        Completions exactly at `until_s` count, changes of the fleet there do not. goal_steps: steps to complete
+        (default: no goal). after_event: called after every event.
         """
         while True:
             event, t_s = self.next_event()
@@ -289,7 +289,7 @@ class RunState:
     # ----------------------------------------------------------------- the re-plan
 
     def _settle(self, t_s: float, lost: int) -> None:
-        """Re-plan once for the whole instant, if active nodes were lost or growth is possible and wanted."""
+        """Re-plan once for the whole instant, if active nodes were lost or the growth rule asks for it."""
         world_size = self.job_spec.nodes_in_use(self.numbers["active"] + self.numbers["standby"])
         grows = world_size > self.numbers["active"]
         if lost:
@@ -300,7 +300,7 @@ class RunState:
         self._grow_due = False
 
     def _absorb(self, world_size: int) -> Absorb:
-        """Ask the growth rule about growing to so many nodes."""
+        """Ask the growth rule about growing to `world_size` nodes."""
         if self.t_s == 0 and isinstance(self.job, Idle):
             return Absorb.NOW  # the start is not a decision
         answer = self.growth.absorb(self._growth_view(world_size))
@@ -309,7 +309,7 @@ class RunState:
         return answer
 
     def _growth_view(self, world_size: int) -> GrowthView:
-        """What the growth rule may know, asked to grow to so many nodes."""
+        """What the growth rule may know, asked about growing to `world_size` nodes."""
         spec, job = self.job_spec, self.job
         return GrowthView(
             t_s=self.t_s,
@@ -401,7 +401,7 @@ class RunState:
         job = self.job
         match job:
             case Training() if final:
-                return _kept_parts(job, t_s)
+                return _final_parts(job, t_s)
             case Training():
                 return {
                     "useful": job.durable_steps * job.step_s,
@@ -476,7 +476,7 @@ class RunState:
         )
 
 
-def _kept_parts(job: Training, t_s: float) -> dict[str, float]:
+def _final_parts(job: Training, t_s: float) -> dict[str, float]:
     """Where a segment's time went if nothing of it is rolled back."""
     stall_s = job.durable_stall_s
     if job.write is not None:

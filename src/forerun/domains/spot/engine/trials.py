@@ -101,7 +101,7 @@ class Trials:
 def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> Any:
     """The job as the kernel takes it.
 
-    growth: when returning nodes join. goal_steps: the wanted steps (default -1: none). Raises ValueError for a growth
+    growth: when returning nodes join. goal_steps: steps to complete (default -1: no goal). Raises ValueError for a growth
     rule that the kernel does not know.
     """
     from forerun.domains.spot.engine import kernels
@@ -190,8 +190,8 @@ def run(
     """Simulate independent histories in the kernel. Trial numbers name their random streams.
 
     job, process, growth: what trains, on which fleet, and when it grows. trials: how many. seed: of all streams (default
-    0); two runs with the same seed meet the same fleets, whatever their jobs and policies. goal_steps: the wanted steps
-    (default -1: none). on_demand: nodes that never vanish (default 0). first_trial: number of the first (default 0).
+    0); two runs with the same seed meet the same fleets, whatever their jobs and policies. goal_steps: steps to complete
+    (default -1: no goal). on_demand: nodes that never vanish (default 0). first_trial: number of the first (default 0).
     """
     from forerun.domains.spot.engine import kernels
 

@@ -87,7 +87,7 @@ class ZoneRun:
 
     @property
     def moves(self) -> int:
-        """Changes of what is held."""
+        """Changes of what is rented."""
         return len(self.holdings) - 1
 
 
@@ -192,7 +192,7 @@ class _Run:
             spot_usd_per_h=min((zone.market.usd_per_h.at(t_s) for zone in self.zones), default=0.0),
             on_demand_usd_per_h=self.on_demand_usd_per_h,
         )
-        held = Held.NONE if self.held is Held.SPOT and not spot else self.held  # what is gone is not held
+        held = Held.NONE if self.held is Held.SPOT and not spot else self.held  # spot nodes may have vanished
         return DeadlineView(t_s, done * self.work_per_step_s, held, left_s, spot, job)
 
     def _must_commit(self, t_s: float) -> bool:
@@ -205,12 +205,12 @@ class _Run:
         return t_s + self.terms.tick_s + needed_s >= self.goal.deadline_s
 
     def _zone(self, t_s: float, offered: Sequence[_ZoneState]) -> int:
-        """The zone to rent: the present one while it is offered, else the one with the cheapest kept step."""
+        """The zone to rent: the present one while it is offered, else the one with the cheapest retained step."""
         if self.at >= 0 and self.zones[self.at] in offered:
             return self.at
 
         def usd_per_step(zone: _ZoneState) -> float:
-            return zone.usd_per_s(t_s) / self._kept_steps_per_s(zone, t_s)
+            return zone.usd_per_s(t_s) / self._retained_steps_per_s(zone, t_s)
 
         return self.zones.index(min(offered, key=usd_per_step))
 
@@ -226,14 +226,14 @@ class _Run:
     def _compare(self, zone: _ZoneState, t_s: float) -> None:
         """Update a zone's preference by a tick with the nodes it has now.
 
-        Saved is what its kept steps would cost on on-demand nodes, less its rent.  A change pays the rent of what is
+        Saved is what its retained steps would cost on on-demand nodes, less its rent.  A change pays the rent of what is
         taken while it is prepared and rebuilt, and loses what is not durable of what is left.
         """
         job, rent = self.job, zone.usd_per_s(t_s)
         other = self.last_at >= 0 and self.zones[self.last_at] is not zone
         pause_s = job.prep_s + job.reconfig_s
         size = job.nodes_in_use(len(zone.alive_at(t_s)))
-        worth = self._kept_steps_per_s(zone, t_s) * self.work_per_step_s * self.on_demand_usd_per_s
+        worth = self._retained_steps_per_s(zone, t_s) * self.work_per_step_s * self.on_demand_usd_per_s
         zone.preference.update(
             (worth - rent) * self.terms.tick_s,
             to_zone_usd=pause_s * rent
@@ -242,8 +242,8 @@ class _Run:
             to_on_demand_usd=pause_s * self.on_demand_usd_per_s + _Cycle.of(job, size).lost_s * rent,
         )
 
-    def _kept_steps_per_s(self, zone: _ZoneState, t_s: float) -> float:
-        """Kept steps a second in a zone, by the closed form for the nodes that it has and the hits to be expected."""
+    def _retained_steps_per_s(self, zone: _ZoneState, t_s: float) -> float:
+        """Retained steps a second in a zone, by the closed form for the nodes that it has and the hits to be expected."""
         nodes = len(zone.alive_at(t_s))
         active = self.job.nodes_in_use(nodes)
         lam = zone.market.outlook.hit_rate_per_s(active=active, alive=nodes, t_s=t_s, hits=zone.hits)
@@ -295,7 +295,7 @@ class _Cycle:
 
     @classmethod
     def of(cls, job: TrainingJob, size: int) -> _Cycle:
-        """The cycle of so many training nodes."""
+        """The cycle of `size` training nodes."""
         step_s, (stall_s, write_s) = job.step_s[size], job.checkpoint_s
         return cls(job.checkpoint.spacing_steps(step_s, stall_s, write_s), step_s, stall_s, write_s)
 
@@ -322,7 +322,7 @@ class _ZoneState:
         self.seen = 0
 
     def alive_at(self, t_s: float) -> set[int]:
-        """Who could be held, the changes of that instant included; times must not fall."""
+        """The nodes that can be rented, the changes of that instant included; times must not fall."""
         while self.seen < len(self.instants) and self.instants[self.seen].t_s <= t_s:
             instant, alive = self.instants[self.seen], len(self.alive)
             gone = len(self.alive.intersection(instant.removed))

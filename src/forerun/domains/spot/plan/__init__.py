@@ -109,7 +109,7 @@ def _front(fit: Sequence[Runner]) -> tuple[Runner, ...]:
 
 
 NEAREST: Final = 4
-"""Candidates next to each bound that are looked at once more if none keeps all."""
+"""Candidates next to each bound that are looked at once more if none meets all."""
 
 
 def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
@@ -121,15 +121,15 @@ def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
         cheapest = min(in_time, key=lambda runner: runner.mean_usd)
         what = (
             f"no candidate{' ' + by_then if goal.deadline_s else ''} costs at most {goal.budget_usd:g} usd; the cheapest, "
-            f"{cheapest.candidate.name}, costs {_up(cheapest.mean_usd)}, and a budget of that would be kept"
+            f"{cheapest.candidate.name}, costs {_up(cheapest.mean_usd)}, and that budget would suffice"
         )
         return Infeasible(Problem("goal.budget_usd", what))
     nearest = max(near, key=lambda runner: runner.done_share)
-    soonest = min(near, key=_kept_s)
+    soonest = min(near, key=_earliest_deadline_s)
     later = ""
-    if math.isfinite(kept_s := _kept_s(soonest)):
+    if math.isfinite(deadline_s := _earliest_deadline_s(soonest)):
         by = "" if soonest is nearest else f", by {soonest.candidate.name}"
-        later = f"; a deadline of {_up(kept_s / 3600)} h would be kept{by}"
+        later = f"; a deadline of {_up(deadline_s / 3600)} h would be met{by}"
     what = (
         f"no candidate is {by_then}; the nearest, {nearest.candidate.name}, is with {nearest.done_share:.4f}"
         f"{later}{_steadier(nearest)}"
@@ -145,7 +145,7 @@ def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
     inside = [runner for runner in runners if runner.done_share >= scenario.goal.certainty]
     ranked = (
         sorted(runners, key=lambda runner: -runner.done_share),
-        sorted(runners, key=_kept_s),
+        sorted(runners, key=_earliest_deadline_s),
         sorted(runners, key=lambda runner: runner.mean_usd),
         sorted(inside, key=lambda runner: runner.mean_usd),
     )
@@ -157,19 +157,19 @@ def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
     ]
 
 
-def _kept_s(runner: Runner) -> float:
-    """The earliest deadline that is kept with the wanted certainty; infinite if none is."""
+def _earliest_deadline_s(runner: Runner) -> float:
+    """The earliest deadline that is met with the required certainty; infinite if none is."""
     at = math.ceil(runner.count * runner.scenario.goal.certainty - 1e-9) - 1
     return float(np.partition(runner.finish_s, at)[at])
 
 
 def _up(value: float) -> str:
-    """A bound rounded so that it is kept."""
+    """A bound rounded up, so that it is still met."""
     return f"{math.ceil(value * 100 - 1e-9) / 100:.2f}"
 
 
 def _steadier(nearest: Runner) -> str:
-    """The fewest on-demand nodes, pipeline by pipeline, with which the nearest candidate would keep the deadline."""
+    """The fewest on-demand nodes, pipeline by pipeline, with which the nearest candidate would meet the deadline."""
     candidate, scenario = nearest.candidate, nearest.scenario
     for pipelines in range(1, candidate.job.max_pipelines + 1):
         nodes = candidate.depth * pipelines

@@ -65,7 +65,7 @@ class Hits:
         )
 
     def useful(self, steps: int) -> float:
-        """The closed form's useful share of a checkpoint every so many steps; NaN where a write would take longer."""
+        """The closed form's useful share with a checkpoint every `steps` steps; NaN where a write would take longer."""
         if steps * self.step_s < self.write_s - 1e-9:
             return math.nan
         return closed_forms.useful_every_steps(
@@ -148,26 +148,26 @@ def compared(
     named, write = named_steps(fleet_hits), job.snapshots.write
     back = whole_steps(fleet_hits.write_s, fleet_hits.step_s) if fleet_hits.write_s else 1
     around = [max(1, round(fleet_hits.best.steps * factor)) for factor in _SPREAD]
-    wanted: dict[tuple[int, str], tuple[list[str], Checkpoints]] = {
+    choices: dict[tuple[int, str], tuple[list[str], Checkpoints]] = {
         (back, "back to back"): (["back to back"], Checkpoints(rule="back_to_back", write=write))
     }
     for name, steps in [*named.items(), *(("", steps) for steps in sorted(set(around)))]:
         rule = Checkpoints(rule="every_steps", steps=steps, write=write)
-        names = wanted.setdefault((steps, ""), ([], rule))[0]
+        names = choices.setdefault((steps, ""), ([], rule))[0]
         names += [name] if name else []
     own = job.snapshots
     if own.rule == "every_seconds":
         steps = own.first_steps(fleet_hits.step_s)
-        wanted[steps, f"every {own.period_s:g} s"] = ([f"chosen, every {own.period_s:g} s"], own)
-    for names, rule in wanted.values():
+        choices[steps, f"every {own.period_s:g} s"] = ([f"chosen, every {own.period_s:g} s"], own)
+    for names, rule in choices.values():
         if rule == own and own.rule != "every_seconds":
             names.append("chosen")
-    runs = {key: simulate(job.with_(snapshots=rule)) for key, (_, rule) in wanted.items()}
+    runs = {key: simulate(job.with_(snapshots=rule)) for key, (_, rule) in choices.items()}
     rates = {key: done.steps_per_s for key, done in runs.items()}
     best = max(rates, key=lambda key: float(rates[key].mean()))
     whole = float(rates[best].mean()) or 1.0
     rows = []
-    for key, (names, _) in sorted(wanted.items()):
+    for key, (names, _) in sorted(choices.items()):
         steps, done = key[0], runs[key]
         closed = fleet_hits.useful(steps)
         if "back to back" in names:

@@ -31,12 +31,12 @@ from forerun.registry import member_name
 FIRST_BLOCK: Final = 256
 """Trials of the first block of the race; later blocks are three times as long as all before."""
 DROP_Z: Final = 4.0
-"""A candidate drops out if it is worse by so many standard errors."""
+"""A candidate drops out if it is worse by this many standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run the job.
+    """One configuration of the job and its nodes.
 
     job: its shape and checkpoints. growth: name of the growth rule. spares: spot nodes beyond the fleet's own.
     on_demand_nodes: nodes that never vanish.
@@ -70,7 +70,7 @@ class Candidate:
 class Runner:
     """A candidate in the race: what it met so far.
 
-    candidate: how it runs. scenario: with the goal that it is to keep. cost_usd, finish_s, samples_per_s: float64[trials],
+    candidate: how it runs. scenario: with the goal that it must meet. cost_usd, finish_s, samples_per_s: float64[trials],
     finish_s infinite where the goal was not reached. out: why it dropped out (default: it did not).
     """
 
@@ -105,19 +105,19 @@ class Runner:
 
     @property
     def in_time(self) -> bool:
-        """Whether the deadline, if there is one, is kept with the wanted certainty."""
+        """Whether the deadline, if there is one, is met with the required certainty."""
         goal = self.scenario.goal
         return not goal.deadline_s or self.done_share >= goal.certainty
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the deadline is kept with the wanted certainty, and the budget in the mean."""
+        """Whether the deadline is met with the required certainty, and the budget in the mean."""
         budget_usd = self.scenario.goal.budget_usd
         return self.in_time and (not budget_usd or self.mean_usd <= budget_usd)
 
     @property
     def finish_h(self) -> float | None:
-        """Hours by which the wanted share of trials is done; None if fewer get there."""
+        """Hours by which the required share of trials is done; None if fewer get there."""
         goal = self.scenario.goal
         at = quantile(self.finish_s, goal.certainty).value if goal.steps else math.inf
         return at / 3600.0 if math.isfinite(at) else None

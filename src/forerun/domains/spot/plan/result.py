@@ -29,7 +29,7 @@ CANDIDATES = TableSchema(
         Column("trials", "", "trials it stayed in the race for"),
         Column("cost_usd", "usd", "mean cost"),
         Column("cost_half95_usd", "usd", "half-width of its 95 % interval"),
-        Column("finish_h", "h", "time by which the wanted share of trials is done"),
+        Column("finish_h", "h", "time by which the required share of trials is done"),
         Column("samples_per_s", "1/s", "mean throughput"),
         Column("done_share", "share", "share of trials done by the deadline, or at all"),
         Column("pareto", "", "whether no other finalist is both cheaper and sooner"),

@@ -10,7 +10,7 @@ from forerun.domains.spot.policy import Absorb, GrowthRule, GrowthView
 class Lazy(GrowthRule, frozen=True, kw_only=True, tag="lazy"):
     """Leave returning nodes on standby until the next loss; from idle, start at once.
 
-    Growth then costs nothing of its own.  The elastic trainers compared in Oobleck grow this way
+    Growth then costs nothing of its own.  The elastic trainers compared in Oobleck grow like this
     [Jang et al., SOSP'23, section 7].
     """
 

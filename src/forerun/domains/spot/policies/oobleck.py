@@ -11,8 +11,8 @@ from forerun.scenario.checks import not_negative
 
 
 class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
-    """A loss costs the running step and `pause_s`; every stage is still held by a replica in another
-    pipeline.
+    """A loss costs the running step and `pause_s`; a replica in another pipeline still has every
+    stage.
 
     More than `tolerates` losses at one instant, or too few nodes left, restore the last durable checkpoint
     after the job's own reconfiguration.  Returning nodes are taken up at the next failure.  For templates of

@@ -139,8 +139,8 @@ class Deadline(Spec, frozen=True, kw_only=True):
     tick_s: time between decisions (default 600 s).
     egress_usd: to move the job's state to another zone (default 0).
     last_word: rent on-demand nodes for good once nothing else is sure to be in time (default); off, the rule alone decides.
-    by_goodput: offer a zone to the rule only while it is preferred to on-demand nodes by the expected cost of a kept step
-    (default); the preference changes once what a change would have saved exceeds what it costs.
+    by_goodput: offer a zone to the rule only while it is preferred to on-demand nodes by the expected cost of a retained
+    step (default); the preference changes once what a change would have saved exceeds what it costs.
     """
 
     rule: Annotated[DeadlineRule, chosen_from(deadline_rules)]
@@ -160,7 +160,7 @@ class Deadline(Spec, frozen=True, kw_only=True):
 
 
 class Goal(Spec, frozen=True, kw_only=True):
-    """What is wanted.
+    """How much to compute, by when, and for how much.
 
     steps: to complete (default 0: run to the horizon).
     deadline_s: by when (default 0: none). budget_usd: for how much (default 0: no limit).
@@ -302,7 +302,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
         elif self.horizon_s < self.goal.deadline_s:
             problems.append(("horizon_s", f"{self.horizon_s:g} s is before the deadline"))
         if self.on_demand_nodes:
-            problems.append(("on_demand_nodes", "are held by the rule: set deadline.on_demand_nodes"))
+            problems.append(("on_demand_nodes", "are rented by the rule: set deadline.on_demand_nodes"))
         if type(self.policy) is not Restart:
             problems.append(("policy", "a run with `deadline` restarts from checkpoints: policy: restart"))
         fewest = self.job.depth * self.job.min_pipelines

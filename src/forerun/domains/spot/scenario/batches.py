@@ -16,7 +16,7 @@ LARGEST_BATCH = 512
 class Marks(NamedSpec, frozen=True, kw_only=True, tag="marks"):
     """Batch sizes as the 2021 notebook draws them: a normal, rounded, made positive, with 0 counted as 1.
 
-    It does not keep the mean it is given: a mean of 2.41 and deviation of 2.09 come out as 2.76.
+    It does not keep the mean it is given: a mean of 2.41 and deviation of 2.09 give a mean of 2.76.
     """
 
     mean: float = 0.0

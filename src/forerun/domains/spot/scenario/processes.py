@@ -100,7 +100,7 @@ class PerNode(NamedSpec, frozen=True, kw_only=True, tag="per_node"):
 
 
 class Tick(NamedSpec, frozen=True, kw_only=True, tag="tick"):
-    """The 2021 notebook's generator with its sampling repaired: at most one batch each way every tick.
+    """The 2021 notebook's generator with its sampling repaired: at most one batch of each kind every tick.
 
     Rates are used as the notebook uses them: rate x tick / 60 is the chance of an event in a tick.  Draws
     come from Python's own generator, so a seed gives the same trace on any machine.

@@ -27,9 +27,9 @@ STATES = ("training", "reconfiguring", "idle", "active", "standby", "prepping")
 """States of the job, then of nodes, in the order in which they are shown."""
 
 MEANINGS = {
-    "useful": "step time of steps that are kept",
-    "slowdown": "extra time of kept steps on doubled stages",
-    "stall": "training blocked by checkpoints that are kept",
+    "useful": "time of steps that are not rolled back",
+    "slowdown": "extra time of retained steps on doubled stages",
+    "stall": "training blocked by checkpoints that are not rolled back",
     "lost": "time of work that was rolled back",
     "reconfig": "building pipelines, the load of the checkpoint included",
     "idle": "fewer usable nodes than one pipeline",
@@ -69,9 +69,9 @@ SPELLS = TableSchema(
         Column("cause", "", "why it began"),
         Column("first_step", "", "index of its first step"),
         Column("steps_executed", "", "steps completed in it"),
-        Column("steps_retained", "", "steps of it that were kept"),
-        Column("useful_s", "s", "time of kept steps"),
-        Column("stall_s", "s", "time blocked by kept checkpoints"),
+        Column("steps_retained", "", "steps of it that were not rolled back"),
+        Column("useful_s", "s", "time of retained steps"),
+        Column("stall_s", "s", "time blocked by retained checkpoints"),
         Column("lost_s", "s", "time rolled back"),
     ),
     "what the job did, one row a stretch",
@@ -111,7 +111,7 @@ TRIALS = TableSchema(
         Column("steps_completed", "", "steps complete at the end"),
         Column("end_s", "s", "end of the trial: the goal, or the horizon"),
         Column("finished", "", "whether the goal was reached"),
-        Column("useful_share", "share", "share of wall time in kept steps"),
+        Column("useful_share", "share", "share of wall time in retained steps"),
         Column("lost_share", "share", "share of wall time rolled back"),
         Column("reconfig_share", "share", "share of wall time in pauses"),
         Column("idle_share", "share", "share of wall time without a pipeline"),
@@ -142,7 +142,7 @@ HOLDINGS = TableSchema(
         Column("start_s", "s", "start"),
         Column("end_s", "s", "end, not included"),
     ),
-    "what was held, one row a stretch",
+    "what was rented, one row a stretch",
 )
 
 

@@ -127,7 +127,7 @@ class SpotTraces(DomainTraces):
         described = _described(description, settings)
         until_s = horizon_s if horizon_s is not None else described.horizon_s
         if not until_s > 0:
-            raise UsageError.at("--horizon", "is missing: say how long a history is wanted, such as 6h")
+            raise UsageError.at("--horizon", "is missing: set the length of the history, such as 6h")
         fleet = generate(described.fleet, seed=seed, horizon_s=until_s)
         process = {"fleet": to_data(described.fleet), "seed": seed, "horizon_s": until_s}
         trace = trace_of(fleet, Provenance(format="generated", options=process))
@@ -239,18 +239,18 @@ def trace_of(fleet: Membership, provenance: Provenance) -> Trace:
 
 def _described(description: str, settings: Sequence[str]) -> _Described:
     """The process and length that a name, a description file or a scenario gives, with settings that change them."""
-    wanted = [_placed(text) for text in settings]
+    changes = [_placed(text) for text in settings]
     if description and (is_description(description) or Path(description).exists()):
         data = read_document(Path(description)).data
         if isinstance(data, dict) and data.get("domain") == "spot":
-            scenario = decoded(description, {}, wanted, Scenario)
+            scenario = decoded(description, {}, changes, Scenario)
             if isinstance(scenario.fleet, RecordedFleet):
                 what = "its fleet is a recording; fit it first: forerun trace fit spot"
                 raise UsageError.at(description, what)
             return _Described(fleet=scenario.fleet, horizon_s=scenario.horizon_s)
-        return decoded(description, {}, wanted, _Described)
+        return decoded(description, {}, changes, _Described)
     start = {"name": description} if description not in ("", START["name"]) else START
-    return decoded("", {"fleet": dict(start)}, wanted, _Described)
+    return decoded("", {"fleet": dict(start)}, changes, _Described)
 
 
 def _placed(text: str) -> str:

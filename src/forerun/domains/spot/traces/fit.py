@@ -96,7 +96,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A fitted process, its rates, and a way to draw another one that the recording allows as well."""
+    """A fitted process, its rates, and a function that draws another one as plausible given the recording."""
 
     process: Fitted
     rates: tuple[Rate, ...]

@@ -51,7 +51,7 @@ class Segment:
     """Training between two reconfigurations; times from the start of the first one.
 
     reconfig_start_s, train_start_s, end_s: start of the pause, of training, and of what follows. loaded_step: that it
-    began with. steps: executed in it. last_kept_step: that the next segment loads; None in the last, which nothing
+    began with. steps: executed in it. last_durable_step: that the next segment loads; None in the last, which nothing
     follows.
     """
 
@@ -61,7 +61,7 @@ class Segment:
     end_s: float
     loaded_step: int
     steps: tuple[MeasuredStep, ...]
-    last_kept_step: int | None
+    last_durable_step: int | None
     """The step that the next segment loads; None in the last segment, which nothing follows."""
 
     @property
@@ -70,11 +70,11 @@ class Segment:
         return len(self.steps)
 
     @property
-    def kept(self) -> tuple[MeasuredStep, ...]:
+    def retained(self) -> tuple[MeasuredStep, ...]:
         """Steps that were not rolled back."""
-        if self.last_kept_step is None:
+        if self.last_durable_step is None:
             return self.steps
-        return tuple(step for step in self.steps if step.step <= self.last_kept_step)
+        return tuple(step for step in self.steps if step.step <= self.last_durable_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class MeasuredRun:
 
     @property
     def retained(self) -> int:
-        """Steps kept through the last reconfiguration."""
+        """Steps that survive the last reconfiguration."""
         return self.segments[-1].loaded_step
 
     def ledger(self) -> dict[str, float]:
@@ -113,14 +113,14 @@ class MeasuredRun:
         parts = dict.fromkeys(("useful", "stall", "lost", "reconfig", "other"), 0.0)
         for segment in self.segments:
             parts["reconfig"] += segment.train_start_s - segment.reconfig_start_s
-            kept = segment.kept
-            useful = math.fsum(step.train_s for step in kept)
-            stall = math.fsum(step.blocked_s for step in kept if step.blocked_s > CHECKPOINT_ABOVE_S)
-            upto_s = kept[-1].end_s if kept else segment.train_start_s
+            retained = segment.retained
+            useful = math.fsum(step.train_s for step in retained)
+            stall = math.fsum(step.blocked_s for step in retained if step.blocked_s > CHECKPOINT_ABOVE_S)
+            upto_s = retained[-1].end_s if retained else segment.train_start_s
             parts["useful"] += useful
             parts["stall"] += stall
             parts["other"] += upto_s - segment.train_start_s - useful - stall
-            parts["lost" if segment.last_kept_step is not None else "other"] += segment.end_s - upto_s
+            parts["lost" if segment.last_durable_step is not None else "other"] += segment.end_s - upto_s
         return parts
 
 
@@ -198,7 +198,7 @@ def _segments(
             end_s=starts[i + 1] if i + 1 < len(starts) else crash_s - origin_s,
             loaded_step=int(loaded[i]),
             steps=tuple(by_segment[i]),
-            last_kept_step=int(loaded[i + 1]) if i + 1 < len(starts) else None,
+            last_durable_step=int(loaded[i + 1]) if i + 1 < len(starts) else None,
         )
         for i, size in enumerate(pauses["world_size"])
     )
@@ -208,7 +208,7 @@ def _segments(
 class Modelled:
     """What the model predicts for the segments of a measured run.
 
-    executed, retained: steps of each segment, and those of them that are kept. ledger_s: seconds by line.
+    executed, retained: steps of each segment, and those of them that survive. ledger_s: seconds by line.
     """
 
     executed: tuple[int, ...]
@@ -222,7 +222,7 @@ class Modelled:
 
     @property
     def total_retained(self) -> int:
-        """Steps kept through the last reconfiguration."""
+        """Steps that survive the last reconfiguration."""
         return sum(self.retained[:-1])
 
 
@@ -246,16 +246,16 @@ def model_run(
         n = whole_steps(hidden, s)
         span_s = segment.end_s - segment.train_start_s - delay_s
         done, stalled = executed_by(max(0.0, span_s), s, 1, n, d)
-        kept, wall_s, stall_s = durable_by(max(0.0, span_s), s, 1, n, d, hidden)
+        steps, wall_s, stall_s = durable_by(max(0.0, span_s), s, 1, n, d, hidden)
         executed.append(int(done))
-        retained.append(int(kept))
+        retained.append(int(steps))
         parts["reconfig"] += segment.train_start_s - segment.reconfig_start_s
         parts["other"] += delay_s
-        if segment.last_kept_step is None:  # nothing rolls the last segment back
-            kept, stall_s = done, stalled
-            parts["other"] += span_s - kept * s - stall_s
+        if segment.last_durable_step is None:  # nothing rolls the last segment back
+            steps, stall_s = done, stalled
+            parts["other"] += span_s - steps * s - stall_s
         else:
             parts["lost"] += span_s - wall_s
-        parts["useful"] += kept * s
+        parts["useful"] += steps * s
         parts["stall"] += stall_s
     return Modelled(tuple(executed), tuple(retained), parts)

@@ -38,17 +38,17 @@ def recording_table(looked: Mapping[str, Any]) -> ReportTable:
 
 
 def batches_table(seen: FleetStatistics) -> ReportTable:
-    """How often so many nodes left, or came, at one instant."""
+    """How often each number of nodes left, or came, at one instant."""
     sizes = sorted({*seen.removal_batches, *seen.add_batches})
     rows = tuple((n, seen.removal_batches.count(n), seen.add_batches.count(n)) for n in sizes)
-    about = "removals, additions: instants at which so many nodes left, or came"
+    about = "removals, additions: instants at which that many nodes left, or came"
     return ReportTable("nodes at one instant", ("nodes", "removals", "additions"), rows, about)
 
 
 def survival_table(at_h: Sequence[float], shares: Sequence[float]) -> ReportTable:
-    """Share of nodes that live longer than each of so many hours."""
+    """Share of nodes that live longer than each number of hours."""
     rows = tuple(zip(at_h, shares, strict=True))
-    about = "share: of nodes that live longer than so many hours (Kaplan-Meier estimate)"
+    about = "share: of nodes that live longer than that many hours (Kaplan-Meier estimate)"
     return ReportTable("nodes that live longer, survivors cut off", ("hours", "share"), rows, about)
 
 
@@ -120,14 +120,14 @@ def measured_run_shown(recorded: Recorded) -> TraceReport:
         (line, seconds, model.ledger_s[line], (model.ledger_s[line] - seconds) / whole)
         for line, seconds in measured.items()
     )
-    kept = model.total_retained / run.retained - 1 if run.retained else None
+    deviation = model.total_retained / run.retained - 1 if run.retained else None
     totals = (
         ("steps executed", run.executed, model.total_executed, model.total_executed / run.executed - 1),
-        ("steps kept through the last reconfiguration", run.retained, model.total_retained, kept),
+        ("steps kept through the last reconfiguration", run.retained, model.total_retained, deviation),
     )
     modelled = zip(run.segments, model.executed, model.retained, strict=True)
     segments = tuple(
-        (i, one.world_size, one.train_start_s, one.end_s, one.executed, executed, len(one.kept), retained)
+        (i, one.world_size, one.train_start_s, one.end_s, one.executed, executed, len(one.retained), retained)
         for i, (one, executed, retained) in enumerate(modelled)
     )
     profile = run.profile

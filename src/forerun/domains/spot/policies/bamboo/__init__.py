@@ -20,7 +20,7 @@ from forerun.scenario.checks import positive
 
 
 class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
-    """Each node also holds the next stage; two neighbours lost at once are fatal and roll back.
+    """Each node also has the next stage; two neighbours lost at once are fatal and roll back.
 
     The simulator published with the paper, its known bugs corrected.  `depth` is the number of stages, `prep_s` the
     time to readiness; `local_s` and `global_s` are the rendezvous after a step and after a fatal failure,
@@ -93,12 +93,9 @@ def _replay(done: RingRun, setting: Setting) -> Replay:
                 node_s[line] += active_s * spent_s / span_s
         at = (stretch.start_ms / 1000.0, stretch.end_ms / 1000.0)
         cause = "rendezvous" if spells else "start"
-        spells.append(
-            Spell(
-                _STATES[stretch.status], stretch.nodes, *at, cause, parts, first, stretch.steps, stretch.kept
-            )
-        )
-        first += stretch.kept
+        state, steps = _STATES[stretch.status], (first, stretch.steps, stretch.retained)
+        spells.append(Spell(state, stretch.nodes, *at, cause, parts, *steps))
+        first += stretch.retained
     finished = setting.goal_steps is not None and done.steps >= setting.goal_steps
     counts = Counts(
         reconfigs=done.versions,

@@ -1,6 +1,6 @@
 """Training on a ring with redundant stages, event by event.
 
-Node (p, s) of p pipelines of S stages also holds stage s + 1, so that its predecessor can take over a lost node's stage and
+Node (p, s) of p pipelines of S stages also has stage s + 1, so that its predecessor can take over a lost node's stage and
 the pipeline goes on, slower, until the next rendezvous assigns the stages anew. Times are whole milliseconds.
 [Thorpe et al., Bamboo: making preemptible instances resilient for affordable training, NSDI'23.] The simulator that was
 published with the paper, with its known bugs, is `forerun.replication.bamboo.ring`.
@@ -64,8 +64,8 @@ class RingNode:
 class Stretch:
     """An interval of one status of the ring, with where its time went.
 
-    nodes: those with a stage. steps: completed in it. kept: of those, the steps not rolled back, whose time is useful or
-    slowdown.
+    nodes: those with a stage. steps: completed in it. retained: of those, the steps not rolled back, whose time is useful
+    or slowdown.
     """
 
     status: RingStatus
@@ -73,7 +73,7 @@ class Stretch:
     start_ms: int
     end_ms: int = 0
     steps: int = 0
-    kept: int = 0
+    retained: int = 0
     useful_ms: int = 0
     slowdown_ms: int = 0
 
@@ -170,9 +170,9 @@ class Ring:
         heapq.heappush(self.heap, (t_ms * 16 + kind, Payload(value, self.pushed)))
 
     def run(self, changes: Iterable[Change], stop_ms: int, goal_steps: int | None = None) -> RingRun:
-        """Train on a fleet until the stop, or until the wanted steps are complete.
+        """Train on a fleet until the stop, or until `goal_steps` are complete.
 
-        changes: of the fleet, in any order. stop_ms: the end. goal_steps: the wanted steps (default: none).
+        changes: of the fleet, in any order. stop_ms: the end. goal_steps: steps to complete (default: no goal).
         """
         for t_ms, is_add, name in changes:
             self.push(t_ms, ADD if is_add else REMOVE, name)
@@ -375,7 +375,7 @@ class Ring:
             self.wall["slowdown"] += slow
             stretch.useful_ms += useful
             stretch.slowdown_ms += slow
-            stretch.kept += 1
+            stretch.retained += 1
         self.undurable, self.durable_steps, self.durable_ms = [], steps, self.now_ms
 
     def roll_back(self) -> None:

@@ -103,7 +103,7 @@ class _Run:
     steps: int = 0
     steps_here: int = 0
     ready_s: dict[int, float] = field(default_factory=dict)
-    held_s: dict[int, float] = field(default_factory=dict)
+    entered_s: dict[int, float] = field(default_factory=dict)
     lost_now: int = 0
     lost_lately: list[int] = field(default_factory=list)
     record: Record = field(default_factory=Record)
@@ -165,7 +165,7 @@ class _Run:
             self.record.counts.adds += 1
             warm = t_s == 0 and self.setting.job.warm_start
             self.ready_s[node] = t_s if warm else t_s + self.setting.job.prep_s
-            self.held_s[node] = t_s
+            self.entered_s[node] = t_s
         if not training.isdisjoint(gone):
             alive = [[n for n in self.members[stage::stages] if n in self.ready_s] for stage in range(stages)]
             self._go_on(t_s, alive)
@@ -175,31 +175,31 @@ class _Run:
         copied to other nodes, as many replicas as there are nodes for.
         """
         replicas, stages = self.shape
-        moves, kept = self.shapes.moves, min(map(len, alive))
-        if kept >= 1:
-            members, extra_s = [held[i] for i in range(kept) for held in alive], moves.regroup_s
+        moves, left = self.shapes.moves, min(map(len, alive))
+        if left >= 1:
+            members, extra_s = [nodes[i] for i in range(left) for nodes in alive], moves.regroup_s
         else:
             usable = self._usable(t_s)
-            kept = min(replicas, len(usable) // stages)
-            placed = {node for held in alive for node in held[:kept]}
+            left = min(replicas, len(usable) // stages)
+            placed = {node for nodes in alive for node in nodes[:left]}
             others = [node for node in usable if node not in placed]
-            rows = [[*held[:kept], *(others.pop(0) for _ in range(kept - len(held)))] for held in alive]
-            members = [row[i] for i in range(kept) for row in rows]
-            missing = sum(not held for held in alive)
+            rows = [[*nodes[:left], *(others.pop(0) for _ in range(left - len(nodes)))] for nodes in alive]
+            members = [row[i] for i in range(left) for row in rows]
+            missing = sum(not nodes for nodes in alive)
             extra_s = moves.restart_s + moves.regroup_s + missing * moves.copy_s
-        self._reshape(t_s, (kept, stages) if kept else NOTHING, members, extra_s, "loss")
+        self._reshape(t_s, (left, stages) if left else NOTHING, members, extra_s, "loss")
 
     def _move(self, t_s: float) -> None:
         """Take the planned shape, if there still are nodes for it."""
         shape, self.planned = self.planned, None
         if shape is None:
             return
-        wanted = shape[0] * shape[1]
-        members = self.members[:wanted]
-        if len(members) < wanted:
+        needed = shape[0] * shape[1]
+        members = self.members[:needed]
+        if len(members) < needed:
             standby = sorted((self.ready_s[node], node) for node in self._usable(t_s) if node not in members)
-            members += [node for _, node in standby[: wanted - len(members)]]
-        if len(members) == wanted:
+            members += [node for _, node in standby[: needed - len(members)]]
+        if len(members) == needed:
             pause_s = (
                 0.0 if t_s == 0 and self.setting.job.warm_start else self.shapes.change_s(self.shape, shape)
             )
@@ -267,13 +267,13 @@ class _Run:
 
     def _leave(self, node: int, t_s: float) -> None:
         """A node leaves the state it is in: preparing, then standing by, or in a pipeline."""
-        since_s, ready_s = self.held_s[node], min(self.ready_s[node], t_s)
+        since_s, ready_s = self.entered_s[node], min(self.ready_s[node], t_s)
         if node in self.members:
             self._node_spell(node, "active", since_s, t_s)
         else:
             self._node_spell(node, "prepping", since_s, ready_s)
             self._node_spell(node, "standby", max(since_s, ready_s), t_s)
-        self.held_s[node] = t_s
+        self.entered_s[node] = t_s
 
     def _node_spell(self, node: int, state: NodeState, start_s: float, end_s: float) -> None:
         """Note an interval of a node; what it waited or was prepared is charged here."""

@@ -22,7 +22,7 @@ Strategy: TypeAlias = tuple[int, int]
 def survival(nodes: int, replicas: int, stages: int, removed: int, keep: int) -> Fraction:
     """P(each of `stages` keeps at least `keep` of its `replicas` when `removed` of `nodes` vanish).
 
-    Counts the sets of victims stage by stage: ways[k] sets of k victims among the stages so far, none losing
+    Counts the sets of victims stage by stage: sets[k] sets of k victims among the stages so far, none losing
     more than replicas - keep; the rest are among the spares.
     """
     if not 0 <= removed <= nodes or replicas * stages > nodes or keep < 0:
@@ -31,16 +31,16 @@ def survival(nodes: int, replicas: int, stages: int, removed: int, keep: int) ->
         )
     if keep > replicas:
         return Fraction(0)
-    ways = [1] + [0] * removed
+    sets = [1] + [0] * removed
     for _ in range(stages):
         following = [0] * (removed + 1)
-        for gone, count in enumerate(ways):
+        for gone, count in enumerate(sets):
             if count:
                 for lost in range(min(replicas - keep, removed - gone) + 1):
                     following[gone + lost] += count * comb(replicas, lost)
-        ways = following
+        sets = following
     spares = nodes - replicas * stages
-    fitting = sum(count * comb(spares, removed - gone) for gone, count in enumerate(ways))
+    fitting = sum(count * comb(spares, removed - gone) for gone, count in enumerate(sets))
     return Fraction(fitting, comb(nodes, removed))
 
 
@@ -58,13 +58,13 @@ def expected_missing(nodes: int, replicas: int, stages: int, removed: int) -> Fr
 def _outcomes(
     nodes: int, replicas: int, stages: int, removed: int
 ) -> tuple[tuple[tuple[int, float], ...], float, float]:
-    """Chances that every stage keeps exactly so many replicas, most first; that a stage loses all of them; and how many
-    do then.  Exact fractions, rounded once.
+    """Chances of each least number of replicas that a stage has left, most first; that a stage loses all of them; and how
+    many stages do then.  Exact fractions, rounded once.
     """
     shares = []
-    for kept in range(replicas, 0, -1):
-        share = survival(nodes, replicas, stages, removed, kept)
-        shares.append((kept, float(share - survival(nodes, replicas, stages, removed, kept + 1))))
+    for left in range(replicas, 0, -1):
+        share = survival(nodes, replicas, stages, removed, left)
+        shares.append((left, float(share - survival(nodes, replicas, stages, removed, left + 1))))
     broken = 1 - survival(nodes, replicas, stages, removed, 1)
     missing = expected_missing(nodes, replicas, stages, removed) / broken if broken else Fraction(0)
     return tuple(shares), float(broken), float(missing)
@@ -125,9 +125,9 @@ class Shapes:
         removed = min(removed, nodes)
         shares, broken, missing = _outcomes(nodes, replicas, stages, removed)
         total = 0.0
-        for kept, share in shares:
-            pause_s = 0.0 if kept == replicas else self.moves.regroup_s
-            total += share * self.rate((kept, stages)) * max(0.0, self.interval_s - pause_s)
+        for survivors, share in shares:
+            pause_s = 0.0 if survivors == replicas else self.moves.regroup_s
+            total += share * self.rate((survivors, stages)) * max(0.0, self.interval_s - pause_s)
         left = min(replicas, (nodes - removed) // stages)
         if broken and left >= 1:
             pause_s = self.moves.restart_s + self.moves.regroup_s + missing * self.moves.copy_s
