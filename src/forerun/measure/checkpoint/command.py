@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     "--depth", type=click.IntRange(1, 8), default=1, show_default=True, help="Processes a pipeline."
 )
 @click.option(
-    "--pipelines", type=click.IntRange(1, 16), default=2, show_default=True, help="At most so many."
+    "--pipelines", type=click.IntRange(1, 16), default=2, show_default=True, help="At most this many."
 )
 @click.option(
     "--steps", type=click.IntRange(min=5), default=40, show_default=True, help="Timed steps a restart."
 )
 @click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True)
-@click.option(
-    "--write-rate", default="", metavar="RATE", help="Slow writes to so many bytes/s, such as 20MB/s."
-)
+@click.option("--write-rate", default="", metavar="RATE", help="Slow writes to this rate, such as 20MB/s.")
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Then train while FILE kills nodes."
 )

@@ -262,7 +262,7 @@ class Fleet:
         )
 
     def _pipelines(self) -> int:
-        """How many pipelines the nodes that are ready make, at most as many as are wanted."""
+        """How many pipelines the nodes that are ready make, at most `max_pipelines`."""
         ready = sum(node.ready_s is not None for node in self.nodes.values())
         return min(self.work.max_pipelines, ready // self.work.depth)
 

@@ -153,7 +153,7 @@ WARM_STEPS = 2
 
 
 def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> FleetLog:
-    """Train with `size` processes, asking for a restart every so many steps once a checkpoint is durable.
+    """Train with `size` processes, asking for a restart after `steps` steps, once a checkpoint is durable.
 
     Restarts are asked for while a step is running, as losses come.
     """
@@ -171,7 +171,7 @@ def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> Flee
 
 
 def train(fleet: Fleet, steps: int, *, until_saved: bool) -> None:
-    """Train for so many steps of a segment.
+    """Train for a number of steps of one segment.
 
     steps: how many. until_saved: whether to continue until a checkpoint of them is durable.
     """

@@ -141,7 +141,7 @@ def job_of(profile: Profile, horizon_s: float) -> TrainingJob:
 def ledger(log: FleetLog) -> dict[str, float]:
     """Seconds by line; they sum to the run.
 
-    Within a segment everything up to the last kept step and its stall is useful or stall, the rest lost, or, at the end
+    Within a segment everything up to the last retained step and its stall is useful or stall, the rest lost, or, at the end
     of the run, the step in flight.
     """
     parts = dict.fromkeys(LINES, 0.0)
@@ -149,8 +149,8 @@ def ledger(log: FleetLog) -> dict[str, float]:
     idle = sum(end_s - start_s for start_s, end_s in log.idle)
     for segment in log.segments:
         parts["reconfig"] += segment.ready_s - before_s
-        kept, final = _kept(segment), segment.cause == "end"
-        upto_s = kept[-1].end_s if kept else segment.ready_s
+        retained, final = _retained(segment), segment.cause == "end"
+        upto_s = retained[-1].end_s if retained else segment.ready_s
         counted = [one for one in segment.checkpoints if final or one.durable_s < math.inf]
         stall_s = sum(one.copied_s - one.start_s for one in counted)
         upto_s = max([upto_s, *(one.copied_s for one in counted)])
@@ -163,7 +163,7 @@ def ledger(log: FleetLog) -> dict[str, float]:
     return parts
 
 
-def _kept(segment: Segment) -> list[Step]:
+def _retained(segment: Segment) -> list[Step]:
     """Steps of a segment that are not rolled back: all at the end of the run, else those durable."""
     if segment.cause == "end":
         return segment.steps
@@ -173,4 +173,4 @@ def _kept(segment: Segment) -> list[Step]:
 
 def _completed(log: FleetLog) -> int:
     """Steps complete at the end."""
-    return sum(len(_kept(segment)) for segment in log.segments)
+    return sum(len(_retained(segment)) for segment in log.segments)

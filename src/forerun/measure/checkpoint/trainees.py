@@ -129,11 +129,11 @@ class NumpyPerceptron:
         """By hand: two rectified layers and a linear one."""
         inputs = np.random.default_rng(step + 1).normal(size=(self.batch, self.INPUTS)).astype(np.float32)
         mine = inputs[shares(self.batch, rank, world)]
-        wanted = np.tanh(mine @ self.rule / 8)[:, None]
+        targets = np.tanh(mine @ self.rule / 8)[:, None]
         one, two, three = self._layers()
         first = np.maximum(mine @ one, 0)
         second = np.maximum(first @ two, 0)
-        error = (second @ three - wanted) / self.batch
+        error = (second @ three - targets) / self.batch
         back_two = (error @ three.T) * (second > 0)
         back_one = (back_two @ two.T) * (first > 0)
         parts = (mine.T @ back_one, first.T @ back_two, second.T @ error)

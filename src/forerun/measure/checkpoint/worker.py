@@ -101,8 +101,8 @@ class Worker:
     def _start_anew(self, settings: dict[str, Any]) -> None:
         """Replace this process by one of a new shape, with the same socket."""
         os.set_inheritable(self.settings["socket"], True)
-        wanted = json.dumps(self.settings | settings)
-        command = [sys.executable, "-m", "forerun.measure.checkpoint.worker", wanted]
+        arguments = json.dumps(self.settings | settings)
+        command = [sys.executable, "-m", "forerun.measure.checkpoint.worker", arguments]
         os.execv(sys.executable, command)  # noqa: S606
 
 

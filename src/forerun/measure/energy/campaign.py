@@ -57,7 +57,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure, write train.csv, power.csv and profile.json into the folder, and return the profile.
 
-    progress: receives one line a step. rest: waits for so many seconds. An interrupt after the first point writes and
+    progress: receives one line a step. rest: sleeps for seconds. An interrupt after the first point writes and
     returns what was measured, with `stopped` in words. Raises UsageError without torch or without the device asked for,
     KeyboardInterrupt if no point was measured yet.
     """
@@ -138,7 +138,7 @@ def _idle_w(
 ) -> float | None:
     """Draw while nothing is trained [W]; None where it cannot be read.
 
-    meter: reads joules. rest: sleeps for seconds. clock: tells seconds.
+    meter: reads joules. rest: sleeps for seconds. clock: reads seconds.
     """
     if meter is None:
         return None

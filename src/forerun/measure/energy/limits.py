@@ -64,8 +64,8 @@ def clocks_mhz(gpu: Gpu) -> dict[str, int]:
         return {}
 
 
-def settable(gpu: Gpu, wanted_w: Sequence[float]) -> tuple[list[float], str]:
-    """The wanted limits that the GPU accepts, and why others cannot be set (empty: all can).
+def settable(gpu: Gpu, asked_w: Sequence[float]) -> tuple[list[float], str]:
+    """Those of the limits `asked_w` that the GPU accepts, and why others cannot be set (empty: all can).
 
     Tries to set the limit in force again, which changes nothing and shows whether one may.
     """
@@ -78,8 +78,8 @@ def settable(gpu: Gpu, wanted_w: Sequence[float]) -> tuple[list[float], str]:
         return [
             now / 1e3
         ], f"power limits may not be set ({error}); root would help: one limit, {now / 1e3:g} W"
-    inside = [limit for limit in wanted_w if low <= 1e3 * limit <= high] or [now / 1e3]
-    outside = [f"{limit:g}" for limit in wanted_w if not low <= 1e3 * limit <= high]
+    inside = [limit for limit in asked_w if low <= 1e3 * limit <= high] or [now / 1e3]
+    outside = [f"{limit:g}" for limit in asked_w if not low <= 1e3 * limit <= high]
     reason = (
         f"limits outside {low / 1e3:g} to {high / 1e3:g} W left out: {', '.join(outside)}" if outside else ""
     )

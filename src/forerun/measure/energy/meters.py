@@ -54,7 +54,7 @@ class NoMeter:
 class RaplMeter:
     """Package energy of the processors: microjoule counters that wrap at their stated range.
 
-    zones: folders of the packages. clock: tells seconds (default: the monotonic clock).
+    zones: folders of the packages. clock: reads seconds (default: the monotonic clock).
     """
 
     zones: tuple[Path, ...]

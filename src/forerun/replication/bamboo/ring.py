@@ -149,14 +149,14 @@ class PublishedRun(RingRun):
     def summary(self, usd_per_node_h: float) -> dict[str, float]:
         """The figures that the published simulator prints, under its names."""
         gaps = [(b - a) / HOUR_MS for a, b in zip(self.removals_ms, self.removals_ms[1:])]
-        lives = [life / HOUR_MS for life in self.lifetimes_ms]
+        lifetimes_h = [lifetime_ms / HOUR_MS for lifetime_ms in self.lifetimes_ms]
         return {
             "num_preemptions": len(self.removals_ms),
             "preemption_mean": statistics.mean(gaps) if gaps else 0.0,
             "preemption_stdev": statistics.stdev(gaps) if len(gaps) > 1 else 0.0,
-            "lifetime_mean": statistics.mean(lives) if lives else 0.0,
-            "lifetime_median": statistics.median(lives) if lives else 0.0,
-            "lifetime_stdev": statistics.stdev(lives) if len(lives) > 1 else 0.0,
+            "lifetime_mean": statistics.mean(lifetimes_h) if lifetimes_h else 0.0,
+            "lifetime_median": statistics.median(lifetimes_h) if lifetimes_h else 0.0,
+            "lifetime_stdev": statistics.stdev(lifetimes_h) if len(lifetimes_h) > 1 else 0.0,
             "num_fatal_failures": self.fatal,
             "num_steps_complete": self.steps,
             "average_instances": self.mean_nodes_as_printed,
@@ -209,7 +209,7 @@ class _PublishedRing(Ring):
         self.published_job, self.bugs = job, bugs
         self.first_running_ms: int | None = None
         self.removals: list[int] = []
-        self.lives: list[int] = []
+        self.lifetimes_ms: list[int] = []
         self.changes: list[tuple[int, int]] = []
         self.fleet: HourlyFleet | None = None
         self.random = Random(0)
@@ -312,7 +312,7 @@ class _PublishedRing(Ring):
         """Note when the node vanished and how long it lived."""
         if (node := self.nodes.get(name)) is not None:
             self.removals.append(self.now_ms)
-            self.lives.append(self.now_ms - node.born_ms)
+            self.lifetimes_ms.append(self.now_ms - node.born_ms)
         super().remove(name)
 
     def _begin(self, status: RingStatus, nodes: int) -> None:
@@ -341,5 +341,5 @@ class _PublishedRing(Ring):
             first_running_ms=self.first_running_ms,
             changes=self.changes,
             removals_ms=self.removals,
-            lifetimes_ms=[*self.lives, *(self.now_ms - node.born_ms for node in self.nodes.values())],
+            lifetimes_ms=[*self.lifetimes_ms, *(self.now_ms - node.born_ms for node in self.nodes.values())],
         )

@@ -14,8 +14,7 @@ from forerun.trace.signal import Signal
 def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
     """Dollars for the spot nodes and for the on-demand nodes of one history.
 
-    A price that changes is paid as it goes; with one price, each life of a node is rounded to billing units, if there are
-    some.
+    A price that changes is paid as it goes; with one price, each rental of a node is rounded to billing units, if any.
     """
     scenario, done = outcome.inputs.scenario, outcome.replay
     steady_s = scenario.on_demand_nodes * done.end_s
@@ -25,23 +24,25 @@ def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
         return fleet_usd(outcome.fleet, outcome.inputs.home.usd_per_h, done.end_s), on_demand
     if prices.billing_s == 0 and prices.minimum_s == 0:
         return (done.alive_node_s - steady_s) * prices.spot_usd_per_h / 3600.0, on_demand
-    lives: dict[tuple[int, float], float] = {}
+    rentals: dict[tuple[int, float], float] = {}
     ends: dict[int, tuple[tuple[int, float], float]] = {}
     for spell in sorted(done.node_spells, key=lambda spell: (spell.node, spell.start_s)):
-        life, end_s = ends.get(spell.node, ((spell.node, spell.start_s), -1.0))
+        rental, end_s = ends.get(spell.node, ((spell.node, spell.start_s), -1.0))
         if end_s != spell.start_s:
-            life = (spell.node, spell.start_s)
-        lives[life] = lives.get(life, 0.0) + spell.end_s - spell.start_s
-        ends[spell.node] = (life, spell.end_s)
+            rental = (spell.node, spell.start_s)
+        rentals[rental] = rentals.get(rental, 0.0) + spell.end_s - spell.start_s
+        ends[spell.node] = (rental, spell.end_s)
     billed = sum(
-        billed_s(life_s, prices) for (node, _), life_s in lives.items() if node >= scenario.on_demand_nodes
+        billed_s(rental_s, prices)
+        for (node, _), rental_s in rentals.items()
+        if node >= scenario.on_demand_nodes
     )
     return billed * prices.spot_usd_per_h / 3600.0, on_demand
 
 
-def billed_s(life_s: float, prices: Prices) -> float:
-    """Seconds billed for a life: whole units, and not less than the minimum."""
-    seconds = max(life_s, prices.minimum_s)
+def billed_s(rental_s: float, prices: Prices) -> float:
+    """Seconds billed for a rental: whole units, and not less than the minimum."""
+    seconds = max(rental_s, prices.minimum_s)
     if prices.billing_s:
         seconds = math.ceil(seconds / prices.billing_s - 1e-12) * prices.billing_s
     return seconds

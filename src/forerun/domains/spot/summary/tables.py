@@ -222,10 +222,10 @@ def spell_table(done: Replay) -> Table:
 def fleet_table(done: Replay) -> Table:
     """Nodes by state over time, a row for each instant at which a node changes its state."""
     changes: dict[float, list[int]] = {0.0: [0, 0, 0]}
-    for life in done.node_spells:
-        at = STATES[3:].index(life.state)
-        changes.setdefault(life.start_s, [0, 0, 0])[at] += 1
-        changes.setdefault(life.end_s, [0, 0, 0])[at] -= 1
+    for spell in done.node_spells:
+        at = STATES[3:].index(spell.state)
+        changes.setdefault(spell.start_s, [0, 0, 0])[at] += 1
+        changes.setdefault(spell.end_s, [0, 0, 0])[at] -= 1
     times = sorted(t_s for t_s in changes if t_s < done.end_s or t_s == 0.0)
     counts = np.cumsum([changes[t_s] for t_s in times], axis=0)
     return Table.of_rows(FLEET, [(t_s, *map(int, row)) for t_s, row in zip(times, counts, strict=True)])
@@ -233,10 +233,10 @@ def fleet_table(done: Replay) -> Table:
 
 def life_table(done: Replay, fleet: Membership) -> Table:
     """What each node was when; nodes in the order of their first stretch."""
-    order = sorted(done.node_spells, key=lambda life: (life.start_s, life.node))
-    track = {node: i for i, node in enumerate(dict.fromkeys(life.node for life in order))}
-    order.sort(key=lambda life: (track[life.node], life.start_s))
-    return Table.of_records(LIVES, order, node=lambda life: fleet.names[life.node])
+    order = sorted(done.node_spells, key=lambda spell: (spell.start_s, spell.node))
+    track = {node: i for i, node in enumerate(dict.fromkeys(spell.node for spell in order))}
+    order.sort(key=lambda spell: (track[spell.node], spell.start_s))
+    return Table.of_records(LIVES, order, node=lambda spell: fleet.names[spell.node])
 
 
 def holdings_table(done: ZoneRun) -> Table:
@@ -252,25 +252,25 @@ def price_table(price: Signal, end_s: float) -> Table:
 
 def timeline(done: Replay, fleet: Membership) -> Timeline:
     """The job on the first track, then one track a node."""
-    used = sorted({life.node for life in done.node_spells})
+    used = sorted({spell.node for spell in done.node_spells})
     track = {node: 1 + i for i, node in enumerate(used)}
     causes = tuple(sorted({spell.cause for spell in done.spells} | {""}))
-    lives = sorted(done.node_spells, key=lambda life: (track[life.node], life.start_s))
-    spells: list[Spell | NodeSpell] = [*done.spells, *lives]
+    of_nodes = sorted(done.node_spells, key=lambda spell: (track[spell.node], spell.start_s))
+    spells: list[Spell | NodeSpell] = [*done.spells, *of_nodes]
     return Timeline(
         entities=("job", *(fleet.names[node] for node in used)),
         states=STATES,
-        entity=np.array([0] * len(done.spells) + [track[life.node] for life in lives], dtype=np.int64),
+        entity=np.array([0] * len(done.spells) + [track[spell.node] for spell in of_nodes], dtype=np.int64),
         state=np.array([STATES.index(spell.state) for spell in spells], dtype=np.int64),
         from_s=np.array([spell.start_s for spell in spells], dtype=np.float64),
         to_s=np.array([spell.end_s for spell in spells], dtype=np.float64),
         causes=causes,
         cause=np.array(
-            [causes.index(spell.cause) for spell in done.spells] + [causes.index("")] * len(lives),
+            [causes.index(spell.cause) for spell in done.spells] + [causes.index("")] * len(of_nodes),
             dtype=np.int64,
         ),
         label=np.array(
-            [f"{spell.world_size} nodes" for spell in done.spells] + [""] * len(lives), dtype=object
+            [f"{spell.world_size} nodes" for spell in done.spells] + [""] * len(of_nodes), dtype=object
         ),
         groups=("job", *("nodes" for _ in used)),
     )

@@ -212,7 +212,7 @@ class FleetStatistics:
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
-        sizes, lives = self.removal_batches, self.lifetimes_h
+        sizes, lifetimes_h = self.removal_batches, self.lifetimes_h
         plain = ("rows", "duration_h", "adds", "removes")
         means = ("max_nodes", "node_hours", "mean_nodes", "removals_per_node_hour")
         return {
@@ -221,8 +221,8 @@ class FleetStatistics:
             "removal_batch_mean": fmean(sizes) if sizes else 0.0,
             "removal_batch_max": max(sizes, default=0),
             **{name: getattr(self, name) for name in means},
-            "lifetime_removed_mean_h": fmean(lives) if lives else None,
-            "lifetime_removed_median_h": median(lives) if lives else None,
+            "lifetime_removed_mean_h": fmean(lifetimes_h) if lifetimes_h else None,
+            "lifetime_removed_median_h": median(lifetimes_h) if lifetimes_h else None,
             "alive_at_end": self.alive_at_end,
         }
 
@@ -261,13 +261,13 @@ def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> Fleet
     """
     end_s = fleet.end_s if horizon_s is None else horizon_s
     born: dict[int, float] = {}
-    lives, removal_batches, add_batches, removal_s = [], [], [], []
+    lifetimes_h, removal_batches, add_batches, removal_s = [], [], [], []
     node_s, last_s, most = 0.0, 0.0, 0
     for instant in fleet.instants:
         node_s += len(born) * (instant.t_s - last_s)
         last_s = instant.t_s
         gone = [node for node in instant.removed if node in born]
-        lives += [(instant.t_s - born.pop(node)) / 3600 for node in gone]
+        lifetimes_h += [(instant.t_s - born.pop(node)) / 3600 for node in gone]
         born.update(dict.fromkeys(instant.added, instant.t_s))
         if gone:
             removal_batches.append(len(gone))
@@ -281,12 +281,12 @@ def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> Fleet
         rows=sum(len(instant.removed) + len(instant.added) for instant in fleet.instants),
         duration_h=end_s / 3600,
         adds=sum(add_batches) + initial,
-        removes=len(lives),
+        removes=len(lifetimes_h),
         removal_batches=tuple(removal_batches),
         add_batches=tuple(add_batches),
         max_nodes=most,
         node_hours=node_s / 3600,
-        lifetimes_h=tuple(lives),
+        lifetimes_h=tuple(lifetimes_h),
         ages_h=tuple((end_s - born_s) / 3600 for born_s in born.values()),
         alive_at_end=len(born),
         removal_s=tuple(removal_s),

@@ -75,14 +75,14 @@ def _replay(done: RingRun, setting: Setting) -> Replay:
     """The ring's run as a replay.  The node time of a stretch is split as its wall time is."""
     wall_s = {line: ms / 1000.0 for line, ms in done.wall_ms.items()} | {"stall": 0.0}
     end_s = sum(wall_s.values())
-    lives = [
+    node_spells = [
         NodeSpell(int(one.node), _NODE_STATES[one.state], one.start_ms / 1000.0, one.end_ms / 1000.0)
         for one in done.node_stretches
     ]
     node_s = dict.fromkeys(NODE_LINES, 0.0)
-    for life in lives:
-        if life.state != "active":
-            node_s[life.state] += life.end_s - life.start_s
+    for spell in node_spells:
+        if spell.state != "active":
+            node_s[spell.state] += spell.end_s - spell.start_s
     spells: list[Spell] = []
     first = 0
     for stretch, active_s in zip(done.stretches, _active_node_s(done), strict=True):
@@ -120,7 +120,7 @@ def _replay(done: RingRun, setting: Setting) -> Replay:
         final_standby=done.alive["waiting"],
         final_provisioning=done.alive["creating"],
         spells=spells,
-        node_spells=lives,
+        node_spells=node_spells,
         finished_s=end_s if finished else None,
     )
 
