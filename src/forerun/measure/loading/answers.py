@@ -54,7 +54,7 @@ class Job:
         return None if self.decode in ACTS else decoder_named(self.decode)
 
     def work(self, corpus: Corpus, samples: int) -> Load:
-        """What the job asks of a loader: so many samples of a corpus.
+        """What the job asks of a loader: a number of samples of a corpus.
 
         corpus: whose mean size a sample has. samples: of the run.
         """

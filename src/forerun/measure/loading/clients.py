@@ -217,7 +217,7 @@ class HttpFiles(Repeating):
         return self.repeated(name, what, None, lambda: self._attempt(name, what, span, length))
 
     def _attempt(self, name: str, what: str, span: str, length: int | None) -> bytes:
-        """One answer: the whole of a file, or a span of so many bytes. Raises Unsatisfying for one to be asked for again."""
+        """One answer: the whole of a file, or `length` bytes of it. Raises Unsatisfying for one to be asked for again."""
         try:
             status, data, sent = self._answer(name, {"Range": f"bytes={span}"} if span else {})
         except (OSError, http.client.HTTPException):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--probe", default="4s", show_default=True, help="How long a probe may take.")
 @click.option(
-    "--memory", default="", metavar="SIZE", help="Bytes that blocks in hand may take, such as 64MiB."
+    "--memory", default="", metavar="SIZE", help="Bytes that blocks in memory may take, such as 64MiB."
 )
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP store.")
 @click.option("--cold", is_flag=True, help="Have the kernel forget local files first.")
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--jobs", type=click.IntRange(1, 64), default=1, show_default=True,
-    help="Also run so many jobs at once, each a process, on the chosen cell.",
+    help="Also run this many jobs at once, each a process, on the chosen cell.",
 )  # fmt: skip
 @click.option(
     "--cache", default="", metavar="SIZE", help="With --jobs: a cache in each job, over two epochs."

@@ -35,7 +35,7 @@ from forerun.rng import stream
 MOST_FILES: Final = 4096
 MOST_BYTES: Final = 512 * 1024**2
 PACK_SAMPLES: Final = 256
-#: of plain files behind a URL, at most so many names are asked for
+#: of plain files behind a URL, at most this many names are asked for
 MOST_LISTED: Final = 100_000
 
 
@@ -141,8 +141,8 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
             manifest, index = Path(folder) / MANIFEST, Path(folder) / INDEX
             manifest.write_bytes(head)
             index.write_bytes(client.read_whole(INDEX))
-            wanted = read_manifest(manifest)["index_sha256"]
-            if hashlib.sha256(index.read_bytes()).hexdigest() != wanted:
+            expected = read_manifest(manifest)["index_sha256"]
+            if hashlib.sha256(index.read_bytes()).hexdigest() != expected:
                 raise DataError.at(f"{source}/{INDEX}", "is not the index that the manifest names")
             corpus = Corpus(source, client, Index.read(index))
         yield corpus

@@ -1,7 +1,7 @@
 """Readers of object stores (s3, gs, az) through obstore, and of whatever fsspec opens.
 
 Both libraries are optional (`pip install 'forerun[stores]'`) and are asked for one attempt at a time: repeating, waiting
-and naming what failed is done here, in the same way for every store. After a fork, fsspec's file systems are opened anew;
+and naming what failed is done here, the same for every store. After a fork, fsspec's file systems are opened anew;
 obstore's threads are gone for good, and a process that was forked is refused before it waits for them.
 """
 
@@ -71,9 +71,9 @@ class Repeating:
         self.__post_init__()
 
     def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
-        """The bytes of the first attempt that gives as many as wanted.
+        """The bytes of the first attempt that gives as many as requested.
 
-        name, what: for messages. length: bytes that are wanted (None: any). attempt: gives bytes, or raises what its
+        name, what: for messages. length: bytes requested (None: any). attempt: gives bytes, or raises what its
         library raises. Raises StoreError at once where asking again does not help, else after the last attempt.
         """
         last = ""

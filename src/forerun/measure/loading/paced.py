@@ -67,7 +67,7 @@ def run_paced(
     offered. Raises what a reading thread raised.
 
     corpus, job: what is read, and by what training job. samples: of an epoch. spec: the policy. start: the first cell.
-    threads, blocks: on offer. epochs: how many (default 2). memory_bytes: that blocks in hand may take (default: any).
+    threads, blocks: on offer. epochs: how many (default 2). memory_bytes: that blocks in memory may take (default: any).
     progress: called with a line about each epoch.
     """
     offered = tuple(sorted({start.block, *(block for block in blocks if block <= corpus.largest_piece)}))

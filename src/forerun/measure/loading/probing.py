@@ -37,7 +37,7 @@ BLOCKS: Final = (1, 4, 16, 64)
 THREADS: Final = (1, 2, 4, 8)
 #: block sizes that an answer chooses from
 OFFERED: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-#: a probe is over after so many seconds, or requests
+#: a probe is over after this many seconds, or requests
 PROBE_S: Final = 4.0
 PROBE_REQUESTS: Final = 300
 #: batches that a probe takes at least, be they smaller ones
@@ -168,7 +168,7 @@ def answer(
 def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memory_bytes: float) -> Answer:
     """From (1 x 1), (n x 1), (n x T) and a run of the choice.
 
-    corpus: blocks of more than one sample. cells: to choose from. memory_bytes: that blocks in hand may take.
+    corpus: blocks of more than one sample. cells: to choose from. memory_bytes: that blocks in memory may take.
     """
     tuned = tune(ThreeProbes(), prober.evaluate, cells, load, memory_bytes=memory_bytes)
     tuner = tuned.tuner
@@ -188,7 +188,7 @@ def _single_files(
 ) -> Answer:
     """From (1 x 1) and (1 x T): what larger blocks would do is predicted and cannot be verified here.
 
-    corpus: files, one a request. cells: to choose from. memory_bytes: that blocks in hand may take.
+    corpus: files, one a request. cells: to choose from. memory_bytes: that blocks in memory may take.
     """
     most = Cell(1, max(cell.threads for cell in cells))
     a = prober.evaluate(Ask(Cell(1, 1), 0))
@@ -251,9 +251,9 @@ def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ..
 
 
 def _smallest(predicted: Mapping[Cell, float], load: Load) -> dict[int, int]:
-    """For each number of threads the smallest block that keeps within `HIDES` of the steps alone.
+    """For each number of threads the smallest block that stays within `HIDES` of the steps alone.
 
-    predicted: seconds of every cell. load: with the steps that are to be kept busy.
+    predicted: seconds of every cell. load: with the steps to keep busy.
     """
     steps_s = -(-load.samples // load.batch) * load.step_s
     hides = [cell for cell, total_s in predicted.items() if steps_s >= (1 - HIDES) * total_s]

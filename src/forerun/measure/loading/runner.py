@@ -146,7 +146,7 @@ class LoaderRun:
 def queued_s() -> float:
     """Seconds that this thread has been ready to run and waited for a processor; 0 where the system does not report it.
 
-    Linux counts it for every thread; the sum over a run's threads tells whether they lacked processors.
+    Linux counts it for every thread; the sum over a run's threads shows whether they lacked processors.
     """
     try:
         with Path("/proc/thread-self/schedstat").open(

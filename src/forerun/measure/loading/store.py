@@ -39,7 +39,7 @@ class StoreSpec:
 
     Latency is lognormal with this mean and `sigma` of its logarithm. `error_share` of the requests are answered 503,
     `reset_share` are cut off in the middle of the body, `stall_share` of them stop there for `stall_s`.
-    `changes`: so many seconds after the store's start its mean latency becomes another, in ascending order.
+    `changes`: pairs of seconds after the store's start and the mean latency from then on, in ascending order.
 
     latency_s: mean, from the beginning of service (default 0). conn_bytes_per_s, shared_bytes_per_s: bandwidth of a
     connection, and of all together. slots: requests in service at a time. requests_per_s: rate of requests. seed: of

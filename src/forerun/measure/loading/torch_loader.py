@@ -228,7 +228,7 @@ def _said(error: RuntimeError) -> str:
 
 
 def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
-    """Pieces dealt out to batches of so many samples; a piece that crosses an edge is read in two parts.
+    """Pieces dealt out to batches of `batch` samples; a piece that crosses an edge is read in two parts.
 
     pieces: in order. batch: samples a batch; the last batch may be short.
     """
@@ -263,12 +263,12 @@ class WorkerFit:
     prefetch: int
 
     def build_at(self, workers: int) -> float:
-        """Seconds of a batch with so many workers."""
+        """Seconds of a batch with this number of workers."""
         many, seconds = zip(*self.build_s)
         return float(np.interp(workers, many, seconds))
 
     def start_at(self, workers: int) -> float:
-        """Seconds until so many workers are up."""
+        """Seconds until this number of workers are up."""
         many, seconds = zip(*self.start_s)
         return float(np.interp(workers, many, seconds))
 
@@ -304,7 +304,7 @@ def fit_workers(runs: Sequence[tuple[int, WorkerRun]], batch: int, prefetch: int
         apart = [b - a for a, b in zip(full, full[workers:])]
         if len(apart) < 2 * workers:
             raise UsageError.at(
-                "samples", f"{len(full)} batches for {workers} workers; at least three each are wanted"
+                "samples", f"{len(full)} batches for {workers} workers; at least three each are needed"
             )
         builds.append((workers, statistics.fmean(apart)))
     starts = [

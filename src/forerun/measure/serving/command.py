@@ -93,8 +93,8 @@ def command(
         if not (quiet or as_json):
             click.echo(message, err=True)
 
-    wanted = _loads(loads) if checked or (scenario is not None and not named) else ()
-    measured = measure(Request(resolved, named, samples, wanted, repeats, seconds), out, tell)
+    loads_rps = _loads(loads) if checked or (scenario is not None and not named) else ()
+    measured = measure(Request(resolved, named, samples, loads_rps, repeats, seconds), out, tell)
     if as_json:
         click.echo(json.dumps(measured, indent=2, allow_nan=False))
     else:

@@ -1,8 +1,8 @@
 """Predicted against measured: one pipeline for real at several loads, and the model on the same send times.
 
 The model is not judged by a disturbed run: one whose queries were sent late, or whose batches took a tenth more or less
-than the model was told. How much of the error is due to the latter is told too, by simulating once more with the times
-that the run had.
+than the model expects. Simulating once more with the times of the run gives the share of the error that is due to the
+latter.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def _drift(observed: Observed, believed: Pipeline) -> dict[str, float]:
     """By stage, how much longer the run's batches took than believed, batch sizes alike."""
     drift = {}
     for stage, served in zip(believed.stages, observed.served):
-        wanted = stage.service.table_ms[served[:, 0].astype(np.int64)]
-        drift[stage.name] = float(served[:, 1].sum() / wanted.sum() - 1) if len(served) else 0.0
+        expected_ms = stage.service.table_ms[served[:, 0].astype(np.int64)]
+        drift[stage.name] = float(served[:, 1].sum() / expected_ms.sum() - 1) if len(served) else 0.0
     return drift
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from forerun.errors import UsageError, known_names
 
-#: serves one batch of so many queries
+#: serves one batch of this many queries
 Serve = Callable[[int], object]
 
 

@@ -145,9 +145,9 @@ def profiled(
     tell(f"{batches:,} batches alone and as many together: about {duration(whole_s)} in all")
     steps = Steps(tell, [*expected_s, later_s] if later_s else expected_s)
 
-    def watch(served: Sequence[Served], wanted: Sequence[Sequence[int]]) -> None:
+    def watch(served: Sequence[Served], asked: Sequence[Sequence[int]]) -> None:
         done, most = min(
-            ((len(one), len(asked)) for one, asked in zip(served, wanted)), key=lambda pair: pair[0] / pair[1]
+            ((len(one), len(sizes)) for one, sizes in zip(served, asked)), key=lambda pair: pair[0] / pair[1]
         )
         steps.at(min(1.0, done / most), f"{done:,} of {most:,} batches")
 
@@ -190,9 +190,9 @@ def _expected_s(testbed: Testbed, lists: Sequence[Sequence[int]]) -> list[float]
     sizes = [sizes_to_measure(stage.max_batch) for stage in stages]
     tried = [testbed.exercise(sizes, [1.0] * len(stages), [s])[s] for s in range(len(stages))]
     busy_s = []
-    for stage, served, wanted in zip(stages, tried, lists):
+    for stage, served, sizes_asked in zip(stages, tried, lists):
         took_ms = {size: float(np.mean(times)) for size, times in _by_size(served).items()}
-        busy_s.append(sum(took_ms[size] for size in wanted) / stage.replicas / 1e3)
+        busy_s.append(sum(took_ms[size] for size in sizes_asked) / stage.replicas / 1e3)
     loads = _loads(_carried(testbed, tried))
     return [*(one / LOAD for one in busy_s), max(one / load for one, load in zip(busy_s, loads))]
 

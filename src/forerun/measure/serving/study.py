@@ -77,14 +77,14 @@ def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) ->
 
 
 def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
-    """Measure, write what was found into the folder (profile.csv, scenario.json, measured.json), and return it.
+    """Measure, write the results into the folder (profile.csv, scenario.json, measured.json), and return it.
 
     asked: what to measure.
     folder: where files are written (None: nowhere).
     tell: is given the progress in words.
 
     If it is interrupted once something is measured, that is written and returned, with `stopped` in words; a scenario is
-    written only if the profile holds every batch size of it. Raises UsageError for a pipeline or model that cannot be run
+    written only if the profile has every batch size of it. Raises UsageError for a pipeline or model that cannot be run
     here, KeyboardInterrupt if nothing was measured yet.
     """
     if folder is not None:
@@ -240,7 +240,7 @@ def _told(
     data = {**data, "service": "mean", "tuner": {"name": "fixed"}}
     slo_ms = asked.scenario.slo_ms
     if data["trace"].get("process", {}).get("rate_rps") == 1.0 and "queries" in data["trace"]:
-        # The built-in pipeline: an objective of three full batches along the way, and three fifths of what it carries.
+        # The built-in pipeline: an objective of three full batches along the path, and three fifths of its capacity.
         slo_ms = round(3 * sum(float(stage.service.table_ms[-1]) for stage in stages), 1)
         process = {**data["trace"]["process"], "rate_rps": round(0.6 * capacity_rps(believed), 2)}
         data = {**data, "slo_ms": slo_ms, "trace": {**data["trace"], "process": process}}

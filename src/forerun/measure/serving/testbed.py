@@ -1,8 +1,8 @@
 """The pipeline for real: one process a replica, one queue a stage, the simulator's own batching policies, real time.
 
-One loop in this process holds the queues, sends queries at absolute instants, asks the policies, hands batches to idle
+One loop in this process owns the queues, sends queries at absolute instants, asks the policies, hands batches to idle
 replicas through pipes and takes their answers; every stamp comes from the machine's monotonic clock. The order within an
-instant is the simulator's: completions, arrivals, takes that are due, starts. What it finds are the simulator's tables.
+instant is the simulator's: completions, arrivals, takes that are due, starts. It returns the simulator's tables.
 Queries carry no payload: what crosses a pipe is the size of a batch.
 """
 
@@ -82,7 +82,7 @@ class Observed:
     """A run for real: the simulator's tables, instants in ms from the first query's; arrivals are when they were sent.
 
     run: what happened.
-    lag_ms: float64[queries], sent later than wanted.
+    lag_ms: float64[queries], sent later than due.
     served: by stage float64[batches, 2]: batch size, and ms from handing over to the answer.
     """
 
@@ -229,15 +229,15 @@ class _Loop:
             _Station(stage, replicas, stream(pipeline.seed, "batching", stage.name), paced=not model)
             for stage, replicas, model in zip(pipeline.stages, testbed.replicas, testbed.models)
         ]
-        self.ways: dict[int, list[tuple[int, list[bool]]]] = {
+        self.edges_out: dict[int, list[tuple[int, list[bool]]]] = {
             s: [] for s in range(SOURCE, len(pipeline.stages))
         }
         self.missing: list[list[int]] = []
         visits = np.zeros(queries, dtype=np.int64)
-        for s, ways in enumerate(incoming_edges(pipeline, queries)):
-            for parent, takes in ways:
-                self.ways[parent].append((s, takes.tolist()))
-            parents = np.sum([takes for _, takes in ways], axis=0)
+        for s, edges in enumerate(incoming_edges(pipeline, queries)):
+            for parent, takes in edges:
+                self.edges_out[parent].append((s, takes.tolist()))
+            parents = np.sum([takes for _, takes in edges], axis=0)
             self.missing.append(parents.tolist())
             visits += parents > 0
         self.left = visits.tolist()
@@ -300,7 +300,7 @@ class _Loop:
 
     def _enter(self, parent: int, queries: list[int], now_s: float, touched: set[int]) -> None:
         """Queries go on along the edges they take, and join a queue when the last parent they wait for has ended."""
-        for s, taken in self.ways[parent]:
+        for s, taken in self.edges_out[parent]:
             for query in queries:
                 if taken[query]:
                     self.missing[s][query] -= 1

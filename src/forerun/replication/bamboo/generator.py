@@ -54,12 +54,12 @@ def tick_rows(process: Tick, seed: int, horizon_s: float, bugs: GeneratorBugs | 
     born, tick = process.start, 0
     while (t_s := tick * process.tick_s) < horizon_s:
         adds = removals = 0
-        room = process.cap
+        most = process.cap
         if random.random() < chance_add:
             if random.random() < burst.probability:
                 adds = random.randrange(burst.low, burst.high + 1)
             elif (adds := _size(random, process.add_batch, off.marks)) == 0:
-                adds, room = 1, LARGEST_FLEET if off.clamp_hole else process.cap
+                adds, most = 1, LARGEST_FLEET if off.clamp_hole else process.cap
         if random.random() < chance_remove:
             removals = _size(random, process.removal_batch, off.marks) or 1
         if tick > 0:
@@ -70,7 +70,7 @@ def tick_rows(process: Tick, seed: int, horizon_s: float, bugs: GeneratorBugs | 
             for victim in random.sample(alive, min(len(alive), removals)):
                 alive.remove(victim)
                 rows.append((t_s, False, victim))
-            fresh = [f"node{born + i}" for i in range(min(adds, room - len(alive)))]
+            fresh = [f"node{born + i}" for i in range(min(adds, most - len(alive)))]
             born += len(fresh)
             alive += fresh
             rows += [(t_s, True, node) for node in fresh]

@@ -145,28 +145,28 @@ GROWTH_LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)
 
 def _growth(stall_s: float) -> dict[tuple[str, float], Estimate]:
     """Gain of each growth rule in completed steps over immediate growth on the same fleets, as a share of its mean."""
-    job, found = replace(NOTEBOOK_JOB, stall_s=stall_s), {}
+    job, gains = replace(NOTEBOOK_JOB, stall_s=stall_s), {}
     for p in GROWTH_LEVELS:
         base = trials.run(job, _level(p), Immediate(), trials=TRIALS).columns["steps_completed"]
         for name in GROWTH_RULES:
             steps = trials.run(job, _level(p), growth_rules().get(name)(), trials=TRIALS).columns[
                 "steps_completed"
             ]
-            found[name, p] = Estimate.of((steps - base) / base.mean())
-    return found
+            gains[name, p] = Estimate.of((steps - base) / base.mean())
+    return gains
 
 
 GROWTH_RULES = ("lazy", "lazy2", "drain", "hazard", "hazard_drain")
 
 
-def _growth_figure(found: dict[tuple[str, float], Estimate]) -> Figure:
+def _growth_figure(gains: dict[tuple[str, float], Estimate]) -> Figure:
     return Figure.of(
         "line",
         "growth",
         "What growth rules are worth against growing at once",
         from_points(
             ("p", "gain", "low", "high", "rule"),
-            [(p, *_band(gain), rule) for (rule, p), gain in found.items()],
+            [(p, *_band(gain), rule) for (rule, p), gain in gains.items()],
         ),
         x=LEVEL,
         y=Axis("gain", "gain in completed steps"),
@@ -244,15 +244,15 @@ def _generator_rows(traces: statistics.CountTraces) -> list[Row]:
     for name in ("sample_set", "over_ask", "clamp_hole", "rate_over_12", "marks", "big_share"):
         # Only the rounded normals round to 0, so the hole beside the cap is shown on those.
         base, before = (mended, none) if name != "clamp_hole" else (drifting, marked)
-        found = _generated(process, replace(base, **{name: True}))
+        alone = _generated(process, replace(base, **{name: True}))
         if name in ("sample_set", "over_ask"):
             note = f"of {GENERATED}; runs that go on are as without it"
             what = f"{name}: runs stopped by an error"
-            rows.append(Row.unpublished(what, found.stopped, none.stopped, note))
+            rows.append(Row.unpublished(what, alone.stopped, none.stopped, note))
             continue
         note = f"means of {GENERATED} fleets of the fitted process"
         for what in OF_FLEETS:
-            rows.append(Row.unpublished(f"{name}: {what}", found.means[what], before.means[what], note))
+            rows.append(Row.unpublished(f"{name}: {what}", alone.means[what], before.means[what], note))
     return rows
 
 

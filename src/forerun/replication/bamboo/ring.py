@@ -202,7 +202,7 @@ def run_ring(
 
 
 class _PublishedRing(Ring):
-    """The corrected ring, with the bugs that are wanted."""
+    """The corrected ring, with the bugs that are switched on."""
 
     def __init__(self, job: PublishedJob, bugs: KnownBugs) -> None:
         super().__init__(job)

@@ -1,4 +1,4 @@
-"""The cheapest way through a known trace of spot availability: the bound that deadline rules are compared with."""
+"""The cheapest schedule on a known trace of spot availability: the bound that deadline rules are compared with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forerun.errors import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The cheapest way through a known trace, and its cost."""
+    """The cheapest schedule on a known trace, and its cost."""
 
     cost_usd: float
     held: Sequence[Held]
@@ -24,7 +24,7 @@ class Bound:
 def offline_bound(job: DeadlineJob, available: Sequence[bool]) -> Bound:
     """The cheapest cost that meets the deadline when the trace is known: exact, by dynamic programming.
 
-    State: tick, what is held, work done in units of gcd(tick, change-over).  A change-over shorter than a
+    State: tick, what is rented, work done in units of gcd(tick, change-over).  A change-over shorter than a
     tick is worked off in the tick that starts it.  Raises Infeasible if not even on-demand from the start is
     in time, ValueError for a change-over longer than a tick.
     """
@@ -79,7 +79,7 @@ def _worked(cost: NDArray[np.float64], units: int) -> tuple[NDArray[np.float64],
 
 
 def _path(job: DeadlineJob, history: Sequence[tuple[NDArray[np.int8], list[int]]], end: int) -> list[Held]:
-    """Which instance each tick held on a cheapest way: the tables of sources, followed back from the goal."""
+    """What is rented in each tick of a cheapest schedule: the tables of sources, followed back from the goal."""
     unit, gain, goal = _units(job)
     change = round(job.changeover_s / unit)
     kinds = (Held.NONE, Held.SPOT, Held.ON_DEMAND)

@@ -45,7 +45,7 @@ class ElasticJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """Varuna's checkpoints: every so many steps; free ones cost and signal nothing."""
+    """Varuna's checkpoints: every `every_steps` steps; free ones cost and signal nothing."""
 
     every_steps: int
     checkpoint_ms: int

@@ -1,7 +1,7 @@
-"""Synthetic groups of submissions: lengths, gaps, overlaps, bursts and ties, when no group trace is at hand.
+"""Synthetic groups of submissions: lengths, gaps, overlaps, bursts and ties, when no group trace is available.
 
 Lengths are log-normal around the default configuration's mean time to the target, gaps exponential with a mean that
-gives the wanted load. The published group trace is not obtainable; reports call these groups synthetic.
+gives the required load. The published group trace is not obtainable; reports call these groups synthetic.
 """
 
 from __future__ import annotations

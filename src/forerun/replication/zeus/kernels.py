@@ -56,10 +56,10 @@ class Optimiser(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """The exploration: `alive`, `kept` bool[S]; `walk` int64[5] as named below; `best_j` float64[1] of the round."""
+    """The exploration: `alive`, `survivors` bool[S]; `walk` int64[5] as named below; `best_j` float64[1] of the round."""
 
     alive: Bool
-    kept: Bool
+    survivors: Bool
     walk: I64
     best_j: F64
 
@@ -139,7 +139,7 @@ def block_sum(x: F64, first: int, n: int) -> float:
 def pairwise_sum(x: F64, n: int) -> float:
     """Sum of x[:n] in numpy's order: halves (the left one a multiple of 8 long) down to blocks of at most 128.
 
-    A walk over the tree of halves with a stack, since compiled recursion cannot be cached on disk: `left` holds the
+    A walk over the tree of halves with a stack, since compiled recursion cannot be cached on disk: `left` has the
     sum of a node's left half once it is known.
     """
     if n <= 128:
@@ -208,8 +208,8 @@ def floor_quotient(a: float, b: float) -> float:
 
 @kernel
 def begin_round(walk: Walk) -> None:
-    """Start a round at the incumbent; it is the first size on the way down."""
-    walk.kept[:] = False
+    """Start a round at the incumbent; it is the first size going down."""
+    walk.survivors[:] = False
     walk.best_j[0] = math.inf
     walk.walk[TURNED] = -1  # set to 1 when the walk down is over
     walk.walk[AHEAD] = walk.walk[INCUMBENT]
@@ -217,7 +217,7 @@ def begin_round(walk: Walk) -> None:
 
 @kernel
 def next_size(walk: Walk, above: I64) -> tuple[int, int]:
-    """Hand out the next size: (index, OK); index -1 when the exploration is over. `above` int64[1]: first of the way up."""
+    """Hand out the next size: (index, OK); index -1 when the exploration is over. `above` int64[1]: first going up."""
     w = walk.walk
     if w[EXPECTING] >= 0:
         return -1, OUT_OF_ORDER
@@ -226,9 +226,9 @@ def next_size(walk: Walk, above: I64) -> tuple[int, int]:
             w[TURNED] = 1
             w[AHEAD] = next_alive(walk.alive, above[0], 1)
             continue
-        if not walk.kept.any():
+        if not walk.survivors.any():
             return -1, (NOTHING_SURVIVED if w[ROUNDS_LEFT] == 2 else ALL_PRUNED)
-        walk.alive[:] = walk.kept
+        walk.alive[:] = walk.survivors
         w[ROUNDS_LEFT] -= 1
         if w[ROUNDS_LEFT] == 0:
             return -1, OK
@@ -258,7 +258,7 @@ def answer(walk: Walk, size: int, cost: float, reached: bool) -> bool:
     if not reached:
         w[AHEAD] = -1
         return True
-    walk.kept[size] = True
+    walk.survivors[size] = True
     step = -1 if w[TURNED] < 0 else 1
     w[AHEAD] = next_alive(walk.alive, size + step, step)
     if cost < walk.best_j[0]:

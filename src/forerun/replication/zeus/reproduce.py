@@ -203,7 +203,7 @@ def mean_ratios(name: str, seeds: int = 0) -> dict[tuple[str, str], float]:
 
 
 def _regret(progress: Progress, *, part: int = 1) -> Reproduced:
-    """Every policy on the 24 workloads; `part` leaves all but one in so many seeds out."""
+    """Every policy on the 24 workloads; `part`: runs one seed in this many."""
     rows = []
     for name, (_, _, usual) in REGRET_POLICIES.items():
         progress(f"zeus-regret: {name} on 24 workloads")
