@@ -140,7 +140,7 @@ def test_every_way_round(corpus: Path, tmp_path: Path) -> None:
         assert convert(tmp_path / kind, tmp_path / f"again-{kind}", "blocks", spec=PackSpec(16)) == 200
         assert tree_of(tmp_path / f"again-{kind}") == tree_of(tmp_path / "blocks")
         assert not (tmp_path / f".again-{kind}.files").exists()
-    with pytest.raises(UsageError, match="holds blocks already"):
+    with pytest.raises(UsageError, match="contains blocks already"):
         convert(tmp_path / "blocks", tmp_path / "more", "blocks")
     damaged(tmp_path / "tar", "shard-000000.tar", lambda data: data[:5000])
     with pytest.raises(DataError):
@@ -205,7 +205,7 @@ def test_stopped_at_any_write_it_goes_on(
             real(path, data)
 
         monkeypatch.setattr(packing, "_replace", full)
-        with pytest.raises(StoreError, match=r"No space left on device; .* make room and run it again"):
+        with pytest.raises(StoreError, match=r"No space left on device; .* free space and run it again"):
             pack(corpus, target, PackSpec(4, seed=4))
         monkeypatch.setattr(packing, "_replace", real)
         pack(corpus, target, PackSpec(4, seed=4))
@@ -252,7 +252,7 @@ def test_restoring_goes_on_where_it_stopped(
 def test_targets_and_sources_that_do_not_fit(corpus: Path, tmp_path: Path) -> None:
     pack(corpus, tmp_path / "done", PackSpec(9))
     assert len(pack(corpus, tmp_path / "done", PackSpec(9))) == 200  # the same again is done already
-    with pytest.raises(StoreError, match="already holds blocks of other files"):
+    with pytest.raises(StoreError, match="already contains blocks of other files"):
         pack(corpus, tmp_path / "done", PackSpec(10))
     with pytest.raises(StoreError, match="lies inside the source"):
         pack(corpus, corpus / "out", PackSpec(9))

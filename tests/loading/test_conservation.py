@@ -36,9 +36,9 @@ def requests(run: StreamRun, **changes: Any) -> StreamRun:
 SPOILT: dict[str, tuple[Callable[[StreamRun], StreamRun], str]] = {
     "a sample twice": (
         lambda run: job(run, put_block=np.append(run.jobs[0].put_block[:-1], run.jobs[0].put_block[0])),
-        r"job 0: block 0 gave 4 samples and holds 3",
+        r"job 0: block 0 gave 4 samples and contains 3",
     ),
-    "a sample lost": (lambda run: job(run, put_block=run.jobs[0].put_block[:-1]), "35 handed over, 36 are wanted"),
+    "a sample lost": (lambda run: job(run, put_block=run.jobs[0].put_block[:-1]), "35 handed over, 36 are expected"),
     "a batch lost": (lambda run: job(run, batch_samples=run.jobs[0].batch_samples[:-1]), "35 samples in batches"),
     "a full buffer": (lambda run: job(run, most_buffered=5), "5 samples in a buffer of 4"),
     "served before asked": (

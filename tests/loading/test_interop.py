@@ -205,7 +205,7 @@ def test_shards_are_whole_or_not_there(
     assert list((tmp_path / "out").iterdir()) == []
     target.mkdir()
     assert convert(tmp_path / "files", target, to) == SAMPLES and dict(samples_of(target)) == tree
-    with pytest.raises(StoreError, match="holds something already"):
+    with pytest.raises(StoreError, match="is not empty"):
         convert(tmp_path / "files", target, to)
 
 

@@ -353,7 +353,7 @@ def test_paces_and_loaders_that_do_not_go_together() -> None:
         loads(BASE, workers)
     with pytest.raises(ScenarioError, match=r"store\.changes: needs loader.mode threads"):
         loads(BASE, [*workers, "pace=null", "store.changes=[{at_s: 5, latency_s: 1ms}]"])
-    with pytest.raises(ScenarioError, match=r"grid\.blocks: \[4\] is wanted: 2 jobs share one layout"):
+    with pytest.raises(ScenarioError, match=r"grid\.blocks: \[4\] is required: 2 jobs share one layout"):
         loads(BASE, ["jobs=2", "grid.blocks=[4, 8]"])
     with pytest.raises(ScenarioError, match=r"grid\.blocks: global shuffling"):
         loads(BASE, ["dataset.shuffle=global", "layout.block_samples=1", "grid.blocks=[1, 8]"])

@@ -163,7 +163,7 @@ def test_plans_and_their_certificate() -> None:
 
 
 def test_plans_over_workers_and_pools() -> None:
-    """What is predicted of a cell is what its simulation gives; the leanest near the best is taken."""
+    """What is predicted of a cell is what its simulation gives; the one of least memory near the best is taken."""
     for mode, threads in (("workers", 1), ("pooled_workers", 4)):
         long = "dataset.samples=12800"
         made = planning.plan(loads(BASE, [f"loader.mode={mode}", "loader.threads=1", long]))

@@ -226,7 +226,7 @@ def test_what_is_wrong_on_s3_is_named(signed: str, blocks: Blocks, monkeypatch: 
     with pytest.raises(StoreError, match="block 2"):
         client.read(block_name(2), size - 10, 100, "block 2")  # beyond its end
     with (
-        pytest.raises(DataError, match="s3://train/nothing: holds no files"),
+        pytest.raises(DataError, match="s3://train/nothing: contains no files"),
         open_corpus("s3://train/nothing"),
     ):
         pass
@@ -289,12 +289,12 @@ def test_files_behind_http_are_listed_in_pages_and_packed(files: Path, tmp_path:
     ):
         client = HttpFiles(store.url, retries=1, backoff_s=0.001)
         list(client.names())
-    with LatencyStore(here.folder) as store, pytest.raises(DataError, match="holds blocks already"):
+    with LatencyStore(here.folder) as store, pytest.raises(DataError, match="contains blocks already"):
         remote_files(store.url)
     (empty := tmp_path / "empty").mkdir()
     with (
         LatencyStore(empty) as store,
-        pytest.raises(DataError, match="holds no files"),
+        pytest.raises(DataError, match="contains no files"),
         open_corpus(store.url),
     ):
         pass

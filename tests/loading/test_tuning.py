@@ -194,7 +194,7 @@ def test_one_slow_check_does_not_lead_to_the_heaviest_cell(name: str) -> None:
 
 
 def test_a_cell_that_only_just_hides_is_passed_over() -> None:
-    """Blocks of 4 and 8 threads hide 40 ms if nothing is slower than believed; the leanest with slack is taken."""
+    """Blocks of 4 and 8 threads hide 40 ms if nothing is slower than believed; the smallest with slack is taken."""
     load = Load(6400, SAMPLE_BYTES, 64, 0.1, 256)
     store = SyntheticStore(STORES["http at 40 ms"], noise=0.0)
     chosen = {}
@@ -233,7 +233,7 @@ def test_what_cannot_be_identified_is_said() -> None:
     profile = fit_profile(*fast, load)
     assert profile.conn_bytes_per_s == math.inf and "not identifiable" in profile.notes[0]
     assert profile.latency_s == 0.001
-    with pytest.raises(ProfileError, match="are wanted"):
+    with pytest.raises(ProfileError, match="are required"):
         fit_profile(fast[1], fast[1], fast[2], load)
     with pytest.raises(ProfileError, match="single requests"):
         with_intervals((fast[0], fast[1], fast[2]), load, stream(0, "x"))

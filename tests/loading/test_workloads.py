@@ -199,7 +199,7 @@ def test_files_of_drawn_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         path.read_bytes() == (again / path.relative_to(out)).read_bytes() for path in out.rglob("*.bin")
     )
     assert command_line(["trace", "generate", "loading", "-o", str(out)]) == 2
-    assert "holds something already" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
     assert command_line(["measure", "loading", str(out), "--step", "20ms", "--probe", "500ms", "-q"]) == 0
 
 

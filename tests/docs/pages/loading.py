@@ -39,7 +39,7 @@ def _constants() -> Iterator[Claim]:
         "check that is off by more than {} % becomes a fourth probe",
         (100 * recipe.slack, 100 * recipe.tolerance),
     )
-    yield Claim(PAGE, "the leanest cell within {} % of the best", (100 * recipe.margin,))
+    yield Claim(PAGE, "the cell of least memory within {} % of the best", (100 * recipe.margin,))
     yield Claim(PAGE, "stops when three gains running were at most {} %", (100 * FixedBlocks().gain,))
     yield Claim(
         PAGE,

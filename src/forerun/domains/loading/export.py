@@ -35,7 +35,7 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
     plain = scenario.loader.mode == "threads"
     readers = tuple(sorted(set(at))) or (READERS if plain else (1,))
     if readers[0] < 1:
-        raise UsageError.at("--at", f"{readers[0]} readers; at least 1 is wanted")
+        raise UsageError.at("--at", f"{readers[0]} readers; at least 1 is required")
     if not plain and readers != (1,):
         raise UsageError.at("--at", f"loader.mode {scenario.loader.mode} is simulated for 1 reader only")
     instantaneous = scenario.step.with_(step_s=0.0, overhead_s=0.0)

@@ -208,6 +208,6 @@ def _read(path: Path, column: str, least: float, _changed_ns: int, _size: int) -
     rows = gathered(read_rows(Source(path, repairs=RepairLog()), (field,))).columns[column]
     values = np.asarray(rows, np.float64)
     if not len(values):
-        raise TraceError.at(path, f"holds no {column}")
+        raise TraceError.at(path, f"contains no {column}")
     values.setflags(write=False)
     return values

@@ -1,4 +1,4 @@
-"""Which block size, threads, workers and cache: every cell of a grid predicted, the leanest near the best taken.
+"""Which block size, threads, workers and cache: every cell of a grid predicted, the one of least memory near the best taken.
 
 The plan has the prediction, the bottleneck, the cost and when merging pays back, and all cells, so that a small checker
 can verify that no cell near the best needs less memory, and that no better one fits the memory.
@@ -112,7 +112,7 @@ class Plan(ShownPlan):
         }
 
     def check(self) -> Plan:
-        """Verify the choice against all cells. Raises CheckFailed if one was better, or as good and leaner.
+        """Verify the choice against all cells. Raises CheckFailed if one was better, or as good with less memory.
 
         The check repeats the rule without the search: of the cells that fit the memory none is better than the margin
         allows, and none within the margin takes fewer bytes.
@@ -124,13 +124,15 @@ class Plan(ShownPlan):
             raise CheckFailed.at(
                 "plan", f"{self.chosen.cell} is not within {goal.margin_share:.0%} of the best"
             )
-        leaner = [
+        smaller = [
             c.cell
             for c in fitting
             if value(goal, c) <= best * (1 + goal.margin_share) and c.held_bytes < self.chosen.held_bytes
         ]
-        if leaner:
-            raise CheckFailed.at("plan", f"{leaner[0]} is as good as {self.chosen.cell} and leaner")
+        if smaller:
+            raise CheckFailed.at(
+                "plan", f"{smaller[0]} is as good as {self.chosen.cell} and takes less memory"
+            )
         return self
 
 
@@ -143,7 +145,7 @@ def value(goal: Goal, entry: Predicted) -> float:
 
 
 def plan(scenario: Scenario, objective: str = "") -> Plan:
-    """The leanest configuration near the best by `objective` (`time` or `cost`; the scenario's goal if not given).
+    """The configuration of least memory near the best by `objective` (`time` or `cost`; the scenario's goal if not given).
 
     Raises Infeasible if no cell fits the memory, UsageError for an objective that is none.
 
@@ -167,7 +169,7 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     fitting = [entry for entry in cells if not memory or entry.held_bytes <= memory]
     if not fitting:
         raise Infeasible.at(
-            "goal.memory_bytes", f"no configuration of the grid holds at most {memory:g} bytes"
+            "goal.memory_bytes", f"no configuration of the grid takes at most {memory:g} bytes"
         )
     cell = best_of(scenario, cells)
     chosen = next(entry for entry in cells if entry.cell == cell)

@@ -267,7 +267,7 @@ class PaceView(Look):
     """What a pace policy may know of a running loader: its record since the policy was last asked, and what is on offer.
 
     epoch: the present one. block_samples: samples a block. offered_threads, offered_blocks: to choose from, ascending.
-    batch_samples: samples a batch. memory_bytes: that blocks in hand may take (default: any). epoch_ends: whether an epoch
+    batch_samples: samples a batch. memory_bytes: that blocks in memory may take (default: any). epoch_ends: whether an epoch
     ends, when alone a block size counts (default: no). epochs_left: epochs that would have it (default 0). epoch_samples:
     samples of an epoch (default 0). merge_s: seconds of making the blocks (default 0).
     """

@@ -81,7 +81,7 @@ class RandomSeconds(Spec, frozen=True, kw_only=True):
         if not self.mean_s and self.empirical is None:
             problems.append(("mean_s", "give a mean, or a file in `empirical`"))
         if self.in_order and self.empirical is None:
-            problems.append(("in_order", "there is no file in `empirical` whose order could be kept"))
+            problems.append(("in_order", "there is no file in `empirical` whose order could be preserved"))
         return problems
 
 
@@ -328,7 +328,7 @@ class Loader(Spec, frozen=True, kw_only=True):
         problems += not_above(self, MOST_OF_ANYTHING, "threads", "workers", "prefetch")
         problems += not_above(self, MOST_SLOTS, "buffer_samples")
         if self.start_s and (len(self.start_s) != self.workers or min(self.start_s) < 0):
-            problems.append(("start_s", f"{self.workers} times of 0 or more are wanted, one a worker"))
+            problems.append(("start_s", f"{self.workers} times of 0 or more are expected, one a worker"))
         return problems
 
 
@@ -352,8 +352,8 @@ class Step(Spec, frozen=True, kw_only=True):
 class Run(Spec, frozen=True, kw_only=True):
     """The training run.
 
-    batch: samples a batch. epochs: passes over the data (default 1). steps: an epoch ends after so many batches (default 0:
-    when the data end). warmup_steps: waits for so many batches at the beginning are start-up, not steady stall (default 1).
+    batch: samples a batch. epochs: passes over the data (default 1). steps: batches after which an epoch ends (default 0:
+    when the data end). warmup_steps: batches at the beginning whose waits are start-up, not steady stall (default 1).
     drop_last: leave out a short last batch (default: no). partition: of samples among workers, `round_robin` by batch (the
     default, as torch) or `contiguous` parts.
     """
@@ -498,7 +498,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     dataset, layout, store, caches, cpu, loader, step, run: see these sections. jobs: equal jobs that share the store, each
     with a loader of its own (default 1). stagger_s: seconds between their starts (default 0). grid: cells to predict
     (default: none). goal: of a plan. tuner: chooses block size and threads from the grid by probes of the simulated store
-    (default: none). pace: is asked every so many batches how many threads of the grid may read, and at the end of an epoch
+    (default: none). pace: is asked every few batches how many threads of the grid may read, and at the end of an epoch
     for the next one's block size (default: none). cluster: of jobs and data to place (default: none). policy: that places
     them (default `csp`). seed: of every random stream (default 0).
     """
@@ -573,7 +573,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             )
         if self.run.partition == "contiguous" and plain:
             problems.append(
-                ("run.partition", "contiguous parts are the workers' way; threads take blocks in turn")
+                ("run.partition", "contiguous parts are for workers; threads take blocks in turn")
             )
         return problems
 
@@ -584,28 +584,28 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("grid.workers", "needs loader.mode workers or pooled_workers, not threads"))
         if not plain and not grid.workers:
             problems.append(
-                ("grid.workers", f"numbers of workers are wanted for loader.mode {self.loader.mode}")
+                ("grid.workers", f"numbers of workers are required for loader.mode {self.loader.mode}")
             )
         if not plain and grid.cache_bytes:
             problems.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
         if self.loader.mode == "workers" and grid.threads != (1,):
-            problems.append(("grid.threads", "workers without a pool have no threads: [1] is wanted"))
+            problems.append(("grid.threads", "workers without a pool have no threads: [1] is required"))
         for name in ("cache_bytes", "placements"):
             if (self.tuner is not None or self.pace is not None) and getattr(grid, name):
                 problems.append((f"grid.{name}", "tuners and paces choose blocks and threads only"))
         if grid.placements and (self.cluster is None or not plain):
             problems.append(
-                ("grid.placements", "a cluster whose gangs are placed is wanted, and loader.mode threads")
+                ("grid.placements", "a cluster whose gangs are placed is required, and loader.mode threads")
             )
         for policy in grid.placements:
             if policy not in placements().names():
                 known = known_names(policy, placements().names())
                 problems.append(("grid.placements", f"no placement policy {policy!r}; {known}"))
         if self.pace is not None and self.jobs > 1 and grid.blocks != (self.layout.block_samples,):
-            what = f"[{self.layout.block_samples}] is wanted: {self.jobs} jobs share one layout, a pace may change threads"
+            what = f"[{self.layout.block_samples}] is required: {self.jobs} jobs share one layout, a pace may change threads"
             problems.append(("grid.blocks", what))
         if self.pace is not None and self.dataset.shuffle == "global" and grid.blocks != (1,):
-            problems.append(("grid.blocks", "global shuffling reads single samples: [1] is wanted"))
+            problems.append(("grid.blocks", "global shuffling reads single samples: [1] is required"))
         return problems
 
 

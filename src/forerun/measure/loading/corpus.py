@@ -264,7 +264,7 @@ def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
     if any(name == MANIFEST for name, _ in names):
         raise absent
     if not names:
-        raise DataError.at(source, "holds no files")
+        raise DataError.at(source, "contains no files")
     refuse_shards(None, names, source)
     index = _index_of(names)
     return Corpus(source, client, index, files=files_of(client, index), checked=False)

@@ -23,7 +23,7 @@ def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
     names = []
     for name, size in client.names():
         if name == MANIFEST:
-            raise DataError.at(url, "holds blocks already")
+            raise DataError.at(url, "contains blocks already")
         read = partial(client.read, name, 0, size, f"sample {name!r}")
         names.append(FileEntry(name, Path(name), size, read))
     refuse_shards(None, [(entry.key, entry.size_bytes) for entry in names], url)

@@ -127,11 +127,11 @@ class Index:
         steps = np.diff(self.block)
         if self.block[0] != 0 or np.any((steps < 0) | (steps > 1)) or np.any(self.length < 0):
             raise DataError.at(path, "its blocks are not 0, 1, 2 ... in order, or a length is negative")
-        wanted = np.where(np.r_[True, steps == 1], 0, np.r_[0, (self.offset + self.length)[:-1]])
-        wrong = np.flatnonzero(self.offset != wanted)
+        expected = np.where(np.r_[True, steps == 1], 0, np.r_[0, (self.offset + self.length)[:-1]])
+        wrong = np.flatnonzero(self.offset != expected)
         if len(wrong):
             row = int(wrong[0])
-            raise DataError.at(path, f"row {row} begins at {self.offset[row]}, {wanted[row]} is wanted")
+            raise DataError.at(path, f"row {row} begins at {self.offset[row]}, {expected[row]} is expected")
         if any(not isinstance(key, str) for key in self.key):
             raise DataError.at(path, "a key is missing")
         check_keys(self.key, path)
@@ -287,8 +287,8 @@ def _checked_index(folder: Path) -> Index:
         raise DataError.at(path, "is not the index that the manifest names")
     index = Index.read(path)
     counts = (index.samples, len(index))
-    wanted = (manifest["samples"], manifest.get("parts", manifest["samples"]))
-    if counts != wanted or len(index.edges) != len(manifest["block_sha256"]):
+    expected = (manifest["samples"], manifest.get("parts", manifest["samples"]))
+    if counts != expected or len(index.edges) != len(manifest["block_sha256"]):
         raise DataError.at(
             path, f"has {index.samples} samples in {len(index.edges)} blocks, the manifest says otherwise"
         )

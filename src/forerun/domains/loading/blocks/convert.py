@@ -33,7 +33,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def kind_of(path: Path) -> Kind:
-    """What a path holds. A folder with a manifest is blocks, with an index of shards MDS, else files.
+    """What kind of data a path is. A folder with a manifest is blocks, with an index of shards MDS, else files.
 
     Raises DataError for a file of a format that is recognised and not read.
 
@@ -61,9 +61,9 @@ def _lists_shards(index: Path) -> bool:
 
 
 def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, bytes]]:
-    """Keys and bytes of what a path holds, in its order.
+    """Keys and bytes of the samples of a path, in its order.
 
-    path: of shards, a container, or a folder of files. kind: what it holds (default: as `kind_of` says). Raises
+    path: of shards, a container, or a folder of files. kind: of its data (default: as `kind_of` says). Raises
     DataError for what cannot be read.
     """
     match kind or kind_of(path):
@@ -85,11 +85,11 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
 
 
 def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = None) -> int:
-    """Write what `source` holds as `to`; returns how many samples (see `sample_groups`: parts of one count once).
+    """Write the samples of `source` as `to`; returns how many samples (see `sample_groups`: parts of one count once).
 
     Blocks are packed from files; those of tar or MDS lie beside the target meanwhile, and a killed conversion goes on where
     it stopped. Shards are written beside the target and take its name when all of them are there. Raises UsageError for a
-    conversion that is none, DataError for bad samples, StoreError for a target that holds something or cannot be written.
+    conversion that is none, DataError for bad samples, StoreError for a target that is not empty or cannot be written.
 
     source: of any kind. target: a new folder. to: the kind to write. spec: samples a block or a shard, order and seed
     (default: those of `PackSpec`).
@@ -102,7 +102,7 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
     if to == "blocks" and kind == "files":
         return len(pack(source, target, spec))
     if kind == to:
-        raise UsageError.at(str(source), f"holds {kind} already")
+        raise UsageError.at(str(source), f"contains {kind} already")
     if to == "files":
         return unpack(source, target) if kind == "blocks" else restore(source, target, kind)
     spec = spec or PackSpec()
@@ -145,7 +145,7 @@ def _rows(parts: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, bytes]]:
 
 
 def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
-    """Blocks of the samples in shards, by way of files in a folder beside the target."""
+    """Blocks of the samples in shards, through files in a folder beside the target."""
     with _beside(target) as files:
         restore(source, files, kind)
         return len(pack(files_below(files), target, spec))
@@ -155,7 +155,7 @@ def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) 
 def _whole_or_nothing(target: Path) -> Iterator[Path]:
     """A new folder beside the target that becomes it at the end, and is gone if that is not reached."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError.at(target, "holds something already; name a new folder")
+        raise StoreError.at(target, "is not empty; name a new folder")
     with _beside(target) as partial:
         yield partial
         if target.exists():
@@ -220,7 +220,7 @@ def restore(source: Path, target: Path, kind: Kind) -> int:
 
 
 def _tar_shards(target: Path, members: Iterator[tuple[str, bytes]], shard_samples: int) -> None:
-    """Shards of so many samples; the parts of one stay in one shard."""
+    """Shards of `shard_samples` samples; the parts of one stay in one shard."""
     number = stems = 0
     pending: list[tuple[str, bytes]] = []
     for member in members:

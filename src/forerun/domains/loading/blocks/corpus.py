@@ -16,12 +16,12 @@ A_FOLDER = 100
 def write_files(folder: Path, sizes_bytes: Sequence[int], rng: np.random.Generator) -> None:
     """Write files of these sizes, a hundred to a folder, of bytes that do not compress.
 
-    Raises StoreError where one cannot be written, or the folder holds something already.
+    Raises StoreError where one cannot be written, or the folder is not empty.
 
     folder: a new or empty one. sizes_bytes: of each file, in order. rng: of the content.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StoreError.at(folder, "holds something already; name a new folder")
+        raise StoreError.at(folder, "is not empty; name a new folder")
     try:
         for number, size in enumerate(sizes_bytes):
             path = folder / f"{number // A_FOLDER:04d}" / f"{number:07d}.bin"

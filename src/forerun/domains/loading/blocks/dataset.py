@@ -55,7 +55,7 @@ class BlockDataset:
         self.fixed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The class that torch is shown is made on the way and has no name of its own.
+        # The class that torch is shown is made here and has no name of its own.
         state = {name: value for name, value in self.__dict__.items() if name != "blocks"}
         return _again, (str(self.blocks.folder), state)
 

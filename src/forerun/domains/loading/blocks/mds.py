@@ -76,7 +76,7 @@ def write_rows(folder: Path, rows: Iterable[Mapping[str, bytes]], *, shard_sampl
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise DataError.at(folder, "already holds something")
+        raise DataError.at(folder, "is not empty")
     shards: list[dict[str, Any]] = []
     shard: list[Mapping[str, bytes]] = []
     total = 0

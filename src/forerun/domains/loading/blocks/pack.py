@@ -114,7 +114,7 @@ def pack(
 
     Parts of one sample (see `sample_groups`) lie together, and count as one. order: an explicit order of the samples
     instead of the spec's. progress: called with the blocks done and all blocks.
-    Raises DataError for a source that cannot be packed or changed on the way, StoreError for a target that holds
+    Raises DataError for a source that cannot be packed or changed meanwhile, StoreError for a target that contains
     something else or cannot be written.
     """  # fmt: skip
     spec = spec or PackSpec()
@@ -143,7 +143,7 @@ def pack(
     blocks = [[packed[at] for at in piece] for piece in pieces]
     done = [_finished(target / block_name(number), entries) for number, entries in enumerate(blocks)]
     missing = _read_ahead(entries for entries, there in zip(blocks, done) if not there)
-    # While the disk takes a block, the next one is read and checksums are made; there is one on its way at most.
+    # While the disk takes a block, the next one is read and checksums are made; there is one in transfer at most.
     with ThreadPoolExecutor(1) as writer:
         written: Future[None] | None = None
         for number, entries in enumerate(blocks):
@@ -171,7 +171,7 @@ def pack(
 def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> int:
     """Restore every sample of a container under its key; returns how many.
 
-    Raises DataError for a container that is damaged, a key that is unsafe, or a file that holds something else.
+    Raises DataError for a container that is damaged, a key that is unsafe, or a file with other contents.
 
     source: a container. target: folder of the files. progress: called now and then with the parts that are done and all
     parts.
@@ -209,12 +209,12 @@ def _already(target: Path, plan: str) -> Blocks:
     """The container that is complete already. Raises StoreError if it was packed by another plan."""
     blocks = Blocks.open(target)
     if blocks.manifest.get("plan_sha256") != plan:
-        raise StoreError.at(target, "already holds blocks of other files, order or block size")
+        raise StoreError.at(target, "already contains blocks of other files, order or block size")
     return blocks
 
 
 def _begin(target: Path, plan: str) -> None:
-    """Write the plan beside the blocks, or find it there. Raises StoreError for a folder that holds something else."""
+    """Write the plan beside the blocks, or find it there. Raises StoreError for a folder with other contents."""
     journal = target / JOURNAL
     if journal.exists():
         try:
@@ -224,13 +224,13 @@ def _begin(target: Path, plan: str) -> None:
         if known != plan:
             raise StoreError.at(
                 target,
-                "holds an unfinished pack of other files, order or block size; remove it or pack elsewhere",
+                "contains an unfinished pack of other files, order or block size; remove it or pack elsewhere",
             )
         return
     # A pack killed at its very first write leaves half a journal, under the temporary name.
     left = target.is_dir() and all(path.name == JOURNAL + ".part" for path in target.iterdir())
     if target.exists() and not left:
-        raise StoreError.at(target, "already holds something that is no unfinished pack")
+        raise StoreError.at(target, "already contains something that is no unfinished pack")
     with _explained(target, "nothing is done yet"):
         target.mkdir(parents=True, exist_ok=True)
         _replace(journal, json.dumps({"plan_sha256": plan}).encode())
@@ -265,7 +265,7 @@ def _whole(entry: FileEntry) -> bytes:
         data = entry.read()
     except OSError as error:
         raise DataError.at(
-            entry.path, f"cannot be read: {error.strerror}; what is packed so far is kept"
+            entry.path, f"cannot be read: {error.strerror}; what is packed so far stays"
         ) from error
     if len(data) != entry.size_bytes:
         raise DataError.at(entry.path, f"had {entry.size_bytes} bytes when planned and has {len(data)} now")
@@ -278,7 +278,7 @@ def _write(path: Path, data: bytes, so_far: str) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write under a temporary name, sync, rename: the name never holds half of it."""
+    """Write under a temporary name, sync, rename: the name never shows half of it."""
     partial = path.with_name(path.name + ".part")
     try:
         partial.unlink(missing_ok=True)
@@ -299,7 +299,7 @@ def _explained(path: Path, so_far: str) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "make room and run it again" if full else "run it again when it can be"
+        advice = "free space and run it again" if full else "run it again when it can be"
         raise StoreError.at(path, f"cannot be written: {error.strerror}; {so_far}, {advice}") from error
 
 

@@ -163,7 +163,7 @@ def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ..
     """
     ordered = sorted(entries, key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
     if not ordered:
-        raise DataError.at(where, "holds no files")
+        raise DataError.at(where, "contains no files")
     check_keys((entry.key for entry in ordered), where)
     return tuple(ordered)
 
@@ -171,8 +171,8 @@ def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ..
 def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] | None = None) -> None:
     """Write a sample below a folder under its (checked) key; the name is there with the whole of it, or not at all.
 
-    made: folders (as parts of keys) known to be there and no links. Raises DataError for a link on the way, or a file
-    that is there and holds something else.
+    made: folders (as parts of keys) known to be there and no links. Raises DataError for a link in the path, or a file
+    that is there with other contents.
 
     folder: that must not be left. key: relative path with slashes. data: the whole sample.
     """
@@ -191,7 +191,7 @@ def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] 
             made.add(parent)
     if os.path.lexists(path):
         if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
-            raise DataError.at(path, "exists already and holds something else")
+            raise DataError.at(path, "exists already with other contents")
         return
     begun = folder / BEGUN
     try:

@@ -24,7 +24,7 @@ from forerun.result.stats import normal_quantile, student_quantile
 #: threads compete for cores if this share of a decode is CPU time, and if they decode this much more slowly than one
 CPU_BOUND = 0.5
 CONTENDED = 1.15
-#: many threads are bound by processors, not by a link, if they use or wait for so many cores, or if decodes of which this
+#: many threads are bound by processors, not by a link, if they use or wait for this many cores, or if decodes of which this
 #: share is CPU time take longer than alone
 BUSY_CORES = 0.8
 SOME_CPU = 0.25
@@ -64,7 +64,7 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
     """
     if a.cell != Cell(1, 1) or b.cell.threads != 1 or b.cell.block < 2 or c.cell.block != b.cell.block:
         raise ProfileError.at(
-            "probes", f"cells {a.cell}, {b.cell}, {c.cell}; (1 x 1), (n x 1) and (n x T) are wanted"
+            "probes", f"cells {a.cell}, {b.cell}, {c.cell}; (1 x 1), (n x 1) and (n x T) are required"
         )
     size, n = load.sample_bytes, b.cell.block
     notes = []
@@ -162,7 +162,7 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
     """
     if a.requests_s is None or len(a.requests_s) != len(sizes_bytes):
         raise ProfileError.at(
-            "probes", "the single requests of the first probe, with their sizes, are wanted"
+            "probes", "the single requests of the first probe, with their sizes, are required"
         )
     slope, error = slope_of(sizes_bytes, a.requests_s)
     notes = []
@@ -344,13 +344,13 @@ def best_within(
     memory_bytes: float = math.inf,
     worse: Mapping[Cell, float] | None = None,
 ) -> Cell:
-    """Among cells within a margin of the best, the one that holds the fewest bytes in hand; under the memory budget.
+    """Among cells within a margin of the best, the one whose blocks take the fewest bytes; under the memory budget.
 
     worse: what the cells take if the store turns out slower than believed. A cell then counts by the larger of its two
     distances from the best: one that only just hides loading is passed over for one that still does.
 
     totals: predicted seconds of each cell. load: gives the size of a sample. margin: share of the best time (default
-    0.01). memory_bytes: that blocks in hand may take (default: any). Raises ProfileError if no cell fits.
+    0.01). memory_bytes: that blocks in memory may take (default: any). Raises ProfileError if no cell fits.
     """
     fitting: Sequence[Cell] = [
         cell for cell in totals if cell.block * cell.threads * load.sample_bytes <= memory_bytes

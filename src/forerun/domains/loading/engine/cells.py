@@ -32,7 +32,7 @@ SPLIT_SAMPLES = 3200
 class Predicted:
     """A predicted cell.
 
-    total_s, samples_per_s: of an epoch. held_bytes: of blocks in hand, batches ahead and the cache. cost_usd: of an epoch;
+    total_s, samples_per_s: of an epoch. held_bytes: of blocks in memory, batches ahead and the cache. cost_usd: of an epoch;
     request_usd: the part of it that requests cost. hidden: whether the step hides loading. gets: requests of an epoch.
     local_share: of the job's bytes, those that its placement has on its own node (0: no placement).
     """
@@ -56,9 +56,9 @@ def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...
     inputs: what the cells have in common. cells: to be predicted, in any order; the answer is in theirs. Raises
     Infeasible for a cell that would take for ever.
     """
-    wanted = tuple(cells)
-    local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in wanted}}
-    return tuple(_predict(inputs, cell, local[cell.placement]) for cell in wanted)
+    asked = tuple(cells)
+    local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in asked}}
+    return tuple(_predict(inputs, cell, local[cell.placement]) for cell in asked)
 
 
 def _local_share(scenario: Scenario, placement: str) -> float:
@@ -81,9 +81,9 @@ def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
         ahead = scenario.loader.prefetch * load.batch * inputs.decoded_bytes
         in_memory = cell.workers * (cell.block * load.sample_bytes + ahead)
     else:
-        wanted = max(MOST_SAMPLES, 8 * cell.block * cell.threads)
-        # The beginning holds whole batches, so that start-up weighs no more than it must.
-        samples = load.samples if load.samples <= wanted else wanted // load.batch * load.batch
+        enough = max(MOST_SAMPLES, 8 * cell.block * cell.threads)
+        # The beginning contains whole batches, so that start-up weighs no more than it must.
+        samples = load.samples if load.samples <= enough else enough // load.batch * load.batch
         begun_s, missed = (
             _cached(inputs, cell, samples, local)
             if cell.cache_bytes or local
@@ -292,7 +292,7 @@ def simulated_probes(inputs: Inputs) -> Evaluate:
 
 
 def best_of(scenario: Scenario, cells: Sequence[Predicted]) -> Cell:
-    """The cell that a plan takes: the leanest near the quickest, or near the cheapest, within the memory.
+    """The cell that a plan takes: the one of least memory near the quickest, or near the cheapest, within the memory.
 
     Raises ProfileError if none fits the memory.
 

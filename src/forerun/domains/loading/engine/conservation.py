@@ -39,7 +39,7 @@ def check_run(run: StreamRun, readers: Sequence[Reader], store: StoreModel, capa
     if len(over):
         at = int(over[0])
         raise CheckFailed.at(
-            f"cache {at}", f"held {run.cache_most_bytes[at]:g} of {capacity_bytes[at]:g} bytes"
+            f"cache {at}", f"stored {run.cache_most_bytes[at]:g} of {capacity_bytes[at]:g} bytes"
         )
     _check_bytes(run)
     _check_little(run, readers, store)
@@ -51,12 +51,12 @@ def _check_delivery(where: str, job: Streamed, reader: Reader) -> None:
     sizes = np.fromiter(map(len, reader.blocks), np.int64, len(reader.blocks))
     if np.any(counts > sizes):
         block = int(np.argmax(counts > sizes))
-        raise CheckFailed.at(where, f"block {block} gave {counts[block]} samples and holds {sizes[block]}")
-    wanted = int(reader.new_samples.sum())
-    if not wanted <= len(job.put_block) <= reader.samples or job.samples != reader.taken:
+        raise CheckFailed.at(where, f"block {block} gave {counts[block]} samples and contains {sizes[block]}")
+    expected = int(reader.new_samples.sum())
+    if not expected <= len(job.put_block) <= reader.samples or job.samples != reader.taken:
         raise CheckFailed.at(
             where,
-            f"{job.samples} samples in batches, {len(job.put_block)} handed over, {reader.taken} are wanted",
+            f"{job.samples} samples in batches, {len(job.put_block)} handed over, {reader.taken} are expected",
         )
     if job.most_buffered > reader.buffer_samples:
         raise CheckFailed.at(where, f"{job.most_buffered} samples in a buffer of {reader.buffer_samples}")

@@ -116,7 +116,7 @@ def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = 
     """What binds and what would help.
 
     setting: the quantities. samples: of an epoch, to judge start-up and granularity (default 0: unknown).
-    memory_budget_bytes: that blocks in hand may take (default: any).
+    memory_budget_bytes: that blocks in memory may take (default: any).
     """
     bounds = terms(setting)
     ranked = sorted(bounds, key=lambda name: bounds[name])
@@ -183,7 +183,7 @@ def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> lis
         cautions.append(f"start-up takes {startup_s:.3g} s, more than a twentieth of the steps")
     memory = setting.threads * setting.block_samples * setting.sample_bytes
     if memory > memory_budget_bytes:
-        cautions.append(f"blocks in hand take {memory:.3g} bytes, the budget is {memory_budget_bytes:.3g}")
+        cautions.append(f"blocks in memory take {memory:.3g} bytes, the budget is {memory_budget_bytes:.3g}")
     if setting.slots and setting.threads > setting.slots:
         cautions.append(f"{setting.threads - setting.slots} threads wait for a slot")
     return cautions

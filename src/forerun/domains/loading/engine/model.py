@@ -79,7 +79,7 @@ class StoreModel:
     client_s, client_s_per_byte: the reader's own work after the last byte (default 0). timeout_s: how long a failed attempt
     keeps its slot. backoff_s: pause before attempt i is repeated, times 2**i. retries: how often. cores: that decoding
     shares. one_core_python: serve decoding on one core, first come first served. changes: from an instant [s] on, latencies
-    are so many times as long as at the start; instants ascend.
+    are this many times as long as at the start; instants ascend.
     """
 
     conn_bytes_per_s: float = math.inf
@@ -138,7 +138,7 @@ class Reader:
     attempts on each block (default: none). caches: numbers in the run's list of caches, asked in order (default: none).
     steering: how many of the threads, which are then the most, take blocks. shuffle_samples: in the consumer's shuffle
     buffer, which is full before the first batch and empties at the end (default 0). most_batches: the consumer stops after
-    so many (default 0: when the data end).
+    this many (default 0: when the data end).
     """
 
     blocks: Sequence[F64]

@@ -33,7 +33,7 @@ class Epoch:
     job, number: which job and epoch, from 0. ask_s, got_s, step_s: float64[batches], when the loop asked for each batch and
     had it, from the epoch's start, and the step that followed. samples, queue: in each batch; decoded samples in the buffer
     when it was asked for. total_s: seconds of the epoch. store_bytes, gets: read from the store; requests to it, retries
-    included. peak_memory_bytes: of blocks in hand, buffer and batch, at most. block_samples: samples a block.
+    included. peak_memory_bytes: of blocks in memory, buffer and batch, at most. block_samples: samples a block.
     warmup_steps: batches at the beginning whose waits are start-up. hit_share: blocks that a cache had (default 0).
     neighbour_share, batch_spread: see `neighbours` (defaults 0 and 1). streamed: what a loader of threads recorded
     (default None: a loader of workers).

@@ -231,7 +231,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
         "share_order": 2 * heap_size, "share_who": 2 * heap_size,
         "slot_queue": threads, "put_queue": threads, "put_head": jobs,
         "put_queued": jobs, "block": threads, "sample": threads, "failed": threads, "next_block": jobs,
-        "buffered": jobs, "in_hand": jobs, "waiting": jobs, "batch": jobs, "delivered": jobs, "most_buffered": jobs,
+        "buffered": jobs, "collected": jobs, "waiting": jobs, "batch": jobs, "delivered": jobs, "most_buffered": jobs,
         "queue": taken,
     }  # fmt: skip
     ints: dict[str, ArrayLike] = {
@@ -277,7 +277,7 @@ def _block_bytes(readers: Sequence[Reader], block_samples: Sequence[int]) -> F64
 
 
 def _packed(fixed: np.ndarray, columns: dict[str, ArrayLike]) -> tuple[np.ndarray, dict[str, int]]:
-    """One array that holds the fixed numbers and then each column, and where each begins.
+    """One array with the fixed numbers and then each column, and where each begins.
 
     fixed: single numbers, which come first. columns: arrays or lists by name. Both have the type of `fixed`.
     """

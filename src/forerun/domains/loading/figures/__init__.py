@@ -23,7 +23,7 @@ _RATE = Axis("samples_per_s", "throughput", "samples/s")
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """The pictures that the run's tables allow, most telling first.
+    """The pictures that the run's tables allow, most informative first.
 
     run: just made, or read from its directory. Figures of a grid, of a pace policy and of requests are there only if
     the run has these.
@@ -83,12 +83,12 @@ def heat_map(cells: Table) -> Figure:
         z=_RATE,
         order=dict.fromkeys(names["block_samples"]),
         caption=f"{hidden} of {len(cells)} configurations hide loading behind the step. The plan takes blocks of "
-        f"{cells['block_samples'][chosen]} and {cells['threads'][chosen]} threads: the fewest bytes in hand near the best.",
+        f"{cells['block_samples'][chosen]} and {cells['threads'][chosen]} threads: the least memory near the best.",
     )
 
 
 def hide_curve(cells: Table, probes: Table | None) -> Figure:
-    """Fewest threads that hide loading at each block size, what holds as much memory as the plan, probes and plan.
+    """Fewest threads that hide loading at each block size, what takes as much memory as the plan, probes and plan.
 
     cells: of one plane of the grid. probes: of the tuner, None if there was none.
     """
@@ -96,8 +96,8 @@ def hide_curve(cells: Table, probes: Table | None) -> Figure:
     chosen = int(np.argmax(cells["chosen"]))
     sizes = np.unique(blocks[cells["hidden"]])
     least = [threads[(blocks == size) & cells["hidden"]].min() for size in sizes]
-    in_hand = int(blocks[chosen]) * int(threads[chosen])
-    as_much = in_hand / np.unique(blocks)
+    in_memory = int(blocks[chosen]) * int(threads[chosen])
+    as_much = in_memory / np.unique(blocks)
     within = (as_much >= 1) & (as_much <= threads.max())
     curves: dict[str, Columns] = {
         "fewest that hide loading": {"block_samples": sizes, "threads": least},
@@ -336,7 +336,7 @@ def request_times(requests: Table) -> Figure:
 
 
 def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
-    """Bytes a second on their way from the store to each job, over the first epoch.
+    """Bytes a second in transfer from the store to each job, over the first epoch.
 
     requests: of the first epoch. shared_bytes_per_s: bandwidth of the link, drawn as a line (0: no limit). A request
     counts evenly from its first to its last byte.
@@ -356,7 +356,7 @@ def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
     return Figure.of(
         "line",
         "link-share",
-        "Bytes on their way",
+        "Bytes in transfer",
         by_series("job", curves or {"": {"at_s": [], "bytes_per_s": []}}),
         x=Axis("at_s", "time", "s"),
         y=Axis("bytes_per_s", "from the store", "bytes/s"),
@@ -386,7 +386,7 @@ def frontier(cells: Table) -> Figure:
 
 
 def memory(cells: Table) -> Figure:
-    """Throughput against the bytes that blocks in hand take.
+    """Throughput against the bytes that blocks in memory take.
 
     cells: of one plane of the grid; the plan's is marked by a line.
     """
@@ -396,7 +396,7 @@ def memory(cells: Table) -> Figure:
         "memory",
         "Throughput and memory held in blocks",
         _by_threads(cells),
-        x=Axis("held_bytes", "blocks in hand", "bytes", log=True),
+        x=Axis("held_bytes", "blocks in memory", "bytes", log=True),
         y=_RATE,
         series="threads",
         series_label="threads",

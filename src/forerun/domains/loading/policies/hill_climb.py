@@ -27,7 +27,7 @@ class HillClimb(PaceSpec, frozen=True, kw_only=True, tag="hill_climb"):
         problems = super().problems()
         if not 0 <= self.idle <= self.stalled <= 1:
             problems.append(
-                ("stalled", f"0 <= idle <= stalled <= 1 is wanted, not {self.idle:g} and {self.stalled:g}")
+                ("stalled", f"0 <= idle <= stalled <= 1 is required, not {self.idle:g} and {self.stalled:g}")
             )
         return problems
 
@@ -52,7 +52,7 @@ class _HillClimb:
         return Pace(now, why=f"the loop waited {waited:.1%} of the time")
 
     def most_samples(self, view: PaceView) -> float:
-        """Samples in hand that fit the memory, at the mean size seen."""
+        """Samples of blocks that fit the memory, at the mean size seen."""
         samples = float(view.samples.sum())
         return (
             view.memory_bytes * samples / float(view.block_bytes.sum())

@@ -1,4 +1,4 @@
-"""The node that holds most of the worker's chunks already; the lowest on ties."""
+"""The node that already stores most of the worker's chunks; the lowest on ties."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from forerun.domains.loading.policy import PlacementView, RankingSpec
 
 
 class MostResident(RankingSpec, frozen=True, kw_only=True, tag="most_resident"):
-    """The node that holds most of the worker's chunks already; the lowest on ties."""
+    """The node that already stores most of the worker's chunks; the lowest on ties."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
         """The node's rank, least first."""

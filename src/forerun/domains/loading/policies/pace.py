@@ -35,7 +35,7 @@ class ByInterval(PaceSpec, frozen=True, kw_only=True, tag="by_interval"):
     where new ones differ beyond chance, the old ones are forgotten. The thread law then gives the threads that hide the
     loading: more are taken where the loop waits and even the low end of the interval wants more, fewer where even the
     high end wants fewer. Threads that bring nothing (a link, slots or cores bind) are given back, and not asked for again
-    until the speed of the loop changes. When an epoch ends, and no number of threads would hide the loading, the leanest
+    until the speed of the loop changes. When an epoch ends, and no number of threads would hide the loading, the smallest
     block size that would is taken, if that pays for merging in the epochs left even at the intervals' bad ends.
     `conn_bytes_per_s`: bandwidth of a connection, where it is known (0: from requests of different sizes).
     """
@@ -168,8 +168,8 @@ class _ByInterval:
             self.batches_s = np.empty(0)
         return Pace(threads, None, ("requests take another time now; " if changed else "") + why)
 
-    def _wanted(self, turn_s: float, view: PaceView) -> float:
-        """Threads that keep the loop busy, with headroom, if a sample takes a thread so long."""
+    def _needed(self, turn_s: float, view: PaceView) -> float:
+        """Threads that keep the loop busy, with headroom, if a sample takes a thread `turn_s`."""
         step_s = float(view.step_s.mean()) if len(view.step_s) else 0.0
         if not step_s:
             return math.inf if turn_s else 1.0
@@ -197,7 +197,7 @@ class _ByInterval:
                 return fewer, f"{now} threads brought no more than {fewer}: what they share binds"
         if self.useful is not None and not self.moved and self.useful[1].differs(batch):
             self.useful = None  # what binds has become another
-        low, middle, high = (self._wanted(s, view) for s in (turn.low(), turn.mean, turn.high()))
+        low, middle, high = (self._needed(s, view) for s in (turn.low(), turn.mean, turn.high()))
         most = self.useful[0] if self.useful is not None else offered[-1]
         usable = [n for n in offered if n <= most] or [offered[0]]
         why = f"{_shown(low)} to {_shown(high)} threads hide loading with headroom"
@@ -223,15 +223,15 @@ class _ByInterval:
         if view.epochs_left < 1 or view.waited_share <= _HIDDEN or len(view.offered_blocks) < 2:
             return now, none
         most = view.offered_threads[-1]
-        if self._wanted(self.seen.turn().low(), view) <= most:
+        if self._needed(self.seen.turn().low(), view) <= most:
             return now, none
         size, request, decode = self._bytes(), self.seen.request(), self.seen.decode()
         per_byte = self.seen.s_per_byte(self.spec.conn_bytes_per_s)
-        in_hand = self.seen.rows[:, 0].mean() * per_byte
+        transfer_s = self.seen.rows[:, 0].mean() * per_byte
         compute = view.batch_samples / step_s if step_s else math.inf
 
         def rate(block: int, threads: int, request_s: float, decode_s: float) -> float:
-            turn = max(0.0, request_s - in_hand) + block * (size * per_byte + decode_s)
+            turn = max(0.0, request_s - transfer_s) + block * (size * per_byte + decode_s)
             return min(compute, threads * block / (turn * self.spec.headroom)) if turn else compute
 
         cells = [

@@ -134,16 +134,18 @@ class ModelTuner:
         return [float(value) for value in _kernel(self.view.cells, known) @ weights]
 
     def choice(self) -> Cell:
-        """The leanest cell within the margin of the best, slower stores included; no merging where nothing is to gain."""
+        """The cell of least memory within the margin of the best, slower stores included; no merging without a gain."""
         if not self.predicted:
             return Cell(1, 1)
         view, spec = self.view, self.spec
-        in_hand = {cell: cell.block * cell.threads for cell in self.predicted}
-        fitting = [cell for cell in in_hand if in_hand[cell] * view.load.sample_bytes <= view.memory_bytes]
-        enough_blocks = [
-            cell for cell in fitting if in_hand[cell] <= view.load.samples / spec.blocks_a_thread
+        samples_read = {cell: cell.block * cell.threads for cell in self.predicted}
+        fitting = [
+            cell for cell in samples_read if samples_read[cell] * view.load.sample_bytes <= view.memory_bytes
         ]
-        usable = enough_blocks or fitting or list(in_hand)
+        enough_blocks = [
+            cell for cell in fitting if samples_read[cell] <= view.load.samples / spec.blocks_a_thread
+        ]
+        usable = enough_blocks or fitting or list(samples_read)
         # What is further behind than this is near the best in neither case.
         limit_s = min(self.predicted[cell] for cell in usable) * (1 + spec.slack) * (1 + spec.margin)
         near = {cell: self.predicted[cell] for cell in usable if self.predicted[cell] <= limit_s}

@@ -54,7 +54,7 @@ def check_measured(measured: Mapping[str, Any], name: str) -> str:
     if noisy:
         agreed.append(f"{noisy} cells were too noisy to count")
     if not (held_out or problems or agreed):
-        raise UsageError.at(name, "holds no run beside its prediction; measure with --check")
+        raise UsageError.at(name, "contains no run beside its prediction; measure with --check")
     if problems and not quiet:
         agreed = [f"not judged, the machine was too noisy: {what}" for what in problems] + agreed
         problems = []

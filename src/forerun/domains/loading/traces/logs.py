@@ -54,7 +54,7 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
     if n < 16 or stalled < LEAST_STALL:
         raise TraceError.at(
             "log",
-            f"{n} batches that wait {stalled:.0%} of their time; at least 16 and {LEAST_STALL:.0%} are wanted",
+            f"{n} batches that wait {stalled:.0%} of their time; at least 16 and {LEAST_STALL:.0%} are required",
         )
     workers = stall_lag(load_s)
     steady = (load_s + steps)[workers:]

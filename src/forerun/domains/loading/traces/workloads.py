@@ -108,7 +108,7 @@ def read_workload(path: Path) -> Workload:
     document = read_document(path)
     if not isinstance(document.data, Mapping):
         raise TraceError.at(
-            path, "is not a DLIO workload: a mapping of model, dataset, reader and train is wanted"
+            path, "is not a DLIO workload: a mapping of model, dataset, reader and train is expected"
         )
     reader = _Reader(document)
     name = str(reader.section("model").get("name") or path.stem)
@@ -167,14 +167,12 @@ class _Reader:
             if good and (value > 0 or (value == 0 and default == 0)):
                 return float(value)
             self.problems.append(
-                Problem(
-                    self.document.where((section, key)), f"{value!r} was found; a number above 0 is wanted"
-                )
+                Problem(self.document.where((section, key)), f"is {value!r}; a number above 0 is expected")
             )
             return 1.0
         if default is None:
-            wanted = " or ".join(f"{section}.{key}" for section, key in places)
-            self.problems.append(Problem(self.document.name, f"lacks {wanted}"))
+            places_named = " or ".join(f"{section}.{key}" for section, key in places)
+            self.problems.append(Problem(self.document.name, f"lacks {places_named}"))
             return 1.0
         return default
 

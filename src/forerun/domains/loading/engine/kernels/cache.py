@@ -34,8 +34,8 @@ class Caches(NamedTuple):
     """Several caches over one set of keys, one a row.
 
     `links` int64[C, 3, keys]: neighbours in the list, and the mark; `size_bytes` float64[C, keys], -1 if absent;
-    `worth` float64[C, keys], of `cost`; `ends` int64[C, 3]: head, tail, policy; `about` float64[C, 8]: bytes held, most
-    held, capacity, latency [s] and bandwidth [bytes/s] of a hit, and what fetching costs: seconds, seconds a byte; worth
+    `worth` float64[C, keys], of `cost`; `ends` int64[C, 3]: head, tail, policy; `about` float64[C, 8]: bytes cached, most
+    cached, capacity, latency [s] and bandwidth [bytes/s] of a hit, and what fetching costs: seconds, seconds a byte; worth
     of what left last.
     """
 

@@ -20,7 +20,7 @@ In `i`, given: `block_at` first sample of each block, `block_key`, `block_failur
 `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples a job; `job_cache`
 [job, layer]; `thread_job`; per job `admitted` threads that may take blocks, and `pause_at` the batch before which
 `advance` stops. In `i`, state and record: heaps; queues for a slot and for space in the buffer; per thread its `block`,
-`sample`, `failed` attempts; per job `next_block`, `buffered`, `in_hand`, `waiting`, `batch`, `delivered`,
+`sample`, `failed` attempts; per job `next_block`, `buffered`, `collected`, `waiting`, `batch`, `delivered`,
 `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put `put_block`.
 
 `decode_many`, `cpu_many`, `latency_many` say whether there is one value each (1) or one for all (0). `heap_size` is the
@@ -162,7 +162,7 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
 
 @kernel
 def admit(f: F64, i: I64, at: At, caches: Caches, job: int, threads: int) -> None:
-    """From now on so many of the job's threads may take blocks: those that rested begin, those above end their block."""
+    """From now on this many of the job's threads may take blocks: those that rested begin, those above end their block."""
     i[at.admitted + job] = threads
     i[PAUSED] = 0
     first = i[at.job_thread + job]
@@ -346,12 +346,12 @@ def begin_sample(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
 
 @kernel
 def put_sample(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
-    """Hand a decoded sample over: to a consumer that waits, into the buffer, or wait with it in hand."""
+    """Hand a decoded sample over: to a consumer that waits, into the buffer, or wait with it."""
     job = i[at.thread_job + thread]
     if i[at.waiting + job]:
-        i[at.in_hand + job] += 1
+        i[at.collected + job] += 1
         note_put(i, at, job, thread)
-        if i[at.in_hand + job] == i[at.batch_samples + i[at.batch + job]]:
+        if i[at.collected + job] == i[at.batch_samples + i[at.batch + job]]:
             got_batch(f, i, at, job)
     elif i[at.buffered + job] < i[at.buffer + job]:
         i[at.buffered + job] += 1
@@ -380,11 +380,11 @@ def ask_batch(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
     batch = i[at.batch + job]
     f[at.ask_s + batch] = f[NOW]
     i[at.queue + batch] = i[at.buffered + job]
-    i[at.in_hand + job] = 0
-    wanted = i[at.batch_samples + batch]
+    i[at.collected + job] = 0
+    batch_samples = i[at.batch_samples + batch]
     first, ring = i[at.job_thread + job], i[at.job_thread + job + 1] - i[at.job_thread + job]
-    while i[at.in_hand + job] < wanted and i[at.buffered + job] > 0:
-        i[at.in_hand + job] += 1
+    while i[at.collected + job] < batch_samples and i[at.buffered + job] > 0:
+        i[at.collected + job] += 1
         i[at.buffered + job] -= 1
         if i[at.put_queued + job] > 0:
             thread = i[at.put_queue + first + i[at.put_head + job]]
@@ -395,7 +395,7 @@ def ask_batch(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
             note_put(i, at, job, thread)
             begin_sample(f, i, at, caches, thread)
     i[at.waiting + job] = 1
-    if i[at.in_hand + job] == wanted:
+    if i[at.collected + job] == batch_samples:
         got_batch(f, i, at, job)
 
 
