@@ -121,7 +121,7 @@ def main() -> int:
     small = pipeline(prompt[short], output[short], 3)
     kernel, plain = (way(small, arrivals[short], 1e9) for way in (simulate_mixed, simulate_events))
     same = all(
-        np.array_equal(getattr(kernel.requests[0].kept, name), getattr(plain.requests[0].kept, name))
+        np.array_equal(getattr(kernel.requests[0].recorded, name), getattr(plain.requests[0].recorded, name))
         for name in ("start_ms", "end_ms", "prefill", "decodes", "kv", "running", "free_blocks")
     ) and np.array_equal(kernel.finish_ms, plain.finish_ms)
     llm = part.stages[0].llm

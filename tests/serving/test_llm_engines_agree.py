@@ -86,7 +86,9 @@ def test_cutting_changes_no_byte(world: object) -> None:
         pipeline, arrivals = world(2000 + seed)  # type: ignore[operator]
         whole = simulate_mixed(pipeline, arrivals, SLO_MS)
         rng = np.random.default_rng(seed)
-        ends = [told.kept.end_ms for told in whole.requests if told is not None and told.kept is not None]
+        ends = [
+            told.recorded.end_ms for told in whole.requests if told is not None and told.recorded is not None
+        ]
         instants = np.concatenate([whole.finish_ms, *ends])
         at = [rng.choice(arrivals, 4), rng.choice(instants, 4), rng.choice(instants, 4) + 0.25]
         cut, fed = MixedRun(pipeline, len(arrivals), SLO_MS), 0
@@ -136,8 +138,8 @@ def test_laws_of_iterations() -> None:
         assert llm is not None
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
         told = run.requests[0]
-        assert told is not None and told.kept is not None
-        kept, served = told.kept, ~run.refused
+        assert told is not None and told.recorded is not None
+        kept, served = told.recorded, ~run.refused
         assert (kept.prefill + kept.decodes <= llm.token_budget).all() and (
             kept.prefill + kept.decodes > 0
         ).all()
@@ -162,7 +164,7 @@ def test_metamorphic_relations() -> None:
         llm = stage.llm
         assert llm is not None
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
-        kept = run.requests[0].kept  # type: ignore[union-attr]
+        kept = run.requests[0].recorded  # type: ignore[union-attr]
         most = int(kept.running.max())  # type: ignore[union-attr]
         roomier = replace(stage, llm=replace(llm, max_seqs=llm.max_seqs + 7))
         if most < llm.max_seqs:

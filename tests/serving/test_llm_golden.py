@@ -40,7 +40,7 @@ def test_requests_and_iterations_are_exact(name: str, way: Any) -> None:
     wanted, pipeline, arrivals = golden(name)
     run: Run = way(pipeline, arrivals, 1e9)
     requests = run.requests[0]
-    assert requests is not None and requests.kept is not None
+    assert requests is not None and requests.recorded is not None
     assert np.flatnonzero(run.refused).tolist() == wanted["refused"]
     served = ~np.isin(np.arange(len(arrivals)), wanted["refused"])
     for found, key in (
@@ -51,7 +51,7 @@ def test_requests_and_iterations_are_exact(name: str, way: Any) -> None:
     ):
         told = [value for value, counts in zip(wanted[key], served) if counts]
         assert found[served].tolist() == told, key
-    kept = requests.kept
+    kept = requests.recorded
     assert requests.iterations == len(kept.start_ms) == wanted["iterations"]
     assert run.visits[0].end_ms[served].max() == wanted["makespan_ms"]
     assert wanted["iteration_columns"] == [

@@ -307,7 +307,7 @@ def test_tails_follow_the_edges_that_a_query_takes() -> None:
 def test_most_traffic_stops_at_the_first_failure() -> None:
     space = chain([10.0, 12.0, 14.0, 16.0], np.cumsum(np.full(200, 20.0)).tolist(), 25.0, 4, (1, 2, 4))
     carried = most_traffic(space, 2.0)
-    assert carried.found is not None and carried.found.cost <= 2.0
+    assert carried.plan is not None and carried.plan.cost <= 2.0
     budget = space.whole_budget(2.0)
     for k, wanted in ((0, True), (1, False)):
         faster = space.under(traffic=space.traffic.scaled(1 / (carried.factor * GRID**k)))

@@ -152,7 +152,7 @@ def test_infeasible_names_the_stage_and_the_constraint(
         == 3
     )
     told = capsys.readouterr().err
-    assert "stage detect" in told and "max_replicas 1" in told and "best found keeps" in told
+    assert "stage detect" in told and "max_replicas 1" in told and "best plan keeps" in told
 
 
 def test_the_plan_keeps_the_objective_when_simulated(mine: Path) -> None:

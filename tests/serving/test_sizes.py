@@ -178,7 +178,7 @@ def test_plans_refuse_what_they_cannot_search() -> None:
     for options, said in (
         (
             {"max_replicas": 10**9},
-            "max_replicas: 1000000000 was found; a stage has at least one, and at most 10,000",
+            "max_replicas: is 1000000000; a stage has at least one, and at most 10,000",
         ),
         ({"confidence": 0.9, "traces": 10**9}, "traces: 1,000,000,000 were asked for"),
         ({"confidence": 0.9, "traces": 99_999}, None),

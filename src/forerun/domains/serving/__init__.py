@@ -88,7 +88,7 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
         return scenario.with_(intervals=Intervals(replications=0, confidence=scenario.intervals.confidence))
 
     def units(self, result: Result) -> Units | None:
-        """The queries that the figures of a run are made of, for intervals over blocks of its trace; None if not kept."""
+        """The queries that the figures of a run are made of, for intervals over blocks of its trace; None: not recorded."""
         import numpy as np
 
         queries = result.tables.get("queries")

@@ -143,11 +143,11 @@ def _change(state: StageState, now_ms: float) -> None:
     go first, the highest number first."""
     while state.changes and state.changes[0][0] <= now_ms:
         state.replicas = state.changes.popleft()[1]
-        wanted = max(0, state.replicas - state.working)
-        del state.idle[wanted:]
+        needed = max(0, state.replicas - state.working)
+        del state.idle[needed:]
         used = {replica for _, _, replica, _ in state.serving} | {replica for _, replica in state.woken}
         number = 0
-        while len(state.idle) < wanted:
+        while len(state.idle) < needed:
             if number not in used and number not in state.idle:
                 insort(state.idle, number)
             number += 1
@@ -254,9 +254,9 @@ def _begin(state: StageState, now_ms: float, replica: int) -> float:
 
 def _stages(pipeline: Pipeline, queries: int) -> list[StageState]:
     states = []
-    for number, ways in enumerate(incoming_edges(pipeline, queries)):
-        incoming = [_Incoming(parent, None if takes.all() else takes.tolist()) for parent, takes in ways]
-        missing = np.sum([takes for _, takes in ways], axis=0).tolist() if len(ways) > 1 else None
+    for number, edges_in in enumerate(incoming_edges(pipeline, queries)):
+        incoming = [_Incoming(parent, None if takes.all() else takes.tolist()) for parent, takes in edges_in]
+        missing = np.sum([takes for _, takes in edges_in], axis=0).tolist() if len(edges_in) > 1 else None
         states.append(StageState(number, pipeline.stages[number], incoming, missing, queries, pipeline.seed))
     return states
 

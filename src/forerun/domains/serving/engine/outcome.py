@@ -51,7 +51,7 @@ class Requests:
     stalled_first_ms: float64[queries], the part of it before its first token.
     gaps: int64[cells], times between consecutive tokens of one request, all requests together (see `gap_quantile_ms`).
     iterations: how many there were.
-    kept: the iterations one by one, only where everything is recorded (else None).
+    recorded: the iterations one by one, only where everything is recorded (else None).
     """
 
     first_ms: Floats
@@ -61,7 +61,7 @@ class Requests:
     stalled_first_ms: Floats
     gaps: Ints
     iterations: int
-    kept: Iterations | None = None
+    recorded: Iterations | None = None
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Stagewise:
         slice_size: int = SLICE,
     ) -> None:
         """record: `counts`, `latency` or `full`.
-        expected: queries to make room for (grows as needed).
+        expected: queries to allocate for (grows as needed).
         most_replicas: what `reschedule` may give a stage (0: it is not called).
         slice_size: queries that are taken through all stages before the next; it changes no result.
         """
@@ -63,8 +63,8 @@ class Stagewise:
         self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
         self._changes = [list(stage.capacity) for stage in pipeline.stages]
         self._kind, self._slice_size = record, slice_size
-        room = 0 if record == "counts" else max(expected, 1)
-        self._record = _record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
+        capacity = 0 if record == "counts" else max(expected, 1)
+        self._record = _record_of(len(pipeline.stages), capacity, record, routed=self._plan.routed)
         self._recorded = _recorded_of(pipeline)
         self._all_edges = np.empty((len(pipeline.edges), 0), dtype=np.uint8)
 
@@ -100,7 +100,7 @@ class Stagewise:
         """
         # One memory layout, whatever was given: another would compile every kernel again.
         arrivals_ms = np.require(arrivals_ms, np.float64, ["C", "W"])
-        self._make_room_to_record(self.fed + len(arrivals_ms))
+        self._reserve(self.fed + len(arrivals_ms))
         for at in range(0, max(1, len(arrivals_ms)), PIECE):
             later_ms = arrivals_ms[at + PIECE : at + PIECE + 1]
             soon_ms = min(until_ms, float(later_ms[0])) if len(later_ms) else until_ms
@@ -160,7 +160,7 @@ class Stagewise:
         return tuple(self._state.stages["busy"].tolist())
 
     def forget(self) -> Floats:
-        """Hand over the finish instants found since the last call, and keep them no longer."""
+        """Hand over the finish instants recorded since the last call, and drop them."""
         done = self.finished - self._record.base
         finish_ms = self._record.finish_ms[:done].copy()
         self._record.finish_ms[: len(self._record.finish_ms) - done] = self._record.finish_ms[done:]
@@ -190,11 +190,11 @@ class Stagewise:
             complete=self.finished == len(arrivals_ms),
         )
 
-    def _make_room_to_record(self, queries: int) -> None:
-        room, wanted = self._record.finish_ms.shape[0], queries - self._record.base
-        if self._kind == "counts" or wanted <= room:
+    def _reserve(self, queries: int) -> None:
+        capacity, needed = self._record.finish_ms.shape[0], queries - self._record.base
+        if self._kind == "counts" or needed <= capacity:
             return
-        stages, wider = len(self.pipeline.stages), max(wanted, 2 * room)
+        stages, wider = len(self.pipeline.stages), max(needed, 2 * capacity)
         larger = _record_of(stages, wider, self._kind, routed=self._plan.routed)
         grown = {
             name: _enlarged(getattr(self._record, name), getattr(larger, name)) for name in Record._fields[1:]
@@ -259,14 +259,14 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
         own.end = ends.index(s) if s in ends else -1
         own.leads_on = any(edge.parent == s for edge in edges)
         service_ms[s, : stage.max_batch + 1] = service.table_ms[: stage.max_batch + 1]
-    ways = layout.rows(len(edges), layout.EDGE)
-    for way, edge in zip(ways, edges):
+    rows = layout.rows(len(edges), layout.EDGE)
+    for row, edge in zip(rows, edges):
         share = 1.0 if edge.share is None else edge.share
-        way.parent, way.kind, way.share = edge.parent + 1, _edge_kind(edge), share
-        way.key = _word(edge_key(pipeline.seed, edge.number))
+        row.parent, row.kind, row.share = edge.parent + 1, _edge_kind(edge), share
+        row.key = _word(edge_key(pipeline.seed, edge.number))
     facts, changes = _with_changes(facts, [stage.capacity for stage in stages])
     routed = not all(edge.always for edge in edges)
-    return Plan(facts, ways, service_ms, measured_at, measured_ms, changes, routed, float(slo_ms))
+    return Plan(facts, rows, service_ms, measured_at, measured_ms, changes, routed, float(slo_ms))
 
 
 def _word(bits: int) -> int:
@@ -342,27 +342,27 @@ def _measured(stages: Sequence[Stage], widest: int) -> tuple[NDArray[np.int64], 
     return at, np.concatenate(values) if values else np.zeros(1)
 
 
-def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> State:
+def _state_of(plan: Plan, pipeline: Pipeline, capacity: int, most_replicas: int) -> State:
     *_, ordered = _wiring(pipeline, most_replicas)
     stages, streams, edges = len(pipeline.stages), len(ordered), len(pipeline.edges)
     most = max(most_replicas, *(stage.most_replicas for stage in pipeline.stages))
     places = 1 << (most - 1).bit_length()
     counted = plan.routed or bool((plan.stages["kind"] == layout.MERGED).any())
     state = State(
-        times=np.empty((streams, room + 1)),
-        stops=np.zeros((streams, room + 1), dtype=np.int64),
-        ids=np.empty((streams, room), dtype=np.int32),
+        times=np.empty((streams, capacity + 1)),
+        stops=np.zeros((streams, capacity + 1), dtype=np.int64),
+        ids=np.empty((streams, capacity), dtype=np.int32),
         streams=layout.rows(streams, layout.STREAM),
         whole=layout.rows(1, layout.WHOLE),
-        ended_ms=np.empty((plan.stages["end"].max() + 1, room + layout.SPILL)),
-        joining=np.zeros((stages, room if counted else 0), dtype=np.int32),
-        taken=np.zeros((edges, room if plan.routed else 0), dtype=np.uint8),
+        ended_ms=np.empty((plan.stages["end"].max() + 1, capacity + layout.SPILL)),
+        joining=np.zeros((stages, capacity if counted else 0), dtype=np.int32),
+        taken=np.zeros((edges, capacity if plan.routed else 0), dtype=np.uint8),
         stages=layout.rows(stages, layout.STAGE_STATE),
         ends_ms=np.zeros((stages, places)),
         ring=layout.rows((stages, places), layout.PLACE),
         wakes=layout.rows((stages, places), layout.WAKE),
         edge_run=np.zeros(edges, dtype=np.int64),
-        firsts=np.empty(room, dtype=np.int64),
+        firsts=np.empty(capacity, dtype=np.int64),
     )
     for s, stage in enumerate(pipeline.stages):
         state.stages["replicas"][s] = stage.replicas
@@ -372,14 +372,14 @@ def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> 
     return state
 
 
-def _grown(state: State, room: int) -> State:
-    """The same state with room for more open queries."""
+def _grown(state: State, capacity: int) -> State:
+    """The same state with a larger capacity for open queries."""
     spare = {"times": 1, "stops": 1, "ended_ms": layout.SPILL}
     grown = {}
     for name in ("times", "stops", "ids", "ended_ms", "joining", "taken", "firsts"):
         old = getattr(state, name)
         if old.shape[-1]:
-            larger = np.zeros((*old.shape[:-1], room + spare.get(name, 0)), dtype=old.dtype)
+            larger = np.zeros((*old.shape[:-1], capacity + spare.get(name, 0)), dtype=old.dtype)
             grown[name] = _enlarged(old, larger)
     return state._replace(**grown)
 
@@ -402,7 +402,7 @@ def _record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> 
 
 
 def _enlarged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """`new` with what `old` holds in its first corner."""
+    """`new` with the contents of `old` in its first corner."""
     if old.size:
         # Records are copied as bytes: field by field takes twenty times as long.
         source, target = (old.view(np.uint8), new.view(np.uint8)) if old.dtype.names else (old, new)

@@ -2,7 +2,7 @@
 
 Control instants are j * period, j = 1, 2, ... up to the last arrival. At one the tuner sees every arrival up to it, and,
 if it asks for them, the queues just before it; what takes effect at that instant comes before its arrivals. A tuner that
-sees arrivals only is asked first and the pipeline run once; the other way, asking between slices, gives the same bytes.
+sees arrivals only is asked first and the pipeline run once; asking between slices gives the same bytes.
 """
 
 from __future__ import annotations
@@ -111,13 +111,13 @@ class _Fleet:
 
     def take(self, decision: Tuning, now_ms: float) -> bool:
         """Carry out a decision; whether it changed anything. Raises PolicyError for an impossible one."""
-        wanted = self._checked(decision, now_ms)
-        if wanted is None or list(wanted) == self.decided:
+        decided = self._checked(decision, now_ms)
+        if decided is None or list(decided) == self.decided:
             return False
         assert isinstance(decision, Scale)
         active_ms = now_ms + self.tuner.activation_s * 1e3
         before = tuple(self.decided)
-        for s, count in enumerate(wanted):
+        for s, count in enumerate(decided):
             if count > self.decided[s]:
                 self.ahead[s].append((active_ms, count))
             elif count < self.decided[s]:
@@ -126,7 +126,7 @@ class _Fleet:
                 self.paid[s].append((now_ms, count))
                 self.decided[s] = count
         self.decisions.append(
-            Decided(now_ms, before, wanted, active_ms, float(decision.rate_rps), decision.why)
+            Decided(now_ms, before, decided, active_ms, float(decision.rate_rps), decision.why)
         )
         return True
 
@@ -134,26 +134,26 @@ class _Fleet:
         """Replicas still coming up are given up first; of the active ones `count` stay."""
         coming = [(at_ms, min(n, count)) for at_ms, n in self.ahead[s]]
         known = self.active[s]
-        kept = []
+        remaining = []
         for at_ms, n in [(now_ms, min(known, count)), *coming]:
             if n != known:
-                kept.append((at_ms, n))
+                remaining.append((at_ms, n))
                 known = n
-        self.ahead[s] = kept
+        self.ahead[s] = remaining
 
     def _checked(self, decision: Tuning, now_ms: float) -> tuple[int, ...] | None:
         if isinstance(decision, Keep):
             return None
         if not isinstance(decision, Scale):
             raise self._impossible(now_ms, f"answers {decision!r}; Keep and Scale are possible")
-        wanted = tuple(decision.replicas)
-        if len(wanted) != len(self.names):
-            raise self._impossible(now_ms, f"decides for {len(wanted)} stages; there are {len(self.names)}")
-        for name, count in zip(self.names, wanted):
+        replicas = tuple(decision.replicas)
+        if len(replicas) != len(self.names):
+            raise self._impossible(now_ms, f"decides for {len(replicas)} stages; there are {len(self.names)}")
+        for name, count in zip(self.names, replicas):
             if not isinstance(count, (int, np.integer)) or not 1 <= count <= self.tuner.max_replicas:
                 what = f"gives {name} {count!r} replicas; 1 to {self.tuner.max_replicas} are possible"
                 raise self._impossible(now_ms, what)
-        return tuple(int(count) for count in wanted)
+        return tuple(int(count) for count in replicas)
 
     def _impossible(self, now_ms: float, what: str) -> PolicyError:
         return PolicyError.at(f"tuner {self.tuner.__struct_config__.tag!r} at {now_ms:g} ms", what)

@@ -23,7 +23,7 @@ TIME = Axis("at_s", "time", "s")
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """The pictures that the run's tables allow, most telling first."""
+    """The pictures that the run's tables allow, most informative first."""
     tables, summary = run.tables, run.summary
     shown = []
     if "queries" in tables:
@@ -51,7 +51,7 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
     """Share of queries at or below a latency, with the objective."""
-    slo_ms, wanted = float(summary["slo_ms"]), float(summary["attainment_wanted"])
+    slo_ms, required = float(summary["slo_ms"]), float(summary["attainment_wanted"])
     within = summary.get("latency_attainment", summary["attainment"])
     # A query that misses within the objective was refused: it has no answer, hence no latency.
     answered = queries["latency_ms"][~(queries["missed"] & (queries["latency_ms"] <= slo_ms))]
@@ -64,8 +64,8 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
         caption=f"{format_number(100 * within)} % of the queries stay within {quantity(slo_ms, 'ms', most_ms)}; "
-        f"{format_number(100 * wanted)} % are wanted. P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
-        rules=(Rule(slo_ms, "SLO"), Rule(wanted, "wanted", axis="y")),
+        f"{format_number(100 * required)} % are required. P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
+        rules=(Rule(slo_ms, "SLO"), Rule(required, "required", axis="y")),
     )
 
 

@@ -29,7 +29,9 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
         if not np.isnan(requests[f"{name}_ms"]).all()
     ]
     return (
-        distributions if course is None else [*distributions, _held(course), _cache(course), _tokens(course)]
+        distributions
+        if course is None
+        else [*distributions, _requests(course), _cache(course), _tokens(course)]
     )
 
 
@@ -69,7 +71,7 @@ def _limits(summary: Mapping[str, Any], name: str, stages: Iterable[str]) -> lis
     return limits
 
 
-def _held(course: Table) -> Figure:
+def _requests(course: Table) -> Figure:
     return Figure.of(
         "step",
         "llm-requests",

@@ -113,7 +113,7 @@ class Inputs:
 def prepare(scenario: Scenario) -> Inputs:
     """Read the scenario's files, resolve the names in it and make its arrivals.
 
-    Raises ScenarioError, ProfileError or TraceError with every problem found.
+    Raises ScenarioError, ProfileError or TraceError with every problem.
     """
     return _prepared(scenario, ScenarioFiles(scenario.profiles), scenario.seed)
 
@@ -230,17 +230,17 @@ class _Preparation:
     def _edges(self, spec: StageSpec, numbers: Mapping[str, int]) -> tuple[Edge, ...]:
         """The stage's edges, in declared order. numbers: of the stages, by name."""
         listed = {(edge.parent, edge.stage): number for number, edge in enumerate(self.scenario.edges)}
-        ways = []
+        edges = []
         for parent in spec.parents:
             number = listed.get((parent, spec.name))
             if number is None:
-                ways.append(Edge(numbers[parent]))
+                edges.append(Edge(numbers[parent]))
             elif self.scenario.edges[number].recorded:
                 column = self._routing(f"{parent}>{spec.name}", f"$.edges[{number}]")
-                ways.append(Edge(numbers[parent], recorded=column))
+                edges.append(Edge(numbers[parent], recorded=column))
             else:
-                ways.append(Edge(numbers[parent], share=self.scenario.edges[number].share, number=number))
-        return tuple(ways)
+                edges.append(Edge(numbers[parent], share=self.scenario.edges[number].share, number=number))
+        return tuple(edges)
 
     def _routing(self, column: str, where: str) -> NDArray[np.bool_]:
         if self.trace is not None and column in self.trace:
@@ -300,7 +300,7 @@ def _arrivals_of(
     seed: int,
     where: str = "$.trace",
 ) -> tuple[Floats, Trace | None, list[str]]:
-    """Arrivals in ms, the trace they come from if it is a file, and what was noted on the way.
+    """Arrivals in ms, the trace they come from if it is a file, and what was noted.
 
     Raises ScenarioError or TraceError, also where there are more than can be simulated.
     """
@@ -318,7 +318,7 @@ def _arrivals_of(
         return instants, None, []
     trace = files.trace(given)
     if not len(trace):
-        raise TraceError.at(given.file.path, "holds no arrival")
+        raise TraceError.at(given.file.path, "contains no arrival")
     if len(trace) > most:
         raise TraceError.at(given.file.path, too_many(scenario, len(trace)))
     notes = [f"repair: {repair['rule']}, {repair['count']} times" for repair in trace.provenance.repairs]

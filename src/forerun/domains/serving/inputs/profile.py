@@ -170,7 +170,7 @@ def read_profile(path: Path, name: str = "") -> Profile:
     longest_ms = p99_ms if p99_ms is not None else mean_ms
     if longest_ms is None and qps is None:
         raise ProfileError.at(
-            str(path), "has no column of times: p99_ms and throughput_qps, or mean_ms, is wanted"
+            str(path), "has no column of times: p99_ms and throughput_qps, or mean_ms, is required"
         )
     with np.errstate(divide="ignore"):
         if qps is None:

@@ -61,7 +61,10 @@ def incoming_edges(pipeline: Pipeline, queries: int) -> list[list[tuple[int, Boo
 
 def visited_stages(pipeline: Pipeline, queries: int) -> list[Bools]:
     """Per stage bool[queries]: the query comes by."""
-    return [np.logical_or.reduce([takes for _, takes in ways]) for ways in incoming_edges(pipeline, queries)]
+    return [
+        np.logical_or.reduce([takes for _, takes in incoming])
+        for incoming in incoming_edges(pipeline, queries)
+    ]
 
 
 def refused_queries(pipeline: Pipeline, queries: int) -> Bools:

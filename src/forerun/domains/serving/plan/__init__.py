@@ -59,20 +59,20 @@ def plan(
     max_replicas: of one stage (default 60).
     every_batch: choose from all batch sizes, not only measured ones (default no).
     budget_usd_per_h: what a plan for throughput may cost.
-    confidence, traces: the objective must be kept on all but floor((1 - confidence) * traces) of that many fresh traces
+    confidence, traces: the objective must be met on all but floor((1 - confidence) * traces) of that many fresh traces
         (default: on the scenario's own).
     frontier: also plan at other objectives and rates (default no).
 
     Raises Infeasible naming the stage and the constraint that bind, ScenarioError or UsageError.
     """
-    wanted = objective or "cost"
-    _check_options(wanted, method, max_replicas, budget_usd_per_h, confidence, traces)
+    chosen = objective or "cost"
+    _check_options(chosen, method, max_replicas, budget_usd_per_h, confidence, traces)
     inputs = prepare(scenario)
     space = space_of(scenario, max_replicas=max_replicas, every_batch=every_batch, inputs=inputs)
     # Searching is compiled; it is imported only when something is planned.
     from forerun.domains.serving.plan import answers
 
-    if wanted == "throughput":
+    if chosen == "throughput":
         return answers.throughput(scenario, space, budget_usd_per_h)
     if traces:
         check_traces(traces + FRESH, len(inputs.arrivals_ms))
@@ -86,7 +86,7 @@ def _check_options(
     objective: str, method: str, max_replicas: int, budget: float, confidence: float, traces: int
 ) -> None:
     throughput = objective == "throughput"
-    replicas = f"{max_replicas} was found; a stage has at least one, and at most {MOST_REPLICAS:,}"
+    replicas = f"is {max_replicas}; a stage has at least one, and at most {MOST_REPLICAS:,}"
     many = f"{traces:,} were asked for; at most {MOST_TRACES:,} are planned on"
     range_ = f"{confidence:g} with {traces} traces; between 0 and 1, and 1 or more"
     checks = [
@@ -166,10 +166,10 @@ class ServingPlanner(Planner[Scenario]):
         return plan(scenario, objective, **options)
 
     def check_plan(
-        self, kept: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
+        self, saved: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
     ) -> str:
         """Verify a plan read from a file: by its certificate, or by making it again. Says what was verified."""
-        certificate = kept.get("certificate")
+        certificate = saved.get("certificate")
         if not certificate:
             try:
                 again = plan(scenario, objective, **options).check()
@@ -177,12 +177,12 @@ class ServingPlanner(Planner[Scenario]):
                 raise CheckFailed.at("plan", f"malformed options: {error}") from error
             except Infeasible as error:
                 raise CheckFailed.at("plan", f"planned again, there is none: {error}") from error
-            if again.space.named(again.configuration) != kept.get("configuration"):
-                raise CheckFailed.at("plan", "planned again, it comes out differently")
-            return "planned again, the plan comes out the same; simulated, it keeps its objective"
-        if kept.get("configuration") != certificate.get("plan"):
+            if again.space.named(again.configuration) != saved.get("configuration"):
+                raise CheckFailed.at("plan", "planned again, it differs")
+            return "planned again, the plan is the same; simulated, it keeps its objective"
+        if saved.get("configuration") != certificate.get("plan"):
             raise CheckFailed.at("plan", "its configuration is not the one that the certificate is about")
-        if kept.get("summary", {}).get("cost_usd_per_h") != certificate.get("cost"):
+        if saved.get("summary", {}).get("cost_usd_per_h") != certificate.get("cost"):
             raise CheckFailed.at("plan", "its cost is not the one that the certificate is about")
         return check_certificate(certificate, scenario)
 

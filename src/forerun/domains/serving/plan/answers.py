@@ -114,7 +114,7 @@ def chance(
         "traces_failing": failing,
         "single_trace_cost_usd_per_h": single.cost,
         "fresh_traces": tried.traces,
-        "fresh_traces_kept": tried.kept,
+        "fresh_traces_kept": tried.met,
         "fresh_kept_low_share": tried.low,
         "fresh_kept_high_share": tried.high,
         "stage_runs": best.runs,
@@ -146,7 +146,7 @@ def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> Ser
     Raises Infeasible where the budget carries it at no rate.
     """
     carried = most_traffic(space, budget_usd_per_h)
-    best = carried.found
+    best = carried.plan
     if best is None or best.configuration is None:
         least = sum(min(offer.price for offer in offers) for offers in space.offers)
         what = f"{budget_usd_per_h:g} $/h carries this trace at no rate down to {carried.fails_at_rps:.4g} queries/s"
@@ -245,10 +245,10 @@ def infeasible(space: Space, exact: Found) -> Infeasible:
     fastest = space.longest_path_ms(space.least_ms)
     blamed = exact.cells[-1].hopeless
     near = _nearest(space, [space.names.index(name) for name in blamed])
-    best = f"the best found keeps {1 - near / queries:.4%} of {queries} queries, {1 - allowed / queries:.4%} is wanted"
+    best = f"the best plan keeps {1 - near / queries:.4%} of {queries} queries, {1 - allowed / queries:.4%} is required"
     if _too_long_when_idle(space) > allowed:
         where = f"stage {blamed[-1]}"
-        what = f"slo_ms {space.slo_ms:g} binds: the fastest way through the pipeline takes {fastest:.4g} ms with no waiting"
+        what = f"slo_ms {space.slo_ms:g} binds: the fastest path through the pipeline takes {fastest:.4g} ms with no waiting"
     else:
         where = f"stage {blamed[-1]}" if len(blamed) < len(space.names) else f"stages {', '.join(blamed)}"
         behind = f" behind {', '.join(blamed[:-1])}" if 1 < len(blamed) < len(space.names) else ""
@@ -260,7 +260,7 @@ def infeasible(space: Space, exact: Found) -> Infeasible:
 
 
 def _too_long_when_idle(space: Space) -> int:
-    """Queries whose way through the pipeline takes too long even if nobody ever waits."""
+    """Queries whose path through the pipeline takes too long even if nobody ever waits."""
     return int(np.count_nonzero(tails_ms(space, space.traffic)[SOURCE] > space.slo_ms))
 
 
@@ -345,7 +345,7 @@ def _frontier(space: Space) -> tuple[Table, dict[str, float], list[str]]:
     """Plans at other objectives and rates; what a little more of either is worth; and in words, where the next step is."""
     slos, rates = sensitivity.by_slo(space), sensitivity.by_rate(space)
     rows = [
-        (varied, p.slo_ms, p.rate_rps, p.found.cost, named(space, p.found.configuration))
+        (varied, p.slo_ms, p.rate_rps, p.plan.cost, named(space, p.plan.configuration))
         for varied, points in (("objective", slos), ("load", rates))
         for p in points
     ]

@@ -32,12 +32,12 @@ def cheapest_on_most(space: Space, traffics: Sequence[Traffic], confidence: floa
 class Survival:
     """How a configuration does on fresh traces, and what that says about the next one.
 
-    kept: traces on which it kept the objective, of so many `traces`.
+    met: traces on which it met the objective, of `traces` in all.
     low, high: confidence interval of the share of traces on which it keeps the objective.
     confidence: that the interval is right.
     """
 
-    kept: int
+    met: int
     traces: int
     low: float
     high: float
@@ -45,7 +45,7 @@ class Survival:
 
     def __str__(self) -> str:
         span = f"{self.low:.0%} to {self.high:.0%}"
-        return f"kept on {self.kept} of {self.traces} fresh traces ({self.confidence:.0%} interval {span})"
+        return f"kept on {self.met} of {self.traces} fresh traces ({self.confidence:.0%} interval {span})"
 
 
 def survival(
@@ -56,6 +56,6 @@ def survival(
     fresh: the traces.
     confidence: of the interval (default 0.95).
     """
-    kept = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
-    interval = proportion_interval(kept, len(fresh), confidence)
-    return Survival(kept, len(fresh), interval.low, interval.high, confidence)
+    met = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
+    interval = proportion_interval(met, len(fresh), confidence)
+    return Survival(met, len(fresh), interval.low, interval.high, confidence)

@@ -1,7 +1,7 @@
 """Believe no planner: verify that a plan is the cheapest, from its certificate and the arrivals alone.
 
 Shares no code with the rest. Verified: digests, the arithmetic of the cost, by simulation the misses of the plan and of
-every refuted part, and that each cheaper configuration (by a part in 10^9) contains one. A part holds the ancestors of
+every refuted part, and that each cheaper configuration (by a part in 10^9) contains one. A part contains the ancestors of
 its stages; its misses are queries that a stage completes too late even if what follows takes the least time in the tables.
 """
 
@@ -16,9 +16,9 @@ class Rejected(ValueError):
     """The certificate claims something that is not so."""
 
 
-def demand(holds: Any, claim: str) -> None:
-    """Reject unless the claim holds."""
-    if not holds:
+def demand(is_true: Any, claim: str) -> None:
+    """Reject unless the claim is true."""
+    if not is_true:
         raise Rejected(claim)
 
 

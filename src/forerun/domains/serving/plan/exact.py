@@ -98,7 +98,7 @@ class Search:
         self.space, self.failing = space, failing
         self.known = [StageRuns(space, traffic) for traffic in traffics or (space.traffic,)]
         self._nothing = Part({}, tuple({} for _ in self.known), (0,) * len(self.known))
-        #: traces, the most telling first
+        #: traces, the most informative first
         self._order = list(range(len(self.known)))
         self._refuted = [0] * len(self.known)
         self._parts: dict[tuple[object, ...], list[Part]] = {}
@@ -113,7 +113,7 @@ class Search:
     def cheapest(self, *, budget: int | None = None) -> Found:
         """The cheapest feasible configuration; among equals the one with fewest misses, then the smallest batches.
 
-        budget: it costs at most so many whole units (default: any cost; see `Space.whole_price`).
+        budget: it costs at most this many whole units (default: any cost; see `Space.whole_price`).
         """
         tried: list[Tried] = []
         names = self.space.names

@@ -25,7 +25,7 @@ class Steps:
     """What an optimiser arrived at.
 
     configuration: its answer (None: it has none).
-    evaluations: configurations that it simulated on the way.
+    evaluations: configurations that it simulated.
     """
 
     configuration: Configuration | None

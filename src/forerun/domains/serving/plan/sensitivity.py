@@ -14,7 +14,7 @@ from forerun.domains.serving.plan.space import Space
 SLO_SHARES: Final = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 
-#: how near a step of the cost is found, as a share of the scenario's objective or rate
+#: how precisely a step of the cost is located, as a share of the scenario's objective or rate
 STEP_SHARE: Final = 0.01
 
 
@@ -24,12 +24,12 @@ class Point:
 
     slo_ms: float
     rate_rps: float
-    found: Found
+    plan: Found
 
     @property
     def cost(self) -> float:
         """$ per hour; infinite where there is no plan."""
-        return self.found.cost if self.found.configuration is not None else math.inf
+        return self.plan.cost if self.plan.configuration is not None else math.inf
 
 
 def at_slo(space: Space, slo_ms: float) -> Point:
@@ -74,7 +74,7 @@ def next_step_down(space: Space, points: Sequence[Point]) -> Point | None:
 
 
 def next_step_up(space: Space, points: Sequence[Point]) -> Point | None:
-    """More load with a dearer plan than the scenario's, found in the same way."""
+    """More load with a dearer plan than the scenario's, located by the same bisection."""
     rate = space.traffic.rate_rps
     here = min(points, key=lambda point: abs(point.rate_rps - rate))
     after = next((p for p in points if p.rate_rps > here.rate_rps and p.cost > here.cost), None)

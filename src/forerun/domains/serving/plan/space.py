@@ -145,7 +145,7 @@ class Space:
         return tuple(shares)
 
     def longest_path_ms(self, ms: Sequence[float]) -> float:
-        """The longest sum of `ms`, by stage, along any way through the pipeline."""
+        """The longest sum of `ms`, by stage, along any path through the pipeline."""
         ends: list[float] = []
         for s, parents in enumerate(self.parents):
             ends.append(ms[s] + max(0.0 if p == SOURCE else ends[p] for p in parents))

@@ -22,8 +22,8 @@ from forerun.domains.serving.plan.space import Choice, Space, Traffic
 #: added to the objective where a lower bound of the remaining time is: far above rounding, far below a microsecond
 SLACK_MS: Final = 1e-6
 
-#: streams of completions kept for the stages behind; others are made again when needed
-KEPT_BYTES: Final = 256 * 2**20
+#: streams of completions cached for the stages behind; others are made again when needed
+CACHED_BYTES: Final = 256 * 2**20
 
 
 @dataclass(slots=True, eq=False)
@@ -66,8 +66,8 @@ class StageRuns:
         self.runs = 0
         self._known: dict[tuple[Any, ...], StageRun] = {}
         self._alike: dict[tuple[Any, ...], list[StageRun]] = {}
-        self._kept: OrderedDict[int, tuple[Floats, NDArray[np.int32]]] = OrderedDict()
-        self._kept_bytes = 0
+        self._cached: OrderedDict[int, tuple[Floats, NDArray[np.int32]]] = OrderedDict()
+        self._cached_bytes = 0
         self._inputs: dict[tuple[Any, ...], tuple[Floats, NDArray[np.int32]]] = {}
         self._tails = tails_ms(space, traffic)
         inner = {p for parents in space.parents for p in parents}
@@ -132,20 +132,20 @@ class StageRuns:
         )
 
     def _keep(self, number: int, done_ms: Floats, done: NDArray[np.int32]) -> None:
-        self._kept[number] = (done_ms, done)
-        self._kept_bytes += done_ms.nbytes + done.nbytes
-        while self._kept_bytes > KEPT_BYTES and len(self._kept) > 8:
-            _, (old_ms, old) = self._kept.popitem(last=False)
-            self._kept_bytes -= old_ms.nbytes + old.nbytes
+        self._cached[number] = (done_ms, done)
+        self._cached_bytes += done_ms.nbytes + done.nbytes
+        while self._cached_bytes > CACHED_BYTES and len(self._cached) > 8:
+            _, (old_ms, old) = self._cached.popitem(last=False)
+            self._cached_bytes -= old_ms.nbytes + old.nbytes
 
     def _stream(self, outcome: StageRun) -> tuple[Floats, NDArray[np.int32]]:
         """The stage's completions: instants and queries, in order."""
-        if outcome.number in self._kept:
-            self._kept.move_to_end(outcome.number)
+        if outcome.number in self._cached:
+            self._cached.move_to_end(outcome.number)
         else:
             done_ms, done, *_ = self._run(outcome.stage, outcome.choice, outcome.parents)
             self._keep(outcome.number, done_ms, done)
-        return self._kept[outcome.number]
+        return self._cached[outcome.number]
 
     def _input(self, stage: int, parents: tuple[StageRun, ...]) -> tuple[Floats, NDArray[np.int32]]:
         """Who enters the stage's queue, when."""

@@ -26,11 +26,11 @@ STAGES: Final = TableSchema(
 METHODS: Final = TableSchema(
     "methods",
     (
-        Column("method", "", "how the configuration was found"),
+        Column("method", "", "how the configuration was chosen"),
         Column("cost_usd_per_h", "$/h", "its cost; nan where the method has no answer"),
         Column("above_optimum_share", "", "cost above the optimum, relative to it"),
         Column("misses", "queries", "queries above the objective; nan where the method has no answer"),
-        Column("feasible", "", "whether the objective is kept"),
+        Column("feasible", "", "whether the objective is met"),
         Column("evaluated", "", "configurations that the method looked at; stages run for the exact search"),
         Column("configuration", "", "replicas x hardware and largest batch, by stage"),
     ),
@@ -77,7 +77,7 @@ TRACES: Final = TableSchema(
     (
         Column("trace", "", "number of the fresh trace"),
         Column("misses", "queries", "queries above the objective"),
-        Column("kept", "", "whether the attainment is kept"),
+        Column("kept", "", "whether the attainment is met"),
     ),
     "the traces that the plan was made for",
 )

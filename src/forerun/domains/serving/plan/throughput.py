@@ -26,14 +26,14 @@ class Carried:
 
     rate_rps: the highest rate before the first failure (0: none on the grid).
     factor: that rate over the trace's own.
-    found: its plan (None: there is none).
+    plan: its plan (None: there is none).
     fails_at_rps: the rate that fails (0: none).
     tried: (rate, cost of its cheapest plan within the budget, nan if none).
     """
 
     rate_rps: float
     factor: float
-    found: Found | None
+    plan: Found | None
     fails_at_rps: float
     tried: tuple[tuple[float, float], ...]
 
@@ -92,15 +92,15 @@ def bottleneck_first(space: Space, budget_usd_per_h: float) -> tuple[float, Step
             if fits and _carries(space, stage, choice) > rates[stage]:
                 now, improved = candidate, True
                 break
-    return _last_kept(space, now), Steps(now, evaluations)
+    return _last_met(space, now), Steps(now, evaluations)
 
 
 def _carries(space: Space, stage: int, choice: Choice) -> float:
     return space.offer(stage, choice.hardware).qps[choice.max_batch] * choice.replicas
 
 
-def _last_kept(space: Space, configuration: Configuration) -> float:
-    """The last rate on the grid before a configuration first fails, counted up from where it holds."""
+def _last_met(space: Space, configuration: Configuration) -> float:
+    """The last rate on the grid before a configuration first fails, counted up from where it keeps the objective."""
 
     def keeps(k: int) -> bool:
         faster = space.under(traffic=space.traffic.scaled(GRID**-k))

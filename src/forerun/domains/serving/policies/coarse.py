@@ -57,9 +57,9 @@ class _Coarse:
         counts = np.diff(np.searchsorted(view.arrivals_ms, edges, side="right"))
         rate_rps = float(counts.max()) / (look_ms / bins) * 1e3
         units = max(1, math.ceil(rate_rps / self._unit_rps))
-        wanted = tuple(min(units * k, spec.max_replicas) for k in self._planned)
-        fewer = sum(wanted) < sum(view.replicas)
-        if wanted == view.replicas or (fewer and now_ms - self._changed_ms < spec.settle_s * 1e3):
+        target = tuple(min(units * k, spec.max_replicas) for k in self._planned)
+        fewer = sum(target) < sum(view.replicas)
+        if target == view.replicas or (fewer and now_ms - self._changed_ms < spec.settle_s * 1e3):
             return Keep()
         self._changed_ms = now_ms
-        return Scale(wanted, rate_rps, f"{units} times the planned pipeline")
+        return Scale(target, rate_rps, f"{units} times the planned pipeline")

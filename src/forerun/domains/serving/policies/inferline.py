@@ -23,7 +23,7 @@ class InferLine(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     Up: if in any window length the last minute saw more arrivals than the sample did, the largest of those rates r asks
     for ceil(r * s / (mu * rho)) replicas of each stage: s the share of queries that come by, mu what a replica carries at
     the planned batch, rho the planned load. Down: `settle_s` after the last change the largest rate of any `bin_s` in the
-    last `look_s` asks in the same way, with the pipeline's least load (`pipeline_min`) or each stage's own (`per_model`).
+    last `look_s` asks likewise, with the pipeline's least load (`pipeline_min`) or each stage's own (`per_model`).
     """
 
     needs_sample: ClassVar[bool] = True
@@ -63,9 +63,9 @@ class _InferLine:
         above = live > self._planned
         if above.any():
             rate_rps = float((live[above] / self._windows_ms[above] * 1e3).max())
-            wanted = replicas_for(self._handover, rate_rps, self._handover.rho)
+            needed = replicas_for(self._handover, rate_rps, self._handover.rho)
             return self._scaled(
-                view, tuple(map(max, view.replicas, wanted)), rate_rps, "traffic left its envelope"
+                view, tuple(map(max, view.replicas, needed)), rate_rps, "traffic left its envelope"
             )
         spec = self._spec
         settled = view.now_ms - self._changed_ms >= spec.settle_s * 1e3
@@ -75,13 +75,13 @@ class _InferLine:
         rho = self._handover.rho
         if spec.scale_down_rho == "pipeline_min":
             rho = (min(rho),) * len(rho)
-        wanted = replicas_for(self._handover, rate_rps, rho)
-        fewer = tuple(max(1, min(k, n)) for k, n in zip(view.replicas, wanted))
+        needed = replicas_for(self._handover, rate_rps, rho)
+        fewer = tuple(max(1, min(k, n)) for k, n in zip(view.replicas, needed))
         return self._scaled(view, fewer, rate_rps, f"no more in {spec.look_s:g} s")
 
-    def _scaled(self, view: FleetView, wanted: tuple[int, ...], rate_rps: float, why: str) -> Tuning:
+    def _scaled(self, view: FleetView, target: tuple[int, ...], rate_rps: float, why: str) -> Tuning:
         most = self._spec.max_replicas
-        replicas = tuple(min(n, max(k, most)) for k, n in zip(view.replicas, wanted))
+        replicas = tuple(min(n, max(k, most)) for k, n in zip(view.replicas, target))
         if replicas == view.replicas:
             return Keep()
         self._changed_ms = view.now_ms

@@ -1,4 +1,4 @@
-"""So many requests under way for each replica: the autoscaling of Ray Serve."""
+"""A target number of requests under way for each replica: the autoscaling of Ray Serve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ongoing(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
     """Each stage by itself gets ceil(queries under way / `target`) replicas, queued and in service, averaged over `look_s`.
 
     The rule and the defaults of Ray Serve's autoscaling (target_ongoing_requests 2, look_back_period_s 30, upscale_delay_s
-    30, downscale_delay_s 600), read in its documentation: more replicas once they were wanted at every instant for
+    30, downscale_delay_s 600), read in its documentation: more replicas once they were needed at every instant for
     `up_delay_s`, fewer once for `down_delay_s`. Ray counts requests of a deployment without batches; where batches form,
     `target` is best near the largest batch. Never below `min_replicas`.
     """
@@ -42,7 +42,7 @@ class _Ongoing:
         self._spec = spec
         self._seen: deque[tuple[float, tuple[int, ...]]] = deque()
         self._sums = [0] * stages
-        #: by stage since when more, and since when fewer, have been wanted at every instant
+        #: by stage since when more, and since when fewer, have been needed at every instant
         self._more_since_ms: list[float | None] = [None] * stages
         self._fewer_since_ms: list[float | None] = [None] * stages
 
@@ -56,22 +56,22 @@ class _Ongoing:
             self._sums = [total - count for total, count in zip(self._sums, gone)]
         replicas = []
         for s, (now, total) in enumerate(zip(view.replicas, self._sums)):
-            wanted = math.ceil(total / len(self._seen) / spec.target)
-            wanted = min(max(wanted, spec.min_replicas), spec.max_replicas)
-            replicas.append(self._patient(s, now, wanted, now_ms))
+            needed = math.ceil(total / len(self._seen) / spec.target)
+            needed = min(max(needed, spec.min_replicas), spec.max_replicas)
+            replicas.append(self._patient(s, now, needed, now_ms))
         decided = tuple(replicas)
         return Scale(decided, why="queries under way") if decided != view.replicas else Keep()
 
-    def _patient(self, s: int, now: int, wanted: int, now_ms: float) -> int:
-        """`wanted`, once it has been on the same side of `now` for the delay of that side; else `now`."""
+    def _patient(self, s: int, now: int, needed: int, now_ms: float) -> int:
+        """`needed`, once it has been on the same side of `now` for the delay of that side; else `now`."""
         sides = (
-            (self._more_since_ms, wanted > now, self._spec.up_delay_s),
-            (self._fewer_since_ms, wanted < now, self._spec.down_delay_s),
+            (self._more_since_ms, needed > now, self._spec.up_delay_s),
+            (self._fewer_since_ms, needed < now, self._spec.down_delay_s),
         )
-        for since_ms, holds, delay_s in sides:
+        for since_ms, differs, delay_s in sides:
             began_ms = since_ms[s]
-            since_ms[s] = (now_ms if began_ms is None else began_ms) if holds else None
-            if holds and now_ms - (began_ms if began_ms is not None else now_ms) >= delay_s * 1e3:
+            since_ms[s] = (now_ms if began_ms is None else began_ms) if differs else None
+            if differs and now_ms - (began_ms if began_ms is not None else now_ms) >= delay_s * 1e3:
                 since_ms[s] = None
-                return wanted
+                return needed
         return now

@@ -80,8 +80,8 @@ class _Rehearsal:
             return Keep()
         return self._decided(view, cheapest, slow_rps, "rehearsed, fewer would do")
 
-    def _decided(self, view: FleetView, wanted: tuple[int, ...] | None, rate_rps: float, why: str) -> Tuning:
-        if wanted is None or wanted == view.replicas:
+    def _decided(self, view: FleetView, target: tuple[int, ...] | None, rate_rps: float, why: str) -> Tuning:
+        if target is None or target == view.replicas:
             return Keep()
         self._changed_ms = view.now_ms
-        return Scale(wanted, rate_rps, why)
+        return Scale(target, rate_rps, why)

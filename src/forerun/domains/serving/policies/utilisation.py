@@ -21,7 +21,7 @@ class Utilisation(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """Each stage by itself gets ceil(replicas * utilisation / `target`), unless that is within `tolerance` of what it has.
 
     The rule of Kubernetes' HorizontalPodAutoscaler (sync period 15 s, tolerance 0.1, downscale stabilisation 300 s: of
-    the wishes of the last `stabilise_s` the largest holds), with the share of active replicas that are serving, averaged
+    the wishes of the last `stabilise_s` the largest counts), with the share of active replicas that are serving, averaged
     over the time since the last look, as the metric.
     """
 

@@ -175,7 +175,7 @@ class Tuner(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     max_replicas: of one stage (default 60).
     """
 
-    #: what the view holds: arrivals alone, so that the whole schedule can be computed first, or queues too
+    #: what the view contains: arrivals alone, so that the whole schedule can be computed first, or queues too
     sees: ClassVar[Literal["arrivals", "queues"]] = "arrivals"
     #: whether it compares with the traffic that the configuration was planned for
     needs_sample: ClassVar[bool] = False

@@ -1,6 +1,6 @@
 """Traffic envelopes: the most arrivals that any window of a length has seen.
 
-A window begins at an arrival a and holds a..a + W, both ends included. The envelope of a trace over windows of several
+A window begins at an arrival a and covers a..a + W, both ends included. The envelope of a trace over windows of several
 lengths says how bursty it is at every time scale at once [network calculus; InferLine, Crankshaw et al., SoCC'20].
 """
 
@@ -52,7 +52,7 @@ class LiveEnvelope:
     """The envelope of the arrivals within `history_ms` before now, kept up to date as time passes.
 
     At `now` it equals `envelope` of the arrivals in (now - history, now]. A window's count is settled once its end has
-    passed; of the settled ones only those are kept that no later window exceeds, so an arrival is handled once a window
+    passed; of the settled ones only those stay that no later window exceeds, so an arrival is handled once a window
     length, whatever the history.
     """
 
@@ -84,7 +84,7 @@ class LiveEnvelope:
                 self._open[i] = first + ended
             while settled and settled[0][0] < oldest:
                 settled.popleft()
-            # Of windows that have not ended the one that began first holds the most.
+            # Of windows that have not ended the one that began first has the most.
             still = known - max(self._open[i], oldest)
             most[i] = max(settled[0][1] if settled else 0, still)
         return most
@@ -93,7 +93,7 @@ class LiveEnvelope:
     def _settle(settled: deque[tuple[int, int]], first: int, counts: NDArray[np.int64]) -> None:
         """Add counts of consecutive windows; earlier ones that are not above all later ones are dropped."""
         most_after = np.maximum.accumulate(counts[::-1])[::-1]
-        kept = np.flatnonzero(counts > np.append(most_after[1:], -1))
+        exceeding = np.flatnonzero(counts > np.append(most_after[1:], -1))
         while settled and settled[-1][1] <= most_after[0]:
             settled.pop()
-        settled.extend((first + int(at), int(counts[at])) for at in kept)
+        settled.extend((first + int(at), int(counts[at])) for at in exceeding)

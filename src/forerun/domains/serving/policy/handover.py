@@ -54,7 +54,7 @@ class Handover:
 
     @functools.cached_property
     def longest_service_ms(self) -> float:
-        """The longest way through the pipeline, every batch as large as planned."""
+        """The longest path through the pipeline, every batch as large as planned."""
         ends: list[float] = []
         for stage in self.pipeline.stages:
             before = max(0.0 if edge.parent == SOURCE else ends[edge.parent] for edge in stage.edges)
@@ -63,7 +63,7 @@ class Handover:
 
     @property
     def windows_ms(self) -> tuple[float, ...]:
-        """The window lengths of envelopes: the longest way of service, doubled up to a minute."""
+        """The window lengths of envelopes: the longest path of service, doubled up to a minute."""
         return doubling_windows_ms(self.longest_service_ms)
 
     @functools.cached_property
@@ -77,11 +77,11 @@ def handover_of(inputs: Inputs) -> Handover:
     queries = len(inputs.arrivals_ms)
     visited: list[np.ndarray] = []
     edge_share: list[float] = []
-    for ways in incoming_edges(inputs.pipeline, queries):
-        for parent, takes in ways:
+    for incoming in incoming_edges(inputs.pipeline, queries):
+        for parent, takes in incoming:
             came = queries if parent == SOURCE else int(visited[parent].sum())
             edge_share.append(float(takes.sum()) / came if came else 0.0)
-        visited.append(np.logical_or.reduce([takes for _, takes in ways]))
+        visited.append(np.logical_or.reduce([takes for _, takes in incoming]))
     return Handover(
         inputs.pipeline,
         inputs.prices_usd_per_h,

@@ -40,7 +40,7 @@ class Scene:
 
 
 def evened(arrivals_ms: Floats, edges_ms: NDArray[np.floating[Any]]) -> Floats:
-    """The arrivals between the first and the last edge, with each span between two edges stretched so that it holds one
+    """The arrivals between the first and the last edge, with each span between two edges stretched so that it contains one
     arrival a second: bursts within spans stay, what moves from span to span goes."""
     inside = arrivals_ms[(arrivals_ms > edges_ms[0]) & (arrivals_ms <= edges_ms[-1])]
     counts = np.diff(np.searchsorted(inside, edges_ms, side="right"))
@@ -79,12 +79,12 @@ def scene_of(handover: Handover, arrivals_ms: Floats, rng: np.random.Generator, 
 
 
 def keeps(scene: Scene, replicas: tuple[int, ...]) -> bool:
-    """Whether these replicas would have kept the objective."""
+    """Whether these replicas would have met the objective."""
     return StageRuns(scene.space, scene.space.traffic).misses(scene.configuration(replicas)) is not None
 
 
 def cheapest_replicas(scene: Scene) -> tuple[int, ...] | None:
-    """The cheapest numbers of replicas that would have kept the objective; None if none would."""
+    """The cheapest numbers of replicas that would have met the objective; None if none would."""
     configuration = cheapest(scene.space).configuration
     return None if configuration is None else tuple(choice.replicas for choice in configuration)
 

@@ -121,7 +121,7 @@ class Sampled(Spec, frozen=True, kw_only=True):
     measured_ms: dict[str, dict[int, tuple[Positive, ...]]] = {}
 
     def problems(self) -> list[tuple[str, str]]:
-        cv = f"{self.cv:g} was found; lognormal needs one above 0, the other laws have none"
+        cv = f"is {self.cv:g}; lognormal needs one above 0, the other laws have none"
         measured = bool(self.measured_ms) != (self.law == "measured")
         return _failing(
             [
@@ -245,17 +245,17 @@ class Scenario(Spec, frozen=True, kw_only=True):
         ]
 
     def _edge_problems(self) -> list[tuple[str, str]]:
-        ways = {(parent, stage.name) for stage in self.stages for parent in stage.parents}
+        known_edges = {(parent, stage.name) for stage in self.stages for parent in stage.parents}
         problems = []
         seen: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
-            way = (edge.parent, edge.stage)
-            if way not in ways:
-                known = known_names(">".join(way), [">".join(known) for known in ways])
-                problems.append((f"edges.{i}", f"no edge {'>'.join(way)}; {known}"))
-            if way in seen:
-                problems.append((f"edges.{i}", f"{'>'.join(way)} stands twice"))
-            seen.add(way)
+            pair = (edge.parent, edge.stage)
+            if pair not in known_edges:
+                known = known_names(">".join(pair), [">".join(known) for known in known_edges])
+                problems.append((f"edges.{i}", f"no edge {'>'.join(pair)}; {known}"))
+            if pair in seen:
+                problems.append((f"edges.{i}", f"{'>'.join(pair)} stands twice"))
+            seen.add(pair)
         return problems
 
     def _configuration_problems(self, names: list[str]) -> list[tuple[str, str]]:

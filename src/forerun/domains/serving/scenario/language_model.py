@@ -48,7 +48,7 @@ class Measured(Spec, frozen=True, kw_only=True):
 
 
 class FixedTokens(Spec, frozen=True, kw_only=True):
-    """Every request has so many tokens.
+    """Every request has the same number of tokens.
 
     prompt: tokens of the prompt.
     output: tokens of the answer.
@@ -82,7 +82,7 @@ class ListedTokens(Spec, frozen=True, kw_only=True):
 
 
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
-    """What one replica of a language model holds and costs.
+    """Memory and cost of one replica of a language model.
 
     max_seqs: requests that run at once.
     token_budget: tokens processed in one iteration.

@@ -40,7 +40,7 @@ def _query_bytes(scenario: Scenario) -> int:
 
 
 def _fixed_bytes(scenario: Scenario) -> int:
-    """What replicas and seats take; every stage has room for as many replicas as the largest."""
+    """What replicas and seats take; every stage has arrays for as many replicas as the largest."""
     placed = scenario.configuration.values()
     most = max(
         (max(one.replicas, *(change.replicas for change in one.changes), 1) for one in placed), default=1
@@ -71,7 +71,7 @@ def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:
-    """What so many queries would take, and what to do. counted: how many in words, where that is not known exactly."""
+    """What this many queries would take, and what to do. counted: how many in words, where that is not known exactly."""
     most = most_queries(scenario)
     if scenario.mode == "compat" and most == MOST_COMPAT_QUERIES:
         return f"{counted or f'{queries:,}'} queries; mode compat plays at most {most:,}, event by event"
@@ -92,7 +92,7 @@ def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
 
 
 def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
-    """Reject requests that need more iterations than are simulated, or, recorded in full, than memory holds."""
+    """Reject requests that need more iterations than are simulated, or, recorded in full, than fit in memory."""
     served = ~llm.refused
     prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
     turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())
@@ -114,7 +114,7 @@ def check_decisions(last_ms: float, period_s: float) -> None:
 
 
 def check_traces(traces: int, queries: int) -> None:
-    """Reject plans on more traces than memory holds: 8 bytes a query each, and its outcome."""
+    """Reject plans on more traces than fit in memory: 8 bytes a query each, and its outcome."""
     takes = 16 * traces * queries
     if takes > MOST_BYTES:
         what = f"{traces:,} traces of {queries:,} queries take {_gib(takes)} of memory; at most {_gib(MOST_BYTES)} are used"

@@ -23,7 +23,7 @@ class Generated(Spec, frozen=True, kw_only=True):
         if bool(self.queries) == bool(self.horizon_s):
             given = "both" if self.queries else "neither"
             return [
-                ("", f"give exactly one of queries (how many) and horizon (until when); {given} was found")
+                ("", f"give exactly one of queries (how many) and horizon (until when); {given} was given")
             ]
         return []
 

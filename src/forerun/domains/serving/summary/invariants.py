@@ -13,7 +13,7 @@ from forerun.errors import CheckFailed, Problem
 
 def check_run(pipeline: Pipeline, run: Run, slo_ms: float) -> None:
     """Queries are conserved at every stage; starts are first in, first out; 1 <= batch <= B; at most R at work; no
-    replica idles while a greedy queue holds something; end = start + s[n] exactly; nothing ends before it can; misses are
+    replica idles while a greedy queue is not empty; end = start + s[n] exactly; nothing ends before it can; misses are
     those of the latencies.
 
     Raises CheckFailed naming stage and law.
@@ -56,8 +56,8 @@ def _broken(stage: Stage, run: Run, number: int) -> list[str]:
     if stage.batching.compiled() == ("hold", 0.0):
         freed = np.concatenate([batches.end_ms, [at for at, _ in stage.capacity]])
         waited = came & (visits.start_ms > visits.enqueue_ms)
-        laws["a replica idles while the queue holds something"] = np.isin(visits.start_ms[waited], freed)
-    return [law for law, holds in laws.items() if not np.all(holds)]
+        laws["a replica idles while the queue is not empty"] = np.isin(visits.start_ms[waited], freed)
+    return [law for law, is_met in laws.items() if not np.all(is_met)]
 
 
 def _in_order(enqueue_ms: Floats, start_ms: Floats) -> Bools:

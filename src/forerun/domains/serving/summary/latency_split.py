@@ -1,7 +1,7 @@
 """Exact splits of each query's latency: where its time went.
 
 *Queue wait* is time in a queue while every replica works; *batch wait* the last stretch of the wait during which one
-stood idle, because the batching policy held the batch back; *service* the batch; *join wait* the time one branch is done
+stood idle, because the batching policy delayed the batch; *service* the batch; *join wait* the time one branch is done
 before the others are. A stage that runs a language model has instead of service *prefill*, up to the first token,
 *decode*, up to the last, and *preempted*, back in the queue in between.
 """
@@ -41,7 +41,7 @@ def by_branch(pipeline: Pipeline, run: Run) -> Account:
     Branches share a query's time equally where they meet, so a branch that waits for another shows as join wait.
     """
     taken = incoming_edges(pipeline, len(run.arrival_ms))
-    visited = [np.logical_or.reduce([column for _, column in ways]) for ways in taken]
+    visited = [np.logical_or.reduce([column for _, column in columns]) for columns in taken]
     weight = _last_weights(taken, visited)
     join_ms = np.zeros(len(run.arrival_ms))
     for s, here in enumerate(visited):
@@ -67,8 +67,8 @@ def critical(pipeline: Pipeline, run: Run) -> Account:
     taken = incoming_edges(pipeline, len(run.arrival_ms))
     queries = len(run.arrival_ms)
     current = np.full(queries, SOURCE)
-    for s, ways in enumerate(taken):
-        here = np.logical_or.reduce([column for _, column in ways])
+    for s, columns in enumerate(taken):
+        here = np.logical_or.reduce([column for _, column in columns])
         current[here & (run.visits[s].end_ms == run.finish_ms)] = s
     rows: dict[tuple[str, str], Floats] = {}
     for s in reversed(range(len(pipeline.stages))):
@@ -99,8 +99,8 @@ def batch_wait_ms(stage: Stage, run: Run, number: int) -> Floats:
     since_of = dict(zip(zip(batches.start_ms.tolist(), batches.replica.tolist()), since_ms.tolist()))
     keys = zip(visits.start_ms.tolist(), visits.replica.tolist())
     since = np.array([since_of.get(key, np.nan) for key in keys])
-    held_ms: Floats = np.maximum(0.0, visits.start_ms - np.maximum(visits.enqueue_ms, since))
-    return held_ms
+    delay_ms: Floats = np.maximum(0.0, visits.start_ms - np.maximum(visits.enqueue_ms, since))
+    return delay_ms
 
 
 def _spent(stage: Stage, run: Run, number: int) -> Iterator[tuple[str, Floats]]:
@@ -109,17 +109,17 @@ def _spent(stage: Stage, run: Run, number: int) -> Iterator[tuple[str, Floats]]:
     if requests is not None:
         yield from zip((QUEUE, PREFILL, DECODE, PREEMPTED), time_of_requests(visits, requests))
         return
-    held_ms = batch_wait_ms(stage, run, number)
-    yield QUEUE, (visits.start_ms - visits.enqueue_ms) - held_ms
-    yield BATCH, held_ms
+    delay_ms = batch_wait_ms(stage, run, number)
+    yield QUEUE, (visits.start_ms - visits.enqueue_ms) - delay_ms
+    yield BATCH, delay_ms
     yield SERVICE, visits.end_ms - visits.start_ms
 
 
 def _last_weights(taken: list[list[tuple[int, Bools]]], visited: list[Bools]) -> list[Floats]:
     """Per stage and query: 1 over the number of branches the query ends in, where this stage ends one."""
     goes_on = [np.zeros(len(column), dtype=np.bool_) for column in visited]
-    for ways in taken:
-        for parent, column in ways:
+    for columns in taken:
+        for parent, column in columns:
             if parent != SOURCE:
                 goes_on[parent] |= column
     ends = [here & ~on for here, on in zip(visited, goes_on)]

@@ -63,13 +63,13 @@ def _verdict(
 ) -> str:
     """Whether the objectives are met, with the share of queries that meets all and, where there are several, each."""
     queries = len(run.arrival_ms)
-    wanted = f"{scenario.attainment * 100:.6g} % are wanted"
+    required = f"{scenario.attainment * 100:.6g} % are required"
     if not objectives:
         within = f"{100 - 100 * misses / queries:.4g} % of the queries stay within {scenario.slo_ms:g} ms"
-        return f"the SLO is {'met' if met else 'missed'}: {within}, {wanted}"
+        return f"the SLO is {'met' if met else 'missed'}: {within}, {required}"
     shares = [f"latency within {scenario.slo_ms:g} ms: {100 - 100 * run.misses / queries:.4g} %"]
     shares += [f"{_named(one)} within {one.limit_ms:g} ms: {100 * one.share:.4g} %" for one in objectives]
-    together = f"{100 - 100 * misses / queries:.4g} % of the queries meet all of them, {wanted}"
+    together = f"{100 - 100 * misses / queries:.4g} % of the queries meet all of them, {required}"
     return f"the objectives are {'met' if met else 'missed'}: {together} ({'; '.join(shares)})"
 
 

@@ -39,7 +39,7 @@ def advance(
     arrivals_ms: float64[n], ascending, no earlier than what was fed before; with it every arrival before `until_ms` has been
     fed. first: number of its first query; how many of them have been fed is what the state says. taken: uint8[E, n], whether
     each query takes each edge; uint8[E, 0] if all take all. step: within a slice, where to go on: 0 feeds it, 1 + s is stage
-    s. slice_size: arrivals in a slice, so many that its arrays stay in the processor's cache. most_misses: ends once more
+    s. slice_size: arrivals in a slice, chosen so that its arrays stay in the processor's cache. most_misses: ends once more
     queries than that have missed.
 
     Returns NO_ROOM, with nothing done, if arrays are too small for the next slice; or the number of a stage that wakes its
@@ -106,7 +106,7 @@ def advance(
 
 @kernel(allocates=False)
 def feed(plan: Plan, state: State, arrivals_ms: Floats, taken: NDArray[np.uint8]) -> None:
-    """Append a slice of arrivals to the source's stream, with what is kept of each open query.
+    """Append a slice of arrivals to the source's stream, with what is stored of each open query.
 
     taken: uint8[E, n], the edges that they take, if some are conditional.
     """
@@ -166,16 +166,16 @@ def settle(plan: Plan, state: State, record: Record) -> None:
             while at < stop - first and ended[at] != -np.inf:
                 at += 1
             stop = at + first
-    done, misses, ways = stop - query, 0, ended_ms.shape[0]
+    done, misses, ends = stop - query, 0, ended_ms.shape[0]
     if done <= 0:
         return
     came_ms, last_ms = state.times[0, query - first : stop - first], ended_ms[0, query - first : stop - first]
-    for k in range(1, ways - 1):
+    for k in range(1, ends - 1):
         other_ms = ended_ms[k, query - first : stop - first]
         for i in range(done):
             last_ms[i] = other_ms[i] if other_ms[i] > last_ms[i] else last_ms[i]
     # The last maximum, the misses and the record in one pass; a pipeline with one end is its own other.
-    other_ms = ended_ms[ways - 1, query - first : stop - first]
+    other_ms = ended_ms[ends - 1, query - first : stop - first]
     if record.finish_ms.shape[0] > 0:
         finish_ms = record.finish_ms[query - record.base : stop - record.base]
         for i in range(done):

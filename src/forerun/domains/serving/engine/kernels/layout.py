@@ -48,7 +48,7 @@ STAGE: Final = record_type(
 """What is fixed of a stage, in `Plan.stages`.
 
 input: stream that it consumes. kind: how that comes about, below. most: largest batch. wakes: 1: idle replicas are woken
-`delay_ms` before they start; 0: a batch is held for so long. law: of its service times. steady: 1: never a change of
+`delay_ms` before they start; 0: a batch waits for this long. law: of its service times. steady: 1: never a change of
 replicas, no patience. one: 1: steady, with one replica. edge_first, edge_stop: its edges, in declared order. change_first,
 change_stop: its changes of replicas. end: its row in `State.ended_ms`, -1 if queries never end here. leads_on: 1 if some
 stage has it for a parent. key: of its draws, the bits of a word without sign. delay_ms: patience, or the delay of waking.
@@ -63,7 +63,7 @@ sign.
 """
 
 CHANGE: Final = record_type("to", "at_ms")
-"""A change of a stage's replicas, in `Plan.changes`: `to` so many at `at_ms`."""
+"""A change of a stage's replicas, in `Plan.changes`: `to` this many at `at_ms`."""
 
 STAGE_STATE: Final = record_type(
     "next_run head_run head admitted busy replicas ring started woken due change tied_run emitted visited visited_to"
@@ -129,10 +129,10 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a run carries from one slice to the next. T streams; C is the room for open queries and for runs, K for replicas.
+    """What a run carries from one slice to the next. T streams; C: capacity for open queries and runs, K: for replicas.
 
     times: float64[T, C + 1]. stops: int64[T, C + 1]. ids: int32[T, C]. streams: STREAM[T]. whole: WHOLE[1].
-    Run r of the source is the query `before` + r, and so is index r of what is kept of each open query: ended_ms:
+    Run r of the source is the query `before` + r, and so is index r of what is stored of each open query: ended_ms:
     float64[k, C + SPILL], when it ended at each of the k stages in which queries end, -inf where it has not (ordered
     streams write it in order, without that mark); joining: int32[S, C], taken parents not yet ended; taken:
     uint8[E, C], whether it takes each edge.

@@ -57,7 +57,7 @@ ITERATION: Final = record_type("replica prefill decodes kv running free_blocks",
 
 
 class Model(NamedTuple):
-    """What a replica holds, how requests choose one, and what an iteration takes.
+    """What a replica's cache can store, how requests choose one, and what an iteration takes.
 
     least_requests: a request goes to the replica with the fewest; else in turn. An iteration takes a + b_p P + b_d D +
     b_k K + c A with `terms` = (a, b_p, b_d, b_k, c). With tables (else of length 1): prefill_ms[P], of P prompt tokens
@@ -100,7 +100,7 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
     Between two instants of entry replicas do not meet, so each runs ahead by itself.
     """
     whole, requests, replicas = state.whole[0], state.requests, state.replicas
-    room = state.iterations.shape[0]
+    capacity = state.iterations.shape[0]
     while True:
         coming_ms = requests[whole.entered].enter_ms if whole.entered < whole.fed else np.inf
         limit_ms = min(coming_ms, until_ms)
@@ -111,7 +111,7 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
                     # What ends at the instant of entry begins again only after it.
                     if own.open == 0 or not own.begun_ms < limit_ms:
                         break
-                    if room > 0 and whole.iterations + 1 > room:
+                    if capacity > 0 and whole.iterations + 1 > capacity:
                         return False
                     _begin(model, state, r)
                 elif own.due_ms < limit_ms or (own.due_ms == coming_ms and coming_ms < until_ms):
@@ -134,7 +134,7 @@ def _end(state: State, r: int) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
     own, whole, slots, given = state.replicas[r], state.whole[0], state.slots, state.given
     now_ms, usual_ms, cell = own.due_ms, -1.0, 0
-    kept, emitted = 0, 0
+    staying, emitted = 0, 0
     for i in range(own.running):
         who = slots[r, i]
         request = state.requests[who]
@@ -158,10 +158,10 @@ def _end(state: State, r: int) -> None:
                 left.request, left.iteration, left.begun_ms = who, own.order, own.begun_ms
                 whole.done += 1
                 continue
-        slots[r, kept] = who
-        kept += 1
+        slots[r, staying] = who
+        staying += 1
     own.steady = emitted == own.running
-    own.running = kept
+    own.running = staying
     own.due_ms, own.begun_ms = np.inf, now_ms
 
 
@@ -271,7 +271,7 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         request = state.requests[state.slots[r, i]]
         steps = min(steps, request.output - request.emitted - 1)
         kv += request.cached
-        # Its blocks are full, and it needs another one, in so many iterations.
+        # Its blocks are full, and it needs another one, in this many iterations.
         crossing[(block - request.cached % block) % block] += 1
     left = model.token_budget - running
     if own.head >= 0 and running < model.max_seqs and left > 0:

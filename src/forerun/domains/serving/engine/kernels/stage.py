@@ -59,7 +59,7 @@ def insert(
     """Put a batch that starts now into the ring, which stays sorted by (end, start order).
 
     position, size: its queries. number: its replica, where replicas have numbers (`numbered`). begin, busy: where the ring
-    begins, and how many batches it holds.
+    begins, and how many batches it contains.
     """
     ends_ms, ring = stage.ends_ms, stage.ring
     # Unsigned, so that no access asks whether a position counts from the end.
@@ -104,18 +104,18 @@ def change_replicas(stage: StageArrays, replicas: int, numbered: bool) -> None:
     own, ring = stage.own, stage.ring
     working = own.busy + own.woken
     idle = max(0, own.replicas - working)
-    wanted = max(0, replicas - working)
+    needed = max(0, replicas - working)
     own.replicas = replicas
     own.change += 1
     if numbered:
         number = 0
-        while idle < wanted:
+        while idle < needed:
             if ring[number].standing == ABSENT:
                 ring[number].standing = IDLE
                 idle += 1
             number += 1
         number = ring.shape[0] - 1
-        while idle > wanted:
+        while idle > needed:
             if ring[number].standing == IDLE:
                 ring[number].standing = ABSENT
                 idle -= 1

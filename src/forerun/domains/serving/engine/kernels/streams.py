@@ -153,14 +153,14 @@ def end_in_order(stage: StageArrays, window_first: int, ended: Floats) -> None:
 
 @kernel(allocates=False)
 def drop(plan: Plan, state: State, needed: int, fresh: int) -> bool:
-    """Drop what no one will read again where a row would overflow; False if even that leaves no room.
+    """Drop what no one will read again where a row would overflow; False if even that frees too little.
 
     needed: runs and positions that any stream may get; fresh: what the source gets.
     """
-    stages, edges, edge_run, room = plan.stages, plan.edges, state.edge_run, state.ids.shape[1]
+    stages, edges, edge_run, capacity = plan.stages, plan.edges, state.edge_run, state.ids.shape[1]
     for stream in range(state.streams.shape[0]):
         row, more = state.streams[stream], needed if stream > 0 else fresh
-        if row.runs + more <= room and row.count - row.id_base + more <= room:
+        if row.runs + more <= capacity and row.count - row.id_base + more <= capacity:
             continue
         # What every reader has passed; of the source, open queries stay.
         passed, position = row.runs, row.count
@@ -181,7 +181,7 @@ def drop(plan: Plan, state: State, needed: int, fresh: int) -> bool:
                         passed = min(passed, edge_run[e])
         before = state.stops[stream, passed - 1] if passed > 0 else row.before
         position, runs = min(position, before), row.runs - passed
-        if runs + more > room or row.count - position + more > room:
+        if runs + more > capacity or row.count - position + more > capacity:
             return False
         if not row.ordered:
             shift(state.ids[stream], position - row.id_base, row.count - position)

@@ -57,7 +57,9 @@ class MixedRun:
             else LanguageStage(stage.llm, stage.replicas, keep=keep)
             for stage in pipeline.stages
         ]
-        self._joins = [_Join([takes for _, takes in ways]) for ways in incoming_edges(pipeline, queries)]
+        self._joins = [
+            _Join([takes for _, takes in incoming]) for incoming in incoming_edges(pipeline, queries)
+        ]
         self._arrivals = np.empty(0)
         self._passed = 0
 
@@ -164,15 +166,15 @@ class _Join:
 
     def entries(self, parents: list[Stream]) -> tuple[Ints, Floats, Bools]:
         """(query, instant, whether a new group begins), ordered by instant, place of the parent, order there."""
-        kept = [
+        streams = [
             parent if always else parent.only(taken[parent.query])
             for parent, taken, always in zip(parents, self._taken, self._always)
         ]
-        query = np.concatenate([stream.query for stream in kept])
-        at_ms = np.concatenate([stream.at_ms for stream in kept])
-        group = np.concatenate([stream.group for stream in kept])
-        edge = np.repeat(np.arange(len(kept)), [len(stream.query) for stream in kept])
-        if len(kept) > 1:
+        query = np.concatenate([stream.query for stream in streams])
+        at_ms = np.concatenate([stream.at_ms for stream in streams])
+        group = np.concatenate([stream.group for stream in streams])
+        edge = np.repeat(np.arange(len(streams)), [len(stream.query) for stream in streams])
+        if len(streams) > 1:
             order = np.argsort(at_ms, kind="stable")
             query, at_ms, group, edge = query[order], at_ms[order], group[order], edge[order]
             np.subtract.at(self._missing, query, 1)

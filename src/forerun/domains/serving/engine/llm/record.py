@@ -19,13 +19,18 @@ Columns = Callable[[str], NDArray[Any]]
 
 
 def records_of(
-    enqueue_ms: Floats, served: Ints, column: Columns, gaps: Ints, iterations: int, kept: Iterations | None
+    enqueue_ms: Floats,
+    served: Ints,
+    column: Columns,
+    gaps: Ints,
+    iterations: int,
+    recorded: Iterations | None,
 ) -> tuple[Visits, Batches, Requests]:
     """The visits, iterations and requests of one stage.
 
     enqueue_ms: float64[queries], NaN where nobody came. served: the queries that were served; the others that came were
     refused: they end as they enter, on no replica. column: what happened to the served, by the names of
-    `kernels.requests.REQUEST`. gaps, iterations, kept: as in `Requests`.
+    `kernels.requests.REQUEST`. gaps, iterations, recorded: as in `Requests`.
     """
     start_ms, end_ms = enqueue_ms.copy(), enqueue_ms.copy()
     start_ms[served], end_ms[served] = column("start_ms"), column("last_ms")
@@ -38,8 +43,8 @@ def records_of(
     stalled_ms[served], stalled_first_ms[served] = column("stalled_ms"), column("stalled_first_ms")
     return (
         Visits(enqueue_ms, start_ms, end_ms, batch, replica),
-        batches_of(kept),
-        Requests(first_ms, gap_ms, preemptions, stalled_ms, stalled_first_ms, gaps, iterations, kept),
+        batches_of(recorded),
+        Requests(first_ms, gap_ms, preemptions, stalled_ms, stalled_first_ms, gaps, iterations, recorded),
     )
 
 
@@ -48,11 +53,16 @@ def iterations_of(column: Columns) -> Iterations:
     return Iterations(**{one.name: column(one.name) for one in fields(Iterations)})
 
 
-def batches_of(kept: Iterations | None) -> Batches:
-    """The iterations as batches: who runs in them; empty if they were not kept."""
-    if kept is None:
+def batches_of(recorded: Iterations | None) -> Batches:
+    """The iterations as batches: who runs in them; empty if they were not recorded."""
+    if recorded is None:
         return Batches(np.empty(0), np.empty(0), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
-    return Batches(kept.start_ms, kept.end_ms, kept.running.astype(np.int32), kept.replica.astype(np.int32))
+    return Batches(
+        recorded.start_ms,
+        recorded.end_ms,
+        recorded.running.astype(np.int32),
+        recorded.replica.astype(np.int32),
+    )
 
 
 def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches, Requests]:
@@ -66,5 +76,5 @@ def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches
     requests = list(replicas.requests.values())
     gaps = gap_cells(np.array([gap for request in requests for gap in request.gaps_ms]))
     served = np.array(list(replicas.requests), dtype=np.int64)
-    kept = iterations_of(columns(replicas.iterations))
-    return records_of(enqueue_ms, served, columns(requests), gaps, len(replicas.iterations), kept)
+    recorded = iterations_of(columns(replicas.iterations))
+    return records_of(enqueue_ms, served, columns(requests), gaps, len(replicas.iterations), recorded)

@@ -32,7 +32,7 @@ class LanguageStage:
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
         )
-        self._state = _fresh(llm, replicas, room=64, iterations=1024 if keep else 0)
+        self._state = _fresh(llm, replicas, capacity=64, iterations=1024 if keep else 0)
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
@@ -50,7 +50,7 @@ class LanguageStage:
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
         """More requests, ascending; begins: bool[n], where one does not come in one group with the one before it.
 
-        Refused requests are kept aside: they end at once.
+        Refused requests are left out: they end at once.
         """
         self._entered.append((query, enter_ms))
         welcome = ~self._refused[query]
@@ -63,10 +63,10 @@ class LanguageStage:
         fed = int(self._state.whole["fed"][0])
         after = fed + len(query)
         if after > len(self._query):
-            room = max(after, 2 * len(self._query))
-            requests, done = _longer(self._state.requests, room), _longer(self._state.done, room)
+            capacity = max(after, 2 * len(self._query))
+            requests, done = _longer(self._state.requests, capacity), _longer(self._state.done, capacity)
             self._state = self._state._replace(requests=requests, done=done)
-            self._query = _longer(self._query, room)
+            self._query = _longer(self._query, capacity)
         self._query[fed:after] = query
         entering = self._state.requests[fed:after]
         entering["enter_ms"] = enter_ms
@@ -76,8 +76,8 @@ class LanguageStage:
     def advance(self, until_ms: float) -> None:
         """Handle every instant before `until_ms`; whatever enters before it has been fed."""
         while not kernel.run_requests(self._model, self._state, until_ms):
-            room = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
-            self._state = self._state._replace(iterations=_longer(self._state.iterations, room))
+            capacity = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
+            self._state = self._state._replace(iterations=_longer(self._state.iterations, capacity))
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""
@@ -95,10 +95,12 @@ class LanguageStage:
         for query, enter_ms in self._entered:
             enqueue_ms[query] = enter_ms
         rows, state = self._done()["request"], self._state
-        kept = self._iterations() if self._keep else None
+        recorded = self._iterations() if self._keep else None
         iterations, gaps = int(state.whole["iterations"][0]), state.gaps.copy()
         served = self._query[rows]
-        return records_of(enqueue_ms, served, lambda name: state.requests[name][rows], gaps, iterations, kept)
+        return records_of(
+            enqueue_ms, served, lambda name: state.requests[name][rows], gaps, iterations, recorded
+        )
 
     def _done(self) -> NDArray[Any]:
         """Requests that have left."""
@@ -111,27 +113,27 @@ class LanguageStage:
         return iterations_of(lambda name: known[name][order])
 
 
-def _fresh(llm: LanguageModel, replicas: int, room: int, iterations: int) -> kernel.State:
+def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) -> kernel.State:
     own = records(replicas, kernel.REPLICA)
     own["head"] = own["tail"] = -1
     own["free"], own["due_ms"] = llm.kv_blocks, np.inf
     seats = (replicas, llm.max_seqs)
     return kernel.State(
-        requests=records(room, kernel.REQUEST),
+        requests=records(capacity, kernel.REQUEST),
         replicas=own,
         slots=np.zeros(seats, dtype=np.int64),
         given=np.zeros(seats, dtype=np.int64),
         whole=records(1, kernel.WHOLE),
-        done=records(room, kernel.DONE),
+        done=records(capacity, kernel.DONE),
         gaps=np.zeros(CELLS, dtype=np.int64),
         crossing=np.zeros(llm.block_tokens, dtype=np.int64),
         iterations=records(iterations, kernel.ITERATION),
     )
 
 
-def _longer(old: NDArray[Any], room: int) -> Any:
-    """The array with room for more rows, which are zero."""
-    new = np.zeros(room, dtype=old.dtype).view(type(old))
+def _longer(old: NDArray[Any], capacity: int) -> Any:
+    """The array extended to `capacity` rows; the new ones are zero."""
+    new = np.zeros(capacity, dtype=old.dtype).view(type(old))
     # Records are copied as bytes: field by field takes twenty times as long.
     new.view(np.uint8)[: old.nbytes] = old.view(np.uint8)
     return new

@@ -75,20 +75,20 @@ class Medians:
 
     def key(self, model: str, hardware: str, tensor_parallel: int) -> Key:
         """The key of a model on a machine. Raises ProfileError with what is known."""
-        wanted = Key(model, hardware, tensor_parallel)
+        asked = Key(model, hardware, tensor_parallel)
         for place, what in enumerate(("model", "hardware", "tensor_parallel")):
-            left = [key for key in self.keys if key[:place] == wanted[:place]]
+            left = [key for key in self.keys if key[:place] == asked[:place]]
             known = list(dict.fromkeys(str(key[place]) for key in left))
-            if str(wanted[place]) not in known:
-                where = f" of {' on '.join(map(str, wanted[:place]))}" if place else ""
+            if str(asked[place]) not in known:
+                where = f" of {' on '.join(map(str, asked[:place]))}" if place else ""
                 raise ProfileError.at(
                     self.name,
-                    f"{what} {wanted[place]!r}{where} was not measured; {known_names(str(wanted[place]), known)}",
+                    f"{what} {asked[place]!r}{where} was not measured; {known_names(str(asked[place]), known)}",
                 )
-        return wanted
+        return asked
 
     def cost(self, key: Key, token_budget: int, max_seqs: int) -> tuple[Cost, tuple[str, ...]]:
-        """What iterations of up to so many tokens and requests take, and what a user must know about it.
+        """What iterations of up to this many tokens and requests take, and what a user must know about it.
 
         Prefills follow the prompt lengths measured alone; shorter ones lead down to a decode of one request. Decodes
         follow the batch sizes measured at the shortest output. Raises ProfileError where that does not reach.

@@ -52,7 +52,7 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
 
 def model_figures(scenario: Scenario, pipeline: Pipeline, run: Run) -> dict[str, Any]:
     """Figures of the objectives on tokens, and of every language model, named after its stage where there are several. The
-    run holds visits and requests."""
+    run records visits and requests."""
     objectives = token_objectives(pipeline, run)
     allowed = scenario.allowed_misses(len(run.arrival_ms))
     summary = attainment_figures(objectives, run, scenario.slo_ms, allowed)

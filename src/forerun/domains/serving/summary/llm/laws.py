@@ -27,20 +27,20 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
         "a request stalls that was not preempted": requests.stalled_ms[served & (requests.preemptions == 0)]
         == 0,
     }
-    kept = requests.kept
-    if kept is not None:
-        processed, prompts = kept.prefill + kept.decodes, llm.prompt[: len(came)][served]
-        mine = [kept.replica == replica for replica in range(replicas)]
-        waits_ms = [kept.start_ms[rows][1:] - kept.end_ms[rows][:-1] for rows in mine]
+    each = requests.recorded
+    if each is not None:
+        processed, prompts = each.prefill + each.decodes, llm.prompt[: len(came)][served]
+        mine = [each.replica == replica for replica in range(replicas)]
+        waits_ms = [each.start_ms[rows][1:] - each.end_ms[rows][:-1] for rows in mine]
         laws |= {
             "an iteration processes nothing, or more than the budget": (processed >= 1)
             & (processed <= llm.token_budget),
-            "more requests run than there are seats": kept.running <= llm.max_seqs,
-            "the cache holds more than it can": kept.free_blocks >= 0,
+            "more requests run than there are seats": each.running <= llm.max_seqs,
+            "the cache is fuller than it can be": each.free_blocks >= 0,
             "a replica works on two iterations at once": np.concatenate(waits_ms) >= 0,
-            "prompt tokens are not processed": kept.prefill.sum() >= prompts.sum(),
+            "prompt tokens are not processed": each.prefill.sum() >= prompts.sum(),
         }
-    return [law for law, holds in laws.items() if not np.all(holds)]
+    return [law for law, is_met in laws.items() if not np.all(is_met)]
 
 
 def time_of_requests(visits: Visits, requests: Requests) -> tuple[Floats, Floats, Floats, Floats]:

@@ -52,7 +52,7 @@ class TokenObjective:
 
 
 def token_objectives(pipeline: Pipeline, run: Run) -> tuple[TokenObjective, ...]:
-    """All stated objectives on tokens, stage by stage. The run holds visits and requests."""
+    """All stated objectives on tokens, stage by stage. The run records visits and requests."""
     objectives = []
     for number, prefix in prefixes(pipeline).items():
         llm, requests, visits = pipeline.stages[number].llm, run.requests[number], run.visits[number]
@@ -108,7 +108,7 @@ def attainment_figures(
 
 
 def stated(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The objectives on tokens that a run's summary holds: (in words, limit in ms)."""
+    """The objectives on tokens in a run's summary: (in words, limit in ms)."""
     limits = []
     for kind, words in WORDS.items():
         for name, limit_ms in summary.items():

@@ -82,12 +82,17 @@ def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
         "requests": Table.of_parts(REQUESTS, [_requests(*llm) for llm in served]),
         "llm_course": Table.of_parts(COURSE, [_course(*llm) for llm in served]),
     }
-    kept = [
-        {"stage": name, **vars(each.kept), "prefill_tokens": each.kept.prefill, "kv_tokens": each.kept.kv}
+    iterations = [
+        {
+            "stage": name,
+            **vars(each.recorded),
+            "prefill_tokens": each.recorded.prefill,
+            "kv_tokens": each.recorded.kv,
+        }
         for name, llm, _, _, each in served
-        if llm.keeps_iterations and each.kept is not None
+        if llm.keeps_iterations and each.recorded is not None
     ]
-    return together | ({"iterations": Table.of_parts(ITERATIONS, kept)} if kept else {})
+    return together | ({"iterations": Table.of_parts(ITERATIONS, iterations)} if iterations else {})
 
 
 def _requests(
@@ -120,15 +125,17 @@ def _requests(
 def _course(
     name: str, llm: LanguageModel, replicas: int, visits: Visits, requests: Requests
 ) -> dict[str, Any]:
-    """Each span's peaks and rates; peaks take what holds at its begin and after every change in it."""
-    kept = requests.kept
-    assert kept is not None
-    begin_ms, end_ms = float(np.nanmin(visits.enqueue_ms)), float(kept.end_ms.max())
+    """Each span's peaks and rates; peaks take the level at its begin and after every change in it."""
+    recorded = requests.recorded
+    assert recorded is not None
+    begin_ms, end_ms = float(np.nanmin(visits.enqueue_ms)), float(recorded.end_ms.max())
     edges = np.linspace(begin_ms, end_ms, SPANS + 1)
-    span = np.clip(np.searchsorted(edges, kept.start_ms, side="right") - 1, 0, SPANS - 1)
+    span = np.clip(np.searchsorted(edges, recorded.start_ms, side="right") - 1, 0, SPANS - 1)
     span_s = (end_ms - begin_ms) / SPANS / 1e3
-    running = _most_at_once([_level(kept, r, kept.running) for r in range(replicas)], edges)
-    used = _most_at_once([_level(kept, r, llm.kv_blocks - kept.free_blocks) for r in range(replicas)], edges)
+    running = _most_at_once([_level(recorded, r, recorded.running) for r in range(replicas)], edges)
+    used = _most_at_once(
+        [_level(recorded, r, llm.kv_blocks - recorded.free_blocks) for r in range(replicas)], edges
+    )
     served = ~np.isnan(requests.first_ms)
     come, gone = visits.enqueue_ms[served], visits.start_ms[served]
     queue = (np.concatenate([come, gone]), np.repeat([1.0, -1.0], len(come)))
@@ -139,17 +146,17 @@ def _course(
         "running": running.astype(np.int64),
         "waiting": waiting.astype(np.int64),
         "cache_share": used / (llm.kv_blocks * replicas),
-        "prefill_tokens_per_s": np.bincount(span, kept.prefill, minlength=SPANS) / span_s,
-        "output_tokens_per_s": np.bincount(span, kept.decodes, minlength=SPANS) / span_s,
-        "busy_share": np.bincount(span, kept.end_ms - kept.start_ms, minlength=SPANS)
+        "prefill_tokens_per_s": np.bincount(span, recorded.prefill, minlength=SPANS) / span_s,
+        "output_tokens_per_s": np.bincount(span, recorded.decodes, minlength=SPANS) / span_s,
+        "busy_share": np.bincount(span, recorded.end_ms - recorded.start_ms, minlength=SPANS)
         / (span_s * 1e3 * replicas),
     }
 
 
-def _level(kept: Iterations, replica: int, values: Ints) -> tuple[Floats, Floats]:
-    """(instants, changes) of what a replica holds: what its iteration says, and nothing while it idles."""
-    rows = kept.replica == replica
-    start_ms, end_ms = kept.start_ms[rows], kept.end_ms[rows]
+def _level(recorded: Iterations, replica: int, values: Ints) -> tuple[Floats, Floats]:
+    """(instants, changes) of a replica's load: what its iteration says, and nothing while it idles."""
+    rows = recorded.replica == replica
+    start_ms, end_ms = recorded.start_ms[rows], recorded.end_ms[rows]
     idle_ms = end_ms[np.concatenate([start_ms[1:] > end_ms[:-1], [True]])] if len(end_ms) else end_ms
     at_ms = np.concatenate([start_ms, idle_ms])
     level = np.concatenate([values[rows].astype(np.float64), np.zeros(len(idle_ms))])
@@ -158,7 +165,7 @@ def _level(kept: Iterations, replica: int, values: Ints) -> tuple[Floats, Floats
 
 
 def _most_at_once(parts: list[tuple[Floats, Floats]], edges: Floats) -> Floats:
-    """float64[spans]: the largest sum of all parts within each span, from what holds at its begin on."""
+    """float64[spans]: the largest sum of all parts within each span, from the level at its begin on."""
     at_ms = np.concatenate([instants for instants, _ in parts])
     order = np.argsort(at_ms, kind="stable")
     at_ms = at_ms[order]
