@@ -65,7 +65,7 @@ GOOD = "1,0,10,a,900,64,2,30"
         (f"{GOOD}\n{GOOD}", (), ["jobs.csv:3:job_id: 1 was already used on line 2"]),
         ("1,nan,10,a,9,64,1,3\n2,1e3,inf,a,9,64,1,3", (), ["jobs.csv:2:submit_time: 'nan'", "csv:3:iteration: 'inf'"]),
         ('1,0,10,a,900,64,1,"3,5"', (), ["jobs.csv:2:duration: '3,5'", "decimal comma"]),
-        ("", (), ["jobs.csv: holds no rows of data"]),
+        ("", (), ["jobs.csv: contains no rows of data"]),
         ("1,9,10,a,900,64,1,30\n2,5,10,a,900,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:3", "refused by strict"]),
         ("1,9,10,a,3,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:2", "deadline before submission"]),
     ],
@@ -276,7 +276,7 @@ LOGS = {
     "only zero seconds": (f"{RAW}\na,0,0,1\n", "no usable job is left; all take zero seconds"),
     "a column too many": (f"{RAW},colour\na,0,9,1,red\n", "column not used: 'colour': 1"),
     "a cell too few": (f"{RAW}\na,0,9\n", ":2: has 3 cells, 4 are expected"),
-    "no job": (f"{RAW}\n", "holds no rows of data"),
+    "no job": (f"{RAW}\n", "contains no rows of data"),
 }
 #: of these, those that are read all the same
 REPAIRED = ("zero seconds", "a column too many")
@@ -538,7 +538,7 @@ def test_what_a_published_schedule_does_not_know_is_said(
             "profile=[{analytic: balanced, kinds: [[a, 1000000000000000000]]}]",
             "the batch of a is 1000000000000000000",
         ),
-        ("profile=[{analytic: balanced, kinds: [[a, 0]]}]", "a whole number from 1 is wanted"),
+        ("profile=[{analytic: balanced, kinds: [[a, 0]]}]", "a whole number from 1 is expected"),
         ("trace={generate: {jobs: 9, mean_gap_s: 1.0e300}}", "too late to count"),
     ],
     ids=["nodes", "gpus", "level", "batch", "no batch", "gap"],

@@ -60,17 +60,17 @@ def test_optimal_plans_meet_as_many_deadlines_as_the_greedy_less_two(reference: 
     run_rules(rules)
     assert record.accepted >= reference["met"] - 2
     assert rules.solved.get(Proof.FALLBACK.name, 0) == 0  # type: ignore[attr-defined]
-    assert record.notes[0].startswith("lease plans by how they were found: ")
+    assert record.notes[0].startswith("lease plans by outcome of the search: ")
 
 
 def greedy_plans(claims: list[Claim], gpus: int) -> list[list[int] | None]:
     book = LeaseBook(gpus)
     plans: list[list[int] | None] = [None] * len(claims)
     for at in sorted(
-        range(len(claims)), key=lambda i: (-claims[i].size, claims[i].within - claims[i].wanted)
+        range(len(claims)), key=lambda i: (-claims[i].size, claims[i].within - claims[i].needed)
     ):
         claim = claims[at]
-        leases = fill_backwards(book.free(0, claim.within), claim.size, claim.wanted)
+        leases = fill_backwards(book.free(0, claim.within), claim.size, claim.needed)
         if leases is not None:
             plans[at] = leases.tolist()
             book.take(leases.tolist(), claim.size)
@@ -86,7 +86,7 @@ def full_program(claims: list[Claim], gpus: int, *, use_now: bool) -> float:
     granted = [solver.addBinary() for _ in claims]
     holds = [[solver.addBinary() for _ in range(claim.within)] for claim in claims]
     for claim, taken, mine in zip(claims, granted, holds):
-        solver.addConstr(sum(mine) == claim.wanted * taken)
+        solver.addConstr(sum(mine) == claim.needed * taken)
     for lease in range(max(claim.within for claim in claims)):
         solver.addConstr(sum(c.size * x[lease] for c, x in zip(claims, holds) if lease < c.within) <= gpus)
     now = sum((claim.size / gpus) * mine[0] for claim, mine in zip(claims, holds))
@@ -115,7 +115,7 @@ def test_the_shrunk_program_is_the_full_one(claims: list[Claim], gpus: int, use_
     used = Counter[int]()
     for claim, leases in zip(claims, planned.leases):
         if leases is not None:
-            assert len(set(leases)) == claim.wanted and max(leases) < claim.within
+            assert len(set(leases)) == claim.needed and max(leases) < claim.within
             used.update(dict.fromkeys(leases, claim.size))
     assert max(used.values(), default=0) <= gpus
     best = full_program(claims, gpus, use_now=use_now)

@@ -690,7 +690,7 @@ def test_pai_needs_both_tables_and_takes_headers(tmp_path: Path) -> None:
     )
     assert read_trace(pai(tmp_path / "pai_headers", headers[0] + PAI_JOBS, headers[1] + PAI_TASKS)) == plain
     (folder / "pai_task_table.csv").unlink()
-    with pytest.raises(TraceError, match="holds no pai_task_table"):
+    with pytest.raises(TraceError, match="contains no pai_task_table"):
         read_trace(folder, "alibaba_pai")
     with pytest.raises(TraceError, match="a directory with"):
         read_trace(folder / "pai_job_table.csv", "alibaba_pai")

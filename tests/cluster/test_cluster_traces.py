@@ -274,7 +274,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
             "no domain with traces of its own named 'clutser'; did you mean 'cluster'?",
         ),
         (["stats", "cluster", "absent.csv"], "absent.csv"),
-        (["fit", "cluster", "a.csv", "b.csv"], "2 files were given; one is wanted"),
+        (["fit", "cluster", "a.csv", "b.csv"], "2 files were given; one is expected"),
         (["stats", "x.csv", "--set", "gpus=8"], "forerun trace stats DOMAIN FILE"),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_file_says_the_same_as_the_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("model,1->2,2->1\na,1,x\n", "costs.csv:2: 2->1 is 'x'; seconds are wanted"),
+        ("model,1->2,2->1\na,1,x\n", "costs.csv:2: 2->1 is 'x'; seconds are expected"),
         ("model,1->2,2->1\na,1,-1\n", "costs.csv:2: 2->1 is -1 s; a finite number from 0"),
         ("model,1->2,2->1\na,1,nan\n", "costs.csv:2: 2->1 is nan s"),
         ("model,1->2,2=>1\na,1,1\n", "costs.csv:2: '2=>1' is no change; known: migrate, restart"),

@@ -147,7 +147,7 @@ def test_two_jobs_can_swap_nodes() -> None:
             {0: {0: 2}, 1: {0: 4}},
             "job 1: was given 4 GPUs of node 0, which has 4 and 2 left beside those that others keep",
         ),
-        ({0: {0: -1, 1: 3}}, "job 0: was given -1 GPUs of node 0; a count is wanted"),
+        ({0: {0: -1, 1: 3}}, "job 0: was given -1 GPUs of node 0; a count is expected"),
         ({0: {0: 1, 1: 0.5}}, "job 0: was given 0.5 GPUs of node 1"),
         ({0: {0: 2, 1: 1}}, "job 0: was given 3 GPUs of the cluster, a count it cannot run on"),
     ],

@@ -361,7 +361,7 @@ def test_without_measurements_jobs_are_elastic_in_gpus_only() -> None:
 def test_measurements_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="is no folder of measurements"):
         read_applications(tmp_path / "none")
-    with pytest.raises(ProfileError, match="holds no"):
+    with pytest.raises(ProfileError, match="contains no"):
         read_applications(tmp_path)
     app = tmp_path / "app"
     app.mkdir()

@@ -128,7 +128,7 @@ def test_groups_from_a_file(tmp_path: Path, files: Callable[..., Any]) -> None:
     assert "concurrent" in set(result.tables["attempts"]["stage"])
     with pytest.raises(TraceError, match=r"several groups, name one as group\.id: g1, g2"):
         forerun.simulate(files(extra="group: {file: groups.csv}\n"))
-    with pytest.raises(TraceError, match="holds no group 'g3'"):
+    with pytest.raises(TraceError, match="contains no group 'g3'"):
         forerun.simulate(files(extra="group: {file: groups.csv, id: g3}\n"))
 
 

@@ -79,9 +79,9 @@ def test_object_arrays_become_tables(tmp_path: Path) -> None:
     assert list(rows) == [(0, "a", 5), (0, "b", 2**40), (2, "a", 7)]
     assert back.provenance.sha256 == hashlib.sha256((tmp_path / "memory.npy").read_bytes()).hexdigest()
     np.save(tmp_path / "numbers.npy", np.arange(3.0))
-    with pytest.raises(TraceError, match="an object array of one axis is wanted"):
+    with pytest.raises(TraceError, match="an object array of one axis is expected"):
         read_trace(tmp_path / "numbers.npy")
-    for rows, message in (([{}], "holds no polls"), ([{"a": 2**60}], "beyond 2")):
+    for rows, message in (([{}], "contains no polls"), ([{"a": 2**60}], "beyond 2")):
         np.save(tmp_path / "odd.npy", np.array(rows, dtype=object), allow_pickle=True)
         with pytest.raises(TraceError, match=message):
             read_trace(tmp_path / "odd.npy")
@@ -295,8 +295,8 @@ def test_waits_betray_the_number_of_workers(published: Path) -> None:
         (lambda run: (run / "compute_time.npy").unlink(), "compute_time.npy: is missing"),
         (lambda run: np.save(run / "compute_time.npy", np.ones(9)), "9 steps for 3 batches"),
         (lambda run: np.save(run / "data_load_time.npy", np.array([1.0, -1.0, 1.0])), "negative"),
-        (lambda run: np.save(run / "data_load_time.npy", np.empty(0)), "holds no values"),
-        (lambda run: (run / "opt_config").write_text("2,"), "opt_config: b'2,' was found"),
+        (lambda run: np.save(run / "data_load_time.npy", np.empty(0)), "contains no values"),
+        (lambda run: (run / "opt_config").write_text("2,"), "opt_config: is b'2,'"),
         (lambda run: (run / "opt_config").write_text("2,40\n3,60\n"), "opt_config"),
         (lambda run: (run / "opt_config").write_text("0,40"), "opt_config"),
         (lambda run: run.rename(run.with_name("sim_compute_time=abc")), "is not named sim_compute_time"),
@@ -361,7 +361,7 @@ def test_an_experiment_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture
     made_run(tmp_path / f"baseline1/other/run1/local/{step}", 1.5, 0.003, 1040)
     for asked in ([], ["--set", "place=remote"], ["--set", "dataset=none"]):
         assert command_line(["trace", "stats", "loading", str(tmp_path), *asked]) == 2
-        assert "holds mine local, other local" in capsys.readouterr().err
+        assert "contains mine local, other local" in capsys.readouterr().err
     assert command_line(["trace", "stats", "loading", str(tmp_path), "--set", "dataset=other"]) == 0
 
 

@@ -184,8 +184,8 @@ class TestEveryProcess:
 @pytest.mark.parametrize(
     ("process", "what"),
     [
-        (Gamma(rate_rps=1), "exactly one of cv and scv; none was found"),
-        (Gamma(rate_rps=1, cv=1, scv=1), "exactly one of cv and scv; both were found"),
+        (Gamma(rate_rps=1), "exactly one of cv and scv; none was given"),
+        (Gamma(rate_rps=1, cv=1, scv=1), "exactly one of cv and scv; both were given"),
         (Gamma(rate_rps=0, cv=1), "rate_rps: 0 is not a positive"),
         (Gamma(rate_rps=1, cv=math.nan), "cv: nan is not a positive"),
         (Poisson(rate_rps=math.inf), "rate_rps: inf"),

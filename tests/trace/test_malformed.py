@@ -30,7 +30,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456
 
 @dataclass(frozen=True)
 class BadFile:
-    """A malformed file, and what its message must name: after the file's name, and what was found."""
+    """A malformed file, and what its message must name: after the file's name, and the fault."""
 
     label: str
     data: bytes
@@ -42,7 +42,7 @@ class BadFile:
 def any_text_file(good: bytes) -> Iterator[BadFile]:
     """What can be wrong with any text file."""
     yield BadFile("empty", b"", "", "the file is empty")
-    yield BadFile("blank lines", b"\n\n \n", "", "holds no rows of data")
+    yield BadFile("blank lines", b"\n\n \n", "", "contains no rows of data")
     yield BadFile("LFS pointer", LFS, "", "Git LFS pointer")
     yield BadFile("gzip cut short", gzip.compress(good)[:-9], "", "cut short")
     yield BadFile("gzip damaged", gzip.compress(good)[:-6] + b"\1\2\3\4\5\6", "", "damaged")
@@ -92,7 +92,7 @@ def any_table(sample: Sample) -> Iterator[BadFile]:
         yield BadFile("HTML", HTML, ":1", "the header")
         yield BadFile("header lacks a column", sample.data(header=header), ":1", "")
         yield BadFile("header twice", sample.data(header=[*sample.header[:-1], name]), ":1", "")
-        yield BadFile("header only", sample.data(rows=[]), "", "holds no rows of data")
+        yield BadFile("header only", sample.data(rows=[]), "", "contains no rows of data")
         yield BadFile("no header", sample.data(header=sample.rows[0]), ":1", "")
     if sample.whole:
         column, whole = sample.whole
@@ -194,8 +194,8 @@ MOONCAKE_MALFORMED = [
     BadFile("HTML", HTML, ":1", "is not JSON"),
     BadFile("CRLF, strict", MOONCAKE.replace(b"\n", b"\r\n"), ":1", "CRLF", strict=True),
     BadFile("a list", mooncake(2, "[1, 2]"), ":2", "an object {...} is expected"),
-    BadFile("a number", mooncake(2, "7"), ":2", "found a number"),
-    BadFile("null", mooncake(2, "null"), ":2", "found null"),
+    BadFile("a number", mooncake(2, "7"), ":2", "not a number"),
+    BadFile("null", mooncake(2, "null"), ":2", "not null"),
     BadFile("line cut short", MOONCAKE[:-20], ":3", "is not JSON"),
     BadFile("two objects", mooncake(2, record() + record()), ":2", "is not JSON"),
     BadFile("single quotes", mooncake(2, record().replace('"', "'")), ":2", "is not JSON"),

@@ -58,7 +58,7 @@ def test_comments_other_delimiters_and_no_header(tmp_path):
         ("arrival_s,tokens\n", "t.csv:1: the header lacks 'kind'; it has 'arrival_s', 'tokens'"),
         ("arrival_s;tokens;kind\n", "t.csv:1: the header is separated by ';'; ',' is expected"),
         ("arrival_s,arrival_s,tokens,kind\n", "t.csv:1:arrival_s: the header names this column twice"),
-        ("arrival_s,tokens,kind\n", "t.csv: holds no rows of data"),
+        ("arrival_s,tokens,kind\n", "t.csv: contains no rows of data"),
         ("arrival_s,tokens,kind\n0,1\n", r"t.csv:2: has 2 cells, 3 are expected \(is the file cut short\?\)"),
         ("arrival_s,tokens,kind\n0,1,a,b\n", "t.csv:2: has 4 cells, 3 are expected"),
         ("arrival_s,tokens,kind\nnan,1,a\n", "t.csv:2:arrival_s: 'nan' is not a finite number"),

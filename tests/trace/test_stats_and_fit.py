@@ -124,7 +124,7 @@ def test_kolmogorov_smirnov_distance_by_hand():
         (fit_poisson, np.zeros(100), "all are at one instant"),
         (fit_all, np.arange(10.0), "^arrivals: 10 are too few to fit a process; at least 50 are needed$"),
         (fit_gamma, np.arange(100.0), "all gaps are equal"),
-        (fit_on_off, np.arange(1000.0), "the two levels come out the same"),
+        (fit_on_off, np.arange(1000.0), "the two estimated levels are equal"),
     ],
 )
 def test_what_cannot_be_fitted_is_said(fitted, instants, what):

@@ -43,19 +43,22 @@ class ArrivalProcess(NamedSpec, frozen=True, kw_only=True):
     ) -> Floats:
         """The first `n` arrivals, or all before `horizon_s`: float64[arrivals], ascending, in milliseconds.
 
-        most: with `horizon_s`, stop a little beyond so many arrivals (whoever gives it refuses them). Exactly one of
+        most: with `horizon_s`, stop a little beyond this many arrivals (whoever gives it refuses them). Exactly one of
         `n` and `horizon_s` is given. Raises ScenarioError if the parameters do not make a process, or if
         it ends before `n` arrivals.
         """
-        found = self.problems()
+        problems = self.problems()
         if (n is None) == (horizon_s is None):
-            found = [*found, ("", "give exactly one of n (how many arrivals) and horizon_s (until when)")]
+            problems = [
+                *problems,
+                ("", "give exactly one of n (how many arrivals) and horizon_s (until when)"),
+            ]
         if n is not None and not 0 < n <= MOST_ARRIVALS:
-            found = [*found, ("n", f"{n} arrivals were asked for; 1 to {MOST_ARRIVALS} can be had")]
+            problems = [*problems, ("n", f"{n} arrivals were asked for; 1 to {MOST_ARRIVALS} can be had")]
         if horizon_s is not None and not 0 < horizon_s < math.inf:
-            found = [*found, ("horizon_s", f"{horizon_s} is not a positive, finite time")]
-        if found:
-            raise ScenarioError(*(Problem(path, what) for path, what in found))
+            problems = [*problems, ("horizon_s", f"{horizon_s} is not a positive, finite time")]
+        if problems:
+            raise ScenarioError(*(Problem(path, what) for path, what in problems))
         return self._first(seed, n) if n is not None else self._before(seed, (horizon_s or 0.0) * 1e3, most)
 
     def _first(self, seed: int, n: int) -> Floats:
@@ -107,7 +110,7 @@ def one_of(given: Mapping[str, float | None]) -> list[tuple[str, str]]:
     names = " and ".join(given)
     set_ = {name: value for name, value in given.items() if value is not None}
     if len(set_) != 1:
-        return [("", f"give exactly one of {names}; {'both were' if set_ else 'none was'} found")]
+        return [("", f"give exactly one of {names}; {'both were' if set_ else 'none was'} given")]
     return positive(set_)
 
 

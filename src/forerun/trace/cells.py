@@ -1,7 +1,7 @@
 """Texts from somebody else's file as checked values: numbers, whole numbers, texts, instants.
 
 Numbers are parsed to the nearest double and must be finite, plain decimal numbers within the field's range;
-nothing is coerced. Every fault says what was found.
+nothing is coerced. Every fault quotes the text.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def parse_instant(text: str) -> int:
     """`2023-11-16 18:17:03.9799600` as whole nanoseconds since 1970-01-01 00:00:00; a zone is applied if
     given.
 
-    Up to nine decimals are kept exactly. ValueError says what is wrong.
+    Up to nine decimals are exact. ValueError says what is wrong.
     """
     match = _INSTANT.fullmatch(text)
     if match is None:

@@ -21,9 +21,9 @@ LOG_SUFFIX = ".repairs.json"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether a file is a usable trace: its format, how it was found, what was repaired, what is wrong.
+    """Whether a file is a usable trace: its format, whether it was guessed, what was repaired, what is wrong.
 
-    format: empty if it could not be told. guessed: the format was told from the content. rows: 0 if unusable.
+    format: empty if it was not recognised. guessed: the format was recognised from the content. rows: 0 if unusable.
     """
 
     path: str

@@ -88,7 +88,7 @@ class Recorded:
     def only(self) -> Path:
         """The only file. Raises UsageError if there are none or more."""
         if len(self.files) != 1:
-            raise UsageError.at("FILE", f"{len(self.files)} files were given; one is wanted")
+            raise UsageError.at("FILE", f"{len(self.files)} files were given; one is expected")
         return self.files[0]
 
 

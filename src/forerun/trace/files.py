@@ -1,4 +1,4 @@
-"""forerun's own trace files: Parquet, or CSV where a text file is wanted, with units and provenance inside.
+"""forerun's own trace files: Parquet, or CSV where a text file is preferred, with units and provenance inside.
 
 Parquet keeps the description in the file's metadata under `forerun`; CSV in its first line, after `#
 forerun trace`. Both give back the same trace, digest included. Files are written beside their name and
@@ -67,28 +67,28 @@ def _description(trace: Trace) -> str:
 
 def _described(text: str, where: str) -> _Described:
     try:
-        found = msgspec.convert(parse_json(text), _Described)
+        description = msgspec.convert(parse_json(text), _Described)
     except (ValueError, msgspec.ValidationError) as error:
         raise TraceError.at(where, f"the description of the trace is damaged: {error}") from None
-    if found.trace != VERSION:
+    if description.trace != VERSION:
         raise TraceError.at(
-            where, f"is a trace file of version {found.trace}; this forerun reads version {VERSION}"
+            where, f"is a trace file of version {description.trace}; this forerun reads version {VERSION}"
         )
-    return found
+    return description
 
 
-def _rebuilt(found: _Described, columns: Mapping[str, Array], where: str) -> Trace:
-    unknown = set(found.provenance) - {field.name for field in dataclasses.fields(Provenance)}
+def _rebuilt(description: _Described, columns: Mapping[str, Array], where: str) -> Trace:
+    unknown = set(description.provenance) - {field.name for field in dataclasses.fields(Provenance)}
     if unknown:
         what = f"the provenance of the trace is damaged: unknown key {sorted(unknown)[0]!r}"
         raise TraceError.at(where, what)
     try:
-        made = msgspec.convert(found.provenance, Provenance)
+        made = msgspec.convert(description.provenance, Provenance)
     except msgspec.ValidationError as error:
         raise TraceError.at(where, f"the provenance of the trace is damaged: {error}") from None
-    schema = [Column(name, unit, meaning) for name, unit, meaning, _ in found.columns]
+    schema = [Column(name, unit, meaning) for name, unit, meaning, _ in description.columns]
     try:
-        return Trace(found.kind, schema, columns, time=found.time, provenance=made)
+        return Trace(description.kind, schema, columns, time=description.time, provenance=made)
     except TraceError as error:
         raise TraceError.at(where, "; ".join(problem.what for problem in error.problems)) from None
 
@@ -110,24 +110,24 @@ def _read_parquet(path: Path) -> Trace:
             raise TraceError.at(
                 str(path), "is Parquet, but not a trace file of forerun; see `forerun trace import`"
             )
-        found = _described(metadata["forerun"], str(path))
+        description = _described(metadata["forerun"], str(path))
         frame = polars.read_parquet(path)
     except (OSError, polars.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TraceError.at(str(path), f"is not readable Parquet: {reason}") from None
-    columns = {name: _numpy(frame, name, kind, str(path)) for name, _, _, kind in found.columns}
-    return _rebuilt(found, columns, str(path))
+    columns = {name: _numpy(frame, name, kind, str(path)) for name, _, _, kind in description.columns}
+    return _rebuilt(description, columns, str(path))
 
 
 def _numpy(frame: Any, name: str, kind: str, where: str) -> Array:
     import polars
 
-    wanted = {"float": polars.Float64, "int": polars.Int64, "flag": polars.Boolean, "text": polars.String}
+    dtypes = {"float": polars.Float64, "int": polars.Int64, "flag": polars.Boolean, "text": polars.String}
     if name not in frame.columns:
         raise TraceError.at(where, f"column {name} is missing")
     series = frame[name]
-    if kind not in wanted or (
-        series.dtype != wanted[kind] and not (kind == "text" and series.dtype == polars.Null)
+    if kind not in dtypes or (
+        series.dtype != dtypes[kind] and not (kind == "text" and series.dtype == polars.Null)
     ):
         raise TraceError.at(where, f"column {name} contains {series.dtype}, described as {kind}")
     if kind != "text" and series.null_count():
@@ -169,11 +169,11 @@ def _read_csv(path: Path, repairs: RepairLog) -> Trace:
     first = next(source.lines())[1]
     if not first.startswith(MARK):
         raise TraceError.at(source.at(1), f"a trace file of forerun begins with {MARK!r}")
-    found = _described(first.removeprefix(MARK), source.at(1))
-    fields = [_field(name, kind, source) for name, _, _, kind in found.columns]
+    description = _described(first.removeprefix(MARK), source.at(1))
+    fields = [_field(name, kind, source) for name, _, _, kind in description.columns]
     rows = gathered(read_rows(Source(path, repairs=repairs), fields, comment=MARK))
-    columns = {name: _unescaped(rows, name, kind) for name, _, _, kind in found.columns}
-    return _rebuilt(found, columns, source.name)
+    columns = {name: _unescaped(rows, name, kind) for name, _, _, kind in description.columns}
+    return _rebuilt(description, columns, source.name)
 
 
 def _field(name: str, kind: str, source: Source) -> Field:

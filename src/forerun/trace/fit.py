@@ -34,7 +34,7 @@ BINS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One way to look at a trace: its value there, and the 95 % band of the fitted process."""
+    """One statistic of a trace: its value there, and the 95 % band of the fitted process."""
 
     name: str
     recorded: float
@@ -52,7 +52,7 @@ class Fit:
     """A process with the parameters that match a trace best, and how well it stands in for it.
 
     ks_distance: largest distance between the distributions of the recorded gaps and of the process's
-    (estimated from a long run). features: see `Feature`. note: how the parameters were found.
+    (estimated from a long run). features: see `Feature`. note: how the parameters were estimated.
     """
 
     process: ArrivalProcess
@@ -129,7 +129,7 @@ def fit_on_off(instants_ms: ArrayLike) -> tuple[OnOff, str]:
 
     Counts in bins of about five mean gaps (at most 20,000 bins) are taken for a hidden Markov chain of two
     states with Poisson counts (Rabiner, 1989). Switching faster than a bin is not seen. Raises TraceError
-    if the two levels come out the same.
+    if the two estimated levels are equal.
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     gaps = _gaps(instants)
@@ -140,7 +140,7 @@ def fit_on_off(instants_ms: ArrayLike) -> tuple[OnOff, str]:
         raise TraceError.at("arrivals", f"only {len(counts)} bins of {bin_s:g} s: too few to see two levels")
     low, high, leave_low, leave_high, rounds = _two_levels(counts)
     if not high > 1.02 * low:
-        raise TraceError.at("arrivals", "the two levels come out the same: nothing switches")
+        raise TraceError.at("arrivals", "the two estimated levels are equal: nothing switches")
     process = OnOff(
         rate_rps=high / bin_s,
         off_rate_rps=low / bin_s,
@@ -156,7 +156,7 @@ def judge(
     """How well a process stands in for a recorded trace.
 
     process: the fitted process. instants_ms: the recorded arrivals, ascending, in milliseconds. note: how the parameters
-    were found. seed: of the first of its own traces (the others take the next ones). traces: how many of its own traces,
+    were estimated. seed: of the first of its own traces (the others take the next ones). traces: how many of its own traces,
     each of as many arrivals, give the band of a feature (default 60).
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
@@ -185,7 +185,7 @@ def ks_distance(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def _measures(mean_gap_ms: float, count: int) -> dict[str, Callable[[Floats], float]]:
-    found: dict[str, Callable[[Floats], float]] = {
+    measures: dict[str, Callable[[Floats], float]] = {
         "rate_rps": lambda x: (len(x) - 1) * 1e3 / float(x[-1] - x[0]),
         "gap_cv": lambda x: float(np.diff(x).std() / np.diff(x).mean()),
         "gap_correlation": lambda x: lag_one_correlation(np.diff(x)) or 0.0,
@@ -193,9 +193,9 @@ def _measures(mean_gap_ms: float, count: int) -> dict[str, Callable[[Floats], fl
     for gaps in WINDOWS_IN_GAPS:
         if count >= FEWEST_WINDOWS * gaps:
             window_s = gaps * mean_gap_ms / 1e3
-            found[f"dispersion_at_{window_s:.3g}_s"] = _in_windows(_dispersion, window_s)
-            found[f"peak_to_mean_at_{window_s:.3g}_s"] = _in_windows(_peak_to_mean, window_s)
-    return found
+            measures[f"dispersion_at_{window_s:.3g}_s"] = _in_windows(_dispersion, window_s)
+            measures[f"peak_to_mean_at_{window_s:.3g}_s"] = _in_windows(_peak_to_mean, window_s)
+    return measures
 
 
 def _in_windows(of: Callable[[Counts], float], window_s: float) -> Callable[[Floats], float]:

@@ -26,7 +26,7 @@ def read_objects(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """JSON Lines: one object a line, strictly decoded, with its line number; problems as in `read_rows`."""
     complaints = complaints if complaints is not None else Complaints()
-    kept = 0
+    count = 0
     for number, line in source.lines():
         if not line.strip():
             source.repairs.note("blank line dropped", source.at(number))
@@ -38,16 +38,16 @@ def read_objects(
             continue
         if not isinstance(value, dict):
             complaints.add(
-                source.at(number), f"an object {{...}} is expected on each line, found {_json_kind(value)}"
+                source.at(number), f"an object {{...}} is expected on each line, not {_json_kind(value)}"
             )
             continue
-        kept += 1
-        if kept > source.limits.rows:
+        count += 1
+        if count > source.limits.rows:
             raise TraceError.at(source.name, f"has more than {source.limits.rows} rows, the limit here")
         yield number, value
     complaints.finish()
-    if not kept:
-        raise TraceError.at(source.name, "holds no rows of data")
+    if not count:
+        raise TraceError.at(source.name, "contains no rows of data")
 
 
 class JsonFault(ValueError):
@@ -103,14 +103,14 @@ def _too_deep(text: str) -> int | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    object = dict(pairs)
+    if len(object) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise JsonFault(0, f"the key {shown(key)} stands twice in one object", json.dumps(key))
             seen.add(key)
-    return found
+    return object
 
 
 def _constant(name: str) -> NoReturn:

@@ -1,8 +1,8 @@
-"""Public formats, one reader a file: found by name, or recognised from the first lines.
+"""Public formats, one reader a file: chosen by name, or recognised from the first lines.
 
 A reader is a record of options (`TraceReader`) that turns one file into a `Trace`. Readers are discovered
 in `forerun.trace.readers` and under the entry point group `forerun.trace_readers`; `read_trace` reads a
-file whose format is named or can be told from its content, and says which.
+file whose format is named or can be recognised from its content, and says which.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Head:
         """The cells of the first line."""
         return tuple(cell.strip() for cell in self.lines[0].split(",")) if self.lines else ()
 
-    def has_columns(self, *wanted: str) -> bool:
+    def has_columns(self, *names: str) -> bool:
         """Whether the first line names all of these columns."""
-        return set(wanted) <= set(self.names)
+        return set(names) <= set(self.names)
 
 
 class TraceReader(NamedSpec, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
     Most formats need less: a delimited table is declared with `TableReader`, a JSON document with `JsonReader`, a job log
     of any layout with `JobReader`.
 
-    about: the format in a line, with its publisher. makes: the kind of trace that comes out, such as `requests`, `jobs`,
+    about: the format in a line, with its publisher. makes: the kind of trace that it returns, such as `requests`, `jobs`,
     `membership`, `capacity` or `prices`.
     """
 
@@ -134,11 +134,11 @@ def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | 
     """
     known = readers()
     if not format:
-        found = sniff(path)
-        if len(found) != 1:
-            what = f"could be {' or '.join(found)}" if found else "is of no format that is recognised"
+        formats = sniff(path)
+        if len(formats) != 1:
+            what = f"could be {' or '.join(formats)}" if formats else "is of no format that is recognised"
             raise UsageError.at(str(path), f"{what}; name it; {known_names('', known.names())}")
-        format = found[0]
+        format = formats[0]
     reader = known.get(format, where=str(path))
     try:
         return msgspec.convert({"name": format, **_listed(reader, options or {})}, reader)
@@ -149,7 +149,7 @@ def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | 
 
 
 def _listed(reader: type[TraceReader], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, a single value where a list is wanted put into one."""
+    """The options, with single values put into lists where the option is a list."""
     lists = {f.name for f in msgspec.structs.fields(reader) if isinstance(f.default, tuple)}
     return {
         key: [value] if key in lists and isinstance(value, str) else value for key, value in options.items()
@@ -167,7 +167,7 @@ def read_trace(
     """The trace in a file of a public format; `trace.provenance` names the format and lists the repairs.
 
     path: the file; for some formats a directory. A text file may be compressed with gzip or xz.
-    format: a reader's name, as `forerun trace formats` lists them (default: told from the content).
+    format: a reader's name, as `forerun trace formats` lists them (default: recognised from the content).
     options: of that format, by name (default: its own defaults).
     strict: repairs are errors (default: they are made and counted).
     repairs: a log to count them in (default: a fresh one). Its own `strict` then counts.
@@ -185,14 +185,14 @@ def options_from(texts: Iterable[str]) -> dict[str, Any]:
     """Options of a format from texts `key=value`; a value with commas is a list. UsageError for one without
     `=`.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, raw = text.partition("=")
         if not equals or not key.strip():
             raise UsageError.at(f"--option {text}", "write an option as key=value")
         items = [parse_scalar(item.strip()) for item in raw.split(",")]
-        found[key.strip()] = items if len(items) > 1 else items[0]
-    return found
+        options[key.strip()] = items if len(items) > 1 else items[0]
+    return options
 
 
 def described_formats() -> list[dict[str, str]]:

@@ -35,7 +35,7 @@ def prompt_tokens(column: str = "") -> Field:
 
 
 def output_tokens(column: str = "") -> Field:
-    """Tokens that come out of a language model, called `column` in the file."""
+    """Tokens that a language model generates, called `column` in the file."""
     return _tokens("output_tokens", column, "tokens generated")
 
 

@@ -1,7 +1,7 @@
 """Delimited text as typed columns, every value checked.
 
 A reader declares the columns of its format as `Field`s; `read_rows` streams chunks of typed arrays and
-gathers problems as `file:line:field: what was found`.
+gathers problems as `file:line:field: problem`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read_rows(
     """
     complaints = complaints if complaints is not None else Complaints()
     layout = None if header else _Layout(list(fields), list(range(len(fields))), len(fields))
-    kept = 0
+    count = 0
     for first, lines in source.blocks():
         numbers, rows = _cells(source, first, lines, delimiter, comment, complaints)
         if layout is None and rows:
@@ -74,14 +74,14 @@ def read_rows(
         if layout is None or not rows:
             continue
         chunk = _typed(source, layout, numbers, rows, complaints)
-        kept += len(chunk)
-        if kept > source.limits.rows:
+        count += len(chunk)
+        if count > source.limits.rows:
             raise TraceError.at(source.name, f"has more than {source.limits.rows} rows, the limit here")
         if len(chunk):
             yield chunk
     complaints.finish()
-    if not kept:
-        raise TraceError.at(source.name, "holds no rows of data")
+    if not count:
+        raise TraceError.at(source.name, "contains no rows of data")
 
 
 def gathered(chunks: Iterable[Chunk]) -> Chunk:
@@ -104,7 +104,7 @@ class _Layout:
 
 def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field], delimiter: str) -> _Layout:
     names = [name.strip() for name in header]
-    wanted = [field.header for field in fields]
+    headers = [field.header for field in fields]
     absent = [repr(f.header) for f in fields if f.required and f.header not in names]
     if absent:
         other = next(
@@ -114,15 +114,17 @@ def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field
             raise TraceError.at(
                 source.at(line), f"the header is separated by {other!r}; {delimiter!r} is expected"
             )
-        found = ", ".join(shown(name, 40) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+        present_names = ", ".join(shown(name, 40) for name in names[:12]) + (
+            ", ..." if len(names) > 12 else ""
+        )
         near = suggestion(absent[0].strip("'"), names[:200]).strip()
         lacking = ", ".join(absent[:6]) + (f" and {len(absent) - 6} more" if len(absent) > 6 else "")
         hint = f"; {near}" if near else ""
-        raise TraceError.at(source.at(line), f"the header lacks {lacking}{hint}; it has {found}")
-    twice = sorted({name for name in names if names.count(name) > 1 and name in wanted})
+        raise TraceError.at(source.at(line), f"the header lacks {lacking}{hint}; it has {present_names}")
+    twice = sorted({name for name in names if names.count(name) > 1 and name in headers})
     if twice:
         raise TraceError.at(source.at(line, twice[0]), "the header names this column twice")
-    extra = [name for name in names if name not in wanted]
+    extra = [name for name in names if name not in headers]
     if extra:
         rule = f"column not used: {', '.join(shown(name, 40) for name in extra[:8])}"
         source.repairs.note(rule + (f" and {len(extra) - 8} more" if len(extra) > 8 else ""), source.at(line))
@@ -162,8 +164,8 @@ def _typed(
     good = np.ones(len(rows), dtype=bool)
     faults: list[tuple[int, str, str]] = []
     for field, position in zip(layout.fields, layout.positions, strict=True):
-        columns[field.name], found = parse_column(field, texts[position])
-        faults.extend((row, field.header, what) for row, what in found)
+        columns[field.name], problems = parse_column(field, texts[position])
+        faults.extend((row, field.header, what) for row, what in problems)
     for row, header, what in sorted(faults, key=lambda fault: fault[0]):
         complaints.add(source.at(int(lines[row]), header), what)
         good[row] = False

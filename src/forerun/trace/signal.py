@@ -1,6 +1,6 @@
 """One value over time, piecewise constant: a price, a capacity, a carbon intensity, a rate.
 
-The value set at `times_s[i]` holds on [times_s[i], times_s[i+1]), the last one until `end_s`. Outside
+The value set at `times_s[i]` is valid on [times_s[i], times_s[i+1]), the last one until `end_s`. Outside
 [times_s[0], end_s) a signal has no value, and asking for one is an error: extending it is a decision somebody
 makes with `held` or `repeated`.
 """
@@ -94,8 +94,8 @@ class Signal:
         """The value at each of several instants, in any order."""
         instants = np.asarray(times_s, dtype=np.float64)
         self._inside(instants, instants < self.end_s)
-        found: Floats = self.values[np.searchsorted(self.times_s, instants, side="right") - 1]
-        return found
+        values: Floats = self.values[np.searchsorted(self.times_s, instants, side="right") - 1]
+        return values
 
     def integral(self, start_s: ArrayLike, stop_s: ArrayLike) -> Floats:
         """The integral over each [start, stop], in unit-seconds; negative where stop is before start.
@@ -183,8 +183,8 @@ class Signal:
         instants = np.asarray(time_s, dtype=np.float64)
         self._inside(instants, (instants <= self.end_s) & np.isfinite(instants))
         step = np.searchsorted(self.times_s, instants, side="right") - 1
-        found: Floats = self._steps[step] + self.values[step] * (instants - self.times_s[step])
-        return found
+        primitive: Floats = self._steps[step] + self.values[step] * (instants - self.times_s[step])
+        return primitive
 
     def _inside(self, instants: Floats, before_end: NDArray[np.bool_]) -> None:
         good = (instants >= self.start_s) & before_end

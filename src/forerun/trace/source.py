@@ -49,7 +49,7 @@ class Limits:
 
     text_bytes: decompressed size of one file. line_bytes: longest line. expansion: decompressed over
     compressed size beyond which a file is taken for a decompression bomb, looked at after 16 MiB of text.
-    rows: records kept in memory.
+    rows: records in memory.
     """
 
     text_bytes: int = 16 << 30

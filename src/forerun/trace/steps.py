@@ -22,17 +22,17 @@ class Steps(Spec, frozen=True, kw_only=True):
         """Steps begin at 0 and increase; a period ends after the last of them."""
         if not self.steps:
             return [("steps", "is empty; write [[0, value], ...]")]
-        found = []
+        problems = []
         times = [time for time, _ in self.steps]
         if times[0] != 0:
-            found.append(("steps", f"begins at {times[0]:g} s; the first step is at 0"))
+            problems.append(("steps", f"begins at {times[0]:g} s; the first step is at 0"))
         if any(later <= earlier for earlier, later in itertools.pairwise(times)):
-            found.append(("steps", "times do not increase"))
+            problems.append(("steps", "times do not increase"))
         if any(value < 0 for _, value in self.steps):
-            found.append(("steps", "a value is negative"))
+            problems.append(("steps", "a value is negative"))
         if self.repeat_s and self.repeat_s <= times[-1]:
-            found.append(("repeat_s", f"{self.repeat_s:g} s ends before the last step at {times[-1]:g} s"))
-        return found
+            problems.append(("repeat_s", f"{self.repeat_s:g} s ends before the last step at {times[-1]:g} s"))
+        return problems
 
 
 def signal(steps: Steps | None, *, unit: str, name: str) -> Signal | None:

@@ -50,12 +50,12 @@ class ClusterExplainer(Explainer[Scenario]):
 
         Where the answer is yes values are tried that make it harder, else such that make it easier.
         """
-        holds = self.answer(run.summary).holds
+        yes = self.answer(run.summary).holds
         parameters = [
             WhatIf(
                 f"machines.nodes[{at}].count",
                 nodes.count,
-                tuple(_counts(nodes.count, fewer=holds)),
+                tuple(_counts(nodes.count, fewer=yes)),
                 f"nodes of {nodes.name or 'group ' + str(at)}",
             )
             for at, nodes in enumerate(scenario.machines.nodes)
@@ -64,11 +64,11 @@ class ClusterExplainer(Explainer[Scenario]):
         parameters.append(
             WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy")
         )
-        shares = (0.9, 0.75, 0.5, 0.25) if holds else (1.1, 1.25, 1.5, 2.0, 4.0)
+        shares = (0.9, 0.75, 0.5, 0.25) if yes else (1.1, 1.25, 1.5, 2.0, 4.0)
         for path, now, meaning in _drawn_parameters(scenario):
             values = tuple(now * share for share in shares)
             parameters.append(WhatIf(path, now, values, meaning))
-        slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if holds else (0.5, 0.2, 0.1))]
+        slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if yes else (0.5, 0.2, 0.1))]
         parameters.append(
             WhatIf(
                 "slot_s",

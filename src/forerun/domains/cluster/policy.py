@@ -206,15 +206,15 @@ class View:
         place = {number: at for at, number in enumerate(self.job.tolist())}
         out = np.zeros(self.count, np.int64)
         nodes: dict[int, Mapping[int, int]] = {}
-        for number, wanted in gpus.items():
+        for number, given in gpus.items():
             if number not in place:
-                raise AbsentJob(int(number), wanted)
+                raise AbsentJob(int(number), given)
             at = place[number]
-            if isinstance(wanted, Mapping):
-                nodes[at] = wanted
-                out[at] = sum(wanted.values())
+            if isinstance(given, Mapping):
+                nodes[at] = given
+                out[at] = sum(given.values())
             else:
-                out[at] = wanted
+                out[at] = given
         return Allocation(out, nodes=nodes or None)
 
     def take(self, order: I64, *, skip: bool = True) -> Allocation:

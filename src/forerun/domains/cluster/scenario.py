@@ -34,8 +34,8 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     file: a job log. format: `native` for our own headers, else the name of a reader (`sacct`, `philly`, ...); empty
     (default): recognised from the content. Foreign logs have no models: such jobs are rigid and run for their recorded
     duration, unless `draw_models` gives them random models as the published conversion does (default: no). generate,
-    published, resample: see their types. first: keep only so many jobs (default 0: all). strict: make repairs errors
-    (default: no). slack: jobs without a deadline get one, so many durations after submission (default 0: none);
+    published, resample: see their types. first: keep only this many jobs (default 0: all). strict: make repairs errors
+    (default: no). slack: jobs without a deadline get one, this many durations after submission (default 0: none);
     most_slack: then uniformly between both. larger: whether jobs that ask for more GPUs than the cluster has are an
     error (`refuse`, default) or are left out and counted (`drop`).
     """
@@ -120,12 +120,12 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
         if self.analytic == RIGID and self.kinds:
             return [("kinds", "analytic: rigid is for jobs without a model; leave kinds out")]
         problems = [
-            (f"kinds[{at}]", f"the batch of {model} is {batch}, a whole number from 1 is wanted")
+            (f"kinds[{at}]", f"the batch of {model} is {batch}, a whole number from 1 is expected")
             for at, (model, batch) in enumerate(self.kinds)
             if not 1 <= batch < 1 << 53
         ]
         return problems + [
-            (f"levels[{at}]", f"is {level}, a count of GPUs from 1 to {MOST_GPUS:,} is wanted")
+            (f"levels[{at}]", f"is {level}, a count of GPUs from 1 to {MOST_GPUS:,} is expected")
             for at, level in enumerate(self.levels)
             if not 1 <= level <= MOST_GPUS
         ]
@@ -191,7 +191,7 @@ class Slowdown(Spec, frozen=True, kw_only=True):
     def problems(self) -> list[tuple[str, str]]:
         """`least` is not above `most`."""
         if self.least > self.most:
-            return [("least", f"is {self.least:g}; at most {self.most:g} (`most`) is wanted")]
+            return [("least", f"is {self.least:g}; at most {self.most:g} (`most`) is required")]
         return []
 
 

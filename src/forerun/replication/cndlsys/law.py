@@ -66,13 +66,13 @@ def fit_delivery(samples: int, sleep_s: float, compute_s: float, completion_s: f
     return FittedDelivery(samples, build, compute_s - sleep_s)
 
 
-def bisect(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+def bisect(rising: Callable[[float], float], target: float, low: float, high: float) -> float:
     """Where a non-decreasing function reaches a value, within [low, high], to the last bits."""
     for _ in range(200):
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break
-        if rising(middle) < wanted:
+        if rising(middle) < target:
             low = middle
         else:
             high = middle

@@ -49,7 +49,7 @@ def runs_table() -> Path:
 def librispeech(progress: Progress) -> Reproduced:
     """Both tables and the improvement column, from the raw series; corrected by the delivery law."""
     progress("reading 30 run directories")
-    # Some series are too long to be kept; the table of their means lies beside the runs.
+    # Some series are too long to be stored; the table of their means lies beside the runs.
     dataset("loading/exp1_long_series_means.csv")
     runs = read_experiment(dataset("loading/exp1"))
     base, ours = table(runs, "baseline1"), table(runs, "ours")
@@ -175,7 +175,7 @@ def no_merge_law(progress: Progress) -> Reproduced:
             name = f"{what} {place}, compute {sleep:g} s, completion s"
             note = "" if held_out else "fitted on this row"
             rows.append(Row(name, measured, None, law, 0.04 * measured, note))
-    name, note = "mean error of the completions held out, percent", "as found when the law was first fitted"
+    name, note = "mean error of the completions held out, percent", "from the first fit of the law"
     rows.append(Row(name, 0.97, None, 100 * float(np.mean(errors)), 0.2, note))
     return Reproduced(tuple(rows))
 
@@ -183,8 +183,8 @@ def no_merge_law(progress: Progress) -> Reproduced:
 def pooled_workers(progress: Progress) -> Reproduced:
     """Completions of workers with pools, from a decode time fitted on blocks of 100 with one thread at 0.1 s alone."""
     progress("reading the recorded runs")
-    wanted = ("imagenet", "local", "1")
-    recorded = [row for row in _recorded() if (row["dataset"], row["mode"], row["merged"]) == wanted]
+    key = ("imagenet", "local", "1")
+    recorded = [row for row in _recorded() if (row["dataset"], row["mode"], row["merged"]) == key]
     fitted_on = next(row for row in recorded if (row["kind"], row["block_recorded"]) == ("baseline2", "100"))
     names = ("io_mean_s", "compute_mean_s", "completion_s")
     io_s, step_s, completion_s = (float(fitted_on[name]) for name in names)

@@ -1,7 +1,7 @@
 """The published loading experiment: its run directories, its tables, and what its arithmetic got wrong.
 
 Source: notebook `sys/plotter-librispeech.ipynb` and `sys/experiments/exp1` of the repository
-VUZhuangweiKang/CloudNativeDLSys (CNDLSys, COMSNETS'24). A run directory holds the seconds that each batch was waited
+VUZhuangweiKang/CloudNativeDLSys (CNDLSys, COMSNETS'24). A run directory contains the seconds that each batch was waited
 for, the seconds of each step, of each read and of each decode, and the memory of the containers.
 
 `compat` features follow the notebook's formulas; `flags` names where these mislead, with the numbers.
@@ -106,7 +106,7 @@ def read_run(
     if len(compute) != len(load) - 1:
         raise TraceError.at(
             folder / "compute_time.npy",
-            f"{len(compute)} steps for {len(load)} batches; one less than batches is wanted",
+            f"{len(compute)} steps for {len(load)} batches; one less than batches is expected",
         )
     if np.any(load < 0) or np.any(compute < 0):
         raise TraceError.at(folder, "a wait or a step is negative")
@@ -172,7 +172,7 @@ def _configured(path: Path, named_block: int) -> tuple[int, int]:
     match = re.fullmatch(rb"(?:\xef\xbb\xbf)?(\d{1,6}),(\d{1,6})\r?\n?", raw)
     if match is None or not int(match[1]) or not int(match[2]):
         raise TraceError.at(
-            path, f"{raw[:40]!r} was found; one line `threads,block` of two whole numbers is wanted"
+            path, f"is {raw[:40]!r}; one line `threads,block` of two whole numbers is expected"
         )
     return int(match[1]), int(match[2])
 
@@ -182,7 +182,7 @@ def _present(path: Path) -> F64:
         raise TraceError.at(path, "is missing")
     values = read_numbers(path)
     if not len(values):
-        raise TraceError.at(path, "holds no values")
+        raise TraceError.at(path, "contains no values")
     return values
 
 
@@ -209,7 +209,7 @@ def _directories(folder: Path) -> list[tuple[str, str, Path]]:
 def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tuple[Recorded, ...]:
     """All run directories `{approach}/{dataset}/{run}/{place}/...` below a folder, sorted; of one dataset and place.
 
-    dataset, place: which, where the folder holds several; else they may be left out. Means of absent long series are
+    dataset, place: which, where the folder contains several; else they may be left out. Means of absent long series are
     taken from `exp1_long_series_means.csv` beside the folder. Raises TraceError listing every directory that cannot be
     read, or what there is to choose from.
     """
@@ -217,18 +217,18 @@ def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tupl
     known = read_long_series(beside) if beside.exists() else {}
     every = _directories(folder)
     there = sorted({(data, where) for data, where, _ in every})
-    wanted = [(data, where) for data, where in there if dataset in ("", data) and place in ("", where)]
-    if len(wanted) != 1:
+    matches = [(data, where) for data, where in there if dataset in ("", data) and place in ("", where)]
+    if len(matches) != 1:
         there_are = ", ".join(f"{data} {where}" for data, where in there) or "no run directories"
         asked = " ".join(filter(None, (dataset, place)))
         raise TraceError.at(
             folder,
-            f"holds {there_are}; {'name one dataset and place' if wanted else 'no runs of ' + (asked or 'anything')}",
+            f"contains {there_are}; {'name one dataset and place' if matches else 'no runs of ' + (asked or 'anything')}",
         )
     runs: list[Recorded] = []
     problems: list[Problem] = []
     seen: dict[tuple[str, str, float, int], Path] = {}
-    for path in (path for data, where, path in every if (data, where) == wanted[0]):
+    for path in (path for data, where, path in every if (data, where) == matches[0]):
         try:
             run = read_run(path, long_series=known)
         except TraceError as error:
@@ -236,7 +236,7 @@ def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tupl
             continue
         key = (run.approach, run.run, run.sleep_s, run.block if run.approach == UNNUMBERED else 0)
         if key in seen:
-            problems.append(Problem(str(path), f"is a second run of what {seen[key]} holds"))
+            problems.append(Problem(str(path), f"repeats the run in {seen[key]}"))
         seen[key] = path
         runs.append(run)
     if problems:

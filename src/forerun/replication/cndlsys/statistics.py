@@ -29,7 +29,7 @@ from forerun.trace.domain_traces import ReportTable, TraceReport
 class NotebookRuns(RunLayout, frozen=True, kw_only=True):
     """Run directories as the experiment of CNDLSys wrote them.
 
-    dataset, place: which runs, where the folder holds several (default: there is only one of each). mode: `compat` as the
+    dataset, place: which runs, where the folder contains several (default: there is only one of each). mode: `compat` as the
     notebook computes them, `corrected` with the law and the known bugs beside (the default).
     """
 

@@ -71,7 +71,7 @@ class RunFigures:
     """What the figures need of a run.
 
     ratio: deadlines met by the schedule's own rule; met_ratio: by the logged end. jct_s, best_effort_jct_s: mean completion
-    times. times_s, efficiency: the events, if wanted.
+    times. times_s, efficiency: the events, if asked for.
     """
 
     ratio: float
@@ -116,10 +116,10 @@ def _parameters(job: Job) -> dict[str, Any]:
         return {}
     from forerun.replication.elasticflow.public import public_path
 
-    found: dict[str, Any] = {"measurements": str(public_path("pollux_t4"))}
+    parameters: dict[str, Any] = {"measurements": str(public_path("pollux_t4"))}
     if job.searched:
-        found |= {"search": "evolution", "population": job.searched, "generations": job.searched}
-    return found
+        parameters |= {"search": "evolution", "population": job.searched, "generations": job.searched}
+    return parameters
 
 
 def _setting(job: Job) -> Setting:
@@ -156,14 +156,14 @@ def outcome(record: Record, *, keep_events: bool = False) -> RunFigures:
     met = np.count_nonzero(with_deadline & ended & (record.end_s <= jobs.deadline_s))
     judged = record.accepted + record.declined_count
     times, _, _, _, efficiency = record.events()
-    kept = _thinned(times) if keep_events else np.zeros(0, np.int64)
+    points = _thinned(times) if keep_events else np.zeros(0, np.int64)
     return RunFigures(
         record.accepted / judged if judged else 0.0,
         float(met) / total,
         _mean_of(taken_s[ended & ~with_deadline]),
         _mean_of(taken_s[ended]),
-        tuple(times[kept].tolist()),
-        tuple(efficiency[kept].tolist()),
+        tuple(times[points].tolist()),
+        tuple(efficiency[points].tolist()),
     )
 
 
@@ -174,22 +174,22 @@ def _mean_of(values: Floats) -> float:
 
 def _thinned(times_s: Floats) -> NDArray[np.int64]:
     """The published plot's points: at least 2,400 s after the one before."""
-    kept, last = [], -np.inf
+    points, last = [], -np.inf
     for at, time_s in enumerate(times_s.tolist()):
         if time_s - last >= 2400:
-            kept.append(at)
+            points.append(at)
             last = time_s
-    return np.array(kept, np.int64)
+    return np.array(points, np.int64)
 
 
 def play_all(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> list[RunFigures]:
     """Make many runs, in order; with `workers` processes, whole traces side by side."""
     if workers == 1:
-        found = []
+        figures = []
         for number, job in enumerate(jobs, 1):
             progress(f"{number} of {len(jobs)}: {LABEL[job.schedule]} on {job.trace or 'a drawn trace'}")
-            found.append(play(job))
-        return found
+            figures.append(play(job))
+        return figures
     context = get_context("forkserver")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=end_quietly) as pool:
         with blocked(), _without_the_script():
@@ -458,7 +458,7 @@ def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
     jobs = [*drawn, *given, *map(_corrected, given)]
     progress(f"{len(jobs)} runs in two processes")
     made = play_all(jobs, progress, workers=2)
-    ratio = np.array([found.ratio for found in made[: len(drawn)]]).reshape(len(pairs), seeds)
+    ratio = np.array([run.ratio for run in made[: len(drawn)]]).reshape(len(pairs), seeds)
     compat, corrected = made[len(drawn) : len(drawn) + len(given)], made[len(drawn) + len(given) :]
     sizes = {"n8g8": "64 GPUs", "n16g8": "128 GPUs", "n32g8": "256 GPUs"}
     rows, ours, printed = [], [], []
@@ -526,8 +526,8 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
     ]
     progress(f"{len(jobs)} runs in two processes")
     made = play_all(jobs, progress, workers=2)
-    ratio = np.array([found.ratio for found in made]).reshape(len(keys), seeds)
-    jct = np.array([found.best_effort_jct_s for found in made]).reshape(len(keys), seeds)
+    ratio = np.array([run.ratio for run in made]).reshape(len(keys), seeds)
+    jct = np.array([run.best_effort_jct_s for run in made]).reshape(len(keys), seeds)
     base = {share: jct[keys.index(("gandiva", share))] for share in shares}
     rows = []
     drawn: dict[str, list[tuple[str, float, float, float, float, float]]] = {"a": [], "b": []}

@@ -11,5 +11,5 @@ from typing import Any
 @functools.cache
 def published() -> dict[str, Any]:
     """The published figures, by part: `notebook`, `planner`, `tuner`; each says in `what` where they come from."""
-    found: dict[str, Any] = json.loads((Path(__file__).parent / "published.json").read_text("utf-8"))
-    return found
+    figures: dict[str, Any] = json.loads((Path(__file__).parent / "published.json").read_text("utf-8"))
+    return figures

@@ -162,15 +162,15 @@ def simulate_compat(
                 for query in ids:
                     model.enqueue[query] = now_ms
                 model.queue.extend(ids)
-                wanted = -(-len(model.queue) // model.most) - (model.woken if wake_corrected else 0)
+                to_wake = -(-len(model.queue) // model.most) - (model.woken if wake_corrected else 0)
                 for replica, busy in enumerate(model.busy):
-                    if wanted <= 0:
+                    if to_wake <= 0:
                         break
                     if not busy:
                         model.busy[replica] = True
                         model.woken += 1
                         schedule(batching_delay_ms, Kind.TAKE, node, [replica])
-                        wanted -= 1
+                        to_wake -= 1
             elif kind is Kind.TAKE:
                 replica, size = ids[0], min(len(model.queue), model.most)
                 model.woken -= 1

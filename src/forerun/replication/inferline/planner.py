@@ -39,10 +39,10 @@ def image_space(arrivals: Floats, slo_ms: float, allowed: int) -> Space:
 
 
 def _offers(model: str) -> tuple[Offer, ...]:
-    profile, found = embedded_profile(), []
+    profile, offers = embedded_profile(), []
     for hardware in profile.hardware_of(model):
         rows = profile.rows(model, hardware)
-        found.append(
+        offers.append(
             Offer(
                 hardware,
                 ARTIFACT_PRICES_USD_PER_H[hardware],
@@ -52,7 +52,7 @@ def _offers(model: str) -> tuple[Offer, ...]:
                 {row.batch: row.p99_ms for row in rows},
             )
         )
-    return tuple(found)
+    return tuple(offers)
 
 
 def planner(progress: Progress) -> Reproduced:
@@ -83,8 +83,8 @@ def _published_row(scv: float, rate: int, published: float) -> Row:
     process = LegacyGamma(rate_rps=float(rate), scv=scv, gamma_seed=1000 + rate)
     space = image_space(process.arrivals_ms(0, n=50_000), 500.0, 0)
     order = ("Inception", "KSVM", "ResNet", "LogReg")
-    found = sweep(space, StageRuns(space, space.traffic).misses, order, rate_rps=float(rate))
-    assert found.configuration is not None
+    swept = sweep(space, StageRuns(space, space.traffic).misses, order, rate_rps=float(rate))
+    assert swept.configuration is not None
     optimum = cheapest(space).cost
     note = (
         "the optimum costs the same"
@@ -92,7 +92,7 @@ def _published_row(scv: float, rate: int, published: float) -> Row:
         else "the sweep does not weigh one dear machine against several cheap ones"
     )
     name = f"rate {rate}/s, scv {scv:g}: cost usd_per_h"
-    return Row(name, published, space.cost(found.configuration), optimum, tolerance=1e-9, note=note)
+    return Row(name, published, space.cost(swept.configuration), optimum, tolerance=1e-9, note=note)
 
 
 def _greedy_ratios() -> tuple[list[str], list[float]]:
@@ -105,11 +105,11 @@ def _greedy_ratios() -> tuple[list[str], list[float]]:
             for slo_ms in _SLOS:
                 space = image_space(arrivals, slo_ms, 200)
                 order = ("Inception", "ResNet", "KSVM", "LogReg")
-                found = greedy(space, StageRuns(space, space.traffic).misses, order)
+                result = greedy(space, StageRuns(space, space.traffic).misses, order)
                 best = cheapest(space)
-                if found.configuration is not None and best.configuration is not None:
+                if result.configuration is not None and best.configuration is not None:
                     names.append(f"{rate}/s, scv {scv:g}, {slo_ms:g} ms")
-                    ratios.append(space.cost(found.configuration) / best.cost)
+                    ratios.append(space.cost(result.configuration) / best.cost)
     return names, ratios
 
 

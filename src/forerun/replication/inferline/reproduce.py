@@ -103,8 +103,8 @@ def _row(name: str, published: float, compat: float, corrected: float | None, no
     return Row(name, published, compat, corrected, tolerance=1e-6, note=note)
 
 
-def _quantile(found: tuple[Floats, CompatRun], share: float) -> float:
-    return float(np.quantile(found[0], share))
+def _quantile(run: tuple[Floats, CompatRun], share: float) -> float:
+    return float(np.quantile(run[0], share))
 
 
 def _batches(run: CompatRun, stage: int) -> int:

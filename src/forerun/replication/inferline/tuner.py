@@ -65,14 +65,14 @@ class Tuned:
 
 def tuner(progress: Progress, every: int = 1) -> Reproduced:
     """Twelve steps of load (or every third of them, say), five controllers."""
-    found: dict[str, list[Tuned]] = {name: [] for name in TUNERS}
+    by_tuner: dict[str, list[Tuned]] = {name: [] for name in TUNERS}
     settings = SETTINGS[::every]
     for rate, ratio, scv in settings:
         progress(f"{rate:g}/s, times {ratio:g} for {PHASE_S:g} s, scv {scv:g}")
         handover, arrivals = world(rate, ratio, scv)
         for name, spec in TUNERS.items():
-            found[name].append(tuned(spec, handover, arrivals))
-    coarse, peak, ours = found["coarse, mean"], found["coarse, peak"], found["inferline"]
+            by_tuner[name].append(tuned(spec, handover, arrivals))
+    coarse, peak, ours = by_tuner["coarse, mean"], by_tuner["coarse, peak"], by_tuner["inferline"]
     fewer = sum(c.misses for c in coarse) / max(1, sum(o.misses for o in ours))
     dearer = sum(p.usd_per_h for p in peak) / sum(o.usd_per_h for o in ours)
     own = "our loads and profiles: the paper's traces and cluster are not public"
@@ -84,21 +84,21 @@ def tuner(progress: Progress, every: int = 1) -> Reproduced:
             "here it is, and "
             "scaling by the peak of any second even costs less than the tuner's envelopes"),
     ]  # fmt: skip
-    for name, runs in found.items():
-        kept = sum(run.missed <= 0.01 for run in runs)
+    for name, runs in by_tuner.items():
+        attained = sum(run.missed <= 0.01 for run in runs)
         missed = float(np.mean([run.missed for run in runs]))
         cost = float(np.mean([run.usd_per_h for run in runs]))
         note = "not published for these loads"
         if name == "rehearsal":
             note = "ours: keeps headroom for a jump of half the load"
         for what, value in (
-            (f"loads of {len(settings)} on which 99 % keep the objective", float(kept)),
+            (f"loads of {len(settings)} on which 99 % keep the objective", float(attained)),
             ("mean share that misses, percent", 100 * missed),
             ("mean cost usd_per_h", cost),
         ):
             rows.append(Row.unpublished(f"{name}: {what}", corrected=value, note=note))
     return Reproduced(
-        tuple(rows), (_figure(found),), ("nothing here is judged: the traces are not the paper's",)
+        tuple(rows), (_figure(by_tuner),), ("nothing here is judged: the traces are not the paper's",)
     )
 
 
@@ -120,9 +120,9 @@ def world(rate: float, ratio: float, scv: float) -> tuple[Handover, Floats]:
 
 def planned(space: Space, sample: Floats) -> Handover:
     """The cheapest plan of a space without conditional edges, handed over."""
-    found = cheapest(space).configuration
-    assert found is not None, "these rates can be carried"
-    offers = [space.offer(s, choice.hardware) for s, choice in enumerate(found)]
+    configuration = cheapest(space).configuration
+    assert configuration is not None, "these rates can be carried"
+    offers = [space.offer(s, choice.hardware) for s, choice in enumerate(configuration)]
     bare = tuple(
         Stage(
             name,
@@ -132,13 +132,13 @@ def planned(space: Space, sample: Floats) -> Handover:
             Service(offer.table_ms[: choice.max_batch + 1]),
             Greedy(),
         )
-        for name, parents, choice, offer in zip(space.names, space.parents, found, offers)
+        for name, parents, choice, offer in zip(space.names, space.parents, configuration, offers)
     )
     assert all(parents == (SOURCE,) or len(parents) == 1 for parents in space.parents)
     return Handover(
         Pipeline(bare),
         tuple(offer.price for offer in offers),
-        tuple(offer.qps[choice.max_batch] for offer, choice in zip(offers, found)),
+        tuple(offer.qps[choice.max_batch] for offer, choice in zip(offers, configuration)),
         (1.0,) * len(bare),
         (1.0,) * sum(len(stage.edges) for stage in bare),
         sample,
@@ -158,8 +158,8 @@ def tuned(spec: Tuner, handover: Handover, arrivals: Floats) -> Tuned:
     return Tuned(run.misses, len(arrivals), spent / (end_ms - begin_ms))
 
 
-def _figure(found: dict[str, list[Tuned]]) -> Figure:
-    points = [(run.usd_per_h, 100 * run.missed, name) for name, runs in found.items() for run in runs]
+def _figure(by_tuner: dict[str, list[Tuned]]) -> Figure:
+    points = [(run.usd_per_h, 100 * run.missed, name) for name, runs in by_tuner.items() for run in runs]
     return Figure.of(
         "points",
         "tuners-misses-and-cost",
@@ -169,6 +169,6 @@ def _figure(found: dict[str, list[Tuned]]) -> Figure:
         y=Axis("missed_percent", "queries that miss", "%"),
         series="tuner",
         series_label="controller",
-        order=tuple(found),
+        order=tuple(by_tuner),
         caption="Each point is one load. Coarse-grained scaling adds copies of the whole planned pipeline.",
     )

@@ -28,7 +28,7 @@ class Gamma(ArrivalProcess, tag="gamma", frozen=True, kw_only=True):
 
     @property
     def squared_cv(self) -> float:
-        """The squared coefficient of variation of the gaps, whichever way it was given."""
+        """The squared coefficient of variation of the gaps, however it was given."""
         if self.scv is not None:
             return self.scv
         assert self.cv is not None, "problems() was not asked"

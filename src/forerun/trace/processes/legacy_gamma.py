@@ -30,12 +30,12 @@ class LegacyGamma(ArrivalProcess, tag="legacy_gamma", frozen=True, kw_only=True)
     paper: ClassVar[str] = "trace generator of the InferLine artifact (Crankshaw et al., SoCC'20)"
 
     def problems(self) -> list[tuple[str, str]]:
-        found = positive({"rate_rps": self.rate_rps, "scv": self.scv})
+        problems = positive({"rate_rps": self.rate_rps, "scv": self.scv})
         if not 0 <= self.clip_ms < np.inf:
-            found.append(("clip_ms", f"{self.clip_ms} is not a finite number from 0 on"))
+            problems.append(("clip_ms", f"{self.clip_ms} is not a finite number from 0 on"))
         if self.gamma_seed is not None and not 0 <= self.gamma_seed <= LARGEST_LEGACY_SEED:
-            found.append(("gamma_seed", f"{self.gamma_seed} is not a seed from 0 to 2^32 - 1"))
-        return found
+            problems.append(("gamma_seed", f"{self.gamma_seed} is not a seed from 0 to 2^32 - 1"))
+        return problems
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         yield np.zeros(1)

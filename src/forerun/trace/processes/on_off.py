@@ -33,15 +33,15 @@ class OnOff(ArrivalProcess, tag="on_off", frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         given = {"rate_rps": self.rate_rps, "mean_on_s": self.mean_on_s, "mean_off_s": self.mean_off_s}
-        found = positive(given)
+        problems = positive(given)
         if not 0 <= self.off_rate_rps < np.inf:
-            found.append(("off_rate_rps", f"{self.off_rate_rps} is not a finite number from 0 on"))
+            problems.append(("off_rate_rps", f"{self.off_rate_rps} is not a finite number from 0 on"))
         pair = self.rate_rps * self.mean_on_s + self.off_rate_rps * self.mean_off_s
-        if not found and not LEAST_IN_A_CYCLE <= pair <= MOST_IN_A_CYCLE:
+        if not problems and not LEAST_IN_A_CYCLE <= pair <= MOST_IN_A_CYCLE:
             bounds = f"{LEAST_IN_A_CYCLE:g} to {MOST_IN_A_CYCLE:,} are drawn"
             what = f"{pair:.3g} arrivals come in a cycle of on and off; {bounds}"
-            found.append(("mean_on_s", what))
-        return found
+            problems.append(("mean_on_s", what))
+        return problems
 
     @property
     def mean_rate_rps(self) -> float:

@@ -47,14 +47,14 @@ class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
     paper: ClassVar[str] = "piecewise traces as in InferLine (Crankshaw et al., SoCC'20, section 7)"
 
     def problems(self) -> list[tuple[str, str]]:
-        found = [] if self.phases else [("phases", "at least one phase is needed")]
+        problems = [] if self.phases else [("phases", "at least one phase is needed")]
         for number, phase in enumerate(self.phases):
             inner = phase.problems() + [(f"process.{path}", what) for path, what in phase.process.problems()]
-            found.extend((f"phases.{number}.{path}".rstrip("."), what) for path, what in inner)
+            problems.extend((f"phases.{number}.{path}".rstrip("."), what) for path, what in inner)
             if self.interpolate and not isinstance(phase.process, Poisson | Gamma):
                 what = "only poisson and gamma phases have a rate and scv to interpolate"
-                found.append((f"phases.{number}.process", what))
-        return found
+                problems.append((f"phases.{number}.process", what))
+        return problems
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         return self._moving(seed) if self.interpolate else self._in_turn(seed)
@@ -117,7 +117,7 @@ def _scv(process: Poisson | Gamma) -> float:
 
 
 class _Clock:
-    """A clock that runs with a rate on its straight way from `rate` to `rate_end` in `length_s`.
+    """A clock whose rate changes linearly from `rate` to `rate_end` in `length_s`.
 
     It shows rate*t + slope*t^2/2 at t, so gaps of mean 1 on it are gaps of mean 1/rate in time.
     """
@@ -131,5 +131,5 @@ class _Clock:
     def instants(self, shown: Floats) -> Floats:
         """When the clock shows each value: the quadratic solved in the form that does not cancel."""
         root = np.sqrt(np.maximum(0.0, self.rate**2 + 2 * self.slope * shown))
-        found: Floats = np.minimum(2 * shown / (self.rate + root), self.length_s)
-        return found
+        instants: Floats = np.minimum(2 * shown / (self.rate + root), self.length_s)
+        return instants

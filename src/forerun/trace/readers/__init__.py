@@ -1,1 +1,1 @@
-"""Public trace formats, one a file; each module holds one `TraceReader`."""
+"""Public trace formats, one a file; each module defines one `TraceReader`."""

@@ -10,7 +10,7 @@ from forerun.trace.tabular import Rows
 
 
 class AlibabaOpenb(JobLog, tag="alibaba_openb", frozen=True, kw_only=True):
-    """CSV `openb_pod_list_*.csv`; a pod on a shared GPU holds `gpu_milli` thousandths of it (kept as a fraction).
+    """CSV `openb_pod_list_*.csv`; a pod on a shared GPU has `gpu_milli` thousandths of it (read as a fraction).
 
     Pods without GPU are dropped and counted unless cpu_jobs. Seconds count from an unstated instant. CC-BY 4.0
     [Weng et al., USENIX ATC'23].

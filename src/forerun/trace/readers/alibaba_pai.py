@@ -124,4 +124,4 @@ def _table(folder: Path, name: str, repairs: RepairLog) -> Source:
     for candidate in (folder / name, folder / f"{name}.gz"):
         if candidate.exists():
             return Source(candidate, repairs=repairs)
-    raise TraceError.at(str(folder), f"holds no {name}")
+    raise TraceError.at(str(folder), f"contains no {name}")

@@ -75,7 +75,7 @@ class AzureFunctions2019(TraceReader, tag="azure_functions_2019", frozen=True, k
         if absent:
             raise TraceError.at(source.name, f"has no function {', '.join(sorted(absent))}")
         if not sum(len(instants) for instants, *_ in placed):
-            raise TraceError.at(source.name, "holds no invocation")
+            raise TraceError.at(source.name, "contains no invocation")
         instants, lines, apps, functions = zip(*placed, strict=True)
         times = list(map(len, instants))
         columns = {

@@ -125,14 +125,14 @@ def _fields_of(source: Source) -> Sequence[Field]:
     present = [name.strip().strip('"') for name in header.split(",")]
     fields: list[Field] = []
     for field in COLUMNS:
-        found = [name for name in present if name in SPELLINGS[field.name]]
-        if len(found) > 1:
-            raise TraceError.at(source.at(1), f"has both {' and '.join(found)}; one of them is wanted")
-        fields += [replace(field, column=name) for name in found]
+        matches = [name for name in present if name in SPELLINGS[field.name]]
+        if len(matches) > 1:
+            raise TraceError.at(source.at(1), f"has both {' and '.join(matches)}; one of them is expected")
+        fields += [replace(field, column=name) for name in matches]
     lacking = [name for name in NEEDED if not set(SPELLINGS[name]) & set(present)]
     if lacking:
-        wanted = "; ".join(" or ".join(SPELLINGS[name]) for name in lacking)
+        missing = "; ".join(" or ".join(SPELLINGS[name]) for name in lacking)
         many = "s" * (len(lacking) > 1)
-        what = f"misses the column{many} {wanted}; {known_names(lacking[0], present)}"
+        what = f"misses the column{many} {missing}; {known_names(lacking[0], present)}"
         raise TraceError.at(source.at(1), what)
     return fields

@@ -75,6 +75,6 @@ def _add_up(rows: Rows, unit_ms: float, queries: str) -> None:
     """Gaps as instants of arrival."""
     # Running sums in file order, so that every reader of the format computes the same instants to the last bit.
     arrival_ms = np.concatenate([[0.0], np.cumsum(rows["gap"] * unit_ms)])
-    kept = len(arrival_ms) - (queries == "gaps")
-    rows.lines = np.concatenate([rows.lines[:1], rows.lines])[:kept]
-    rows.columns = {"arrival_ms": arrival_ms[:kept]}
+    rows_left = len(arrival_ms) - (queries == "gaps")
+    rows.lines = np.concatenate([rows.lines[:1], rows.lines])[:rows_left]
+    rows.columns = {"arrival_ms": arrival_ms[:rows_left]}

@@ -50,5 +50,5 @@ def _chosen(rows: Rows, column: str, name: str) -> Mask:
     matches: Mask = (rows[column] == name) | (not name)
     if name and not matches.any():
         known = known_names(name, set(rows[column].tolist()))
-        raise TraceError.at(rows.source.name, f"holds no {column} {name!r}; {known}")
+        raise TraceError.at(rows.source.name, f"contains no {column} {name!r}; {known}")
     return matches

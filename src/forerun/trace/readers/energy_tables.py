@@ -207,13 +207,13 @@ def read_pipeline(path: str | Path, repairs: RepairLog | None = None) -> Pipelin
 def _without_duplicates(rows: Rows) -> list[int]:
     """Rows to keep: the first of identical ones; those that conflict are complaints."""
     first: dict[tuple[int, str, float], int] = {}
-    kept = []
+    positions = []
     duplicate = np.zeros(len(rows), np.bool_)
     keys = zip(*(rows[name].tolist() for name in ("stage", "instruction", "frequency_mhz")))
     for at, key in enumerate(keys):
         before = first.setdefault(key, at)
         if before == at:
-            kept.append(at)
+            positions.append(at)
         elif all(rows[name][before] == rows[name][at] for name in ("time_s", "energy_j")):
             duplicate[at] = True
         else:
@@ -221,4 +221,4 @@ def _without_duplicates(rows: Rows) -> list[int]:
             text = f"stage {stage} {name} at {mhz:g} MHz is measured otherwise in line {rows.lines[before]}"
             rows.complaints.add(rows.at(at, "frequency"), f"conflicts with another row: {text}")
     rows.note(duplicate, "duplicate row, dropped", "frequency")
-    return kept
+    return positions

@@ -1,6 +1,6 @@
 """NumPy files from elsewhere, read without trusting them: arrays of numbers, and object arrays of small records.
 
-An object array holds a pickled list. It is never given to an unpickler: a small machine interprets the opcodes of
+An object array contains a pickled list. It is never given to an unpickler: a small machine interprets the opcodes of
 plain data and knows four names, each standing for an inert mark; nothing that the file names is ever called. What
 comes out must be a list of {text: whole number}. Everything else is refused, with the position. The reader makes such a
 file, the polled memory of the loading notebook, a table that needs no unpickling ever again.
@@ -47,7 +47,7 @@ _NAMES: Final = {
 COLUMNS = (
     Field(name="poll", kind="int", minimum=0, meaning="number of the poll, from 0"),
     Field(name="name", kind="text", meaning="what was polled, for instance a container"),
-    Field(name="bytes", kind="int", unit="bytes", meaning="what it held then"),
+    Field(name="bytes", kind="int", unit="bytes", meaning="bytes used then"),
 )
 
 
@@ -65,16 +65,16 @@ class NpyRecords(TraceReader, frozen=True, kw_only=True, tag="npy_records"):
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """A row for each name of each poll, in the file's order."""
         polls = read_records(path)
-        rows = [(at, name, held) for at, poll in enumerate(polls) for name, held in poll.items()]
+        rows = [(at, name, used) for at, poll in enumerate(polls) for name, used in poll.items()]
         if not rows:
-            raise TraceError.at(path, "holds no polls")
-        at, names, held = zip(*rows, strict=True)
-        if max(map(abs, held)) > 2**53:
-            raise TraceError.at(path, "holds a number beyond 2^53")
+            raise TraceError.at(path, "contains no polls")
+        at, names, used = zip(*rows, strict=True)
+        if max(map(abs, used)) > 2**53:
+            raise TraceError.at(path, "contains a number beyond 2^53")
         columns = {
             "poll": np.array(at, np.int64),
             "name": np.array(names, np.str_),
-            "bytes": np.array(held, np.int64),
+            "bytes": np.array(used, np.int64),
         }
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         made = Provenance(format=member_name(type(self)), source=path.name, sha256=digest)
@@ -111,15 +111,15 @@ def read_numbers(path: Path) -> NDArray[np.float64]:
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise TraceError.at(path, f"holds values of the unknown type {dtype!r}") from error
+        raise TraceError.at(path, f"contains values of the unknown type {dtype!r}") from error
     if kind.kind not in "fiu" or kind.itemsize > 8:
-        raise TraceError.at(path, f"holds values of type {dtype!r}; an array of numbers is wanted")
+        raise TraceError.at(path, f"contains values of type {dtype!r}; an array of numbers is expected")
     if len(shape) != 1 or len(body) != shape[0] * kind.itemsize:
         raise TraceError.at(path, f"its header says shape {shape}, its body has {len(body)} bytes")
     values = np.frombuffer(body, kind).astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        raise TraceError.at(path, f"value {bad[0]} is {values[bad[0]]}; finite numbers are wanted")
+        raise TraceError.at(path, f"value {bad[0]} is {values[bad[0]]}; finite numbers are expected")
     return values
 
 
@@ -132,7 +132,9 @@ def read_records(path: Path) -> list[dict[str, int]]:
     content = _content(path)
     dtype, shape, body = _header(path, content)
     if dtype != "|O" or len(shape) != 1:
-        raise TraceError.at(path, f"holds {dtype!r} of shape {shape}; an object array of one axis is wanted")
+        raise TraceError.at(
+            path, f"contains {dtype!r} of shape {shape}; an object array of one axis is expected"
+        )
     try:
         rows = _rows(_interpret(body))
     except _Refused as refused:
@@ -331,20 +333,20 @@ _ACTIONS: Final[dict[str, Callable[[_Machine, Any], None]]] = {
 def _rows(value: Any) -> list[dict[str, int]]:
     """The list inside the array's state, each row checked."""
     if not isinstance(value, _Made) or value.word != _RECONSTRUCT or value.state is None:
-        raise _Refused("holds something that is not an array")
+        raise _Refused("contains something that is not an array")
     rows = value.state[-1] if len(value.state) == 5 else None
     if not isinstance(rows, list):
-        raise _Refused("the array holds no list of rows")
+        raise _Refused("the array contains no list of rows")
     return [_row(number, row) for number, row in enumerate(rows)]
 
 
 def _row(number: int, row: Any) -> dict[str, int]:
     if not isinstance(row, dict):
         raise _Refused(f"row {number} is not a record")
-    found = {}
+    counts = {}
     for key, value in row.items():
         digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20
         if not digits and (not isinstance(value, int) or isinstance(value, bool)):
-            raise _Refused(f"row {number} holds {value!r:.40}, a whole number is wanted")
-        found[key] = int(value)
-    return found
+            raise _Refused(f"row {number} is {value!r:.40}, a whole number is expected")
+        counts[key] = int(value)
+    return counts

@@ -131,7 +131,7 @@ def _attempt(attempt: Any, clock: LocalClock, where: str) -> _Attempt:
     gpus = 0
     for part in _listed(attempt.get("detail") or [], "detail"):
         if not isinstance(part, dict):
-            raise ValueError(f"detail holds {shown(part)}, an object is expected")
+            raise ValueError(f"detail contains {shown(part)}, an object is expected")
         gpus += len(_listed(part.get("gpus") or [], "gpus"))
     return _Attempt(start_s, end_s, float(gpus) if gpus else float("nan"))
 

@@ -139,7 +139,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
                     complaints.add(source.at(number), what)
         complaints.finish()
         if not rows.lines and not len(repairs):
-            raise TraceError.at(source.name, "holds no rows of data")
+            raise TraceError.at(source.name, "contains no rows of data")
         return self.cleaned(source, rows.lines, rows.columns())
 
     def _add(self, rows: JobRows, row: _Row) -> None:
@@ -344,10 +344,10 @@ def _gres(listed: Any) -> Gres:
         return Gres.of(())
     if not isinstance(listed, list) or any(not isinstance(item, dict) for item in listed):
         raise ValueError("tres is no list of {type, name, count}")
-    found = []
+    counts = []
     for item in listed:
         name, _, kind = str(item.get("name")).partition(":")
         if item.get("type") == "gres" and name in ("gpu", *_PARTS):
             count = _wrapped(item.get("count"), "tres count")
-            found.append((name, kind, 0.0 if np.isnan(count) else count))
-    return Gres.of(found)
+            counts.append((name, kind, 0.0 if np.isnan(count) else count))
+    return Gres.of(counts)

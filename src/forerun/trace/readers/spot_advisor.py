@@ -32,7 +32,7 @@ class SpotAdvisor(JsonReader, frozen=True, kw_only=True, tag="spot_advisor"):
     about = "monthly interruption of spot machines (AWS spot advisor), a prior only"
     makes = "interruptions"
     schema = (
-        Field(name="t_s", unit="s", meaning="always 0: what holds now"),
+        Field(name="t_s", unit="s", meaning="always 0: the current values"),
         Field(name="region", kind="text", meaning="region"),
         Field(name="os", kind="text", meaning="operating system"),
         Field(name="machine", kind="text", meaning="machine type"),
@@ -52,9 +52,9 @@ class SpotAdvisor(JsonReader, frozen=True, kw_only=True, tag="spot_advisor"):
         ranges = _ranges(document)
         names: list[Sequence[str]] = []
         shares: list[tuple[float, float, float]] = []
-        wanted = (self.region, self.os, self.machine)
+        chosen = (self.region, self.os, self.machine)
         for name, entry in _entries(document, document.value.get("spot_advisor")):
-            if any(want not in ("", is_) for want, is_ in zip(wanted, name, strict=True)):
+            if any(want not in ("", is_) for want, is_ in zip(chosen, name, strict=True)):
                 continue
             try:
                 shares.append(_shares(entry, ranges))
@@ -63,7 +63,7 @@ class SpotAdvisor(JsonReader, frozen=True, kw_only=True, tag="spot_advisor"):
                 document.complaints.add(document.at("spot_advisor", *name), str(error))
         document.complaints.finish()
         if not names:
-            raise TraceError.at(document.source.name, "holds no machine of this region and system")
+            raise TraceError.at(document.source.name, "contains no machine of this region and system")
         low, high, saved = np.array(shares).T
         return {
             "t_s": np.zeros(len(names)),

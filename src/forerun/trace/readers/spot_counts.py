@@ -75,7 +75,7 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
                     complaints.add(source.at(number), str(error))
         complaints.finish()
         if not read:
-            raise TraceError.at(source.name, "holds no rows of data")
+            raise TraceError.at(source.name, "contains no rows of data")
         lines, times, counts = (np.array(column) for column in zip(*read, strict=True))
         rows = Rows(source, complaints, lines, {"t_s": times - times.min(), "nodes": counts})
         backward = int((np.diff(rows["t_s"]) < 0).sum())
@@ -90,12 +90,12 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
         return rows.trace(self, COLUMNS)
 
     def _keep_changes(self, rows: Rows) -> None:
-        """Drop rows without a change; of rows at one time the last holds, the others stay in order."""
+        """Drop rows without a change; of rows at one time the last counts, the others stay in order."""
         times, counts = rows["t_s"], rows["nodes"]
         again = (times[1:] == times[:-1]) & (counts[1:] != counts[:-1])
         if again.any() and not _steps_in_pairs(times, counts):
             rows.source.repairs.note(
-                "another count at the same time, kept in order", rows.at(0), int(again.sum())
+                "another count at the same time, in file order", rows.at(0), int(again.sum())
             )
         if self.teardown == "drop" and len(counts) > 1 and counts[-1] == 0:
             last = np.arange(len(counts)) == len(counts) - 1

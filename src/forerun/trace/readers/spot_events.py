@@ -53,7 +53,7 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
                 changes += [(number, t_ms, kind, name) for name in names]
         complaints.finish()
         if not changes:
-            complaints.add(source.name, "holds no addition and no removal")
+            complaints.add(source.name, "contains no addition and no removal")
             complaints.finish()
         lines, times, verbs, nodes = zip(*changes, strict=True)
         columns = {"t_ms": np.array(times), "verb": np.array(verbs, TEXT), "node": np.array(nodes, TEXT)}

@@ -114,13 +114,13 @@ class SpotFaults(JsonReader, frozen=True, kw_only=True, tag="spot_faults"):
 
 def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Spans in order, overlapping or touching ones as one."""
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def _event(entry: Any) -> _Event:

@@ -62,7 +62,7 @@ def _consistent(rows: Rows) -> list[int]:
     repairs = rows.source.repairs
     times, verbs, nodes = (rows[name].tolist() for name in ("t_ms", "verb", "node"))
     alive: set[str] = set()
-    kept: list[int] = []
+    positions: list[int] = []
     first = 0
     while first < len(times):
         last = first
@@ -73,7 +73,7 @@ def _consistent(rows: Rows) -> list[int]:
         added = [i for i in instant if verbs[i] == "add"]
         gone = {nodes[i]: i for i in removed if nodes[i] in alive}
         alive.difference_update(gone)
-        kept += sorted(gone.values())
+        positions += sorted(gone.values())
         left = {nodes[i]: i for i in removed if nodes[i] not in gone}
         for i in added:
             if nodes[i] in alive:
@@ -82,8 +82,8 @@ def _consistent(rows: Rows) -> list[int]:
                 repairs.note("node added and removed in one instant, dropped", rows.at(i))
             else:
                 alive.add(nodes[i])
-                kept.append(i)
+                positions.append(i)
         for i in left.values():
             repairs.note("removal of a node that is not alive, ignored", rows.at(i))
         first = last
-    return kept
+    return positions

@@ -18,7 +18,7 @@ from forerun.trace.source import Source
 from forerun.trace.table import Trace
 
 COLUMNS = (
-    Field(name="t_s", unit="s", meaning="time since the first change kept"),
+    Field(name="t_s", unit="s", meaning="time since the first change in the trace"),
     Field(name="usd_per_h", unit="usd/h", meaning="price from then on"),
     Field(name="zone", kind="text", meaning="availability zone"),
     Field(name="machine", kind="text", meaning="machine type"),
@@ -59,16 +59,16 @@ class SpotPriceHistory(JsonReader, frozen=True, kw_only=True, tag="spot_price_hi
         if pages[-1].value.get("NextToken"):
             repairs.note("ends in the middle: NextToken asks for a further page", f"{source.name}:NextToken")
         pages[0].complaints.finish()
-        wanted = (self.zone, self.machine, self.product)
-        kept = [
-            key for key in prices if all(want in ("", has) for want, has in zip(wanted, key[1:], strict=True))
+        chosen = (self.zone, self.machine, self.product)
+        matches = [
+            key for key in prices if all(want in ("", has) for want, has in zip(chosen, key[1:], strict=True))
         ]
-        if not kept:
-            raise TraceError.at(source.name, "holds no price change for this zone, machine and product")
-        instants, zones, machines, products = zip(*sorted(kept, key=lambda key: key[0]), strict=True)
-        if len(found := sorted(set(products))) > 1:
-            some = ", ".join(map(shown, found[:4]))
-            what = f"holds prices of {len(found)} products ({some}); choose one by product"
+        if not matches:
+            raise TraceError.at(source.name, "contains no price change for this zone, machine and product")
+        instants, zones, machines, products = zip(*sorted(matches, key=lambda key: key[0]), strict=True)
+        if len(distinct := sorted(set(products))) > 1:
+            some = ", ".join(map(shown, distinct[:4]))
+            what = f"contains prices of {len(distinct)} products ({some}); choose one by product"
             raise TraceError.at(f"{source.name}:ProductDescription", what)
         columns = {
             "t_s": [(instant - instants[0]) / 1e9 for instant in instants],

@@ -1,7 +1,7 @@
 """Preemptible machines of one kind, looked at tick by tick: SkyNomad's availability and prices, and CSV `date,availability`.
 
 Availability is written with two meanings: a number of machines available, or 1 for preempted. Nothing in a file says
-which, so the reader must be told. SkyNomad's ticks of prices need not be as long as those of the availability they go
+which, so the reader needs an option. SkyNomad's ticks of prices need not be as long as those of the availability they go
 with, so their length is read from each file.
 """
 
@@ -68,7 +68,7 @@ class SpotTicks(JsonReader, frozen=True, kw_only=True, tag="spot_ticks"):
 
     polarity: what a number means, `available` (a count of machines), `preempted` (1 is not there) or `up` (1 is
     there); it has no default. machines: how many a 0 or 1 stands for. filled: whether ticks that the publisher
-    invented to fill a gap are kept (they are counted either way).
+    invented to fill a gap are kept (they are counted in both cases).
     """
 
     polarity: Polarity = ""
@@ -166,7 +166,7 @@ def _machine(document: JsonDocument, info: Mapping[str, Any]) -> str:
 
 
 class SpotAvailability(TableReader, frozen=True, kw_only=True, tag="spot_availability"):
-    """CSV of a date and an availability. Ticks need not be equally long: what was seen holds until the next row.
+    """CSV of a date and an availability. Ticks need not be equally long: a row is valid until the next one.
 
     polarity, machines: as for `spot_ticks`.
     """

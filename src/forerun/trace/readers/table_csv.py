@@ -23,7 +23,7 @@ KNOWN = {
 class TableCsv(TableReader, tag="csv", frozen=True, kw_only=True):
     """CSV whose header has `arrival_s` or `arrival_ms`.
 
-    It may have `id`, `prompt_tokens` and `output_tokens`. A column named `parent>child` holds 0 or 1:
+    It may have `id`, `prompt_tokens` and `output_tokens`. A column named `parent>child` contains 0 or 1:
     whether the request takes that edge of a pipeline (recorded routing). Other columns are left out and
     noted.
     """
@@ -40,8 +40,8 @@ class TableCsv(TableReader, tag="csv", frozen=True, kw_only=True):
         names = _names(Source(source.path, repairs=RepairLog()))
         times = [name for name in names if name in ARRIVALS]
         if len(times) != 1:
-            found = "has both arrival_s and arrival_ms" if times else "has neither arrival_s nor arrival_ms"
-            raise TraceError.at(source.at(1), f"the header {found}; one of them is needed")
+            fault = "has both arrival_s and arrival_ms" if times else "has neither arrival_s nor arrival_ms"
+            raise TraceError.at(source.at(1), f"the header {fault}; one of them is needed")
         return [ARRIVALS[times[0]], *(_field(name) for name in names if ">" in name or name in KNOWN)]
 
     def settle(self, rows: Rows) -> None:
@@ -53,7 +53,7 @@ def _names(source: Source) -> list[str]:
     for _, line in source.lines():
         if line.strip():
             return [cell.strip() for cell in line.replace('"', "").split(",")]
-    raise TraceError.at(source.name, "holds no rows of data")
+    raise TraceError.at(source.name, "contains no rows of data")
 
 
 def _field(name: str) -> Field:

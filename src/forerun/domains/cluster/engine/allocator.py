@@ -56,7 +56,7 @@ class Terms:
     ----------
     placement : one of `PLACEMENTS` (default: nodes do not matter).
     restart_s, grow_s, shrink_s : seconds that a job loses when it starts again, grows or shrinks (default: 0).
-    penalty : by number of nodes, the speed of a job on so many, relative to one (default: 1).
+    penalty : by number of nodes, the speed of a job on this many, relative to one (default: 1).
     quota : GPUs of each user, and at the end 1 if what is idle may be borrowed (default: no quotas).
     """
 
@@ -100,7 +100,7 @@ class AllocatorRules(Rules):
     ) -> None:
         if not 0 <= policy.round_s < math.inf:
             raise ScenarioError.at(
-                "$.policy.round_s", f"is {policy.round_s:g}; 0 (at every arrival and end) or more is wanted"
+                "$.policy.round_s", f"is {policy.round_s:g}; 0 (at every arrival and end) or more is required"
             )
         self.setting, self.record, self.policy, self.scheduler = setting, record, policy, scheduler
         self.terms = terms
@@ -168,7 +168,7 @@ class AllocatorRules(Rules):
         """Play arrivals and ends up to now."""
         self._count_blocked(now_s - self.now_s)
         if 2 * int(self.state.meta[ak.LOGGED]) > len(self.state.log_row):
-            self.flush()  # what is left holds any end, stop and start until the next instant
+            self.flush()  # what is left covers any end, stop and start until the next instant
         while True:
             self.coming_s = ak.advance(self.state, now_s)
             if self.coming_s > now_s:
@@ -211,7 +211,7 @@ class AllocatorRules(Rules):
             if gpus.dtype.kind == "f" and np.isnan(gpus).any():
                 raise self._wrong(int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
             raise self._fault(
-                f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted",
+                f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is expected",
             )
         gpus = gpus.astype(np.int64)
         free_choice = answer.gpu_type is None and not answer.nodes
@@ -258,7 +258,7 @@ class AllocatorRules(Rules):
         except Exception as error:  # a policy is somebody else's code
             raise self._fault(f"the policy raised {type(error).__name__}: {error}") from error
         if not isinstance(answer, Allocation):
-            raise self._fault(f"the policy answered {type(answer).__name__}; an Allocation is wanted")
+            raise self._fault(f"the policy answered {type(answer).__name__}; an Allocation is expected")
         return answer
 
     def _fault(self, what: str, of: str = "") -> PolicyError:
@@ -292,34 +292,34 @@ class AllocatorRules(Rules):
         state, view = self.state, self.view
         if not len(state.owner):
             raise self._fault(
-                "the policy names nodes, of which none are kept account; set `places = True` in its class, or "
+                "the policy names nodes, of which there is no account; set `places = True` in its class, or "
                 "a placement in the scenario",
             )
         named_by = (answer.nodes, *answer.nodes.values()) if isinstance(answer.nodes, Mapping) else (None,)
-        if not all(isinstance(wanted, Mapping) for wanted in named_by):
+        if not all(isinstance(by_node, Mapping) for by_node in named_by):
             raise self._fault("the nodes named are no mapping of positions to {node: GPUs}")
         sizes = view.node_gpus
         names: dict[int, dict[int, int]] = {}
-        for at, wanted in answer.nodes.items():
+        for at, by_node in answer.nodes.items():
             if not 0 <= at < view.count:
                 raise self._fault(f"nodes are named for position {at}; the view has {view.count} jobs")
             if gpus[at] == 0 and answer.gpus[at] > 0:
                 continue  # a quota took them
-            names[at] = self._checked_names(at, wanted, int(gpus[at]))
+            names[at] = self._checked_names(at, by_node, int(gpus[at]))
             if names[at]:
                 types[at] = state.node_type[next(iter(names[at]))]
         moving = {
-            at: wanted
-            for at, wanted in names.items()
-            if wanted and wanted != self._on_nodes(int(view.job[at]))
+            at: by_node
+            for at, by_node in names.items()
+            if by_node and by_node != self._on_nodes(int(view.job[at]))
         }
         free = sizes.copy()
         for at in np.flatnonzero((view.held > 0) & (gpus == view.held) & (types == view.gpu_type)).tolist():
             if at not in moving:
                 for node, count in self._on_nodes(int(view.job[at])).items():
                     free[node] -= count
-        for at, wanted in moving.items():
-            for node, count in wanted.items():
+        for at, by_node in moving.items():
+            for node, count in by_node.items():
                 if count > free[node]:
                     what = f"was given {count} GPUs of node {node}, which has {sizes[node]}"
                     rest = f" and {max(int(free[node]), 0)} left beside those that others keep or were given"
@@ -330,15 +330,15 @@ class AllocatorRules(Rules):
         named = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
         return named, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
-    def _checked_names(self, at: int, wanted: Mapping[int, int], gpus: int) -> dict[int, int]:
+    def _checked_names(self, at: int, named: Mapping[int, int], gpus: int) -> dict[int, int]:
         """The nodes named for one job, as plain numbers."""
         state, nodes = self.state, len(self.view.node_gpus)
         by_node: dict[int, int] = {}
-        for node, count in wanted.items():
+        for node, count in named.items():
             if not isinstance(node, (int, np.integer)) or not 0 <= node < nodes:
                 raise self._wrong(at, f"was given GPUs of node {node}; nodes are numbered 0 to {nodes - 1}")
             if not isinstance(count, (int, np.integer)) or count < 0:
-                raise self._wrong(at, f"was given {count} GPUs of node {node}; a count is wanted")
+                raise self._wrong(at, f"was given {count} GPUs of node {node}; a count is expected")
             if count:
                 by_node[int(node)] = int(count)
         if sum(by_node.values()) != gpus:
@@ -427,7 +427,7 @@ class AllocatorRules(Rules):
         """A decision is over: its changes of GPUs, and those of ends before it, are events of their own."""
         self.undrawn.append((int(self.state.meta[ak.LOGGED]), waiting))
         if len(self.state.owner):
-            self.flush()  # places are named by what the record holds
+            self.flush()  # places are named by the record
 
     def flush(self) -> None:
         """Hand changes of GPUs to the record, as events, and jobs that ended; a decision without change is no event."""

@@ -40,7 +40,7 @@ class DeadlineFirstRules(PlanAheadRules):
             self.m, self.grid(now_s), rows, len(rows), self.exact, self.judges_plans, self.gpus, self.ends
         )
 
-    def make_room(self) -> None:
+    def reserve(self) -> None:
         """Plans are not stored, so the tables need no enlarging."""
 
     def would_be_late(self, rows: I64) -> BOOL:

@@ -1,7 +1,7 @@
 """The best plan of leases: an integer program, shrunk, and mostly decided by its structure.
 
 The full program has a binary for every claim and lease: maximise value granted, plus or minus the share of the cluster
-used in the lease now beginning (a term smaller than any value), so that no lease holds more GPUs than there are.
+used in the lease now beginning (a term smaller than any value), so that no lease uses more GPUs than there are.
 Between two deadlines leases differ in nothing, so a claim needs one count a segment. Counts that respect the segment's
 total may still not fit lease by lease (a large job and a small one that wants every lease): then that segment alone is
 written out lease by lease and the program is solved again. The result is optimal for the full program, or the
@@ -26,7 +26,7 @@ class Proof(Enum):
 
     STRUCTURE = "it meets a bound that no plan can pass"
     SOLVED = "the integer program was solved to its gap"
-    FALLBACK = "a limit was met first; the plan the run already had is kept"
+    FALLBACK = "a limit was met first; the plan the run already had stays"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def best_plan(
 
     Parameters
     ----------
-    claims : what is wanted.
+    claims : of the jobs.
     total_gpus : GPUs of the cluster.
     use_now : whether the lease now beginning should be used as much as possible, or as little.
     incumbent : a feasible plan to start from and to fall back on; plans that stay as they are are its own objects.
@@ -114,18 +114,18 @@ def shift_now(
     plans = [plan for plan in incumbent if plan is not None]
     if len(plans) < len(claims):
         return None
-    holds = [bool(plan) and plan[0] == now for plan in plans]
-    used = sum(claim.size for claim, held in zip(claims, holds, strict=True) if held)
+    in_use = [bool(plan) and plan[0] == now for plan in plans]
+    used = sum(claim.size for claim, uses in zip(claims, in_use, strict=True) if uses)
     if use_now:
-        bound = _fill(sorted((c.size for c in claims if c.wanted and c.within > 0), reverse=True), total_gpus)
+        bound = _fill(sorted((c.size for c in claims if c.needed and c.within > 0), reverse=True), total_gpus)
         order = sorted(range(len(claims)), key=lambda i: (-claims[i].size, i)) if used < bound else []
         for at in order:
             claim = claims[at]
-            if not holds[at] and claim.wanted and claim.within > 0 and claim.size <= total_gpus - used:
+            if not in_use[at] and claim.needed and claim.within > 0 and claim.size <= total_gpus - used:
                 plans[at] = [now, *plans[at][:-1]]
                 used += claim.size
         return tuple(plans) if used >= bound else None
-    bound = sum(claim.size for claim in claims if claim.wanted and claim.wanted >= claim.within)
+    bound = sum(claim.size for claim in claims if claim.needed and claim.needed >= claim.within)
     if used > bound:
         used -= _postpone(claims, plans, total_gpus, now)
     return tuple(plans) if used <= bound else None
@@ -207,14 +207,14 @@ def _solve(
 
     segments = _segments(ends, split)
     start, end = np.array(segments, np.int64).T
-    size, wanted, within = np.array([(c.size, c.wanted, c.within) for c in claims], np.int64).T
+    size, needed, within = np.array([(c.size, c.needed, c.within) for c in claims], np.int64).T
     user, used = np.nonzero(end <= within[:, None])  # of each pair: the claim, and the segment
     if len(claims) + len(user) > limits.columns:
         return None
     sizes = np.unique(size)
     count, columns = len(claims), len(claims) + np.arange(len(user))
     matrix = np.zeros((count + len(segments) * len(sizes), count + len(user)))
-    matrix[np.arange(count), np.arange(count)] = -wanted
+    matrix[np.arange(count), np.arange(count)] = -needed
     matrix[user, columns] = 1.0
     for at, one in enumerate(sizes):
         matrix[count + used * len(sizes) + at, columns] = size[user] // one
@@ -247,9 +247,10 @@ def _solve(
         solver.setOptionValue(option, setting)
     solver.passModel(program)
     known = highspy.HighsSolution()
-    held = [np.array([] if plan is None else plan, np.int64) for plan in incumbent]
+    known_leases = [np.array([] if plan is None else plan, np.int64) for plan in incumbent]
     taken = [
-        np.count_nonzero((held[i] >= start[k]) & (held[i] < end[k])) for i, k in zip(user, used, strict=True)
+        np.count_nonzero((known_leases[i] >= start[k]) & (known_leases[i] < end[k]))
+        for i, k in zip(user, used, strict=True)
     ]
     known.col_value = [*(float(plan is not None) for plan in incumbent), *map(float, taken)]
     solver.setSolution(known)

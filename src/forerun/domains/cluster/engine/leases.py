@@ -16,18 +16,18 @@ from forerun.domains.cluster.inputs.setting import I64
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job's wish for leases.
+    """A job's request for leases.
 
     Parameters
     ----------
     size : GPUs.
-    wanted : how many leases.
+    needed : how many leases.
     within : among how many, from the one now beginning on.
     value : of having them (default: the same for all).
     """
 
     size: int
-    wanted: int
+    needed: int
     within: int
     value: float = 10.0
 
@@ -54,19 +54,19 @@ class LeaseBook:
         self._free[list(leases)] += gpus
 
 
-def fill_backwards(free: I64, size: int, wanted: int) -> I64 | None:
-    """The last `wanted` leases with `size` GPUs free, ascending; None if there are fewer."""
+def fill_backwards(free: I64, size: int, needed: int) -> I64 | None:
+    """The last `needed` leases with `size` GPUs free, ascending; None if there are fewer."""
     open_leases = np.flatnonzero(free >= size)
-    if len(open_leases) < wanted:
+    if len(open_leases) < needed:
         return None
-    return open_leases[len(open_leases) - wanted :]
+    return open_leases[len(open_leases) - needed :]
 
 
 def packs(claims: Sequence[Claim], free: I64) -> bool:
     """Whether all claims fit when filled backwards: large first, then tight, then far. `free` is not changed."""
     from forerun.domains.cluster.engine.kernels.chronus import fits
 
-    rows = [(claim.size, claim.wanted, claim.within) for claim in claims]
+    rows = [(claim.size, claim.needed, claim.within) for claim in claims]
     rows.sort(key=lambda row: (-row[0], row[2] - row[1], -row[2]))
     longest = max((row[2] for row in rows), default=0)
     return bool(fits(np.array(rows, np.int64).reshape(-1, 3), free[: max(longest, 0)].copy()))

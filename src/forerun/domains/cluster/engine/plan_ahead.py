@@ -308,13 +308,13 @@ class PlanAheadRules(Rules):
         self.elapsed_s = moment - self.now_s if self.started else 0
         self.started = True
         self.now_s = moment
-        self.make_room()
+        self.reserve()
         return int(moment)
 
     def _done(self) -> tuple[int, int, float]:
         return int(self.m.meta[mk.FINISHED]), int(self.m.meta[mk.RUNNING]), float(self.m.left.sum())
 
-    def make_room(self) -> None:
+    def reserve(self) -> None:
         """Enlarge the tables of plans before an instant that may need more."""
         active = self.runnable_count + len(self.arrivals)
         _, slots, keys = self.m.plans.shape
@@ -323,7 +323,7 @@ class PlanAheadRules(Rules):
         self.enlarge(max(slots, 2 * active), max(keys, 4 * active + 32))
 
     def enlarge(self, new_slots: int, new_keys: int) -> None:
-        """Enlarge the tables of plans to so many jobs and instants."""
+        """Enlarge the tables of plans to this many jobs and instants."""
         m = self.m
         _, slots, keys = m.plans.shape
         more, spare = new_slots - slots, int(m.free_slots[0])
@@ -373,9 +373,9 @@ class PlanAheadRules(Rules):
     def drop(self, which: int, row: int) -> None:
         """Take a job out of a list of the machine, keeping its order."""
         rows = self.m.lists[which, : self.m.meta[which]]
-        kept = rows[rows != row]
-        rows[: len(kept)] = kept
-        self.m.meta[which] = len(kept)
+        left = rows[rows != row]
+        rows[: len(left)] = left
+        self.m.meta[which] = len(left)
 
     def give_slot(self, row: int) -> None:
         """Take a job's plan row back."""

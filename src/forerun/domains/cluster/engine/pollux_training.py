@@ -39,7 +39,7 @@ class MeasuredTraining:
 
     @property
     def target(self) -> float:
-        """Progress at which the epoch in hand ends."""
+        """Progress at which the current epoch ends."""
         return self.application.progress_at(self.epoch)
 
     def cap(self, total_gpus: int) -> int:

@@ -1,10 +1,10 @@
 """ElasticFlow with every known bug fixed: each admitted job ends by its deadline.
 
-A committed plan is a promise. It holds the work and what its changes of GPUs cost (`kernels.promises`), and is carried out
+A committed plan is a promise. It covers the work and what its changes of GPUs cost (`kernels.promises`), and is carried out
 to the second: plans change on one grid of slots, and so does the cluster. At each instant all jobs are planned afresh,
 earliest deadline first; where a fresh plan would be late, the promises stay in force. New jobs are admitted if they can
 be promised something, with all jobs planned afresh or beside the promises in force; spare GPUs go only where the
-promise still holds. So at every instant there is a set of plans that fit together and are in time, and by induction
+promise is still good. So at every instant there is a set of plans that fit together and are in time, and by induction
 no admitted job is late.
 
 That is so while work gets done as planned. A job that falls behind its plan (`Setting.slowness`) is planned again at once:
@@ -153,9 +153,9 @@ class PromisingRules(ElasticRules):
         m.left[rows] = np.maximum(0.0, m.left[rows] - span_s * rate)
         m.useful[rows] += m.j[mk.GPUS, rows] * span_s
         self.worked_s[rows] += span_s
-        self.make_room()
+        self.reserve()
 
-    def make_room(self, keys: int = 0) -> None:
+    def reserve(self, keys: int = 0) -> None:
         """Enlarge the tables of plans. Old plans change at instants that fresh ones would not, so they need more entries."""
         active = self.runnable_count + len(self.arrivals)
         _, slots, capacity = self.m.plans.shape
@@ -302,12 +302,12 @@ class PromisingRules(ElasticRules):
                 before = held
         at_s = sorted({now_s, *changes})
         levels = self.setting.cluster.gpus + np.cumsum([changes.get(time_s, 0) for time_s in at_s])
-        kept = np.flatnonzero(np.concatenate(([True], np.diff(levels) != 0)))
-        self.make_room(len(kept) + len(rows))
+        changed = np.flatnonzero(np.concatenate(([True], np.diff(levels) != 0)))
+        self.reserve(len(changed) + len(rows))
         m = self.m
-        m.free[0, : len(kept)] = np.array(at_s, np.int64)[kept]
-        m.free[1, : len(kept)] = levels[kept]
-        m.meta[mk.KEYS] = len(kept)
+        m.free[0, : len(changed)] = np.array(at_s, np.int64)[changed]
+        m.free[1, : len(changed)] = levels[changed]
+        m.meta[mk.KEYS] = len(changed)
         late = [
             row
             for row in sorted(behind, key=lambda row: int(self.due_s[row]))
@@ -316,7 +316,7 @@ class PromisingRules(ElasticRules):
         self._set_late(with_deadline, np.isin(with_deadline, late))
         others = np.concatenate((np.array(late, np.int64), rows[m.j[mk.SLO, rows] == 0]))
         every = self._plan(others, now_s, fresh=False)
-        assert every, "a job without a deadline found no plan"
+        assert every, "a job without a deadline has no plan"
 
     def _because(self, row: int, now_s: int) -> str:
         """Why nothing can be promised, and what would admit the job."""
@@ -367,9 +367,9 @@ class PromisingRules(ElasticRules):
         m = self.m
         waiting = m.lists[mk.PENDING, : m.meta[mk.PENDING]]
         due = np.isin(waiting, turn)
-        starting, kept = waiting[due], waiting[~due]
-        waiting[: len(kept)] = kept
-        m.meta[mk.PENDING] = len(kept)
+        starting, still_waiting = waiting[due], waiting[~due]
+        waiting[: len(still_waiting)] = still_waiting
+        m.meta[mk.PENDING] = len(still_waiting)
         running = int(m.meta[mk.RUNNING])
         m.lists[mk.RUNNING, running : running + len(starting)] = starting
         m.meta[mk.RUNNING] += len(starting)
@@ -387,7 +387,7 @@ class PromisingRules(ElasticRules):
             m.j[mk.LAST_GPUS, row] = gpus
 
     def _due_s(self, row: int) -> float:
-        """What a job's change of GPUs costs it; never more than its plan holds."""
+        """What a job's change of GPUs costs it; never more than its plan contains."""
         if self.table is not None:
             before = int(self.m.j[mk.LAST_GPUS, row])
             free = not self.costs.begun[row]

@@ -137,9 +137,9 @@ class Record:
         before[fresh] = self.held[by_row[fresh]]
         last = np.concatenate((fresh[1:], [True])) if len(by_row) else fresh
         self.held[by_row[last]] = after[last]
-        kept = np.flatnonzero(before != after)
-        kept = kept[np.argsort(order[kept], kind="stable")]
-        at, event, before, after = by_row[kept], event[order][kept], before[kept], after[kept]
+        changed = np.flatnonzero(before != after)
+        changed = changed[np.argsort(order[changed], kind="stable")]
+        at, event, before, after = by_row[changed], event[order][changed], before[changed], after[changed]
         self._changes.append((times_s[event], at, after))
         self._started_at(times_s[event], at, before, after)
         kind = self.setting.jobs.kind[at]

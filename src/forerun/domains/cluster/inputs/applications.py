@@ -154,7 +154,7 @@ def read_applications(folder: Path) -> dict[str, Application]:
         raise ProfileError.at(str(folder), "is no folder of measurements")
     folders = sorted(path for path in folder.iterdir() if (path / "placements.csv").exists())
     if not folders:
-        raise ProfileError.at(str(folder), "holds no <app>/placements.csv")
+        raise ProfileError.at(str(folder), "contains no <app>/placements.csv")
     return {path.name: _application(path) for path in folders}
 
 
@@ -165,7 +165,7 @@ def _application(folder: Path) -> Application:
     for where, row in _rows(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time")):
         held = tuple(int(digit) for digit in row["placement"] or "" if digit in "123456789")
         if not held:
-            raise ProfileError.at(where, f"placement {row['placement']!r} holds no GPU")
+            raise ProfileError.at(where, f"placement {row['placement']!r} contains no GPU")
         point = _point(where, row)
         placements[smallest_rotation(held)].append(point)
         averaged[len(held), sum(held)][point[0]].append(point)
@@ -204,7 +204,7 @@ def _validation(folder: Path) -> tuple[F64, F64]:
             raise ProfileError.at(str(path), f"is not named validation-BATCH.csv, {batch!r} is no batch")
         files[int(batch)] = path
     if not files:
-        raise ProfileError.at(str(folder), "holds no validation-<batch>.csv")
+        raise ProfileError.at(str(folder), "contains no validation-<batch>.csv")
     names = ("progress", "grad_sqr", "grad_var")
     tables = [
         [[_number(where, row, name) for name in names] for where, row in _rows(files[batch], names)]
@@ -223,7 +223,7 @@ def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str | N
         for at, (_, cells) in enumerate(read, 2)
     ]
     if not rows:
-        raise ProfileError.at(str(path), "holds no rows")
+        raise ProfileError.at(str(path), "contains no rows")
     missing = [name for name in names if name not in header]
     if missing:
         raise ProfileError.at(f"{path}:1", f"misses the columns {', '.join(missing)}")
@@ -247,7 +247,7 @@ def _number(where: str, row: Mapping[str, str | None], name: str) -> float:
     try:
         value = float(row[name] or "")
     except ValueError:
-        raise ProfileError.at(where, f"{name} is {row[name]!r}, a number is wanted") from None
+        raise ProfileError.at(where, f"{name} is {row[name]!r}, a number is expected") from None
     if not np.isfinite(value):
-        raise ProfileError.at(where, f"{name} is {row[name]!r}, a finite number is wanted")
+        raise ProfileError.at(where, f"{name} is {row[name]!r}, a finite number is expected")
     return value

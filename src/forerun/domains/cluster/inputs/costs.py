@@ -2,7 +2,7 @@
 
 A table has a row a model and a column a change: `1->2` (growing), `16->8` (shrinking), `migrate` (other GPUs, the same
 number) and `restart` (after it had none). Between measured counts the cost goes with the logarithm of the larger count,
-beyond them the nearest measured one holds; what is not given for restarts is that for migrating. The row `*` is for all
+beyond them the nearest measured one applies; what is not given for restarts is that for migrating. The row `*` is for all
 other models. Jobs without a model have the scenario's plain seconds.
 """
 
@@ -130,7 +130,7 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
             try:
                 row[change] = float(cell)
             except ValueError:
-                problems.append(Problem(where, f"{change} is {cell!r}; seconds are wanted, or nothing"))
+                problems.append(Problem(where, f"{change} is {cell!r}; seconds are expected, or nothing"))
         table[cells[0]] = row
         problems += [Problem(where, what) for what in faults(row)]
     if problems:
@@ -150,7 +150,7 @@ def faults(changes: Mapping[str, float]) -> list[str]:
             continue
         kinds.add(kind)
         if not 0 <= seconds < math.inf:
-            problems.append(f"{change} is {seconds:g} s; a finite number from 0 is wanted")
+            problems.append(f"{change} is {seconds:g} s; a finite number from 0 is expected")
     if missing := [
         name
         for name, kind in (("growing (1->2)", "grow"), ("shrinking (2->1)", "shrink"))

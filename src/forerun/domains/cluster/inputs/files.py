@@ -77,7 +77,7 @@ def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
     rows = read_rows(path, ScenarioError, delimiter=" " if path.suffix == ".txt" else ",")
     if len(rows) < 2:
         raise ScenarioError.at(
-            path.name, f"holds no cluster; one row under {','.join(_SPEC_FIELDS)} is wanted"
+            path.name, f"contains no cluster; one row under {','.join(_SPEC_FIELDS)} is expected"
         )
     header = [name.strip() for name in rows[0][1]]
     missing = [name for name in _SPEC_FIELDS[:3] if name not in header]
@@ -86,7 +86,7 @@ def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
             f"{path.name}:1", f"misses {', '.join(missing)}; the header is {','.join(_SPEC_FIELDS)}"
         )
     if len(rows) > 2:
-        raise ScenarioError.at(f"{path.name}:{rows[2][0]}", "has a second cluster; one row is wanted")
+        raise ScenarioError.at(f"{path.name}:{rows[2][0]}", "has a second cluster; one row is expected")
     line, cells = rows[1]
     problems: list[Problem] = []
     sizes = {}
@@ -180,7 +180,7 @@ def read_profile(folder: Path, gpu_type: str) -> ThroughputTable:
     """
     files = sorted(folder.glob("*.csv"))
     if not files:
-        raise ProfileError.at(folder.name, "holds no <model>.csv with throughput")
+        raise ProfileError.at(folder.name, "contains no <model>.csv with throughput")
     return read_tables(files, gpu_type, folder.name)
 
 
@@ -252,9 +252,9 @@ def _rate_fault(cell: str) -> str | None:
     try:
         value = _rate(cell)
     except ValueError:
-        return f"is {cell!r}, a number, nan or nothing is wanted"
+        return f"is {cell!r}, a number, nan or nothing is expected"
     if value < 0 or math.isinf(value):
-        return f"is {cell}, a finite number not below 0 is wanted"
+        return f"is {cell}, a finite number not below 0 is expected"
     return None
 
 
@@ -267,21 +267,21 @@ def _integer(cell: str, where: str, name: str, problems: list[Problem], *, least
         problems.append(Problem(where, f"{name} is {text!r}, {_integer_hint(text)}"))
         return max(least, 1)
     if value < least or value >= 1 << 53:
-        problems.append(Problem(where, f"{name} is {value}, a whole number from {least} is wanted"))
+        problems.append(Problem(where, f"{name} is {value}, a whole number from {least} is expected"))
         return max(least, 1)
     return value
 
 
 def _integer_hint(text: str) -> str:
     if not text:
-        return "a whole number is wanted (the field is empty)"
+        return "a whole number is expected (the field is empty)"
     if "," in text:
-        return "a whole number is wanted (decimal commas and thousands separators are not read)"
+        return "a whole number is expected (decimal commas and thousands separators are not read)"
     try:
         float(text)
     except ValueError:
-        return "a whole number is wanted"
-    return "a whole number is wanted, not a fraction"
+        return "a whole number is expected"
+    return "a whole number is expected, not a fraction"
 
 
 def read_rows(
@@ -304,7 +304,7 @@ def read_rows(
             f"{path.name}:{line}", f"is no {encoding.upper()} text: {fault.reason} at byte {fault.start}"
         ) from fault
     if ";" in text.split("\n", 1)[0] and "," not in text.split("\n", 1)[0]:
-        raise error.at(f"{path.name}:1", "separates fields by semicolons; commas are wanted")
+        raise error.at(f"{path.name}:1", "separates fields by semicolons; commas are expected")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter == " ")
     try:
         return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]

@@ -58,10 +58,10 @@ def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
 def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     """A foreign job log as rigid jobs without deadlines: whole seconds, whole GPUs (fractions rounded up, counted).
 
-    Raises TraceError for a log of another kind and for counts and times that no integer holds exactly.
+    Raises TraceError for a log of another kind and for counts and times that are no exact integers.
     """
     if log.kind != "jobs":
-        raise TraceError.at(source, f"holds {log.kind}; a job log is wanted")
+        raise TraceError.at(source, f"contains {log.kind}; a job log is expected")
     for column in ("gpus", "submit_s", "duration_s"):
         values = np.asarray(log[column], np.float64)
         if len(rows := np.flatnonzero(~(np.abs(values) <= 2**53))):
@@ -122,7 +122,7 @@ def with_iterations(jobs: Jobs, profile: ThroughputTable, table: JobTable) -> tu
 
 
 def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int) -> Jobs:
-    """The jobs, each without a written deadline due so many durations after its submission."""
+    """The jobs, each without a written deadline due this many durations after its submission."""
     without = jobs.written_deadline_s >= NO_DEADLINE_S
     draws = stream(seed, "deadline slack").random(len(jobs))
     slack = trace.slack + draws * (max(trace.most_slack, trace.slack) - trace.slack)
@@ -235,9 +235,9 @@ def fitting(
         can = _counts_that_run(profiles, int(jobs.gpus.max(initial=1)), most)
         fit = can[jobs.kind, jobs.gpus] if keeps else larger | can[jobs.kind, 1 : most + 1].any(axis=1)
         for row in np.flatnonzero((jobs.kind >= 0) & ~fit & (jobs.gpus <= most if keeps else True)).tolist():
-            wanted = f"{jobs.gpus[row]} GPUs, which it asks for" if keeps else f"up to {most} GPUs"
+            required = f"{jobs.gpus[row]} GPUs, which it asks for" if keeps else f"up to {most} GPUs"
             known = ", ".join(map(str, np.flatnonzero(can[jobs.kind[row]]).tolist())) or "none"
-            what = f"{jobs.model[row]} with batch {jobs.batch[row]} has no throughput on {wanted}"
+            what = f"{jobs.model[row]} with batch {jobs.batch[row]} has no throughput on {required}"
             problems.append(Problem(where(row), f"{what}; counts with throughput: {known}"))
     if problems:
         more = [Problem("", f"and {len(problems) - 20} jobs more")] if len(problems) > 20 else []

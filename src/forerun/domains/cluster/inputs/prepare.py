@@ -203,7 +203,7 @@ def _preset_for(scenario: Scenario, profile: ThroughputTable | None) -> str:
 def _one_order_of_kinds(profiles: tuple[ThroughputTable, ...]) -> None:
     if any(each.kinds != profiles[0].kinds for each in profiles[1:]):
         raise ScenarioError.at(
-            "profile", "GPU types are profiled for different models and batches; the same are wanted"
+            "profile", "GPU types are profiled for different models and batches; the same are required"
         )
 
 

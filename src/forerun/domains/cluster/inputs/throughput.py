@@ -77,7 +77,7 @@ def curve(gpus: Sequence[int] | I64, rate: Sequence[float] | F64) -> Curve:
     """
     counts, values = np.asarray(gpus, np.float64), np.asarray(rate, np.float64)
     problems = [
-        Problem(f"{int(count)} GPUs", f"throughput is {value}, a finite number not below 0 is wanted")
+        Problem(f"{int(count)} GPUs", f"throughput is {value}, a finite number not below 0 is expected")
         for count, value in zip(counts, values, strict=True)
         if value < 0 or math.isinf(value)
     ]
@@ -230,12 +230,12 @@ def anchored(
     every = sorted({*levels, *counts})
     made = analytic(kinds, preset, gpus_per_node=gpus_per_node, levels=every, gpu_type=gpu_type)
     at_asked = made.rate[np.arange(len(counts)), np.searchsorted(every, counts)]
-    kept = np.searchsorted(every, sorted(set(levels)))
+    places = np.searchsorted(every, sorted(set(levels)))
     return replace(
         made,
-        levels=made.levels[kept],
-        rate=(made.rate / at_asked[:, None])[:, kept],
-        largest_column=np.minimum(made.largest_column, int(made.levels[kept[-1]])),
+        levels=made.levels[places],
+        rate=(made.rate / at_asked[:, None])[:, places],
+        largest_column=np.minimum(made.largest_column, int(made.levels[places[-1]])),
     )
 
 

@@ -33,7 +33,7 @@ class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     `lease_s`: length of a lease and of the backfill slot. `solver`: `greedy` plans newly admitted jobs around the old
     plans, as the original does when its solver fails; `highs` plans all of them again each lease, to optimality.
     `solver_nodes`, `solver_gap`, `solver_columns` (size of the program): when HiGHS gives up and the greedy plan is
-    kept; never seconds of the host.
+    retained; never seconds of the host.
     """
 
     lease_s: Annotated[int, msgspec.Meta(ge=1)] = _LEASE_S
@@ -168,7 +168,7 @@ class ChronusRules(LoggedRules):
             self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
         if self.solved:
             counts = ", ".join(f"{count} {proof.lower()}" for proof, count in sorted(self.solved.items()))
-            self.record.notes.append(f"lease plans by how they were found: {counts}")
+            self.record.notes.append(f"lease plans by outcome of the search: {counts}")
         self.flush()
         return None
 
@@ -398,7 +398,7 @@ class ChronusRules(LoggedRules):
         """Admit if all jobs of the batch still pack; as published, refused jobs still count in the batch on their batch."""
         claim = self._claim(job)
         horizon = max([claim.within, 0, *(other.within for other in batch)])
-        if claim.wanted <= claim.within and packs([*batch, claim], self.book.free(self.lease, horizon)):
+        if claim.needed <= claim.within and packs([*batch, claim], self.book.free(self.lease, horizon)):
             job.promised_s = self.lease_s * (claim.within + self.lease) - job.submit_s
             batch.append(claim)
             return
@@ -411,16 +411,16 @@ class ChronusRules(LoggedRules):
         planned = (
             job.plan_end - self.lease for job in (*self.pending, *self.running) if job.plan is not None
         )
-        low = max(claim.within, claim.wanted)
-        high = max([claim.within, *(other.within for other in batch), *planned, 0]) + claim.wanted + 1
+        low = max(claim.within, claim.needed)
+        high = max([claim.within, *(other.within for other in batch), *planned, 0]) + claim.needed + 1
         free = self.book.free(self.lease, max(high, low))
         while low < high:
             middle = (low + high) // 2
-            if packs([*batch, Claim(claim.size, claim.wanted, middle)], free):
+            if packs([*batch, Claim(claim.size, claim.needed, middle)], free):
                 high = middle
             else:
                 low = middle + 1
-        return Claim(claim.size, claim.wanted, low)
+        return Claim(claim.size, claim.needed, low)
 
     def _judge(self, now_s: int) -> None:
         """Who can no longer meet the deadline is late; how urgent everybody is."""

@@ -112,7 +112,7 @@ class GandivaRules(LoggedRules):
         """Nodes follow demand: each class is due its share of all demanded GPUs."""
         demand = {gpus: gpus * sum(len(s.jobs) for s in sets) for gpus, sets in self.sets.items()}
         total = sum(demand.values())
-        for gpus in sorted(gpus for gpus, wanted in demand.items() if wanted):
+        for gpus in sorted(gpus for gpus, demanded in demand.items() if demanded):
             held = self.node_gpus * sum(s.nodes for s in self.sets[gpus])
             due = min(math.floor(demand[gpus] / total * self.total_gpus), demand[gpus])
             if due > held:

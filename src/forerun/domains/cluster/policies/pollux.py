@@ -28,7 +28,7 @@ from forerun.rng import stream_key
 class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pollux"):
     """Elastic in GPUs and, where the application was measured, in batch size.
 
-    `measurements`: folder of `<app>/placements.csv` and the rest; models found there train by goodput, others keep
+    `measurements`: folder of `<app>/placements.csv` and the rest; models measured there train by goodput, others keep
     their batch and go by the throughput table. `search`: `greedy`, steepest ascent, the same on any machine; or
     `evolution`, the paper's population search (`population`, `generations`, seeded by the scenario). `tick_s`: how
     often it decides; with nothing new it waits up to `patience_ticks`. `restart_s`: pause of a job whose GPUs change.
@@ -206,8 +206,8 @@ class PolluxRules(LoggedRules):
             return plan
         held = now.sum(axis=1)
         per_node = int(self.node_gpus.max())
-        wanted = kernels.climb(held, within, across, restart, idle, caps, self.total_gpus, per_node)
-        plan = kernels.place(wanted, now, self.node_gpus)
+        counts = kernels.climb(held, within, across, restart, idle, caps, self.total_gpus, per_node)
+        plan = kernels.place(counts, now, self.node_gpus)
         self._cut_to_legal(plan, within, across)
         better = kernels.fitness(plan, now, within, across, restart, idle) > kernels.fitness(
             now, now, within, across, restart, idle
@@ -219,8 +219,8 @@ class PolluxRules(LoggedRules):
         per_node = int(self.node_gpus.max())
         fair = max(1, math.ceil(self.total_gpus / len(rows)))
         caps = np.array([self.training[row].cap(self.total_gpus) for row in rows.tolist()], np.int64)
-        wanted = np.maximum(caps, fair)
-        for row, reach in zip(rows.tolist(), wanted.tolist(), strict=True):
+        reaches = np.maximum(caps, fair)
+        for row, reach in zip(rows.tolist(), reaches.tolist(), strict=True):
             if self.reach[row] < reach:
                 self.within[row], self.across[row] = 0.0, 0.0
                 self.training[row].goodput(self.within[row], self.across[row], per_node, reach)

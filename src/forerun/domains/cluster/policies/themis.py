@@ -111,7 +111,7 @@ class ThemisSlots(Rules):
         record.admitted[:] = 1
 
     def _block_of(self, events: int) -> Any:
-        """Room for so many events."""
+        """Arrays for this many events."""
         from forerun.domains.cluster.engine.kernels.themis import EventBlock
 
         changes = max(1 << 16, 4 * len(self.jobs.gpus))

@@ -93,7 +93,7 @@ def _by_stretch(
         computing[known], draw_w[known] = use.computing[kind, held], use.draw_w[kind, held]
     if bill is not None and (without := np.flatnonzero(draw_w <= 0)).size:
         name = jobs.id[int(row[without[0]])]
-        raise ScenarioError.at("$.bill.busy_w", f"is wanted: no power profile covers job {name}, which ran")
+        raise ScenarioError.at("$.bill.busy_w", f"is required: no power profile covers job {name}, which ran")
     return computing, draw_w
 
 

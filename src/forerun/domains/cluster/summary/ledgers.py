@@ -14,7 +14,7 @@ from forerun.result.ledger import Ledger
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     """Where every GPU-second from the first submission to the last event went.
 
-    The parts are useful, overhead (held without working), fragmented (free, wanted by a waiting job, but too spread for
+    The parts are useful, overhead (held without working), fragmented (free, needed by a waiting job, but too spread for
     it), and idle with and without a queue; they sum to all GPUs over that time.
     """
     setting = record.setting
@@ -38,7 +38,7 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     meanings = {
         "useful": "work was done",
         "overhead": "held by a job that was restarting, or to the end of its slot",
-        "fragmented": "free, wanted by a waiting job, but too spread for it",
+        "fragmented": "free, needed by a waiting job, but too spread for it",
         "idle with queue": "free while somebody waited",
         "idle, nobody waits": "free while nobody waited",
     }

@@ -92,8 +92,8 @@ def stretches_of(record: Record) -> Stretches:
     until = np.append(times[1:], last)
     ends_job = np.append(rows[1:] != rows[:-1], True) if len(rows) else np.zeros(0, np.bool_)
     until = np.where(ends_job, last, until)
-    kept = (gpus > 0) & (until > times)
-    return Stretches(rows[kept], times[kept], until[kept], gpus[kept])
+    worked = (gpus > 0) & (until > times)
+    return Stretches(rows[worked], times[worked], until[worked], gpus[worked])
 
 
 def waits_of(record: Record, stretches: Stretches) -> Waits:
@@ -148,11 +148,11 @@ def _seconds_with_enough_free(record: Record, row: I64, low: F64, high: F64, sub
     elastic = (stretch_counts(record, row) > 1) & (jobs.kind >= 0)
     need = np.where(elastic, 1, jobs.gpus)
     enough = np.zeros(len(jobs))
-    for wanted in np.unique(need):
-        total = np.concatenate(([0.0], np.cumsum(np.diff(times) * (free[:-1] >= wanted))))
-        who = need == wanted
+    for gpus in np.unique(need):
+        total = np.concatenate(([0.0], np.cumsum(np.diff(times) * (free[:-1] >= gpus))))
+        who = need == gpus
 
-        def upto(at: F64, total: F64 = total, open_end: bool = bool(free[-1] >= wanted)) -> F64:
+        def upto(at: F64, total: F64 = total, open_end: bool = bool(free[-1] >= gpus)) -> F64:
             """The time up to some instants in which enough GPUs were free."""
             inside: F64 = np.interp(at, times, total)
             return inside + np.where(open_end, np.maximum(at - times[-1], 0.0), 0.0)

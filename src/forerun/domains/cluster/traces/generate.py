@@ -36,7 +36,7 @@ class LogNormalPart(Spec, frozen=True, kw_only=True):
 
 
 class SizeShare(Spec, frozen=True, kw_only=True):
-    """How often jobs ask for so many GPUs, and how much longer than the mixture they take; shares need not sum to 1."""
+    """How often jobs ask for this many GPUs, and how much longer than the mixture they take; shares need not sum to 1."""
 
     gpus: Annotated[int, msgspec.Meta(ge=1)]
     share: Annotated[float, msgspec.Meta(gt=0)]
@@ -80,19 +80,19 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
         """Ranges must rise, lists must not be empty, hourly rates must be one day's or one week's."""
         problems = []
         if not self.durations:
-            problems.append(("durations", "is empty; at least one hump is wanted"))
+            problems.append(("durations", "is empty; at least one hump is required"))
         if not self.sizes:
-            problems.append(("sizes", "is empty; at least one size is wanted"))
+            problems.append(("sizes", "is empty; at least one size is required"))
         if not 0 < self.least_duration_s <= self.most_duration_s:
             problems.append(("most_duration_s", f"is {self.most_duration_s:g}, below least_duration_s"))
         least, most = self.slack
         if not 0 <= least <= most:
             problems.append(
-                ("most_slack", f"is {most:g}; 0 <= least_slack ({least:g}) <= most_slack is wanted")
+                ("most_slack", f"is {most:g}; 0 <= least_slack ({least:g}) <= most_slack is required")
             )
         if len(self.hourly_rates) not in (0, 24, 168):
             problems.append(
-                ("hourly_rates", f"has {len(self.hourly_rates)} values; 24, 168 or none are wanted")
+                ("hourly_rates", f"has {len(self.hourly_rates)} values; 24, 168 or none are expected")
             )
         if self.hourly_rates and (min(self.hourly_rates) < 0 or max(self.hourly_rates) <= 0):
             problems.append(("hourly_rates", "must not be negative, nor all zero"))

@@ -132,16 +132,16 @@ def from_log(trace: Trace, profile: ThroughputTable, *, seed: int, repairs: Repa
         (f"job shorter than {_LEAST_S:g} s left out", duration_s < _LEAST_S),
         ("job with a number of GPUs without throughput left out", ~np.isin(gpus, sizes)),
     )
-    kept = np.ones(len(trace), np.bool_)
+    usable = np.ones(len(trace), np.bool_)
     for rule, where in rules:
-        rows = np.flatnonzero(where & kept)
+        rows = np.flatnonzero(where & usable)
         repairs.note_many(rule, [f"{trace.provenance.source}: row {row}" for row in rows[:3]], len(rows))
-        kept &= ~where
-    if not kept.any():
+        usable &= ~where
+    if not usable.any():
         raise TraceError(Problem(trace.provenance.source, "no job is left; " + "; ".join(repairs.lines())))
-    draws = {name: stream(seed, "log", name).random(len(trace))[kept] for name in ("template", "slack")}
-    size, seconds = gpus[kept].astype(np.int64), duration_s[kept].astype(np.int64)
-    submit_s = np.asarray(trace["submit_s"], np.float64)[kept]
+    draws = {name: stream(seed, "log", name).random(len(trace))[usable] for name in ("template", "slack")}
+    size, seconds = gpus[usable].astype(np.int64), duration_s[usable].astype(np.int64)
+    submit_s = np.asarray(trace["submit_s"], np.float64)[usable]
     submit = (submit_s - submit_s[0]).astype(np.int64)
     kind = choose_kinds(JobGenerator(jobs=1, mean_gap_s=1.0), profile, size, draws["template"])
     slack = 0.5 + draws["slack"]

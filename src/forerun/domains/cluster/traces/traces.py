@@ -70,7 +70,7 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """At least one hump, and enough traces for a 95 % band."""
-        problems = [("humps", f"is {self.humps}; 0 to 8 are wanted")] if not 0 <= self.humps <= 8 else []
+        problems = [("humps", f"is {self.humps}; 0 to 8 are expected")] if not 0 <= self.humps <= 8 else []
         if not 20 <= self.traces <= 1000:
             problems.append(("traces", f"is {self.traces}; 20 to 1000 give a band"))
         return problems
@@ -189,13 +189,13 @@ def _described(description: str, settings: Sequence[str]) -> tuple[_Described, l
         if source not in STARTS:
             raise UnknownName.among("generator of jobs", source, STARTS)
         given = {"trace": {source: dict(STARTS[source])}}
-    wanted = [_without_folder(_placed(text, source)) for text in settings]
-    profile, assumed = _assumed_profile(given, source, wanted)
-    return decoded(file, {**given, **profile}, wanted, _Described), assumed
+    changes = [_without_folder(_placed(text, source)) for text in settings]
+    profile, assumed = _assumed_profile(given, source, changes)
+    return decoded(file, {**given, **profile}, changes, _Described), assumed
 
 
 def _assumed_profile(
-    given: Mapping[str, Any], source: str, wanted: Sequence[str]
+    given: Mapping[str, Any], source: str, settings: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """The profile of random jobs with models where none is named: the analytic one, for their models."""
     if given.get("profile"):
@@ -204,7 +204,7 @@ def _assumed_profile(
     section = trace.get(source) if isinstance(trace, dict) else None
     drawn = section.get("templates") if isinstance(section, dict) and source == "generate" else None
     kinds = drawn or [list(pair) for pair in TEMPLATES]
-    keys = [text.partition("=")[0] for text in wanted]
+    keys = [text.partition("=")[0] for text in settings]
     if any(key.startswith("profile[0].tables") for key in keys):
         return {"profile": [{}]}, []
     if any(key.startswith("profile") for key in keys):
@@ -241,7 +241,7 @@ def _without_folder(text: str) -> str:
         return text
     files = sorted(folder.glob("*.csv"))
     if not files:
-        raise UsageError.at(f"--set tables={value}", "the folder holds no <model>.csv with throughput")
+        raise UsageError.at(f"--set tables={value}", "the folder contains no <model>.csv with throughput")
     return f"{key}={[str(path.resolve()) for path in files]!r}"
 
 
@@ -356,7 +356,7 @@ def _likeness(fitted: FittedJobs, jobs: int) -> str:
 def _jobs_of(recorded: Recorded) -> Trace:
     trace = recorded.trace()
     if trace.kind != "jobs":
-        raise UsageError.at(str(recorded.only()), f"holds {trace.kind}; a job log is wanted")
+        raise UsageError.at(str(recorded.only()), f"contains {trace.kind}; a job log is expected")
     return trace
 
 
