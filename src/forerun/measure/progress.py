@@ -31,18 +31,18 @@ class Steps:
     ) -> None:
         self._tell, self._expected_s, self._clock = tell, list(expected_s), clock
         self._number = 0
-        self._begun_s = self._step_s = self._told_s = clock()
+        self._begun_s = self._step_s = self._reported_s = clock()
 
     def begin(self, name: str) -> None:
         """The next step begins."""
-        self._step_s = self._told_s = self._clock()
+        self._step_s = self._reported_s = self._clock()
         self._number += 1
         self._tell(f"{name} ({self._number} of {len(self._expected_s)}){self._left(0.0)}")
 
     def at(self, share: float, what: str) -> None:
-        """So much of the step is done; said every few seconds. what: the same in words."""
-        if self._clock() - self._told_s >= EVERY_S:
-            self._told_s = self._clock()
+        """Report the share of the step that is done, at most every few seconds. what: the same in words."""
+        if self._clock() - self._reported_s >= EVERY_S:
+            self._reported_s = self._clock()
             self._tell(f"  {what}{self._left(share)}")
 
     def _left(self, share: float) -> str:

@@ -326,40 +326,40 @@ class Fleet:
             if name not in self.nodes:
                 continue
             try:
-                said, payload = unframed(self.nodes[name].link.recv_bytes())
+                head, payload = unframed(self.nodes[name].link.recv_bytes())
             except (EOFError, OSError):
                 code = self.nodes[name].process.wait()
                 raise ForerunError.at(
                     f"node {name}", f"ended by itself with code {code}; see above"
                 ) from None
             self.heard_s = self.now_s
-            self._hear(name, said, payload)
+            self._hear(name, head, payload)
 
-    def _hear(self, name: str, said: dict[str, Any], payload: memoryview) -> None:
-        """Handle one message of a node. said: its head. payload: the bytes behind it."""
+    def _hear(self, name: str, head: dict[str, Any], payload: memoryview) -> None:
+        """Handle one message of a node. head: its fields. payload: the bytes behind it."""
         now_s = self.now_s
-        if said["shape"] == 0 and said["said"] == "ready":
+        if head["shape"] == 0 and head["event"] == "ready":
             node = self.nodes[name]
             node.ready_s = now_s
             self.prep_s.append(now_s - node.started_s)
             return
-        if said["shape"] != self.shape:
+        if head["shape"] != self.shape:
             return  # about a shape that is no more
-        match said["said"]:
+        match head["event"]:
             case "ready":
-                self._joined(name, float(said["load_s"]), now_s)
+                self._joined(name, float(head["load_s"]), now_s)
             case "gradient":
-                self._add_gradient(name, float(said["loss"]), payload)
+                self._add_gradient(name, float(head["loss"]), payload)
             case "applied":
                 self.awaited.discard(name)
                 if not self.awaited:
                     self._step_done(now_s)
             case "copied":
                 assert self.segment is not None
-                self.writing = CheckpointWrite(int(said["step"]), self.step_start_s, now_s, float("inf"))
+                self.writing = CheckpointWrite(int(head["step"]), self.step_start_s, now_s, float("inf"))
                 self._begin_step(now_s)
             case "durable":
-                self._durable(int(said["step"]), now_s)
+                self._durable(int(head["step"]), now_s)
 
     def _joined(self, name: str, load_s: float, now_s: float) -> None:
         """A node of the new shape has loaded the checkpoint; with the last of them a segment begins."""

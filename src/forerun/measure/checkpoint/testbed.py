@@ -78,7 +78,7 @@ def run(
     """Train under a trace, then predict the same.
 
     profile: measured means. changes: of the fleet. end_s: seconds of the clock. progress: called with a line on what goes
-    on (default: nothing is said).
+    on (default: no progress is reported).
     """
     with (
         tempfile.TemporaryDirectory(prefix="forerun-testbed-") as folder,

@@ -193,8 +193,8 @@ class TorchTransformer:
             series[:, i] = (series[:, i - 1] + series[:, i - 2]) % self.SYMBOLS
         mine = torch.from_numpy(series[shares(self.batch, rank, world)])
         self.optimiser.zero_grad()
-        said = self.model(mine[:, :-1])[:, -1]
-        loss = torch.nn.functional.cross_entropy(said, mine[:, -1], reduction="sum") / self.batch
+        logits = self.model(mine[:, :-1])[:, -1]
+        loss = torch.nn.functional.cross_entropy(logits, mine[:, -1], reduction="sum") / self.batch
         loss.backward()
         flat = torch.cat([weights.grad.reshape(-1) for weights in self.model.parameters()])
         return float(loss.detach()), flat.numpy().tobytes()

@@ -63,7 +63,7 @@ class Worker:
             start = time.perf_counter()
             self.model.load(Path(self.settings["load"]))
             load_s = time.perf_counter() - start
-        self.say({"said": "ready", "load_s": load_s})
+        self.say({"event": "ready", "load_s": load_s})
         while True:
             command, payload = unframed(self.socket.recv_bytes())
             match command["do"]:
@@ -71,7 +71,7 @@ class Worker:
                     self._step(int(command["step"]))
                 case "apply":
                     self.model.apply(np.frombuffer(payload, dtype=np.float32))
-                    self.say({"said": "applied"})
+                    self.say({"event": "applied"})
                 case "snapshot":
                     self._snapshot(int(command["step"]), Path(command["path"]), float(command["bytes_per_s"]))
                 case "shape":
@@ -82,7 +82,7 @@ class Worker:
     def _step(self, step: int) -> None:
         """Send loss and gradient of this rank's share of a step's batch."""
         loss, gradient = self.model.gradient(step, self.settings["rank"], self.settings["world"])
-        self.say({"said": "gradient", "step": step, "loss": loss}, gradient)
+        self.say({"event": "gradient", "step": step, "loss": loss}, gradient)
 
     def _snapshot(self, step: int, path: Path, bytes_per_s: float) -> None:
         """Take a checkpoint: copy now, which blocks training, and write beside it.
@@ -90,11 +90,11 @@ class Worker:
         step: whose state it is. path: of the file. bytes_per_s: at most so fast (0: as fast as it goes).
         """
         copy = self.model.snapshot()
-        self.say({"said": "copied", "step": step})
+        self.say({"event": "copied", "step": step})
 
         def write() -> None:
             self.model.write(copy, path, bytes_per_s)
-            self.say({"said": "durable", "step": step})
+            self.say({"event": "durable", "step": step})
 
         threading.Thread(target=write, daemon=True).start()
 

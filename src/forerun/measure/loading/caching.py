@@ -29,8 +29,8 @@ class CachedFiles(Wrapping):
     hits: int = 0
     misses: int = 0
     most_bytes: int = 0
-    _held: OrderedDict[tuple[str, int, int], bytes] = field(default_factory=OrderedDict)
-    _held_bytes: int = 0
+    _blocks: OrderedDict[tuple[str, int, int], bytes] = field(default_factory=OrderedDict)
+    _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[type[CachedFiles], tuple[Client, float, CachingPolicy]]:
@@ -41,11 +41,11 @@ class CachedFiles(Wrapping):
         """See `Client`."""
         key = (name, first, length)
         with self._lock:
-            data = self._held.get(key)
+            data = self._blocks.get(key)
             if data is not None:
                 self.hits += 1
                 if self.policy == "lru":
-                    self._held.move_to_end(key)
+                    self._blocks.move_to_end(key)
                 return data
             self.misses += 1
         data = self.client.read(name, first, length, what)
@@ -56,11 +56,11 @@ class CachedFiles(Wrapping):
     def _keep(self, key: tuple[str, int, int], data: bytes) -> None:
         """Store what was read, after others have left, where the policy lets it in."""
         space = self.capacity_bytes - len(data)
-        if key in self._held or space < 0 or (self.policy == "pinned" and self._held_bytes > space):
+        if key in self._blocks or space < 0 or (self.policy == "pinned" and self._bytes > space):
             return
-        while self._held_bytes > space:
-            _, left = self._held.popitem(last=False)
-            self._held_bytes -= len(left)
-        self._held[key] = data
-        self._held_bytes += len(data)
-        self.most_bytes = max(self.most_bytes, self._held_bytes)
+        while self._bytes > space:
+            _, left = self._blocks.popitem(last=False)
+            self._bytes -= len(left)
+        self._blocks[key] = data
+        self._bytes += len(data)
+        self.most_bytes = max(self.most_bytes, self._bytes)

@@ -214,7 +214,7 @@ def write_profile(
     """Write the profile as CSV, with where it was measured in comments.
 
     measured: by stage; of stages with one model on one hardware the first counts.
-    environment: what is said of the machine, by name.
+    environment: properties of the machine, by name.
     stopped: how far a measurement that was stopped is (empty: it was not).
     """
     lines = [

@@ -105,7 +105,7 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
         with stops_like_ctrl_c(), Testbed(pipeline, models) as testbed:
             if not paced:
                 measured = _profile(asked, testbed, tell, taken)
-                believed, slo_ms, data = _told(asked, pipeline, measured, data)
+                believed, slo_ms, data = _believed(asked, pipeline, measured, data)
                 notes += _notes(measured)
                 # The testbed's own tables matter to replicas that sleep only.
             load = (asked.loads, asked.repeats, asked.seconds)
@@ -117,7 +117,7 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
             raise
         stopped = _stopped(pipeline, measured, rows, asked, whole=whole)
         if not whole and _complete(pipeline, measured):
-            believed, slo_ms, data = _told(asked, pipeline, measured, data)
+            believed, slo_ms, data = _believed(asked, pipeline, measured, data)
         notes.append(stopped)
     host = described(before, probe())
     content: dict[str, Any] = {
@@ -226,7 +226,7 @@ def _stopped(
     return f"stopped: of {most} batch sizes {alone} were measured alone and {in_place} of them in place"
 
 
-def _told(
+def _believed(
     asked: Request, pipeline: Pipeline, measured: Sequence[Measured], data: dict[str, Any]
 ) -> tuple[Pipeline, float, dict[str, Any]]:
     """The pipeline as the model believes it, with the times measured in place; an objective and a rate that fit it; and

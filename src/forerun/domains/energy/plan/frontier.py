@@ -58,7 +58,7 @@ def undominated(plans: Sequence[FrequencyPlan]) -> tuple[FrequencyPlan, ...]:
 
 
 def best_within(pipeline: Pipeline, time_s: float) -> FrequencyPlan:
-    """The cheapest plan found within a time; exact for small pipelines.
+    """The cheapest plan computed for a time; exact for small pipelines.
 
     time_s: at least the shortest time of an iteration [s].
     """
@@ -137,7 +137,7 @@ class Program:
         return undominated([*(self.within(float(time_s)) for time_s in targets_s), cheapest])
 
     def within(self, time_s: float) -> FrequencyPlan:
-        """The cheapest plan found within a time of at least `least_s` [s], and what none can go below."""
+        """The cheapest plan computed for a time of at least `least_s` [s], with a lower bound on its energy."""
         seconds, bound_j = self._solve(max(time_s, self.least_s))
         limit = min(time_s, 1e300) * (1 + SAME)
         at = [curve.faster(value) for curve, value in zip(self._curves, seconds)]

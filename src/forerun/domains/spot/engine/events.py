@@ -64,7 +64,7 @@ class Training:
 
     step_s: seconds of a step. start_s, first_step: instant and step at which the segment began.
     origin_steps, steps_done: steps of the segment complete at `origin_s`, and now.
-    last_checkpoint_s: when the last checkpoint began, or the segment. write: the one under way (default: none).
+    last_checkpoint_s: when the last checkpoint began, or the segment. write: the current one (default: none).
     durable_steps, durable_stall_s: steps of the segment that are durable, and the stalls among them.
     undurable_from_s: from when on work would be lost.
     regrow_when_durable: whether to grow when the running write is durable.

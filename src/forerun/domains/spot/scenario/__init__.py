@@ -83,12 +83,12 @@ class SpotPrice(Spec, frozen=True, kw_only=True):
     spot_file: PriceFile | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """A price that is one, said once."""
+        """The price is not negative and given once."""
         if problems := not_negative(self, "spot_usd_per_h"):
             return problems
-        said = [name for name in ("spot_usd_per_h", "spot_series", "spot_file") if getattr(self, name)]
-        if len(said) > 1:
-            return [(said[1], f"says the price once more; {said[0]} says it already")]
+        given = [name for name in ("spot_usd_per_h", "spot_series", "spot_file") if getattr(self, name)]
+        if len(given) > 1:
+            return [(given[1], f"sets the price once more; {given[0]} sets it already")]
         return []
 
     @property

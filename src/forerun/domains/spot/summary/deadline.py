@@ -69,7 +69,7 @@ def _against_on_demand(cost: Interval, outcome: DeadlineOutcome) -> str:
 
 
 def _notes(inputs: Inputs) -> tuple[str, ...]:
-    """What to know about the recordings, each said once."""
+    """What to know about the recordings, each listed once."""
     notes = dict.fromkeys(note for market in inputs.markets for note in market.notes)
     if all(isinstance(market.source, Recorded) for market in inputs.markets):
         notes["all zones are recordings on one clock, which begins with each file's own first row"] = None
