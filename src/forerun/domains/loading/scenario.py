@@ -135,7 +135,9 @@ class Dataset(Spec, frozen=True, kw_only=True):
             self, MOST_SLOTS, "shuffle_buffer_samples"
         )
         if (self.shuffle == "block+buffer") != (self.shuffle_buffer_samples > 0):
-            what = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: block+buffer, and only that, holds some back"
+            what = (
+                f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: only block+buffer has a buffer"
+            )
             problems.append(("shuffle_buffer_samples", what))
         return problems
 

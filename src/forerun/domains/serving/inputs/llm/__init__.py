@@ -53,7 +53,7 @@ def language_model_of(
     if refused.all():
         smallest = int((prompt + output).min())
         what = (
-            f"holds {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs {smallest}, "
+            f"store {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs {smallest}, "
             "so every one would be refused"
         )
         raise ScenarioError.at(f"{where}.kv_blocks", what)
@@ -61,7 +61,7 @@ def language_model_of(
         largest = int((prompt + output).max())
         notes.append(
             f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
-            f"cache holds {spec.kv_blocks * spec.block_tokens}"
+            f"cache stores {spec.kv_blocks * spec.block_tokens}"
         )
     return llm, notes
 
