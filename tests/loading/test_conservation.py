@@ -51,7 +51,7 @@ SPOILT: dict[str, tuple[Callable[[StreamRun], StreamRun], str]] = {
     "time that is missing": (lambda run: job(run, end_s=run.jobs[0].end_s + 1e-4), "waits and steps sum to"),
     "a slot too many": (lambda run: replace(run, most_in_flight=3), "3 requests were served at a time on 2 slots"),
     "a cache too full": (
-        lambda run: replace(run, cache_most_bytes=CAPACITY + 1), r"cache 0: held 90001 of 90000 bytes"
+        lambda run: replace(run, cache_most_bytes=CAPACITY + 1), r"cache 0: stored 90001 of 90000 bytes"
     ),
     "bytes from nowhere": (lambda run: replace(run, bytes_requested=run.bytes_requested + 1), "store: sent"),
     "Little's law": (lambda run: replace(run, mean_in_flight=run.mean_in_flight * 1.00001), "requests were served for"),
