@@ -32,13 +32,13 @@ _LONGEST_WORD = 400
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD},}}")
 
 
-def _cut(found: re.Match[str]) -> str:
+def _cut(match: re.Match[str]) -> str:
     """The beginning of a word that is too long to read: a cell of somebody else's file, repeated in a message."""
-    return f"{found[0][:80]}... ({len(found[0])} characters)"
+    return f"{match[0][:80]}... ({len(match[0])} characters)"
 
 
-def _spelt(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _spelt(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,14 +55,14 @@ def _fault(observer: Any, methods: dict[str, Any]) -> str:
     if len(absent) == len(methods):
         return "observes nothing: it has no method that is called"
     for name in set(methods) - set(absent):
-        wanted = len(inspect.signature(methods[name]).parameters) - 1
+        expected = len(inspect.signature(methods[name]).parameters) - 1
         own_method = getattr(observer, name)
         if inspect.iscoroutinefunction(own_method) or inspect.isgeneratorfunction(own_method):
             return f"has a method {name!r} whose body a call does not run (`async` or `yield`)"
         try:
-            inspect.signature(own_method).bind(*range(wanted))
+            inspect.signature(own_method).bind(*range(expected))
         except TypeError:
-            return f"has a method {name!r} that does not take {wanted} arguments"
+            return f"has a method {name!r} that does not take {expected} arguments"
         except ValueError:  # a built-in function that does not say what it takes
             continue
     return ""

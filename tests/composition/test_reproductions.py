@@ -71,7 +71,7 @@ def test_every_outcome_is_told_and_the_order_is_kept(fakes: None) -> None:
 
 def test_quick_takes_the_quick_form_or_says_why_it_leaves_out(fakes: None) -> None:
     by = {each.entry.id: each for each in reproduce_all(quick=True)}
-    assert by["shorter"].found is not None and by["shorter"].found.notes == ("2 seeds",)
+    assert by["shorter"].reproduced is not None and by["shorter"].reproduced.notes == ("2 seeds",)
     assert by["long"].left_out == "takes about 4 minutes: run `forerun reproduce long`"
 
 
@@ -98,7 +98,7 @@ def test_processes_change_no_number() -> None:
 
     def told(attempts: tuple[Attempt, ...]) -> list[Any]:
         return [
-            (each.entry.id, each.absent, each.found and [row.data() for row in each.found.rows])
+            (each.entry.id, each.absent, each.reproduced and [row.data() for row in each.reproduced.rows])
             for each in attempts
         ]
 

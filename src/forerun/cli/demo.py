@@ -34,20 +34,20 @@ def command(names: tuple[str, ...], output: Output, out: Path) -> None:
     with output.working(doing):
         if not output.silent and not sys.stderr.isatty():
             _show.say(doing)
-        found = run_demos(names, workers=os.cpu_count() or 1, progress=watch)
-    results = [result for _, result in found]
-    for entry, result in found if not output.as_json else ():
+        simulated = run_demos(names, workers=os.cpu_count() or 1, progress=watch)
+    results = [result for _, result in simulated]
+    for entry, result in simulated if not output.as_json else ():
         click.secho(f"{entry.domain}: {entry.question}", bold=not os.environ.get("NO_COLOR") or None)
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
     with output.working("writing the page"):
-        page = write_page(results, out, questions=[entry.question for entry, _ in found])
+        page = write_page(results, out, questions=[entry.question for entry, _ in simulated])
     if output.as_json:
         _show.print_json([result.data() for result in results])
         return
     click.echo(f"the page: {page}")
     if not output.quiet:
-        for entry, result in found:
+        for entry, result in simulated:
             for step in result.next_steps[:1]:
                 click.echo(f"next: {step.format(scenario=_near(entry.scenario))}")
         click.echo(

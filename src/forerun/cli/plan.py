@@ -103,16 +103,16 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
     given = {name: own[name] for name in OWN_OPTIONS if own[name] is not None and own[name] is not False}
     with output.working(f"planning {asked.path.name}"):
         try:
-            found = plan(resolved, objective, **given)
+            planned = plan(resolved, objective, **given)
         except InputError as error:
             raise located(error, asked.path) from error
     if out is not None:
-        write_document(document(found, resolved, objective, given), out)
+        write_document(document(planned, resolved, objective, given), out)
     if output.as_json:
-        _show.print_json(found.data())
+        _show.print_json(planned.data())
         return
     # Tables of many rows belong into files, not onto a screen.
-    for table in _worth_showing(found.tables.values()):
+    for table in _worth_showing(planned.tables.values()):
         columns = list(table.schema.columns)
         if len(columns) > 8:
             # A candidate's name only repeats its other columns: it is what files refer to it by.
@@ -128,10 +128,10 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
             ),
         )
         click.echo()
-    rows = summary_rows(found.summary, {}, tuple(found.summary))
+    rows = summary_rows(planned.summary, {}, tuple(planned.summary))
     _show.print_figures("The plan", (row for row in rows if row[1] not in ("", None)))
-    _show.prose(f"\nwhy: {found.why}")
-    for note in found.notes:
+    _show.prose(f"\nwhy: {planned.why}")
+    for note in planned.notes:
         _show.prose(f"note: {note}")
     if out is not None:
         output.hint(f"saved to {out}; next: forerun check {out}")

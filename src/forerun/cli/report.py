@@ -27,12 +27,12 @@ def command(
     from forerun.report.stored import open_stored
 
     with _show.working("reading", quiet=quiet):
-        found = [open_stored(run) for run in runs]
+        items = [open_stored(run) for run in runs]
     if out is not None or (png is None and svg is None):
         with _show.working("writing the page", quiet=quiet):
-            click.echo(write_page(found, out or Path("report.html")))
+            click.echo(write_page(items, out or Path("report.html")))
     with _show.working("drawing the figures", quiet=quiet):
-        written = write_pictures(found, png, "png") if png is not None else []
-        written += write_pictures(found, svg, "svg") if svg is not None else []
+        written = write_pictures(items, png, "png") if png is not None else []
+        written += write_pictures(items, svg, "svg") if svg is not None else []
     for path in written:
         click.echo(path)

@@ -150,7 +150,7 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
         Problem(each.entry.id, each.error or f"{row} is not within its tolerance")
         for each in attempts
         if each.failed
-        for row in ([failed.name for failed in each.found.failed] if each.found else [""])
+        for row in ([failed.name for failed in each.reproduced.failed] if each.reproduced else [""])
     ]
     if problems:
         raise CheckFailed(*problems)
@@ -158,10 +158,10 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
 
 def _outcome(attempt: Attempt) -> str:
     """What came of an attempt, in words."""
-    if attempt.found is not None:
-        judged = [row for row in attempt.found.rows if row.ok is not None]
+    if attempt.reproduced is not None:
+        judged = [row for row in attempt.reproduced.rows if row.ok is not None]
         if not judged:
-            return f"{len(attempt.found.rows)} numbers, none judged"
+            return f"{len(attempt.reproduced.rows)} numbers, none judged"
         return f"{sum(1 for row in judged if row.ok)} of {len(judged)} judged numbers are within tolerance"
     return attempt.left_out or (
         f"{len(attempt.absent)} data files are missing" if attempt.absent else attempt.error
@@ -172,7 +172,7 @@ def _data(attempt: Attempt) -> dict[str, object]:
     """An attempt as plain data."""
     row: dict[str, object] = {
         "id": attempt.entry.id,
-        "rows": [row.data() for row in attempt.found.rows] if attempt.found else [],
+        "rows": [row.data() for row in attempt.reproduced.rows] if attempt.reproduced else [],
         "wall_s": round(attempt.wall_s, 3),
     }
     optional = {"absent": list(attempt.absent), "left_out": attempt.left_out, "error": attempt.error}

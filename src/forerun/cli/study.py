@@ -75,7 +75,7 @@ def command(
     reached: list[Progress] = []
     try:
         with terminable(), _bar(output.silent, reached, getattr(cells, "workers", 0) or 1) as progress:
-            found = forerun.run_study(
+            saved = forerun.run_study(
                 study, store=path, executor=cells, retry=retry, objective=objective, progress=progress
             )
     except KeyboardInterrupt as end:
@@ -88,9 +88,9 @@ def command(
     if out is not None:
         _write_cells(path, out)
     if output.as_json:
-        _show.print_json(_data(found))
+        _show.print_json(_data(saved))
         return
-    _print(found)
+    _print(saved)
     output.hint(f"saved to {path}{'' if out is None else f'; its cells in {out}'}")
     output.hint(f"next: forerun report {path} -o {path.stem}.html")
 

@@ -108,14 +108,14 @@ def stats(
 
     with output.working(f"reading {file.name}"):
         trace = read_trace(file, reading.format, options=reading.options, strict=reading.strict)
-        found = trace_stats(trace)
+        statistics = trace_stats(trace)
         fits = fit_all(arrivals_ms(trace)) if fit else ()
-    data: dict[str, Any] = {"format": trace.provenance.format, "kind": trace.kind, **found.data()}
+    data: dict[str, Any] = {"format": trace.provenance.format, "kind": trace.kind, **statistics.data()}
     if output.as_json:
         _show.print_json(data | ({"fits": [one.data() for one in fits]} if fit else {}))
         return
     _print_named(f"Arrivals in {file.name}", [item for item in data.items() if item[0] != "windows"])
-    windows = [(w.window_s, w.windows, w.peak_to_mean, w.dispersion) for w in found.windows]
+    windows = [(w.window_s, w.windows, w.peak_to_mean, w.dispersion) for w in statistics.windows]
     if windows:  # a short trace has no whole window
         click.echo()
         _show.print_table(
@@ -146,17 +146,17 @@ def check(file: Path, reading: Reading, output: Output) -> int:
     from forerun.trace.convert import check_trace
 
     with output.working(f"reading {file.name}"):
-        found = check_trace(file, reading.format, options=reading.options, strict=reading.strict)
+        checked = check_trace(file, reading.format, options=reading.options, strict=reading.strict)
     if output.as_json:
-        _show.print_json(found.data())
+        _show.print_json(checked.data())
     else:
-        for problem in found.problems:
+        for problem in checked.problems:
             click.echo(str(problem), err=True)
         if not output.quiet:
-            _say_repairs(found.repairs)
-        if found.ok:
-            click.echo(f"{file}: {found.rows} rows of {found.format}, no problems")
-    return 0 if found.ok else 2
+            _say_repairs(checked.repairs)
+        if checked.ok:
+            click.echo(f"{file}: {checked.rows} rows of {checked.format}, no problems")
+    return 0 if checked.ok else 2
 
 
 @command.command(name="fit")
@@ -183,15 +183,15 @@ def fit(
 
     recorded = _recorded(files, reading)
     with output.working(f"fitting {files[0]}"):
-        found = _traces_of(domain).fit(recorded, settings, seed=seed)
+        fitted = _traces_of(domain).fit(recorded, settings, seed=seed)
         recorded.log.finish()
         if out is not None:
             names = ", ".join(Path(file).name for file in files)
-            save_description(found.description, out, comments=[f"fitted to {names}", *found.report.notes])
+            save_description(fitted.description, out, comments=[f"fitted to {names}", *fitted.report.notes])
     if output.as_json:
-        _show.print_json({"description": found.description, **found.report.data})
+        _show.print_json({"description": fitted.description, **fitted.report.data})
         return
-    _show_report(found.report, output)
+    _show_report(fitted.report, output)
     if out is None:
         click.echo("nothing was saved: use -o FILE.yaml to save the description")
     else:

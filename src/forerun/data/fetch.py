@@ -29,8 +29,8 @@ def dataset(name: str) -> Path:
     if len(files) == 1:
         return paths[0]
     root, relative = _root_of(paths[0], files[0][1], files[0][0])
-    wanted = root / name.strip("/")
-    return wanted if wanted.is_dir() else root / relative
+    exact = root / name.strip("/")
+    return exact if exact.is_dir() else root / relative
 
 
 def fetch(name: str) -> tuple[Path, ...]:
@@ -110,9 +110,9 @@ def _verify(path: Path, file: File, name: str) -> None:
         pointer = " (a pointer left by Git LFS?)" if size < 200 < file.size else ""
         raise DataError.at(name, f"{path} has {size} bytes, {file.size} are expected{pointer}")
     with path.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if found != file.sha256:
-        raise DataError.at(name, f"{path} has sha256 {found}, {file.sha256} is expected")
+        actual = hashlib.file_digest(opened, "sha256").hexdigest()
+    if actual != file.sha256:
+        raise DataError.at(name, f"{path} has sha256 {actual}, {file.sha256} is expected")
 
 
 def _download(url: str, target: Path, source: Source, file: File) -> None:

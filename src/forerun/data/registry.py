@@ -103,12 +103,12 @@ class _DomainSources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def known_sources() -> tuple[Source, ...]:
     """All sources, by domain and name."""
-    found: list[Source] = []
+    sources: list[Source] = []
     for entry in resources.files("forerun.data").joinpath("registry").iterdir():
         if entry.name.endswith(".json"):
             of = msgspec.json.decode(entry.read_bytes(), type=_DomainSources)
-            found.extend(msgspec.structs.replace(source, domain=of.domain) for source in of.sources)
-    return tuple(sorted(found, key=lambda source: (source.domain, source.name)))
+            sources.extend(msgspec.structs.replace(source, domain=of.domain) for source in of.sources)
+    return tuple(sorted(sources, key=lambda source: (source.domain, source.name)))
 
 
 def select(name: str) -> tuple[tuple[Source, File], ...]:
@@ -118,11 +118,13 @@ def select(name: str) -> tuple[tuple[Source, File], ...]:
     Raises UnknownName with the nearest known name.
     """
     everything = [(source, file) for source in known_sources() for file in source.files]
-    wanted = name.strip("/")
-    matches = [pair for pair in everything if pair[0].full_name(pair[1]) == wanted]
-    matches = matches or [pair for pair in everything if pair[0].full_name(pair[1]).startswith(wanted + "/")]
-    matches = matches or [pair for pair in everything if pair[0].name == wanted]
-    if not wanted or not matches:
+    full_name = name.strip("/")
+    matches = [pair for pair in everything if pair[0].full_name(pair[1]) == full_name]
+    matches = matches or [
+        pair for pair in everything if pair[0].full_name(pair[1]).startswith(full_name + "/")
+    ]
+    matches = matches or [pair for pair in everything if pair[0].name == full_name]
+    if not full_name or not matches:
         hint = suggestion(name, [source.full_name(file) for source, file in everything])
         raise UnknownName.at(
             "", f"no public data named {name!r}; {hint}{known_names(name, [s.name for s in known_sources()])}"

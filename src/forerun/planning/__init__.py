@@ -27,8 +27,8 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
 
     Raises UsageError if the domain has no planner or no such option, Infeasible that names the violated constraint.
 
-    >>> found = forerun.plan(forerun.load(forerun.demo("energy").scenario), "time")
-    >>> found.summary["batch_size"], found.summary["power_limit_w"]
+    >>> planned = forerun.plan(forerun.load(forerun.demo("energy").scenario), "time")
+    >>> planned.summary["batch_size"], planned.summary["power_limit_w"]
     (128, 250.0)
     """
     require_scenario(scenario, "plan")
@@ -90,19 +90,19 @@ def check_document(document: Mapping[str, Any], *, scenario: Any = None, name: s
             name, f"is no plan: its format is {document.get('format')!r}, not {PLAN_FORMAT!r}"
         )
     try:
-        kept, options = document["plan"], dict(document["options"])
+        saved, options = document["plan"], dict(document["options"])
         resolved = (
             scenario if scenario is not None else from_data(document["scenario"], base=Path(), name=name)
         )
         objective = str(document["objective"])
-        kept.get("certificate")
+        saved.get("certificate")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError.at(name, f"is no plan: {type(error).__name__}: {error}") from error
     planner = _planner(resolved.domain)
     if unknown := [option for option in options if option not in planner.options]:
         raise StoreError.at(name, f"is no plan: its option {unknown[0]!r} is unknown")
     try:
-        return planner.check_plan(kept, resolved, objective, options)
+        return planner.check_plan(saved, resolved, objective, options)
     except (CheckFailed, StoreError) as error:
         raise type(error)(*(Problem(one.where or name, one.what) for one in error.problems)) from error
 

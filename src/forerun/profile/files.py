@@ -29,12 +29,12 @@ def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
         raise ProfileError.at(str(path), "has changed since the scenario was resolved; its digest differs")
     try:
         document = read_document(path)
-        wanted = kind.__name__.lower()
+        expected = kind.__name__.lower()
         stated = document.data.get("profile") if isinstance(document.data, dict) else None
-        if stated != wanted:
+        if stated != expected:
             what = "is no profile" if stated is None else f"is a {stated!r} profile"
             raise ProfileError.at(
-                document.where(()), f"{what}; one that begins with `profile: {wanted}` is wanted"
+                document.where(()), f"{what}; one that begins with `profile: {expected}` is wanted"
             )
         version = document.data.get("spec_version", SPEC_VERSION)
         if version != SPEC_VERSION:

@@ -4,7 +4,7 @@
     write_page([result], "report.html")          # one self-contained page; several runs come side by side
     write_pictures([result], "figures", "svg")    # every figure as a file, drawn without a browser
 
-Each takes results, kept runs (`forerun.load_result`), kept studies (`forerun.study.saved.load_saved`), comparisons
+Each takes results, saved runs (`forerun.load_result`), saved studies (`forerun.study.saved.load_saved`), comparisons
 (`forerun.study.compare.compare`), and the files of plans, comparisons and measurements (`forerun.report.stored.open_stored`)
 in any mix.
 
@@ -42,12 +42,12 @@ def _shown(items: Any) -> list[Item]:
     from forerun.scenario.arguments import wrong_type
     from forerun.study.compare import Comparison
 
-    wanted = "a list of runs, studies or comparisons, as forerun.simulate, load_result, run_study and compare return,"
+    expected = "a list of runs, studies or comparisons, as forerun.simulate, load_result, run_study and compare return,"
     if not isinstance(items, Sequence) or isinstance(items, str) or not items:
-        raise wrong_type("report", items, wanted)
+        raise wrong_type("report", items, expected)
     for item in items:
         if not isinstance(item, (*get_args(Item), Comparison)):
-            raise wrong_type("report", item, wanted)
+            raise wrong_type("report", item, expected)
     return [
         StoredComparison(f"comparison {item.id[:8]}", item) if isinstance(item, Comparison) else item
         for item in items
@@ -74,12 +74,12 @@ def write_page(
     return write_html(html_page(items, questions=questions), path)
 
 
-def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.PathLike[str]) -> Path:
+def write_reproduction(entry: Reproduction, reproduced: Reproduced, path: str | os.PathLike[str]) -> Path:
     """Write the page of a reproduction: published and reproduced numbers, and the figures."""
     from forerun.report.compose import write_html
     from forerun.report.published import reproduction_page
 
-    return write_html(reproduction_page(entry, found), path)
+    return write_html(reproduction_page(entry, reproduced), path)
 
 
 def write_reproductions(

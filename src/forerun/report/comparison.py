@@ -31,68 +31,75 @@ from forerun.study.wording import value_text
 
 def facts(item: StoredComparison) -> str:
     """Domain, id, and the numbers of variants and seeds, on one line."""
-    found = item.comparison
-    seeds = "exact" if found.exact else f"{found.seeds:,} common {'seed' if found.seeds == 1 else 'seeds'}"
+    comparison = item.comparison
+    seeds = (
+        "exact"
+        if comparison.exact
+        else f"{comparison.seeds:,} common {'seed' if comparison.seeds == 1 else 'seeds'}"
+    )
     return facts_line(
-        found.domain,
-        f"comparison {found.id}",
-        f"{len(found.standings):,} variants",
+        comparison.domain,
+        f"comparison {comparison.id}",
+        f"{len(comparison.standings):,} variants",
         seeds,
-        f"{len(found.failed):,} failed" if found.failed else "",
-        f"forerun {found.version}",
+        f"{len(comparison.failed):,} failed" if comparison.failed else "",
+        f"forerun {comparison.version}",
     )
 
 
 def comparison_sections(item: StoredComparison, drawn: Html | None) -> list[Section]:
     """The sections of a page that is about one comparison; `drawn` are its figures."""
-    found = item.comparison
+    comparison = item.comparison
     notes = [
-        (tag("strong", f"{', '.join(names)}: ") if names else None, note) for note, names in found.notes()
+        (tag("strong", f"{', '.join(names)}: ") if names else None, note)
+        for note, names in comparison.notes()
     ]
     return present(
-        Section("headline", "Variants", _ranked(found)),
+        Section("headline", "Variants", _ranked(comparison)),
         Section("figures", "Figures", drawn),
-        Section("causes", "Where the differences come from", _causes(found), "Causes"),
-        Section("why", "Why each did as it did", _whys(found), "Why"),
-        Section("others", "All figures", _figures(found)),
+        Section("causes", "Where the differences come from", _causes(comparison), "Causes"),
+        Section("why", "Why each did as it did", _whys(comparison), "Why"),
+        Section("others", "All figures", _figures(comparison)),
         Section("notes", "Notes", bullets(notes)),
-        Section("failed", "Variants that failed", _failed(found), "Failed"),
-        Section("next", "What to run next", commands(_commands(found))),
-        Section("scenario", "Scenario", _scenario(found)),
-        Section("provenance", "Provenance", _provenance(found)),
+        Section("failed", "Variants that failed", _failed(comparison), "Failed"),
+        Section("next", "What to run next", commands(_commands(comparison))),
+        Section("scenario", "Scenario", _scenario(comparison)),
+        Section("provenance", "Provenance", _provenance(comparison)),
     )
 
 
-def _ranked(found: Comparison) -> Html:
+def _ranked(comparison: Comparison) -> Html:
     """The variants, best first."""
-    own, unit = split_name(found.objective.key)
-    title = capital(found.objective.title.rpartition(" in ")[0] or own if unit else found.objective.title)
-    intervals = any(one.difference_interval for one in found.standings)
-    values = [one.value for one in found.standings]
+    own, unit = split_name(comparison.objective.key)
+    title = capital(
+        comparison.objective.title.rpartition(" in ")[0] or own if unit else comparison.objective.title
+    )
+    intervals = any(one.difference_interval for one in comparison.standings)
+    values = [one.value for one in comparison.standings]
     values += [
-        end for one in found.standings if one.interval for end in (one.interval.low, one.interval.high)
+        end for one in comparison.standings if one.interval for end in (one.interval.low, one.interval.high)
     ]
     shown, size = readable_scale(unit, max(map(abs, values), default=0.0))
-    head: list[Content] = ["Variant", titled(title, shown), f"Against {found.reference}"]
+    head: list[Content] = ["Variant", titled(title, shown), f"Against {comparison.reference}"]
     head += ["p (Holm)", "Significant"] if intervals else []
-    rows = [_row(found, one, at, intervals, size) for at, one in enumerate(found.standings)]
+    rows = [_row(comparison, one, at, intervals, size) for at, one in enumerate(comparison.standings)]
     right = [1, 2, 3] if intervals else [1, 2]
-    cost = cost_figure(name for one in found.standings for name, value in one.figures.items() if value)
-    if cost and cost != found.objective.key:
+    cost = cost_figure(name for one in comparison.standings for name, value in one.figures.items() if value)
+    if cost and cost != comparison.objective.key:
         right.append(len(head))
         head.append(metric_title(cost))
-        for row, one in zip(rows, found.standings, strict=True):
+        for row, one in zip(rows, comparison.standings, strict=True):
             row.append(format_number(one.figures.get(cost)))
     table = data_table(head, rows, label="Variants", right=right)
-    return join(table, paragraph(f"{capital(found.method)}."))
+    return join(table, paragraph(f"{capital(comparison.method)}."))
 
 
-def _row(found: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:
+def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:
     """A variant's name and change, its value, its difference from the reference, and whether that is significant."""
     name: list[Content] = [one.variant.name]
     if at == 0:
         name += [" ", tag("span", "best", class_="badge good")]
-    if one.variant.name == found.reference:
+    if one.variant.name == comparison.reference:
         name += [" ", tag("span", "reference", class_="badge open")]
     changed = ", ".join(f"{path} {value_text(value)}" for path, value in one.variant.overrides)
     if changed and changed.rpartition(" ")[2] != one.variant.name:
@@ -102,22 +109,20 @@ def _row(found: Comparison, one: Standing, at: int, intervals: bool, size: float
         return [*cells, "", *(["", ""] if intervals else [])]
     gap = estimate(signed(one.difference / size), one.difference_interval, size)
     word = "exact for this log" if one.difference_interval else "exact"
-    cells.append(join(gap, tag("br"), tag("span", word, class_="soft")) if found.exact else gap)
+    cells.append(join(gap, tag("br"), tag("span", word, class_="soft")) if comparison.exact else gap)
     if intervals:
         p = "–" if one.p is None else "< 0.0001" if one.p < 1e-4 else f"{one.p:.4f}"
-        cells += [p, significance(None if one.p is None else one.p <= 1 - found.confidence)]
+        cells += [p, significance(None if one.p is None else one.p <= 1 - comparison.confidence)]
     return cells
 
 
-def _causes(found: Comparison) -> Html | None:
+def _causes(comparison: Comparison) -> Html | None:
     """Each ledger that moved: its parts, and the whole that they sum to; None if none moved."""
-    moved = moved_parts(found)
+    moved = moved_parts(comparison)
     kind = "Exact differences"
-    if not found.exact:
+    if not comparison.exact:
         kind = "Mean differences on common seeds with their paired intervals"
-    note = (
-        f"{kind} against {found.reference}. The parts sum to the whole; parts that did not move are left out."
-    )
+    note = f"{kind} against {comparison.reference}. The parts sum to the whole; parts that did not move are left out."
     return join(map(_cause, moved), paragraph(note)) if moved else None
 
 
@@ -140,57 +145,61 @@ def _shift(shift: Shift, size: float) -> Content:
     return estimate(signed(shift.mean / size), shift.interval, size)
 
 
-def _whys(found: Comparison) -> Html | None:
+def _whys(comparison: Comparison) -> Html | None:
     """The why line of each variant's first run; None if there is none."""
-    lines = [(tag("strong", one.variant.name), one.why) for one in found.standings if one.why]
+    lines = [(tag("strong", one.variant.name), one.why) for one in comparison.standings if one.why]
     return (
-        join(named_lines(lines), None if found.exact else paragraph("Of the first seed.")) if lines else None
+        join(named_lines(lines), None if comparison.exact else paragraph("Of the first seed."))
+        if lines
+        else None
     )
 
 
-def _figures(found: Comparison) -> Html:
+def _figures(comparison: Comparison) -> Html:
     """The means of every figure that differs, then the number of those that do not."""
-    names = list(dict.fromkeys(name for one in found.standings for name in one.figures))
+    names = list(dict.fromkeys(name for one in comparison.standings for name in one.figures))
     rows: list[list[Content]] = []
     for name in names:
-        values = [one.figures.get(name) for one in found.standings]
+        values = [one.figures.get(name) for one in comparison.standings]
         if len(set(values)) > 1:
             label, unit = split_name(name)
             rows.append([capital(label), unit, *map(format_number, values)])
-    head = ("Quantity", "Unit", *(one.variant.name for one in found.standings))
-    table = data_table(head, rows, label="All figures", right=range(2, 2 + len(found.standings)))
+    head = ("Quantity", "Unit", *(one.variant.name for one in comparison.standings))
+    table = data_table(head, rows, label="All figures", right=range(2, 2 + len(comparison.standings)))
     same = len(names) - len(rows)
     return join(table, paragraph(f"{same:,} more figures are the same for all." if same else ""))
 
 
-def _failed(found: Comparison) -> Html | None:
-    rows = list(found.failed.items())
+def _failed(comparison: Comparison) -> Html | None:
+    rows = list(comparison.failed.items())
     return data_table(("Variant", "Reason"), rows, label="Variants that failed") if rows else None
 
 
-def _commands(found: Comparison) -> list[tuple[str, str]]:
-    changes = "".join(f" {set_option(path, value)}" for path, value in found.standings[0].variant.overrides)
+def _commands(comparison: Comparison) -> list[tuple[str, str]]:
+    changes = "".join(
+        f" {set_option(path, value)}" for path, value in comparison.standings[0].variant.overrides
+    )
     return [(f"forerun simulate SCENARIO.yaml{changes} -o runs/best", "The best variant as a run.")]
 
 
-def _scenario(found: Comparison) -> Html:
+def _scenario(comparison: Comparison) -> Html:
     """What each variant sets, and the base scenario."""
     rows: list[list[Content]] = [
         [one.variant.name, tag("code", path), value_text(value)]
-        for one in found.standings
+        for one in comparison.standings
         for path, value in one.variant.overrides
     ]
     table = data_table(("Variant", "Scenario value", "Set to"), rows, label="What each variant changes")
-    return join(table, base_scenario(found.scenario))
+    return join(table, base_scenario(comparison.scenario))
 
 
-def _provenance(found: Comparison) -> Html:
+def _provenance(comparison: Comparison) -> Html:
     """The comparison's id, method and inputs."""
     rows = [
-        ("comparison id", found.id),
-        ("written by", f"forerun {found.version}"),
-        ("objective", f"{found.objective.key}, {found.objective.better} is better"),
-        ("seeds", f"{found.seeds:,}"),
-        ("method", found.method),
+        ("comparison id", comparison.id),
+        ("written by", f"forerun {comparison.version}"),
+        ("objective", f"{comparison.objective.key}, {comparison.objective.better} is better"),
+        ("seeds", f"{comparison.seeds:,}"),
+        ("method", comparison.method),
     ]
-    return provenance_table(rows, found.scenario)
+    return provenance_table(rows, comparison.scenario)

@@ -62,12 +62,12 @@ def figures_of_item(item: Item) -> tuple[Figure, ...]:
 
 def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
     """One stacked bar for each ledger, for pictures."""
-    found = []
+    bars = []
     for ledger in ledgers:
         parts = [name for name, amount in ledger.parts.items() if amount]
         if not parts:
             continue
-        found.append(
+        bars.append(
             Figure.of(
                 "bar",
                 f"ledger-{ledger.name}",
@@ -78,7 +78,7 @@ def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
                 caption=f"The parts sum to the whole. {_shares(ledger, parts)}",
             )
         )
-    return tuple(found)
+    return tuple(bars)
 
 
 def label(run: Item) -> str:
@@ -129,19 +129,19 @@ def as_yaml(data: Any) -> str:
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:
     """Plain data as path -> scalar: {"a": {"b": [1]}} becomes {"a.b[0]": 1}."""
     if isinstance(data, Mapping):
-        found: dict[str, Any] = {}
+        flattened: dict[str, Any] = {}
         for key, value in data.items():
-            found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
-        return found
+            flattened |= flat(value, f"{prefix}.{key}" if prefix else str(key))
+        return flattened
     if isinstance(data, (list, tuple)):
         if all(not isinstance(item, (Mapping, list, tuple)) for item in data):
             return {
                 prefix: ", ".join(_scalar(item) for item in data[:12]) + (" ..." if len(data) > 12 else "")
             }
-        found = {}
+        flattened = {}
         for number, value in enumerate(data):
-            found |= flat(value, f"{prefix}[{number}]")
-        return found
+            flattened |= flat(value, f"{prefix}[{number}]")
+        return flattened
     return {prefix: data}
 
 

@@ -92,14 +92,14 @@ def _table(name: str, rows: Rows) -> Html:
 
 def _flattened(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A record as path -> value; lists become one text."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in row.items():
         path = f"{prefix}.{key}" if prefix else str(key)
         if isinstance(value, Mapping):
-            found |= _flattened(value, path)
+            flattened |= _flattened(value, path)
         else:
-            found[path] = amount(value) if isinstance(value, (list, tuple)) else value
-    return found
+            flattened[path] = amount(value) if isinstance(value, (list, tuple)) else value
+    return flattened
 
 
 def _head(column: str) -> str:

@@ -118,8 +118,8 @@ class Parts:
 
     def numbers(self, *names: str) -> Array:
         """The finite values of some columns together."""
-        found = [self.columns[name].astype(np.float64) for name in names if name in self.columns]
-        values = np.concatenate(found) if found else np.empty(0)
+        columns = [self.columns[name].astype(np.float64) for name in names if name in self.columns]
+        values = np.concatenate(columns) if columns else np.empty(0)
         finite: Array = values[np.isfinite(values)]
         return finite
 
@@ -205,12 +205,12 @@ def equal_layers(parts: Parts, x_factor: float, y_factor: float) -> list[Layer]:
     """The line where y is x; the factors are how many of the figure's units make one of each axis."""
     if parts.category_side is not None:
         return []
-    found = np.concatenate([parts.numbers("x") * x_factor, parts.numbers("y") * y_factor])
+    coordinates = np.concatenate([parts.numbers("x") * x_factor, parts.numbers("y") * y_factor])
     if parts.axes["x"].log or parts.axes["y"].log:
-        found = found[found > 0]
-    if not len(found):
+        coordinates = coordinates[coordinates > 0]
+    if not len(coordinates):
         return []
-    ends = (float(found.min()), float(found.max()))
+    ends = (float(coordinates.min()), float(coordinates.max()))
     encoding = {
         side: {"field": side, "type": "quantitative", "title": parts.axes[side].title} for side in ("x", "y")
     }

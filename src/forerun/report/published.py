@@ -10,31 +10,33 @@ from forerun.report.page import page
 from forerun.report.pieces import Section, amount, bullets, commands, data_table, paragraph, present
 from forerun.result.reproduction import Attempt, Reproduced, Reproduction, Row
 
-#: a table with more rows follows the figures, which would be found too late below it
+#: a table with more rows follows the figures, which a reader would reach too late below it
 _LONG = 12
 _HEAD = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Note")
 
 
-def reproduction_page(entry: Reproduction, found: Reproduced) -> str:
+def reproduction_page(entry: Reproduction, reproduced: Reproduced) -> str:
     """The page of one reproduction."""
-    numbers = Section("numbers", "Published beside ours", _numbers(found), "Numbers")
-    figures = Section("figures", "Figures", drawn(found.figures))
+    numbers = Section("numbers", "Published beside ours", _numbers(reproduced), "Numbers")
+    figures = Section("figures", "Figures", drawn(reproduced.figures))
     again = [
         (f"forerun reproduce {entry.id}", "Do it again."),
         (f"forerun reproduce {entry.id} --json", "The numbers as data."),
     ]
     body = present(
-        *([figures, numbers] if len(found.rows) > _LONG else [numbers, figures]),
-        Section("notes", "Notes", bullets(found.notes)),
+        *([figures, numbers] if len(reproduced.rows) > _LONG else [numbers, figures]),
+        Section("notes", "Notes", bullets(reproduced.notes)),
         Section("next", "What to run next", commands(again)),
     )
-    lead = join(tag("p", entry.source, class_="meta"), tag("p", f"{verdict(found)}.", class_="why"))
-    return page(entry.title, lead, body, charts=bool(found.figures))
+    lead = join(tag("p", entry.source, class_="meta"), tag("p", f"{verdict(reproduced)}.", class_="why"))
+    return page(entry.title, lead, body, charts=bool(reproduced.figures))
 
 
 def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
     """The page of all reproductions: an overview, then each with its numbers, figures and reasons."""
-    judged = [row for each in attempts if each.found for row in each.found.rows if row.ok is not None]
+    judged = [
+        row for each in attempts if each.reproduced for row in each.reproduced.rows if row.ok is not None
+    ]
     within = sum(1 for row in judged if row.ok)
     absent = [each for each in attempts if each.absent]
     answer = (
@@ -69,21 +71,21 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
     return page("Published beside ours", join(about, paragraph(f"{answer}.", "why")), body, charts=True)
 
 
-def verdict(found: Reproduced) -> str:
+def verdict(reproduced: Reproduced) -> str:
     """How many judged numbers are within their tolerance."""
-    judged = [row for row in found.rows if row.ok is not None]
-    holds = sum(1 for row in judged if row.ok)
-    rest = len(found.rows) - len(judged)
+    judged = [row for row in reproduced.rows if row.ok is not None]
+    within = sum(1 for row in judged if row.ok)
+    rest = len(reproduced.rows) - len(judged)
     if not judged:
         return f"{rest} numbers, none judged: their notes say why"
-    return f"{holds} of {len(judged)} judged numbers within tolerance" + (
+    return f"{within} of {len(judged)} judged numbers within tolerance" + (
         f"; {rest} not judged" if rest else ""
     )
 
 
 def _state(each: Attempt) -> str:
-    if each.found is not None:
-        return verdict(each.found)
+    if each.reproduced is not None:
+        return verdict(each.reproduced)
     if each.absent:
         return "data are not here"
     return "left out of quick runs" if each.left_out else "did not run to its end"
@@ -92,21 +94,21 @@ def _state(each: Attempt) -> str:
 def _attempt(each: Attempt) -> Html:
     """One reproduction on the page of all: its source, why it did not run, or its numbers and figures."""
     missing = "Missing data, and how to get them:" if each.absent else ""
-    found = each.found
+    reproduced = each.reproduced
     return join(
         tag("p", each.entry.source, class_="soft over"),
         paragraph(each.left_out, "why over"),
         paragraph(missing, "why over"),
         bullets(each.absent),
         paragraph(f"It ended with an error: {each.error}" if each.error else "", "why over"),
-        (paragraph(f"{verdict(found)}.", "why over"), _numbers(found), bullets(found.notes))
-        if found
+        (paragraph(f"{verdict(reproduced)}.", "why over"), _numbers(reproduced), bullets(reproduced.notes))
+        if reproduced
         else None,
-        drawn(found.figures, each.entry.id) if found else None,
+        drawn(reproduced.figures, each.entry.id) if reproduced else None,
     )
 
 
-def _numbers(found: Reproduced) -> Html:
+def _numbers(reproduced: Reproduced) -> Html:
     """The table of published and reproduced numbers, and what its columns are."""
     rows: list[list[Content]] = [
         [
@@ -115,7 +117,7 @@ def _numbers(found: Reproduced) -> Html:
             _badge(row),
             row.note,
         ]
-        for row in found.rows
+        for row in reproduced.rows
     ]
     table = data_table(_HEAD, rows, label="Published numbers beside ours", right=(1, 2, 3, 4), wide=True)
     explained = (

@@ -77,16 +77,16 @@ def open_stored(path: Path) -> Stored:
             "is not a run directory, a study store or a JSON file of a comparison, plan or measurement",
         ) from error
     match data.get("format"):
-        case found if found == COMPARISON_FORMAT:
+        case given if given == COMPARISON_FORMAT:
             return StoredComparison(path.stem, comparison_of(data, str(path)))
-        case found if found == PLAN_FORMAT:
+        case given if given == PLAN_FORMAT:
             return _plan(path, data)
-        case found if found == MEASUREMENT_FORMAT:
+        case given if given == MEASUREMENT_FORMAT:
             return _measurement(path, data)
-        case found:
+        case given:
             known = ", ".join((COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT))
             raise StoreError.at(
-                path, f"has format {found!r}; known: {known}; a run is given as its directory"
+                path, f"has format {given!r}; known: {known}; a run is given as its directory"
             )
 
 

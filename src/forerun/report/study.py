@@ -162,8 +162,8 @@ def _best_choices(study: SavedStudy) -> Html | None:
 
 def axis_effects(study: SavedStudy) -> Html | None:
     """How far the best and the worst value of each axis are apart, on average over the others."""
-    found, objective = effects(study), study.objective
-    if not found or objective is None:
+    moved, objective = effects(study), study.objective
+    if not moved or objective is None:
         return None
     title = metric_title(objective.key, objective.title)
     rows: list[list[Content]] = [
@@ -175,7 +175,7 @@ def axis_effects(study: SavedStudy) -> Html | None:
             format_number(effect.worst_mean),
             f"{effect.wins:,} of {effect.settings:,}",
         ]
-        for effect in found
+        for effect in moved
     ]
     head = ("Axis", "Best value", title, "Worst value", title, "Best at")
     note = (
@@ -188,12 +188,12 @@ def axis_effects(study: SavedStudy) -> Html | None:
 
 def trade_offs(study: SavedStudy) -> Html | None:
     """The combinations that no other beats on both of two objectives, at each setting of the given axes."""
-    found = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
-    if not found or (study.given and not study.choices):
+    trades = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
+    if not trades or (study.given and not study.choices):
         return None
-    one, other = found[0][0]
-    unbeaten = [point for _, points, _ in found for point in points]
-    beaten = sum(len(points) for _, _, points in found)
+    one, other = trades[0][0]
+    unbeaten = [point for _, points, _ in trades for point in points]
+    beaten = sum(len(points) for _, _, points in trades)
     head = [
         *_axis_titles(study),
         metric_title(one.key, one.title),
@@ -210,12 +210,12 @@ def trade_offs(study: SavedStudy) -> Html | None:
 
 def failures(study: SavedStudy) -> Html:
     """Reasons with how many cells each took, and which."""
-    found = failures_by_reason(study)
+    reasons = failures_by_reason(study)
     rows: list[list[Content]] = []
-    for reason, count, cells in found[:MOST_REASONS]:
+    for reason, count, cells in reasons[:MOST_REASONS]:
         more = [f"and {count - len(cells):,} more"] if count > len(cells) else []
         rows.append([reason, f"{count:,}", join(tag("div", cell) for cell in [*cells, *more])])
-    left = len(found) - len(rows)
+    left = len(reasons) - len(rows)
     return join(
         data_table(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,)),
         paragraph(f"{left:,} more reasons are in the table of cells." if left else ""),
@@ -252,11 +252,11 @@ def provenance(study: SavedStudy) -> Html:
 
 def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
     """What can be done with a study."""
-    found = []
+    offered = []
     if study.done + study.failed < len(study.plan):
-        found.append(("forerun study STUDY.yaml", "Go on from where it is."))
+        offered.append(("forerun study STUDY.yaml", "Go on from where it is."))
     if study.failed:
-        found.append(("forerun study STUDY.yaml --retry", "Do the failed cells again."))
+        offered.append(("forerun study STUDY.yaml --retry", "Do the failed cells again."))
     ranked = study.ranked()
     if study.objective is not None and ranked and ranked[0].values:
         changes = " ".join(
@@ -265,10 +265,10 @@ def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
         best = "The best combination as a run."
         if study.given:
             best = f"The best choice at {study.setting_text(study.settings()[0].values)} as a run."
-        found.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", best))
+        offered.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", best))
     pictures = f"forerun report {study.path.name} --png figures --svg figures"
     return [
-        *found,
+        *offered,
         ("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."),
         (pictures, "These figures as pictures."),
     ]

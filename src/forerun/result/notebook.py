@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: rows of a table shown; the rest is counted
 MOST_ROWS: Final = 20
-#: tints that are told apart on light and on dark grounds
+#: tints that differ on light and on dark grounds
 _TINTS: Final = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#bab0ac")
 
 
@@ -38,11 +38,11 @@ def _cell(value: Any) -> str:
 
 
 def answer(
-    head: Sequence[str], rows: Iterable[Sequence[Any]], told: Iterable[str], *, heading: str = ""
+    head: Sequence[str], rows: Iterable[Sequence[Any]], notes: Iterable[str], *, heading: str = ""
 ) -> str:
     """A small table that answers something, and in sentences why."""
     above = f"<h4>{html.escape(heading)}</h4>" if heading else ""
-    return above + grid(head, rows) + "".join(f"<p>{html.escape(text)}</p>" for text in told if text)
+    return above + grid(head, rows) + "".join(f"<p>{html.escape(text)}</p>" for text in notes if text)
 
 
 def figures(summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]) -> str:
@@ -56,13 +56,13 @@ def bar(ledger: Ledger) -> str:
     pieces, keys, left = [], [], 0.0
     for number, (name, amount) in enumerate(ledger.parts.items()):
         tint, width = _TINTS[number % len(_TINTS)], 100 * max(0.0, shares[name])
-        told = f"{name}: {format_number(float(amount))} {ledger.unit}, {shares[name]:.1%}"
+        label = f"{name}: {format_number(float(amount))} {ledger.unit}, {shares[name]:.1%}"
         pieces.append(
             f"<rect x='{left:.3f}%' width='{width:.3f}%' height='14' fill='{tint}'>"
-            f"<title>{html.escape(told)}</title></rect>"
+            f"<title>{html.escape(label)}</title></rect>"
         )
         keys.append(
-            f"<span style='white-space:nowrap'><b style='color:{tint}'>■</b> {html.escape(told)}</span>"
+            f"<span style='white-space:nowrap'><b style='color:{tint}'>■</b> {html.escape(label)}</span>"
         )
         left += width
     title = f"{ledger.name}: {format_number(float(ledger.whole))} {ledger.unit}"

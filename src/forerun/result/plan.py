@@ -81,7 +81,7 @@ class Planner(ABC, Generic[S]):
         """
 
     def check_plan(
-        self, kept: Mapping[str, Any], scenario: S, objective: str, options: Mapping[str, Any]
+        self, saved: Mapping[str, Any], scenario: S, objective: str, options: Mapping[str, Any]
     ) -> str:
         """Verify the plan in a plan file, given as plain data, and say what was verified.
 
@@ -92,7 +92,7 @@ class Planner(ABC, Generic[S]):
             again = self.plan(scenario, objective, **options).check()
         except ForerunError as error:
             raise CheckFailed.at("", f"planned again, there is no such plan: {error}") from error
-        if plain(again.data()) != plain(kept):
+        if plain(again.data()) != plain(saved):
             raise CheckFailed.at("", "planned again from its scenario, the plan differs")
         return "planned again from its scenario, the plan is the same; its certificate is valid"
 

@@ -115,13 +115,18 @@ class Attempt:
     """
 
     entry: Reproduction
-    found: Reproduced | None = None
+    reproduced: Reproduced | None = None
     absent: tuple[str, ...] = ()
     left_out: str = ""
     error: str = ""
     wall_s: float = 0.0
 
     @property
+    def found(self) -> Reproduced | None:
+        """The former name of `reproduced`."""
+        return self.reproduced
+
+    @property
     def failed(self) -> bool:
         """Whether it ended with an error, or with a number outside its tolerance."""
-        return bool(self.error) or (self.found is not None and bool(self.found.failed))
+        return bool(self.error) or (self.reproduced is not None and bool(self.reproduced.failed))

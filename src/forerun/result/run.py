@@ -41,7 +41,7 @@ TIMELINE_FILE: Final = "timeline.json.gz"
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval [low, high] of a summary figure, and how it was found."""
+    """A confidence interval [low, high] of a summary figure, and the method."""
 
     low: float
     high: float
@@ -135,8 +135,8 @@ class Result(ShownRun):
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> result.frame("attempts").shape[0], result.ledgers[0].name, sorted(result.intervals)
     (61, 'energy', [])
-    >>> kept = forerun.load_result(result.save("runs/first"))
-    >>> kept.summary == result.data()["summary"]
+    >>> saved = forerun.load_result(result.save("runs/first"))
+    >>> saved.summary == result.data()["summary"]
     True
     """
 

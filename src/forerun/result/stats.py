@@ -118,8 +118,8 @@ def paired_interval(ones: ArrayLike, others: ArrayLike, confidence: float = 0.95
     one, other = np.asarray(ones, dtype=float), np.asarray(others, dtype=float)
     if one.shape != other.shape:
         raise ValueError(f"pairs need equal lengths, {one.shape} and {other.shape} given")
-    found = mean_interval(one - other, confidence)
-    return Interval(found.low, found.high, confidence, f"paired Student's t over {len(one)} seeds")
+    interval = mean_interval(one - other, confidence)
+    return Interval(interval.low, interval.high, confidence, f"paired Student's t over {len(one)} seeds")
 
 
 def batch_means_interval(values: ArrayLike, confidence: float = 0.95, batches: int = 20) -> Interval:
@@ -132,8 +132,8 @@ def batch_means_interval(values: ArrayLike, confidence: float = 0.95, batches: i
         raise ValueError(f"{batches} batches need at least {2 * batches} values, {len(sample)} given")
     length = len(sample) // batches
     means = sample[: length * batches].reshape(batches, length).mean(axis=1)
-    found = mean_interval(means, confidence)
-    return Interval(found.low, found.high, confidence, f"{batches} batch means of {length} values")
+    interval = mean_interval(means, confidence)
+    return Interval(interval.low, interval.high, confidence, f"{batches} batch means of {length} values")
 
 
 def two_level_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -145,10 +145,10 @@ def two_level_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     """
     table = np.asarray(values, dtype=float)
     means = path_means(table)
-    found = mean_interval(means, confidence)
+    interval = mean_interval(means, confidence)
     most = int(np.isfinite(table).sum(axis=1).max(initial=0))
     method = f"Student's t over {len(means)} paths of {most} seeds each"
-    return Interval(found.low, found.high, confidence, method)
+    return Interval(interval.low, interval.high, confidence, method)
 
 
 def path_means(values: ArrayLike) -> NDArray[np.float64]:

@@ -52,9 +52,9 @@ class Table:
     columns: Mapping[str, np.ndarray[Any, Any]] = field(repr=False)
 
     def __post_init__(self) -> None:
-        wanted = [column.name for column in self.schema.columns]
-        assert list(self.columns) == wanted, (
-            f"{self.schema.name}: columns {list(self.columns)}, schema has {wanted}"
+        expected = [column.name for column in self.schema.columns]
+        assert list(self.columns) == expected, (
+            f"{self.schema.name}: columns {list(self.columns)}, schema has {expected}"
         )
         lengths = {len(column) for column in self.columns.values()}
         assert len(lengths) <= 1, f"{self.schema.name}: columns of lengths {sorted(lengths)}"

@@ -12,11 +12,11 @@ from forerun.errors import Problem, UsageError
 from forerun.scenario.spec import Spec
 
 
-def wrong_type(where: str, value: object, wanted: str) -> UsageError:
-    """The error for an argument of another type than `wanted`, which says how to get one."""
+def wrong_type(where: str, value: object, expected: str) -> UsageError:
+    """The error for an argument of another type than `expected`, which says how to get one."""
     kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
     shown = "" if isinstance(value, type) else f" ({reprlib.repr(value)})"
-    return UsageError(Problem(where, f"{wanted} is wanted, not {kind}{shown}"))
+    return UsageError(Problem(where, f"{expected} is wanted, not {kind}{shown}"))
 
 
 def require_scenario(value: object, where: str) -> None:
@@ -30,10 +30,10 @@ def name_of(value: object) -> str:
     return value if isinstance(value, str) else reprlib.repr(value)
 
 
-def names_of(values: object, where: str, wanted: str) -> tuple[str, ...]:
+def names_of(values: object, where: str, expected: str) -> tuple[str, ...]:
     """The names that an argument lists. Raises UsageError for a single text, and for anything that is no list."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise wrong_type(where, values, wanted)
+        raise wrong_type(where, values, expected)
     return tuple(map(name_of, values))
 
 

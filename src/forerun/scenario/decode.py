@@ -69,8 +69,8 @@ class _Decoder:
         origin = get_origin(declared)
         if origin is Annotated:
             bare = get_args(declared)[0]
-            found = self.value(data, bare, place, unit)
-            return found if found is _MISSING else self.leaf(found, declared, place, given=data)
+            converted = self.value(data, bare, place, unit)
+            return converted if converted is _MISSING else self.leaf(converted, declared, place, given=data)
         if origin in (Union, types.UnionType):
             return self.union(data, declared, place, unit)
         if isinstance(declared, type) and issubclass(declared, Input) and isinstance(data, str):
@@ -122,8 +122,8 @@ class _Decoder:
         if missing or any(value is _MISSING for value in given.values()):
             return _MISSING
         # Keys that are unknown do not hide what is wrong with those that are known.
-        found = self.whole(spec, given, place)
-        return _MISSING if len(self.problems) > before else found
+        decoded = self.whole(spec, given, place)
+        return _MISSING if len(self.problems) > before else decoded
 
     def field_name(
         self, key: str, item: Any, declared: dict[str, Any], spec: type[msgspec.Struct], place: Place
@@ -158,11 +158,11 @@ class _Decoder:
         except (TypeError, ValueError, msgspec.ValidationError) as error:
             return self.problem(place, str(error))
         if isinstance(record, Spec):
-            found = record.problems()
-            for path, what in found:
+            faults = record.problems()
+            for path, what in faults:
                 steps: Place = tuple(step_of(part) for part in path.split(".") if part)
                 self.problem((*place, *steps), what)
-            if found:
+            if faults:
                 return _MISSING
         return record
 
@@ -219,9 +219,9 @@ class _Decoder:
         trials = []
         for option in plain:
             trial = _Decoder(self.document)
-            found = trial.value(data, option, place, unit)
-            if found is not _MISSING:
-                return found
+            converted = trial.value(data, option, place, unit)
+            if converted is not _MISSING:
+                return converted
             trials.append(trial)
         alike = [trial for trial, option in zip(trials, plain) if _same_kind(data, option)]
         if len(plain) == 1 or len(alike) == 1:
@@ -274,7 +274,7 @@ class _Decoder:
         if not isinstance(data, dict):
             return self.problem(place, f"a section is wanted, {_kind(data)} was found")
         key_type, value_type = get_args(declared)
-        found: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         for key, item in data.items():
             if key_type is int and isinstance(key, str):
                 number = whole_number(key.removeprefix("-"))
@@ -282,8 +282,8 @@ class _Decoder:
             checked = self.leaf(key, key_type, (*place, str(key)))
             value = self.value(item, value_type, (*place, str(key)), unit or unit_of(str(key)))
             if checked is not _MISSING and value is not _MISSING:
-                found[checked] = value
-        return found if len(found) == len(data) else _MISSING
+                entries[checked] = value
+        return entries if len(entries) == len(data) else _MISSING
 
     def quantity(self, data: str, declared: Any, place: Place, unit: str) -> Any:
         """A text such as `5min` as a number of the field's unit."""
@@ -317,8 +317,8 @@ class _Decoder:
             return msgspec.convert(data, declared, strict=True)
         except msgspec.ValidationError as error:
             message = str(error).replace("Expected", "expected").split(" - at ")[0].replace("`", "")
-            found = data if given is _MISSING else given
-            shown = "" if isinstance(found, (dict, list)) else f"{found!r} was found: "
+            original = data if given is _MISSING else given
+            shown = "" if isinstance(original, (dict, list)) else f"{original!r} was found: "
             return self.problem(place, shown + message)
         except TypeError:
             return (

@@ -88,8 +88,8 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
             if path.suffix == ".json":
                 return value
             raise
-        found = described.get(key) if isinstance(described, dict) else None
-        return found if isinstance(found, dict) else value
+        section = described.get(key) if isinstance(described, dict) else None
+        return section if isinstance(section, dict) else value
 
     data = out(document.data, "")
     return data, Document(document.name, data, document.lines)
@@ -246,6 +246,6 @@ def _input_path(text: str, base: Path) -> Path:
         import importlib
 
         # The registry of public data stands above this module.
-        found: Path = importlib.import_module("forerun.data").dataset(text.removeprefix(DATASET_PREFIX))
-        return found.resolve()
+        dataset: Path = importlib.import_module("forerun.data").dataset(text.removeprefix(DATASET_PREFIX))
+        return dataset.resolve()
     return resolved_path(text, base)

@@ -139,10 +139,10 @@ def _limits(extras: list[Any]) -> dict[str, Any]:
         "pattern": "pattern",
         "description": "description",
     }
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for extra in extras:
         if isinstance(extra, msgspec.Meta):
-            found |= {
+            limits |= {
                 word: getattr(extra, name) for name, word in words.items() if getattr(extra, name) is not None
             }
-    return found
+    return limits

@@ -54,11 +54,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked again."""
         changed = msgspec.structs.replace(self, **changes)
-        found = changed.problems()
-        if found:
+        faults = changed.problems()
+        if faults:
             from forerun.errors import Problem, ScenarioError
 
-            raise ScenarioError(*(Problem(path, what) for path, what in found))
+            raise ScenarioError(*(Problem(path, what) for path, what in faults))
         return changed
 
 

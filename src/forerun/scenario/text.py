@@ -135,8 +135,8 @@ def _without_lone_surrogates(document: Document) -> Document:
         else:
             texts = [value] if isinstance(value, str) else []
         for text in texts:
-            if found := _SURROGATE.search(text):
-                what = f"has the escape \\u{ord(found[0]):04x}, which is half a character"
+            if match := _SURROGATE.search(text):
+                what = f"has the escape \\u{ord(match[0]):04x}, which is half a character"
                 problems.append(Problem(document.where(place), what))
     if problems:
         raise ScenarioError(*reversed(problems))
@@ -352,13 +352,13 @@ class _TomlPlaces:
 
     def _keys(self, end: str) -> list[str]:
         """The parts of a dotted key, quotes taken off, up to the token `end`, which is taken too."""
-        found: list[str] = []
+        parts: list[str] = []
         while (mark := self.tokens.take()) != end:
             if mark.startswith(('"', "'")):
-                found.append(next(iter(tomllib.loads(f"{mark}=0"))))
+                parts.append(next(iter(tomllib.loads(f"{mark}=0"))))
             else:
-                found.extend(part for part in mark.split(".") if part)
-        return found
+                parts.extend(part for part in mark.split(".") if part)
+        return parts
 
     def _value(self, place: Place) -> None:
         """Note the lines of the value that begins here, and of everything in it."""

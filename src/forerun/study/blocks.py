@@ -120,12 +120,12 @@ def _resampled(units: Units, block: NDArray[np.int64], figure: str, weights: Flo
     values, share = units.quantiles[figure]
     order = np.argsort(values)
     order = order[np.isfinite(values[order])]
-    found = np.full(len(weights), np.nan)
+    quantiles = np.full(len(weights), np.nan)
     for row, weight in enumerate(weights):
         reached = np.cumsum(weight[block[order]])
         if len(reached) and reached[-1] > 0:
-            found[row] = values[order[np.searchsorted(reached, share * reached[-1])]]
-    return found
+            quantiles[row] = values[order[np.searchsorted(reached, share * reached[-1])]]
+    return quantiles
 
 
 def _influence(units: Units, block: NDArray[np.int64], figure: str, blocks: int) -> Floats:
@@ -141,8 +141,8 @@ def _influence(units: Units, block: NDArray[np.int64], figure: str, blocks: int)
     sums, counts = _sums(values, block, blocks)
     total = counts.sum()
     mean = sums.sum() / total if total else 0.0
-    found: Floats = (sums - mean * counts) / max(total, 1.0)
-    return found
+    influence: Floats = (sums - mean * counts) / max(total, 1.0)
+    return influence
 
 
 def _lag_one(values: Floats) -> float:

@@ -119,8 +119,8 @@ class Comparison:
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The ranking as a table: its head, and a row a variant, best first."""
-        told = f"{100 * self.confidence:g} % interval"
-        head = ("variant", self.objective.title, told, "difference", f"its {told}", "p (Holm)")
+        interval = f"{100 * self.confidence:g} % interval"
+        head = ("variant", self.objective.title, interval, "difference", f"its {interval}", "p (Holm)")
         return head, [
             (
                 one.variant.name + (" (reference)" if one.variant.name == self.reference else ""),
@@ -170,8 +170,8 @@ def compare(
     Raises UsageError for fewer than two variants or an unknown objective, ScenarioError for an invalid variant.
 
     >>> scenario = forerun.load(forerun.demo("energy").scenario, ["trials=0"])
-    >>> found = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
-    >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in found.standings]
+    >>> comparison = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
+    >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in comparison.standings]
     [('joint', 50), ('default', 98)]
     """
     require_scenario(scenario, "compare")
@@ -308,9 +308,9 @@ def _ledger_name(ledger: str) -> tuple[str, str]:
     return (name, unit) if mark else (ledger, "")
 
 
-def moved_parts(found: Comparison) -> tuple[Moved, ...]:
+def moved_parts(comparison: Comparison) -> tuple[Moved, ...]:
     """The ledgers that differ from the reference's, in the domain's order: where each difference comes from."""
-    others = [standing for standing in found.standings if standing.variant.name != found.reference]
+    others = [standing for standing in comparison.standings if standing.variant.name != comparison.reference]
     ledgers = dict.fromkeys(ledger for standing in others for ledger in standing.parts)
     table = []
     for ledger in ledgers:
@@ -374,7 +374,7 @@ class _Runner:
         self.planned_seeds = planned_seeds
         self.growing = growing  # seeds may be added to those planned
         self.runs = 0
-        self.found: dict[str, list[Done]] = {variant.name: [] for variant in variants}
+        self.outcomes: dict[str, list[Done]] = {variant.name: [] for variant in variants}
         self.failed: dict[str, str] = {}
 
     @property
@@ -384,7 +384,7 @@ class _Runner:
 
     def values(self, variant: Variant, key: str) -> Draws:
         """A figure of a variant on each seed. Raises UsageError if a result lacks it."""
-        done = self.found[variant.name]
+        done = self.outcomes[variant.name]
         missing = [one for one in done if not isinstance(one.summary.get(key), (int, float))]
         if missing:
             what = f"the results have no figure {key!r}; {known_names(key, _figures(missing[0]))}"
@@ -420,12 +420,12 @@ class _Runner:
             if isinstance(outcome, Failed):
                 self.failed.setdefault(variant.name, outcome.reason)
             else:
-                self.found[variant.name].append(outcome)
+                self.outcomes[variant.name].append(outcome)
         self.seeds = max(self.seeds, target)
 
     def repeats(self) -> bool:
         """Whether the seed changes nothing: both first runs of every variant gave the same figures."""
-        runs = [self.found[variant.name] for variant in self.alive]
+        runs = [self.outcomes[variant.name] for variant in self.alive]
         return bool(runs) and all(_figures(done[0]) == _figures(done[1]) for done in runs)
 
     def _plan(self) -> Plan:
@@ -434,17 +434,17 @@ class _Runner:
     def blocks(self, objective: Objective, confidence: float) -> dict[str, BlockDifference]:
         """The intervals of the differences from the reference over blocks of the recorded log, by variant that has one."""
         names = [variant.name for variant in self.alive]
-        base = self.found[names[0]][0]
-        found = {}
+        base = self.outcomes[names[0]][0]
+        differences = {}
         for name in names[1:]:
-            done = self.found[name][0]
+            done = self.outcomes[name][0]
             if base.units is None or done.units is None or not base.units.has(objective.key):
                 continue
             gap = float(done.summary[objective.key]) - float(base.summary[objective.key])
             over = block_difference(done.units, base.units, objective.key, gap, confidence)
             if over is not None:
-                found[name] = over
-        return found
+                differences[name] = over
+        return differences
 
 
 def _check(scenario: Any, variants: Sequence[Variant]) -> None:
@@ -463,7 +463,7 @@ def _check(scenario: Any, variants: Sequence[Variant]) -> None:
 
 def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
     """The first objective that every run has so far; the very first if none is (which then says what is missing)."""
-    done = [one for variant in runner.alive for one in runner.found[variant.name]]
+    done = [one for variant in runner.alive for one in runner.outcomes[variant.name]]
     there = (one for one in objectives if all(one.key in _figures(run) for run in done))
     return next(there, objectives[0])
 
@@ -530,7 +530,7 @@ def _standing(
     adjusted: p values after Holm, by variant that has one. blocks: differences over blocks of the log, for exact
     comparisons.
     """
-    done, base = runner.found[variant.name], runner.found[reference.name]
+    done, base = runner.outcomes[variant.name], runner.outcomes[reference.name]
     values, against = (runner.values(one, objective.key) for one in (variant, reference))
     random = not exact and len(values) > 1
     itself = variant.name == reference.name
@@ -566,12 +566,12 @@ def _part_differences(
     """By ledger, the shift of each part, largest first; `confidence` 0 asks for no intervals."""
     # A part may be absent on some seeds: then it is nothing there.
     ledgers = dict.fromkeys(ledger for one in (*base, *done) for ledger in one.parts)
-    found = {}
+    by_ledger = {}
     for ledger in ledgers:
         names = dict.fromkeys(name for one in (*base, *done) for name in one.parts.get(ledger, {}))
         shifts = {name: _shift(done, base, ledger, name, confidence) for name in names}
-        found[ledger] = dict(sorted(shifts.items(), key=lambda item: -abs(item[1].mean)))
-    return found
+        by_ledger[ledger] = dict(sorted(shifts.items(), key=lambda item: -abs(item[1].mean)))
+    return by_ledger
 
 
 def _shift(done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, confidence: float) -> Shift:
@@ -612,7 +612,7 @@ def _exact_method(
 ) -> str:
     """How exact differences were judged: what is exact, and what an interval over blocks of the log covers."""
     text = "the seed changes nothing here: differences are exact"
-    units = next((done[0].units for done in runner.found.values() if done and done[0].units), None)
+    units = next((done[0].units for done in runner.outcomes.values() if done and done[0].units), None)
     if units is None:
         return text
     text += " for this log"
@@ -659,14 +659,14 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
         text = f"{', '.join(others)} and {last} tie on {title}"
     elif compared.p is not None and compared.p > 0.05:
         text += f", but it does not differ significantly from {other} (Holm p > 0.05)"
-    told = best if best.parts else second
-    for ledger, parts in told.parts.items():
+    leader = best if best.parts else second
+    for ledger, parts in leader.parts.items():
         name, shift = next(iter(parts.items()), ("", Shift(0.0)))
         if shift.mean:
             of, unit = _ledger_name(ledger)
             shown, size = readable_scale(unit, abs(shift.mean))
             text += (
-                f"; what {told.variant.name} shifts most against the reference in {of} is {name} "
+                f"; what {leader.variant.name} shifts most against the reference in {of} is {name} "
                 f"({signed(shift.mean / size)}{f' {shown}' if shown else ''})"
             )
             break

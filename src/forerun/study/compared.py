@@ -20,7 +20,7 @@ from forerun.study.compare import Comparison
 COMPARISON_FORMAT: Final = "forerun.comparison/1"
 
 
-def save_comparison(found: Comparison, path: str | os.PathLike[str]) -> Path:
+def save_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write a comparison; it appears whole or not at all.
 
     Raises StoreError if the path contains something other than a comparison, or cannot be written.
@@ -29,7 +29,7 @@ def save_comparison(found: Comparison, path: str | os.PathLike[str]) -> Path:
     if target.exists() and not _is_comparison(target):
         raise StoreError.at(target, "already contains something that is not a comparison; name another file")
     text = json.dumps(
-        {"format": COMPARISON_FORMAT, **asdict(found)}, indent=1, ensure_ascii=False, allow_nan=False
+        {"format": COMPARISON_FORMAT, **asdict(comparison)}, indent=1, ensure_ascii=False, allow_nan=False
     )
     return write_text(target, text + "\n")
 
@@ -45,7 +45,7 @@ def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:
 
 def _is_comparison(path: Path) -> bool:
     try:
-        found = json.loads(read_regular(path).decode("utf-8"))
+        document = json.loads(read_regular(path).decode("utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.get("format") == COMPARISON_FORMAT
+    return isinstance(document, dict) and document.get("format") == COMPARISON_FORMAT

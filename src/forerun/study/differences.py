@@ -17,49 +17,51 @@ MOST_SERIES: Final = 8
 MOST_PARTS: Final = 12
 
 
-def figures(found: Comparison) -> tuple[Figure, ...]:
+def figures(comparison: Comparison) -> tuple[Figure, ...]:
     """What a comparison shows; those that apply."""
-    others = [one for one in found.standings if one.difference is not None]
-    made = [_values(found)]
+    others = [one for one in comparison.standings if one.difference is not None]
+    made = [_values(comparison)]
     if others:
-        made.append(_differences(found, others))
-        if not found.exact and found.seeds > 1:
-            made.append(_seeds(found, others))
-    made += [_moved(found, entry) for entry in moved_parts(found)]
+        made.append(_differences(comparison, others))
+        if not comparison.exact and comparison.seeds > 1:
+            made.append(_seeds(comparison, others))
+    made += [_moved(comparison, entry) for entry in moved_parts(comparison)]
     return tuple(made)
 
 
-def _values(found: Comparison) -> Figure:
+def _values(comparison: Comparison) -> Figure:
     """The objective of each variant, best first."""
-    label, unit = _named(found)
-    held = "" if found.exact or found.seeds < 2 else f" with its {found.confidence:.0%} interval"
+    label, unit = _named(comparison)
+    with_interval = (
+        "" if comparison.exact or comparison.seeds < 2 else f" with its {comparison.confidence:.0%} interval"
+    )
     return Figure.of(
         "points",
-        f"compared-{stem(found.objective.key)}",
+        f"compared-{stem(comparison.objective.key)}",
         f"{capital(label)} of each variant",
         {
-            "variant": [one.variant.name for one in found.standings],
-            "value": [one.value for one in found.standings],
-            **ends([one.interval for one in found.standings]),
+            "variant": [one.variant.name for one in comparison.standings],
+            "value": [one.value for one in comparison.standings],
+            **ends([one.interval for one in comparison.standings]),
         },
         x="variant",
         y=Axis("value", label, unit),
-        caption=f"{'Exact' if found.exact else f'Mean over {found.seeds:,} common seeds'}{held}; best first, "
-        f"{found.objective.better} is better.",
+        caption=f"{'Exact' if comparison.exact else f'Mean over {comparison.seeds:,} common seeds'}{with_interval}; best "
+        f"first, {comparison.objective.better} is better.",
     )
 
 
-def _differences(found: Comparison, others: list[Standing]) -> Figure:
+def _differences(comparison: Comparison, others: list[Standing]) -> Figure:
     """The paired difference of each variant to the reference."""
-    label, unit = _named(found)
+    label, unit = _named(comparison)
     intervals = [one.difference_interval for one in others]
-    kind = "exact" if found.exact else "paired on common seeds"
-    over = " over blocks of the log" if found.exact else ""
-    held = f", with its {found.confidence:.0%} interval{over}" if any(intervals) else ""
+    kind = "exact" if comparison.exact else "paired on common seeds"
+    over = " over blocks of the log" if comparison.exact else ""
+    with_interval = f", with its {comparison.confidence:.0%} interval{over}" if any(intervals) else ""
     return Figure.of(
         "points",
-        f"difference-{stem(found.objective.key)}",
-        f"{capital(label)} less that of {found.reference}",
+        f"difference-{stem(comparison.objective.key)}",
+        f"{capital(label)} less that of {comparison.reference}",
         {
             "variant": [one.variant.name for one in others],
             "difference": [math.nan if one.difference is None else one.difference for one in others],
@@ -67,51 +69,56 @@ def _differences(found: Comparison, others: list[Standing]) -> Figure:
         },
         x="variant",
         y=Axis("difference", "difference", unit),
-        rules=[Rule(0.0, found.reference, "y")],
-        caption=f"Differences are {kind}{held}. {_side(found)} of the line is better than {found.reference}."
-        + (" A difference whose interval contains 0 is not significant." if held else ""),
+        rules=[Rule(0.0, comparison.reference, "y")],
+        caption=f"Differences are {kind}{with_interval}. {_side(comparison)} of the line is better than "
+        f"{comparison.reference}."
+        + (" A difference whose interval contains 0 is not significant." if with_interval else ""),
     )
 
 
-def _seeds(found: Comparison, others: list[Standing]) -> Figure:
+def _seeds(comparison: Comparison, others: list[Standing]) -> Figure:
     """The difference on each seed, ordered by the reference: what pairing has to work with."""
-    label, unit = _named(found)
-    kept = others[:MOST_SERIES]
-    reference = next(one for one in found.standings if one.variant.name == found.reference)
+    label, unit = _named(comparison)
+    plotted = others[:MOST_SERIES]
+    reference = next(one for one in comparison.standings if one.variant.name == comparison.reference)
     against = np.array(reference.draws)
     count = len(against)
-    more = f" The first {len(kept)} of {len(others)} variants." if len(kept) < len(others) else ""
+    more = f" The first {len(plotted)} of {len(others)} variants." if len(plotted) < len(others) else ""
     return Figure.of(
         "points",
-        f"seeds-{stem(found.objective.key)}",
+        f"seeds-{stem(comparison.objective.key)}",
         f"Difference on each of {count:,} seeds",
         by_series(
             "variant",
             {
                 one.variant.name: {"seed": against, "difference": np.array(one.draws) - against}
-                for one in kept
+                for one in plotted
             },
         ),
-        x=Axis("seed", f"{label} of {found.reference} on that seed", unit),
+        x=Axis("seed", f"{label} of {comparison.reference} on that seed", unit),
         y=Axis("difference", "difference", unit),
         series="variant",
         series_label="variant",
-        rules=[Rule(0.0, found.reference, "y")],
+        rules=[Rule(0.0, comparison.reference, "y")],
         caption=f"One mark a seed and variant: the same arrivals, failures and durations for all.{more}",
     )
 
 
-def _moved(found: Comparison, entry: Moved) -> Figure:
+def _moved(comparison: Comparison, entry: Moved) -> Figure:
     """Where the difference of a ledger comes from: the shift of each part."""
-    kept = entry.parts[:MOST_PARTS]
+    plotted = entry.parts[:MOST_PARTS]
     name, unit = entry.name, entry.unit
     variants = list(entry.whole)[:MOST_SERIES]
-    rows = [(part, variant, shifts[variant]) for part, shifts in kept for variant in variants]
+    rows = [(part, variant, shifts[variant]) for part, shifts in plotted for variant in variants]
     intervals = [shift.interval for _, _, shift in rows]
     shown, size = moved_scale(entry)
     wholes = ", ".join(f"{variant} {signed(entry.whole[variant] / size)}" for variant in variants)
-    more = f" The largest {len(kept)} of {len(entry.parts)} parts." if len(kept) < len(entry.parts) else ""
-    held = f" Means with their paired {found.confidence:.0%} intervals." if any(intervals) else ""
+    more = (
+        f" The largest {len(plotted)} of {len(entry.parts)} parts." if len(plotted) < len(entry.parts) else ""
+    )
+    with_interval = (
+        f" Means with their paired {comparison.confidence:.0%} intervals." if any(intervals) else ""
+    )
     return Figure.of(
         "bar",
         f"moved-{stem(name).replace(' ', '-')}",
@@ -123,27 +130,27 @@ def _moved(found: Comparison, entry: Moved) -> Figure:
             **ends(intervals),
         },
         x="part",
-        y=Axis("shift", f"against {found.reference}", unit),
+        y=Axis("shift", f"against {comparison.reference}", unit),
         series="variant" if len(variants) > 1 else "",
         series_label="variant",
-        caption=f"The parts sum to the difference of the whole: {wholes} {shown}.{held}{more}",
+        caption=f"The parts sum to the difference of the whole: {wholes} {shown}.{with_interval}{more}",
     )
 
 
 def moved_scale(entry: Moved) -> tuple[str, float]:
     """The unit that the axis of a ledger's differences has, and how many of the ledger's unit make one of it."""
     variants = list(entry.whole)[:MOST_SERIES]
-    kept = [shifts[variant] for _, shifts in entry.parts[:MOST_PARTS] for variant in variants]
-    values = [one.mean for one in kept]
-    values += [end for one in kept if one.interval for end in (one.interval.low, one.interval.high)]
+    plotted = [shifts[variant] for _, shifts in entry.parts[:MOST_PARTS] for variant in variants]
+    values = [one.mean for one in plotted]
+    values += [end for one in plotted if one.interval for end in (one.interval.low, one.interval.high)]
     return readable_scale(entry.unit, max(map(abs, values), default=0.0))
 
 
-def _named(found: Comparison) -> tuple[str, str]:
+def _named(comparison: Comparison) -> tuple[str, str]:
     """The objective's title without its unit, and the unit."""
-    title, unit = found.objective.title, unit_of(found.objective.key) or ""
+    title, unit = comparison.objective.title, unit_of(comparison.objective.key) or ""
     return (title.rpartition(" in ")[0] or title if unit else title), unit
 
 
-def _side(found: Comparison) -> str:
-    return "The high side" if found.objective.better == "higher" else "The low side"
+def _side(comparison: Comparison) -> str:
+    return "The high side" if comparison.objective.better == "higher" else "The low side"

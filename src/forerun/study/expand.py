@@ -41,14 +41,14 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one of step and count; stop not before start."""
-        found = []
+        faults = []
         if (self.step is None) == (self.count is None):
-            found.append(("", "give exactly one of 'step' and 'count'"))
+            faults.append(("", "give exactly one of 'step' and 'count'"))
         if not isinstance(self.start, str) and not isinstance(self.stop, str) and self.stop < self.start:
-            found.append(("stop", f"{self.stop} is before start {self.start}"))
+            faults.append(("stop", f"{self.stop} is before start {self.start}"))
         if self.step is not None and not isinstance(self.step, str) and not self.step > 0:
-            found.append(("step", f"{self.step:g} is not above 0"))
-        return found
+            faults.append(("step", f"{self.step:g} is not above 0"))
+        return faults
 
     def in_unit(self, unit: str) -> Range:
         """The range in numbers of a unit; raises ValueError for text that is no such quantity."""
@@ -57,10 +57,10 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for name in ("start", "stop", "step")
             if isinstance(value := getattr(self, name), str)
         }
-        found = msgspec.structs.replace(self, **ends)
-        for _, what in found.problems():
+        converted = msgspec.structs.replace(self, **ends)
+        for _, what in converted.problems():
             raise ValueError(what)
-        return found
+        return converted
 
     def __len__(self) -> int:
         if self.count is not None:
@@ -181,11 +181,11 @@ class Plan:
 
     def places(self, number: int) -> tuple[int, ...]:
         """For each axis, the place among its values that combination `number` takes."""
-        found: list[int] = []
+        places: list[int] = []
         for _, values in reversed(self.axes):
             number, place = divmod(number, len(values))
-            found.append(place)
-        return tuple(reversed(found))
+            places.append(place)
+        return tuple(reversed(places))
 
     def scenario(self, cell: Cell | None = None) -> Any:
         """The resolved scenario of a cell (of the base without one). Raises ScenarioError."""
@@ -196,7 +196,7 @@ class Plan:
 
 
 def load_study(path: str | os.PathLike[str]) -> Plan:
-    """The plan of a study file; every axis is tried on its first value, so that a name without meaning is found now.
+    """The plan of a study file; every axis is tried on its first value, so that an unknown name is an error now.
 
     Raises ScenarioError with every problem: an axis that names nothing, an empty axis, too many cells.
     """
@@ -242,12 +242,12 @@ def _in_numbers(given: StudyFile, base: Plan, document: Document) -> StudyFile:
     axes: dict[str, list[Any] | Range] = {}
     renamed = {}
     for name, axis in given.axes.items():
-        told = [axis.start, axis.stop, axis.step] if isinstance(axis, Range) else axis
-        texts = [value for value in told if isinstance(value, str)]
+        given_values = [axis.start, axis.stop, axis.step] if isinstance(axis, Range) else axis
+        texts = [value for value in given_values if isinstance(value, str)]
         tried = (_resolved(base, name, value) for value in texts[:2])
-        path, found = next((one for one in tried if is_number(one[1])), (name, None))
+        path, number = next((one for one in tried if is_number(one[1])), (name, None))
         unit = unit_of(path.rpartition(".")[2])
-        if not is_number(found) or unit is None:
+        if not is_number(number) or unit is None:
             if texts and isinstance(axis, Range):
                 what = f"{texts[0]!r} is no value of the axis; a range has numbers, or quantities of its unit"
                 raise ScenarioError(Problem(document.where(("axes", name)), what))
@@ -290,15 +290,15 @@ def _not_too_many(given: StudyFile, document: Document) -> None:
     seeds = given.seeds if isinstance(given.seeds, int) else len(given.seeds)
     cells = math.prod(sizes) * seeds
     if cells > MAX_CELLS or max([*sizes, seeds]) > MAX_CELLS:
-        told = " x ".join([*(f"{size:,}" for size in sizes), f"{seeds:,} seeds"])
-        what = f"{told} are {cells:,} cells; at most {MAX_CELLS:,}"
+        product = " x ".join([*(f"{size:,}" for size in sizes), f"{seeds:,} seeds"])
+        what = f"{product} are {cells:,} cells; at most {MAX_CELLS:,}"
         raise ScenarioError(Problem(document.where(("axes",) if sizes else ("seeds",)), what))
 
 
 def _inputs(plan: Plan) -> tuple[str, ...]:
     """The digests of files that axis values name: a file that changes makes another study."""
     given = _digests(plan.base)
-    found: set[str] = set()
+    digests: set[str] = set()
     for name, values in (*plan.axes, *([plan.paths] if plan.paths else [])):
         for at, value in enumerate(values):
             try:
@@ -307,8 +307,8 @@ def _inputs(plan: Plan) -> tuple[str, ...]:
                 continue  # the cell will say so
             if at == 0 and here == given and not isinstance(value, (dict, str)):
                 break  # numbers name no files
-            found |= here - given
-    return tuple(sorted(found))
+            digests |= here - given
+    return tuple(sorted(digests))
 
 
 def _digests(data: Any) -> set[str]:

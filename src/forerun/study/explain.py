@@ -117,11 +117,11 @@ class Explanation:
 
 def dominant_causes(ledgers: Sequence[Ledger], *, most: int = 5) -> tuple[tuple[str, str, float], ...]:
     """The largest parts of each ledger, as shares of its whole."""
-    found = []
+    causes = []
     for ledger in ledgers:
         shares = sorted(ledger.shares().items(), key=lambda item: -item[1])
-        found += [(ledger.name, part, share) for part, share in shares[:most] if share > 0]
-    return tuple(found)
+        causes += [(ledger.name, part, share) for part, share in shares[:most] if share > 0]
+    return tuple(causes)
 
 
 #: a parameter's search: yields the value to try next, is sent the outcome, and returns what it did
@@ -152,8 +152,8 @@ def explain(
     If the domain has no explainer, the explanation has only the causes and the constraint.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0", "policy=default"]))
-    >>> found = forerun.explain(result)
-    >>> found.answer.question, found.answer.holds
+    >>> explanation = forerun.explain(result)
+    >>> explanation.answer.question, explanation.answer.holds
     ('Is energy saved against the default configuration without training longer?', False)
     """
     require_run(run, "explain")
@@ -203,7 +203,7 @@ def explain_with(
 
     A value that cannot be simulated counts as tried and turns nothing. objectives: the figures in which effects of
     `changes` are shown. reasons: the domain's sentences on single things that went wrong. executor: where values are
-    simulated (default: here, one after another); what is found does not depend on it. progress: told before the first
+    simulated (default: here, one after another); the explanation does not depend on it. progress: called before the first
     simulation and after each.
     """
     given = answer(run.summary) if answer is not None else None
@@ -219,8 +219,8 @@ def explain_with(
     turns.sort(key=_smallness)
     keys = [one.key for one in objectives]
     effects = [
-        _effect(change, walkers.baselines[change.given] if change.given else run.summary, keys, found)
-        for change, found in zip(changes, walkers.changed)
+        _effect(change, walkers.baselines[change.given] if change.given else run.summary, keys, outcome)
+        for change, outcome in zip(changes, walkers.changed)
     ]
     causes = dominant_causes(run.ledgers)
     return Explanation(given, run.why, causes, tuple(turns), tuple(effects), tuple(reasons))

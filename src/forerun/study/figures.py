@@ -46,14 +46,14 @@ def figures(study: SavedStudy) -> tuple[Figure, ...]:
     ]
     if not study.points:
         return ()
-    found: list[Figure | None] = []
+    made: list[Figure | None] = []
     along = max((axis for axis in axes if axis.numeric), key=lambda axis: len(axis.values), default=None)
     for metric in study.shown:
-        found.append(_lines(study, axes, along, metric) if along else _listed(study, metric))
+        made.append(_lines(study, axes, along, metric) if along else _listed(study, metric))
     if len(axes) > 1 and study.shown:
-        found.append(_heatmap(study, axes, study.shown[0]))
-    found.append(_frontier(study))
-    return tuple(figure for figure in found if figure is not None)
+        made.append(_heatmap(study, axes, study.shown[0]))
+    made.append(_frontier(study))
+    return tuple(figure for figure in made if figure is not None)
 
 
 def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: str) -> Figure | None:
@@ -62,15 +62,15 @@ def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: s
     varied = _line_axes(others)
     fixed = [axis for axis in others if axis not in varied]
     chosen = _where(study, fixed)
-    kept = [point for point in chosen if metric in point.means]
-    if not kept:
+    plotted = [point for point in chosen if metric in point.means]
+    if not plotted:
         return None
     title, unit = _named(study, metric)
-    intervals = [point.intervals.get(metric) for point in kept]
+    intervals = [point.intervals.get(metric) for point in plotted]
     data = {
-        "x": [point.values[along.place] for point in kept],
-        "y": [point.means[metric] for point in kept],
-        "line": [_setting(varied, point) for point in kept],
+        "x": [point.values[along.place] for point in plotted],
+        "y": [point.means[metric] for point in plotted],
+        "line": [_setting(varied, point) for point in plotted],
         **ends(intervals),
     }
     return Figure.of(
@@ -89,24 +89,26 @@ def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: s
 def _listed(study: SavedStudy, metric: str) -> Figure | None:
     """A metric of each combination, best first; for studies without a numeric axis."""
     ranked = [point for point in study.ranked() if metric in point.means]
-    kept = ranked[:MOST_LISTED]
-    if not kept:
+    plotted = ranked[:MOST_LISTED]
+    if not plotted:
         return None
     title, unit = _named(study, metric)
-    intervals = [point.intervals.get(metric) for point in kept]
-    left_out = f" The first {MOST_LISTED} of {len(ranked):,} combinations." if len(ranked) > len(kept) else ""
+    intervals = [point.intervals.get(metric) for point in plotted]
+    left_out = (
+        f" The first {MOST_LISTED} of {len(ranked):,} combinations." if len(ranked) > len(plotted) else ""
+    )
     return Figure.of(
         "bar",
         f"of-{stem(metric)}",
         f"{capital(title)} of each combination",
         {
-            "combination": [study.describe(point.values) for point in kept],
-            "y": [point.means[metric] for point in kept],
+            "combination": [study.describe(point.values) for point in plotted],
+            "y": [point.means[metric] for point in plotted],
             **ends(intervals),
         },
         x="combination",
         y=Axis("y", title, unit),
-        caption=_caption(study, any(intervals), (), kept) + left_out,
+        caption=_caption(study, any(intervals), (), plotted) + left_out,
     )
 
 
@@ -115,8 +117,8 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure 
     first, second = sorted(axes, key=lambda axis: (not axis.numeric, -len(axis.values), axis.place))[:2]
     fixed = [axis for axis in axes if axis not in (first, second)]
     chosen = _where(study, fixed)
-    kept = [point for point in chosen if metric in point.means]
-    if not kept:
+    plotted = [point for point in chosen if metric in point.means]
+    if not plotted:
         return None
     title, unit = _named(study, metric)
     return Figure.of(
@@ -124,9 +126,9 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure 
         f"over-{stem(metric)}",
         f"{capital(title)} over {first.label} and {second.label}",
         {
-            "x": [_coordinate(first, point) for point in kept],
-            "y": [_coordinate(second, point) for point in kept],
-            "z": [point.means[metric] for point in kept],
+            "x": [_coordinate(first, point) for point in plotted],
+            "y": [_coordinate(second, point) for point in plotted],
+            "z": [point.means[metric] for point in plotted],
         },
         x=Axis("x", first.label, first.unit),
         y=Axis("y", second.label, second.unit),
@@ -137,12 +139,12 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure 
 
 def _frontier(study: SavedStudy) -> Figure | None:
     """Two objectives against each other; the combinations that nobody beats on both stand out."""
-    found = frontier(study) if len(study.settings()) == 1 else None
-    if found is None:
+    trade_off = frontier(study) if len(study.settings()) == 1 else None
+    if trade_off is None:
         return None
-    (one, other), unbeaten, beaten = found
+    (one, other), unbeaten, beaten = trade_off
     names = ("best trade-offs", "beaten on both")
-    kept = [*beaten, *unbeaten]  # drawn in this order, so that the frontier is on top
+    plotted = [*beaten, *unbeaten]  # plotted in this order, so that the frontier is on top
     shown = "; ".join(study.describe(point.values) for point in unbeaten[:3])
     more = f"; and {len(unbeaten) - 3:,} more" if len(unbeaten) > 3 else ""
     return Figure.of(
@@ -150,8 +152,8 @@ def _frontier(study: SavedStudy) -> Figure | None:
         "frontier",
         f"{capital(_label(one))} against {_label(other)}",
         {
-            "x": [point.means[one.key] for point in kept],
-            "y": [point.means[other.key] for point in kept],
+            "x": [point.means[one.key] for point in plotted],
+            "y": [point.means[other.key] for point in plotted],
             "group": [*([names[1]] * len(beaten)), *([names[0]] * len(unbeaten))],
         },
         x=Axis("x", _label(one), unit_of(one.key) or ""),
@@ -204,18 +206,18 @@ def _label(objective: Objective) -> str:
     return named.rpartition(" in ")[0] or named if unit_of(objective.key) else named
 
 
-def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], kept: Sequence[Point]) -> str:
-    """What the means are over, what the band is, and where the axes that are not drawn stand."""
+def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], plotted: Sequence[Point]) -> str:
+    """What the means are over, what the band is, and where the axes that are not plotted stand."""
     text = f"Means over {study.over}" if study.plan.replications > 1 else "One seed"
     text += f", with the {study.confidence:.0%} interval of each mean ({study.method})." if banded else "."
-    if fixed and kept:
-        held = combination_text(
-            [axis.label for axis in fixed], [kept[0].values[axis.place] for axis in fixed]
+    if fixed and plotted:
+        setting = combination_text(
+            [axis.label for axis in fixed], [plotted[0].values[axis.place] for axis in fixed]
         )
         chosen = (
             "" if any(axis.place in study.given for axis in fixed) else " where the best combination has them"
         )
-        text += f" The other axes are{chosen}: {held}."
+        text += f" The other axes are{chosen}: {setting}."
     return text
 
 

@@ -322,14 +322,14 @@ def salvage(path: Path, target: Path) -> int:
         copy.executescript(_TABLES)
         copy.execute("BEGIN")
         copy.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        kept = 0
+        salvaged = 0
         for row in filter(_sound, _readable(source, total)):
             copy.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)", row)
-            kept += 1
+            salvaged += 1
         copy.execute("COMMIT")
         copy.close()
         source.close()
-    return kept
+    return salvaged
 
 
 def _salvageable(path: Path, folder: Path) -> tuple[sqlite3.Connection, dict[str, str]]:

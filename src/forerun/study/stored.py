@@ -40,8 +40,8 @@ def run_study(
     >>> from pathlib import Path
     >>> base = forerun.demo("energy").scenario
     >>> _ = Path("taste.yaml").write_text(f"{{base: {base}, axes: {{eta: [0.2, 0.8], trials: [0]}}, seeds: 2}}")
-    >>> found = forerun.run_study("taste.yaml", objective="energy_j")
-    >>> found.done, found.ranked()[0].values
+    >>> study = forerun.run_study("taste.yaml", objective="energy_j")
+    >>> study.done, study.ranked()[0].values
     (4, (0.8, 0))
     """
     plan = load_study(path_of(study, "run_study"))

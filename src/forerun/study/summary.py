@@ -54,10 +54,10 @@ def points(
     outcomes: in the order of the cells. metrics: which to keep; those the study names, else every number in the
     summaries, if none are given.
     """
-    wanted = tuple(metrics) or plan.metrics
+    names = tuple(metrics) or plan.metrics
     known = {objective.key: objective for objective in objectives_of(str(plan.base.get("domain", "")))}
     return [
-        _point(plan, number, list(group), wanted, confidence, known)
+        _point(plan, number, list(group), names, confidence, known)
         for number, group in by_combination(plan, outcomes)
     ]
 
@@ -122,7 +122,7 @@ def _every(plan: Plan) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """The axis values of each cell; numbers where all of an axis are numbers, else text."""
-    found: dict[str, NDArray[Any]] = {}
+    columns: dict[str, NDArray[Any]] = {}
     rest = cells // len(plan.seeds)
     for name, values in reversed(_every(plan)):
         rest, place = np.divmod(rest, max(1, len(values)))
@@ -131,8 +131,8 @@ def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any
         else:
             texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
             column = np.array(texts, dtype=object)
-        found[_axis_column(name)] = column[place]
-    return dict(reversed(found.items()))
+        columns[_axis_column(name)] = column[place]
+    return dict(reversed(columns.items()))
 
 
 def _point(
@@ -151,20 +151,20 @@ def _point(
     means: dict[str, float] = {}
     intervals: dict[str, Interval] = {}
     for name in names:
-        kept = [outcome for outcome in done if is_number(outcome.summary.get(name))]
-        found = [float(outcome.summary[name]) for outcome in kept]
-        if plan.paths and found:
+        having = [outcome for outcome in done if is_number(outcome.summary.get(name))]
+        values = [float(outcome.summary[name]) for outcome in having]
+        if plan.paths and values:
             table = np.full((len(plan.paths[1]), len(plan.seeds)), np.nan)
-            table.flat[[outcome.number % plan.replications for outcome in kept]] = found
+            table.flat[[outcome.number % plan.replications for outcome in having]] = values
             over_paths = path_means(table)
             means[name] = float(over_paths.mean())
             if len(over_paths) > 1:
                 intervals[name] = two_level_interval(table, confidence)
             continue
-        if found:
-            means[name] = float(np.mean(found))
-        if len(found) > 1:
-            intervals[name] = mean_interval(found, confidence)
+        if values:
+            means[name] = float(np.mean(values))
+        if len(values) > 1:
+            intervals[name] = mean_interval(values, confidence)
     intervals = {name: known[name].cut(one) if name in known else one for name, one in intervals.items()}
     return Point(plan.combination(number), len(done), len(group) - len(done), means, intervals, number)
 

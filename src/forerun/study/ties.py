@@ -68,8 +68,8 @@ def tie_sensitivity(
                 seen[name].append(value)
     compared = {name: values for name, values in seen.items() if len(values) > 1}
     moved = [Moved(name, given[name], min(values), max(values)) for name, values in compared.items()]
-    told = [one for one in moved if one.share > UNMOVED]
-    return Ties(others.what, orders, len(compared), tuple(sorted(told, key=lambda one: -one.share)))
+    sensitive = [one for one in moved if one.share > UNMOVED]
+    return Ties(others.what, orders, len(compared), tuple(sorted(sensitive, key=lambda one: -one.share)))
 
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
