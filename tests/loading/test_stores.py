@@ -211,7 +211,10 @@ def test_single_files_on_s3_are_measured_and_packed(
     ]
     assert command_line(arguments) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["packed"] is False and "forerun pack" in said["next"]
+    assert said["packed"] is False
+    # Whether packing pays depends on how busy the machine is; the advice follows from the answer.
+    merges = not said["hidden"] and said["block_samples"] > 1
+    assert ("forerun pack s3://train/files " in said["next"]) is merges
     assert command_line(["pack", "s3://train/files", str(tmp_path / "p"), "--block-samples", "32", "-q"]) == 0
     ours = pack(files, tmp_path / "q", PackSpec(32))
     assert Blocks.open(tmp_path / "p").manifest["block_sha256"] == ours.manifest["block_sha256"]

@@ -118,7 +118,7 @@ def _tracks(allocations: Table, gpus: int) -> Figure:
             first, _, last = run.partition("-")
             rows += [(gpu, from_s, to_s, job, count) for gpu in range(int(first), int(last or first) + 1)]
     rows = sorted(row for row in rows if row[0] < MOST_TRACKS)
-    gpu, start_s, end_s, _, sizes = zip(*rows, strict=True) if rows else ((),) * 5
+    gpu, start_s, end_s, _, sizes = map(np.array, zip(*rows, strict=True) if rows else ((),) * 5)
     left_out = (
         f" The first {MOST_TRACKS} of {gpus} GPUs; the timeline file has all." if gpus > MOST_TRACKS else ""
     )
@@ -126,7 +126,12 @@ def _tracks(allocations: Table, gpus: int) -> Figure:
         "gantt",
         "gpus-by-job",
         "Each GPU's jobs",
-        {"gpu": [f"GPU {number}" for number in gpu], "from_s": start_s, "to_s": end_s, "gpus": _sizes(sizes)},
+        {
+            "gpu": np.array([f"GPU {number}" for number in gpu]),
+            "from_s": start_s,
+            "to_s": end_s,
+            "gpus": _sizes(sizes),
+        },
         x=Axis("from_s", "time", "s"),
         x2="to_s",
         y="gpu",
