@@ -85,13 +85,19 @@ def test_a_workload_becomes_a_scenario_and_a_store_feeds_so_many(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("batch_size: 400", "batch_size: -4"), r"w\.yaml:6: at \$\.reader\.batch_size: -4 was found"),
+        (
+            ("batch_size: 400", "batch_size: -4"),
+            r"w\.yaml:6: at \$\.reader\.batch_size: is -4; a number above 0 is expected",
+        ),
         (("batch_size: 400", "batch: 400"), r"lacks reader\.batch_size"),
         (
             ("computation_time: 0.224", "computation_time: fast"),
-            r"\$\.train\.computation_time: 'fast' was found",
+            r"\$\.train\.computation_time: is 'fast'; a number above 0 is expected",
         ),
-        (("record_length_bytes: 114660.07", "record_length_bytes: 0"), r"record_length_bytes: 0 was found"),
+        (
+            ("record_length_bytes: 114660.07", "record_length_bytes: 0"),
+            r"record_length_bytes: is 0; a number above 0 is expected",
+        ),
         (("au: 0.90", "au: 90"), r"w\.yaml:8: at \$\.metric\.au: 90 is not in"),
         ((WORKLOAD, "- 1\n"), "is not a DLIO workload"),
     ],

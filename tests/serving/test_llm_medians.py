@@ -151,7 +151,7 @@ def test_less_time_for_more_work_is_noted_and_taken_as_measured() -> None:
     ("content", "said"),
     [
         ("", r"medians\.csv.*(empty|no rows)"),
-        (HEADER, r"medians\.csv: holds no rows"),
+        (HEADER, r"medians\.csv: contains no rows of data"),
         ("model,hardware\nm,gpu\n", r"medians\.csv:1: the header lacks .*tensor_parallel"),
         (
             HEADER + "m,gpu,2,128,1,128,eighty,48\n",
