@@ -115,7 +115,7 @@ def test_a_gpu_with_two_jobs_is_noticed() -> None:
         held = np.flatnonzero(rules.state.owner >= 0)
         rules.state.owner[held[0]] = (rules.state.owner[held[0]] + 1) % len(record.setting.jobs)
 
-    with pytest.raises(AssertionError, match="held twice, or by nobody"):
+    with pytest.raises(AssertionError, match="a GPU counts for two jobs, or for none"):
         broken(placed(), damage)
 
 

@@ -252,7 +252,7 @@ class Witness:
         if len(state.owner):
             owned = state.owner >= 0
             by_job = np.bincount(state.owner[owned], minlength=len(held))
-            self._require_equal(by_job, held, now_s, "a GPU is held twice, or by nobody")
+            self._require_equal(by_job, held, now_s, "a GPU counts for two jobs, or for none")
             types = np.repeat(state.node_type, np.diff(state.node_first))[owned]
             mine = state.i[ak.TYPE, state.owner[owned]]
             self._require_equal(types, mine, now_s, "a job holds GPUs of a type it does not run on")

@@ -18,7 +18,7 @@ def _columns(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
 
 
 def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
-    """Time of an epoch over block size and threads, and against what is held in memory.
+    """Time of an epoch over block size and threads, and against the bytes in memory.
 
     plan: the content of a plan file. scenario: the plan's, which these figures do not need.
     """
