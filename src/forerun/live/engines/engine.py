@@ -1,0 +1,100 @@
+"""What an engine offers, and the commands that a controller gives it.
+
+An engine knows nodes, slots and groups of processes, and nothing of policies. Commands name a job and an epoch and are
+idempotent: the same start twice starts once, and commands of an old epoch do nothing. Leases keep two jobs off one slot even
+where nobody can talk: a node ends a group when its lease ends, by the node's own clock, unless a heartbeat was answered
+in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forerun.live.observation import Observation
+from forerun.live.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A whole checkpoint: a file in the job's folder, the iterations in it, and the digest of its bytes."""
+
+    file: str
+    step: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the ranks of a job, one a slot.
+
+    Parameters
+    ----------
+    job, epoch : the job's name, and the number of this start.
+    slots : by node, the numbers of its slots; ranks are numbered in this order.
+    spec : what to run.
+    checkpoint : from which to go on; None: from the beginning.
+    """
+
+    job: str
+    epoch: int
+    slots: Mapping[str, tuple[int, ...]]
+    spec: JobSpec
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Ask a group to save its state at the next step and to leave; it is killed after `within_s` wall seconds."""
+
+    job: str
+    epoch: int
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a group at once."""
+
+    job: str
+    epoch: int
+
+
+Command = Start | Drain | Kill
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A node's sign of life. It is answered by `Engine.renew`, and not journalled.
+
+    Parameters
+    ----------
+    node, boot : which node, in which life.
+    stamp_s : the node's own monotonic clock when it was sent.
+    holds : epochs by job of the groups that it runs.
+    """
+
+    node: str
+    boot: str
+    stamp_s: float
+    holds: Mapping[str, int]
+
+
+class Engine(Protocol):
+    """Carries commands out on nodes, and reports what it observes."""
+
+    def poll(self, timeout_s: float) -> Sequence[Observation | Heartbeat]:
+        """Everything received since the last call, in order; waits at most `timeout_s` wall seconds for the first."""
+
+    def send(self, command: Command) -> None:
+        """Send a command to the nodes concerned, without waiting for its effect."""
+
+    def renew(self, beat: Heartbeat, term_s: float, groups: Mapping[str, int]) -> None:
+        """Answer a heartbeat: the leases of these epochs, by job, end `term_s` after the heartbeat's stamp.
+
+        Groups of the node that are not named here are ended by it.
+        """
+
+    def close(self) -> None:
+        """End every group and every process of the run."""

@@ -1,0 +1,224 @@
+"""What a controller can observe: a small type each, as it is stored in the journal.
+
+An engine reports observations about nodes and groups of ranks; users submit, cancel and drain; the controller itself
+notes timers and leases that ran out. One thread numbers all of them on receipt, and the order of these numbers is the order
+of the run. `Seen` is an observation with its number and the second of the run at which it was received.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from forerun.live.spec import JobSpec
+
+
+class _Kind(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=lambda name: name.lower(),
+):
+    """One kind of observation."""
+
+
+class _OfGroup(_Kind, frozen=True, kw_only=True):
+    """About the ranks of a job under one epoch; observations of other epochs than the present one are stale.
+
+    Parameters
+    ----------
+    job : its name.
+    epoch : number of the start, from 1.
+    """
+
+    job: str
+    epoch: int
+
+
+# ------------------------------------------------------------------------------------------------------------ users
+
+
+class Submitted(_Kind, frozen=True, kw_only=True):
+    """A job was submitted; the same name twice is the same submission."""
+
+    spec: JobSpec
+
+
+class Cancelled(_Kind, frozen=True, kw_only=True):
+    """A user takes a job back."""
+
+    job: str
+
+
+class NodeDrained(_Kind, frozen=True, kw_only=True):
+    """A user wants a node to be empty."""
+
+    node: str
+
+
+# ------------------------------------------------------------------------------------------------------------ nodes
+
+
+class NodeUp(_Kind, frozen=True, kw_only=True):
+    """A node is there.
+
+    Parameters
+    ----------
+    node : its name.
+    boot : of this life of the node process; another boot is a new, empty node.
+    slots : how many slots it has, numbered from 0.
+    holds : epochs by job of the groups that it runs now, with their slots.
+    """
+
+    node: str
+    boot: str
+    slots: int
+    holds: dict[str, tuple[int, tuple[int, ...]]] = {}
+
+
+class NodeDown(_Kind, frozen=True, kw_only=True):
+    """A node is silent or gone; its groups end by their leases."""
+
+    node: str
+    boot: str
+
+
+# ----------------------------------------------------------------------------------------------------------- groups
+
+
+class Started(_OfGroup, frozen=True, kw_only=True):
+    """All ranks of a group run."""
+
+
+class FirstStep(_OfGroup, frozen=True, kw_only=True):
+    """A group does its first step after its start.
+
+    Parameters
+    ----------
+    step : iterations done when it began.
+    """
+
+    step: int
+
+
+class Progressed(_OfGroup, frozen=True, kw_only=True):
+    """Iterations done so far.
+
+    Parameters
+    ----------
+    step : iterations.
+    rate : iterations a second since the last report (0: not measured yet).
+    """
+
+    step: int
+    rate: float = 0.0
+
+
+class Checkpointed(_OfGroup, frozen=True, kw_only=True):
+    """A checkpoint is on disk, whole.
+
+    Parameters
+    ----------
+    step : iterations that it contains.
+    file : its name in the job's checkpoint folder.
+    sha256 : of its bytes.
+    """
+
+    step: int
+    file: str
+    sha256: str
+
+
+class Left(_OfGroup, frozen=True, kw_only=True):
+    """The ranks of a group say that they leave, or failed.
+
+    Parameters
+    ----------
+    why : finished (all iterations are done), drained (at a step, with a checkpoint), or failed.
+    step : iterations done.
+    detail : exit code or signal, for people.
+    """
+
+    why: Literal["finished", "drained", "failed"]
+    step: int
+    detail: str = ""
+
+
+class Gone(_OfGroup, frozen=True, kw_only=True):
+    """No process of a group is left; its slots are free.
+
+    Parameters
+    ----------
+    node : on which it ran; a group on several nodes is gone from each.
+    detail : exit codes, for people.
+    """
+
+    node: str
+    detail: str = ""
+
+
+class Refused(_OfGroup, frozen=True, kw_only=True):
+    """A node did not start a group.
+
+    Parameters
+    ----------
+    node : which.
+    why : a line for people.
+    """
+
+    node: str
+    why: str
+
+
+# ------------------------------------------------------------------------------------------------- the controller
+
+
+class Timer(_Kind, frozen=True, kw_only=True):
+    """The instant came that the policy, a drain or a back-off waited for."""
+
+
+class LeaseExpired(_OfGroup, frozen=True, kw_only=True):
+    """The lease of a group ended, and the grace after it: nobody of the group can still run on that node."""
+
+    node: str
+
+
+class Restarted(_Kind, frozen=True, kw_only=True):
+    """A controller took the journal up again."""
+
+
+Observation = (
+    Submitted
+    | Cancelled
+    | NodeDrained
+    | NodeUp
+    | NodeDown
+    | Started
+    | FirstStep
+    | Progressed
+    | Checkpointed
+    | Left
+    | Gone
+    | Refused
+    | Timer
+    | LeaseExpired
+    | Restarted
+)
+
+
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An observation as it was received.
+
+    Parameters
+    ----------
+    number : its place in the order of the run, from 1.
+    at_s : seconds of the run at which it was received.
+    what : the observation.
+    """
+
+    number: int
+    at_s: float
+    what: Observation
