@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.cluster.engine.leases import Claim
+from forerun.highs import new_solver, solve
 
 
 class Proof(Enum):
@@ -236,15 +237,9 @@ def _solve(
     program.a_matrix_.value_ = matrix.T[column, row]
     program.sense_ = highspy.ObjSense.kMaximize
     program.integrality_ = [highspy.HighsVarType.kInteger] * matrix.shape[1]
-    solver = highspy.Highs()
-    for option, setting in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("random_seed", 0),
-        ("mip_max_nodes", limits.nodes),
-        ("mip_rel_gap", limits.gap),
-    ):
-        solver.setOptionValue(option, setting)
+    solver = new_solver()
+    solver.setOptionValue("mip_max_nodes", limits.nodes)
+    solver.setOptionValue("mip_rel_gap", limits.gap)
     solver.passModel(program)
     known = highspy.HighsSolution()
     known_leases = [np.array([] if plan is None else plan, np.int64) for plan in incumbent]
@@ -254,8 +249,7 @@ def _solve(
     ]
     known.col_value = [*(float(plan is not None) for plan in incumbent), *map(float, taken)]
     solver.setSolution(known)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    if solve(solver) != highspy.HighsModelStatus.kOptimal:
         return None
     solved = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
     leases = np.zeros((count, len(segments)), np.int64)

@@ -8,6 +8,7 @@ import numpy as np
 
 from forerun.domains.cluster.inputs.setting import F64, I64
 from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, View
+from forerun.highs import new_solver, solve
 
 
 class GavelMaxMin(Allocator, tag="gavel-maxmin", frozen=True, kw_only=True):
@@ -84,10 +85,7 @@ def fair_shares(speed: F64, gpus: I64, type_total: I64) -> F64:
     jobs, types = speed.shape
     equal = speed @ (type_total / type_total.sum())
     gain = speed / np.where(equal > 0, equal, 1.0)[:, None]
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.setOptionValue("random_seed", 0)
+    solver = new_solver()
     infinite = solver.getInfinity()
     solver.addVars(jobs * types + 1, np.zeros(jobs * types + 1), np.append(np.ones(jobs * types), infinite))
     least = jobs * types
@@ -102,6 +100,8 @@ def fair_shares(speed: F64, gpus: I64, type_total: I64) -> F64:
     for gpu_type in range(types):
         column = np.arange(gpu_type, jobs * types, types, dtype=np.int32)
         solver.addRow(-infinite, float(type_total[gpu_type]), jobs, column, gpus.astype(np.float64))
-    solver.run()
+    status = solve(solver)
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise AssertionError(f"the program of fair shares for {jobs} jobs ended as {status}")
     values = np.array(solver.getSolution().col_value[: jobs * types]).reshape(jobs, types)
     return np.where(speed > 0, np.clip(values, 0.0, 1.0), 0.0)

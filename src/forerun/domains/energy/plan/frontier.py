@@ -19,6 +19,7 @@ import numpy as np
 
 from forerun.domains.energy.inputs.pipeline import Choices, Frequencies, Pipeline, Timed
 from forerun.domains.energy.policy.view import Floats, Ints
+from forerun.highs import new_solver, solve
 from forerun.result.objective import pareto
 from forerun.result.plan import ShownPlan
 
@@ -149,10 +150,9 @@ class Program:
         """Seconds of each operation in the mixture of least energy, and that energy [J]."""
         solver = self._ready()
         solver.changeColBounds(self._count, self.least_s, time_s)
-        solver.run()
         import highspy
 
-        status = solver.getModelStatus()
+        status = solve(solver)
         if status != highspy.HighsModelStatus.kOptimal:
             raise AssertionError(f"the program of a pipeline within {time_s} s ended as {status}")
         values = solver.getSolution().col_value
@@ -203,9 +203,7 @@ class Program:
         program.a_matrix_.start_ = np.array(starts, np.int32)
         program.a_matrix_.index_ = np.array(index, np.int32)
         program.a_matrix_.value_ = np.array(value)
-        self._solver = highspy.Highs()
-        for option, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
-            self._solver.setOptionValue(option, setting)
+        self._solver = new_solver()
         self._solver.passModel(program)
         return self._solver
 

@@ -1,0 +1,39 @@
+"""Solve linear and integer programs with HiGHS, alike in every process: one thread, one seed, nothing printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def new_solver() -> Any:
+    """An empty `highspy.Highs` that uses one thread and seed 0, and prints nothing."""
+    import highspy
+
+    solver = highspy.Highs()
+    for option, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
+        solver.setOptionValue(option, setting)
+    return solver
+
+
+def solve(solver: Any) -> Any:
+    """Run the solver and return its model status, a `highspy.HighsModelStatus`.
+
+    HiGHS has one pool of threads per process, sized by its first user. If other code in this process created a pool
+    of another size, HiGHS rejects the run before it looks at the program; the pool is then created again.
+
+    Parameters
+    ----------
+    solver : made by `new_solver`, with a program in it.
+
+    Raises
+    ------
+    RuntimeError
+        HiGHS reports an error, so that its status says nothing about the program.
+    """
+    import highspy
+
+    if solver.run() == highspy.HighsStatus.kError:
+        highspy.Highs.resetGlobalScheduler(True)
+        if solver.run() == highspy.HighsStatus.kError:
+            raise RuntimeError(f"HiGHS {solver.version()} could not run: {solver.getModelStatus()}")
+    return solver.getModelStatus()

@@ -1,0 +1,45 @@
+"""HiGHS answers alike whatever else in the process uses it."""
+
+import highspy
+import numpy as np
+import pytest
+
+from forerun.domains.cluster.engine.lease_program import Limits, Proof, best_plan
+from forerun.domains.cluster.engine.leases import Claim
+from forerun.domains.cluster.policies.gavel_maxmin import fair_shares
+from forerun.highs import new_solver, solve
+
+
+@pytest.fixture(params=[1, 2, 5])
+def pool_of_others(request: pytest.FixtureRequest) -> None:
+    """Other code in this process has used HiGHS with so many threads."""
+    highspy.Highs.resetGlobalScheduler(True)
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", request.param)
+    solver.addVar(0.0, 1.0)
+    assert solver.run() == highspy.HighsStatus.kOk
+
+
+@pytest.mark.usefixtures("pool_of_others")
+def test_lease_plans_are_solved_beside_another_user_of_the_pool() -> None:
+    """The optimum grants the two narrow claims both leases; the given plan grants the wide claim one."""
+    claims = [Claim(8, 1, 2), Claim(4, 2, 2), Claim(4, 2, 2)]
+    planned = best_plan(claims, 8, use_now=True, incumbent=[[0], None, None], limits=Limits())
+    assert planned.proof is Proof.SOLVED
+    assert planned.leases == (None, (0, 1), (0, 1))
+
+
+@pytest.mark.usefixtures("pool_of_others")
+def test_fair_shares_are_solved_beside_another_user_of_the_pool() -> None:
+    """Two jobs of opposite tastes: each has all of the type that suits it."""
+    speed = np.array([[1.0, 3.0], [3.0, 1.0]])
+    shares = fair_shares(speed, np.array([1, 1]), np.array([1, 1]))
+    assert shares == pytest.approx(np.array([[0.0, 1.0], [1.0, 0.0]]))
+
+
+def test_a_run_that_highs_rejects_is_an_error_not_an_answer() -> None:
+    solver = new_solver()
+    solver.run = lambda: highspy.HighsStatus.kError
+    with pytest.raises(RuntimeError, match="could not run"):
+        solve(solver)
