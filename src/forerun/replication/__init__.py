@@ -19,13 +19,25 @@ QUICK_MINUTES: Final = 0.8
 
 
 def reproductions() -> tuple[Reproduction, ...]:
-    """Every reproduction of every system, in the order of the systems' domains."""
+    """Every reproduction of every system, in the order of the systems' domains.
+
+    Imports the module `reproduce` of each system in `SYSTEMS`, so the first call takes longer than later ones.
+    """
     modules = (importlib.import_module(f"{__name__}.{system}.reproduce") for system in SYSTEMS)
     return tuple(entry for module in modules for entry in module.REPRODUCTIONS)
 
 
 def reproduction(identifier: str) -> Reproduction:
-    """The reproduction of an id. Raises UnknownName with what is known."""
+    """The reproduction with an id.
+
+    Parameters
+    ----------
+    identifier : as `forerun reproduce --list` shows it.
+
+    Raises
+    ------
+    UnknownName : no reproduction has this id; the message lists what is known.
+    """
     known = {entry.id: entry for entry in reproductions()}
     identifier = name_of(identifier)
     if identifier not in known:
@@ -36,11 +48,17 @@ def reproduction(identifier: str) -> Reproduction:
 def reproduce(identifier: str, *, quick: bool = False, progress: Progress = silent) -> Reproduced:
     """Reproduce one published result and compare the numbers.
 
-    identifier: as `forerun reproduce --list` shows it.
-    quick: use fewer seeds and traces, if the reproduction has such a form (default: False).
-    progress: called with a message at each step (default: silent).
+    Parameters
+    ----------
+    identifier : as `forerun reproduce --list` shows it.
+    quick : use fewer seeds and traces, if the reproduction has such a form (default: False).
+    progress : called with a message at each step (default: silent).
 
-    Raises UnknownName, DataError that names missing public data, and what the simulations raise.
+    Raises
+    ------
+    UnknownName : no reproduction has this id.
+    DataError : public data is missing; the message names it.
+    ForerunError : whatever else the simulations raise.
 
     >>> found = forerun.reproduce("blocks-early-stop")
     >>> [row.what for row in found.rows if row.ok is False]
@@ -59,12 +77,18 @@ def reproduce_all(
 ) -> tuple[Attempt, ...]:
     """Run several reproductions, in parallel; returns one attempt each, in order.
 
-    identifiers: as for `reproduce` (default: all).
-    quick: use quick forms, and skip slow reproductions without one (default: False).
-    workers: number of processes (default: 1); the results do not depend on it.
-    progress: called with each attempt when it is done.
-
     An error in one reproduction is recorded in its attempt and does not stop the others. The slowest start first.
+
+    Parameters
+    ----------
+    identifiers : as for `reproduce` (default: all).
+    quick : use quick forms, and skip slow reproductions without one (default: False).
+    workers : number of processes (default: 1); the results do not depend on it.
+    progress : called with each attempt when it is done (default: silent).
+
+    Raises
+    ------
+    UnknownName : an id is not known. This is checked before anything runs.
 
     >>> [attempt.entry.id for attempt in forerun.reproduce_all(["blocks-early-stop"])]
     ['blocks-early-stop']
@@ -91,6 +115,16 @@ def reproduce_all(
 
 
 def _attempt(entry: Reproduction, result: Reproduced | Exception, wall_s: float) -> Attempt:
+    """The attempt that a result or an exception stands for.
+
+    A `DataError` means that data is absent; any other exception counts as a failure.
+
+    Parameters
+    ----------
+    entry : the reproduction that ran.
+    result : what it returned or raised.
+    wall_s : how long it took [s].
+    """
     if isinstance(result, DataError):
         return Attempt(entry, absent=tuple(str(problem) for problem in result.problems), wall_s=wall_s)
     if isinstance(result, ForerunError):

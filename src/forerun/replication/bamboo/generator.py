@@ -14,12 +14,17 @@ from forerun.domains.spot.scenario.processes import LARGEST_FLEET, Rows, Tick
 class GeneratorBugs:
     """The known bugs of the notebook's generator; the defaults are `Tick`, which corrects only what stops a run.
 
-    sample_set: victims are sampled from a set, which Python refuses since 3.11: the first removal stops the run.
-    over_ask: more victims are asked for than there are nodes, and the run stops; off, all nodes go.
-    clamp_hole: the cap is not looked at when a size rounds to 0 and is made 1, so the population passes it.
-    rate_over_12: a rate a minute is used as a chance a minute, a twelfth of it in each tick; off, the chance in a tick is
-    1 - exp(-rate x tick).  marks: sizes are rounded normals; off, geometric with the same mean.
-    big_share: large additions have chance .05 and sizes 11 ... 31; off, as the process says.
+    Parameters
+    ----------
+    sample_set : victims are sampled from a set, which Python refuses since 3.11: the first removal stops the run
+        (default: off).
+    over_ask : more victims are asked for than there are nodes, and the run stops; off, all nodes go (default: off).
+    clamp_hole : the cap is not looked at when a size rounds to 0 and is made 1, so the population passes it
+        (default: off).
+    rate_over_12 : a rate a minute is used as a chance a minute, a twelfth of it in each tick; off, the chance in a tick
+        is 1 - exp(-rate x tick) (default: on).
+    marks : sizes are rounded normals; off, geometric with the same mean (default: on).
+    big_share : large additions have chance .05 and sizes 11 ... 31; off, as the process says (default: off).
     """
 
     sample_set: bool = False
@@ -38,9 +43,22 @@ class GeneratorStopped(Exception):
 
 
 def tick_rows(process: Tick, seed: int, horizon_s: float, bugs: GeneratorBugs | None = None) -> Rows:
-    """The notebook's fleet, known bug by known bug: (time in s, is it an addition, node).
+    """The fleet that the notebook's generator draws, with the known bugs that are switched on.
 
-    Raises GeneratorStopped where the notebook raises.
+    Parameters
+    ----------
+    process : rates, sizes, start population, cap and tick of the generator.
+    seed : of Python's own generator.
+    horizon_s : additions and removals happen before this instant [s].
+    bugs : the known bugs (default: those of `GeneratorBugs()`).
+
+    Returns
+    -------
+    Rows (time [s], whether it is an addition, node), in order of time. Within a tick removals precede additions.
+
+    Raises
+    ------
+    GeneratorStopped : the notebook raises an error here.
     """
     off = bugs or GeneratorBugs()
     random = Random(seed)
@@ -79,7 +97,14 @@ def tick_rows(process: Tick, seed: int, horizon_s: float, bugs: GeneratorBugs | 
 
 
 def _size(random: Random, sizes: Marks, marks: bool) -> int:
-    """A batch as the notebook draws it, 0 if its normal rounds to 0; without its defect, geometric with that mean."""
+    """The size of a batch of nodes.
+
+    Parameters
+    ----------
+    random : the stream to draw from.
+    sizes : mean and standard deviation [nodes].
+    marks : draw as the notebook does, a normal that may round to 0; off, a geometric number with the same mean.
+    """
     if marks:
         return abs(round(random.gauss(sizes.mean, sizes.std)))
     share = 1 / max(1.0, sizes.mean)

@@ -13,10 +13,12 @@ _DATA: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("published.js
 
 
 def _by_number(table: dict[str, Any]) -> dict[int, Any]:
+    """A table of the file with its keys as whole numbers; JSON has text keys only."""
     return {int(key): value for key, value in table.items()}
 
 
 def _profile(name: str) -> MeasuredProfile:
+    """A measured profile of the file. name: its key, `rounded` or `run86`."""
     values = _DATA[name]
     return MeasuredProfile(**{**values, "step_s": _by_number(values["step_s"])})
 

@@ -64,6 +64,14 @@ def stamp_effects(traces: statistics.CountTraces) -> dict[str, tuple[float, floa
 
     Additions carry the time of the row before them; terminations after midnight keep the date of the day before; the
     operator's teardown counts as a loss.
+
+    Parameters
+    ----------
+    traces : the counts and terminations as filed.
+
+    Returns
+    -------
+    Pairs by the name of the quantity, which ends in its unit.
     """
     steps, as_filed = np.diff(traces.counts), np.diff(traces.termination_s)
     meant = statistics.corrected(traces)
@@ -76,7 +84,19 @@ def stamp_effects(traces: statistics.CountTraces) -> dict[str, tuple[float, floa
 
 
 def bamboo_notebook(progress: Progress) -> Reproduced:
-    """The notebook's statistics, its tick machine against the exact semantics, and the question it asked."""
+    """The notebook's statistics, its tick machine against the exact semantics, and the question it asked.
+
+    Runs every known bug of the tick machine and of the generator alone, then `TRIALS` trials at each level of `LEVELS`
+    and the growth rules against immediate growth.
+
+    Parameters
+    ----------
+    progress : called with a message at each step.
+
+    Raises
+    ------
+    DataError : the notebook's traces are missing.
+    """
     base = "bamboo/full-64/full-64"
     traces = statistics.read_counts(
         dataset(f"spot/{base}-node-trace.csv"), dataset(f"spot/{base}-terminate-trace.csv")
@@ -160,6 +180,12 @@ GROWTH_RULES = ("lazy", "lazy2", "drain", "hazard", "hazard_drain")
 
 
 def _growth_figure(gains: dict[tuple[str, float], Estimate]) -> Figure:
+    """The gain of each growth rule against the level of preemption, with 95 % bands.
+
+    Parameters
+    ----------
+    gains : by (rule, removals a minute), as shares of the steps under immediate growth.
+    """
     return Figure.of(
         "line",
         "growth",
@@ -183,6 +209,7 @@ def _band(estimate: Estimate) -> tuple[float, float, float]:
 
 
 def _level(p_per_min: float) -> Poisson:
+    """The fleet process of one level: as many removals as additions a minute, and rare large additions."""
     return Poisson(removals_per_min=p_per_min, adds_per_min=p_per_min, add_burst=Burst(probability=0.058))
 
 
@@ -269,6 +296,13 @@ class _Generated:
 
 
 def _generated(process: Tick, defects: GeneratorBugs) -> _Generated:
+    """What `GENERATED` fleets of a process give, seed by seed, and how many the generator fails to make.
+
+    Parameters
+    ----------
+    process : the fitted process.
+    defects : the generator's known bugs.
+    """
     stopped, figures = 0, []
     for seed in range(GENERATED):
         try:
@@ -284,6 +318,12 @@ def _generated(process: Tick, defects: GeneratorBugs) -> _Generated:
 
 
 def _sensitivity(levels: dict[float, trials.Trials]) -> Figure:
+    """Where the time goes at each level of preemption, with 95 % bands.
+
+    Parameters
+    ----------
+    levels : the trials by removals (and additions) a minute.
+    """
     points = [(p, *_band(done.share(line)), line) for p, done in levels.items() for line in LINES]
     return Figure.of(
         "line",
@@ -303,7 +343,19 @@ def _sensitivity(levels: dict[float, trials.Trials]) -> Figure:
 
 
 def bamboo_run86(progress: Progress) -> Reproduced:
-    """The real 2.66-hour run: measured against the model, and against the notebook's model."""
+    """The real 2.66-hour run: measured against the model, and against the notebook's model.
+
+    Both models are driven by the segments of the run itself. The rows compare steps executed, steps retained and the
+    share of wall time of each line of the ledger.
+
+    Parameters
+    ----------
+    progress : called with a message at each step.
+
+    Raises
+    ------
+    DataError : the logs of run 86 are missing.
+    """
     progress("reading the run's logs")
     run = read_run(dataset("spot/bamboo/run-86/reconfig.csv").parent)
     model = model_run(run, run.profile, delay_s=START_DELAY_S)
@@ -350,7 +402,15 @@ def bamboo_run86(progress: Progress) -> Reproduced:
 
 
 def bamboo_table(progress: Progress) -> Reproduced:
-    """Bamboo's simulator on BERT: means over 60 seeds at five hourly removal probabilities."""
+    """Bamboo's simulator on BERT: means over 60 seeds at five hourly removal probabilities.
+
+    `compat` is the simulator with its known bugs, over seeds 1 to 60; `corrected` is the ring without them, over seeds 1
+    to 10. [Thorpe et al., Bamboo, NSDI'23.]
+
+    Parameters
+    ----------
+    progress : called with a message at each probability.
+    """
     job, rows = published.BAMBOO_JOBS["BERT"], []
     points: list[tuple[float, float, str]] = []
     for p, figures in published.BAMBOO_TABLE.items():

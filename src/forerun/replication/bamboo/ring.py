@@ -34,7 +34,13 @@ HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedJob(RingJob):
-    """A job of the published simulator. samples_per_step: of a step. capacity: nodes asked for."""
+    """A job of the published simulator: a `RingJob` with what its printed figures need.
+
+    Parameters
+    ----------
+    samples_per_step : samples of a step.
+    capacity : nodes asked for.
+    """
 
     samples_per_step: int
     capacity: int
@@ -44,12 +50,14 @@ class PublishedJob(RingJob):
 class KnownBugs:
     """The known bugs of the published simulator; the defaults are the simulator as published.
 
-    no_rollback: a fatal failure loses no step.
-    steps_in_pause: steps complete during a global rendezvous.
-    ghost_timeouts: the timeout of a rendezvous that a later one replaced still acts, on an empty list.
-    stale_waiting: waiting nodes that vanish are still counted.
-    heap_ties: events of one instant and kind come in the order of the heap, which depends on later events; corrected: in
-        the order of the trace.
+    Parameters
+    ----------
+    no_rollback : a fatal failure loses no step (default: on).
+    steps_in_pause : steps complete during a global rendezvous (default: on).
+    ghost_timeouts : the timeout of a rendezvous that a later one replaced still acts, on an empty list (default: on).
+    stale_waiting : waiting nodes that vanish are still counted (default: on).
+    heap_ties : events of one instant and kind come in the order of the heap, which depends on later events; corrected:
+        in the order of the trace (default: on).
     """
 
     no_rollback: bool = True
@@ -68,8 +76,12 @@ NO_BUGS: Final = KnownBugs(
 class HourlyFleet:
     """A fleet whose nodes vanish, and whose free slots fill, with given probabilities in each hour of the day.
 
-    remove: 24 probabilities that a node vanishes within the hour. add: the same for free slots (default: random ones).
-    start_hour: the hour of the day at which the run starts (0). seed: of Python's own generator (0).
+    Parameters
+    ----------
+    remove : 24 probabilities that a node vanishes within the hour.
+    add : the same for free slots to fill (default: drawn at random).
+    start_hour : the hour of the day at which the run starts (default: 0).
+    seed : of Python's own generator (default: 0).
     """
 
     remove: Sequence[float]
@@ -82,9 +94,15 @@ class HourlyFleet:
 class PublishedRun(RingRun):
     """A run of the published simulator.
 
-    first_running_ms: the end of the first rendezvous. changes: (ms, nodes) whenever the number of nodes changed.
-    removals_ms: when nodes vanished. lifetimes_ms: of all nodes; those alive at the stop have lived until then.
     With some bugs it cannot be said where the time went; `wall_ms` and `stretches` are empty then.
+
+    Parameters
+    ----------
+    job : what trained.
+    first_running_ms : the end of the first rendezvous [ms]; None if there was none.
+    changes : (time [ms], nodes) whenever the number of nodes changed.
+    removals_ms : when nodes vanished [ms].
+    lifetimes_ms : of all nodes [ms]; those alive at the stop have lived until then.
     """
 
     job: PublishedJob
@@ -100,20 +118,21 @@ class PublishedRun(RingRun):
 
     @property
     def samples_per_s(self) -> float:
-        """Throughput from the end of the first rendezvous to the last step; 0 without steps."""
+        """Throughput from the end of the first rendezvous to the last step [samples/s]; 0 without steps."""
         if self.first_running_ms is None or not self.step_end_ms:
             return 0.0
         return self.job.samples_per_step * self.steps / ((self.end_ms - self.first_running_ms) / 1000)
 
     @property
     def mean_nodes(self) -> float:
-        """Mean number of nodes until the last step."""
+        """Time-weighted mean number of nodes from 0 until the last step; 0 without steps."""
         return self._node_ms_until([self.end_ms])[0] / self.end_ms if self.end_ms else 0.0
 
     @property
     def mean_nodes_as_printed(self) -> float:
-        """The same as the published simulator computes it: changes after the last step count too,
-        backwards.
+        """The mean number of nodes as the published simulator computes it.
+
+        The last change is weighted with the time to the last step. Where it comes after that step, the weight is negative.
         """
         if not self.end_ms:
             return 0.0
@@ -122,7 +141,12 @@ class PublishedRun(RingRun):
         return (inside + nodes * (self.end_ms - last_ms)) / self.end_ms
 
     def value(self, usd_per_node_h: float) -> float:
-        """Samples a second per dollar an hour, averaged over the time of the steps."""
+        """Samples a second per dollar an hour, averaged over the time of the steps; 0 without steps.
+
+        Parameters
+        ----------
+        usd_per_node_h : price of a node [$/h].
+        """
         if not self.step_end_ms or self.first_running_ms is None:
             return 0.0
         instants = [self.first_running_ms, *self.step_end_ms]
@@ -134,7 +158,12 @@ class PublishedRun(RingRun):
         return rate * math.fsum(weighted) / (self.end_ms - self.first_running_ms)
 
     def _node_ms_until(self, instants_ms: Sequence[int]) -> list[int]:
-        """Integral of the number of nodes from 0 to each of some ascending instants."""
+        """Integral of the number of nodes from 0 to each of some instants [node-ms].
+
+        Parameters
+        ----------
+        instants_ms : ascending [ms].
+        """
         totals, total, at, i = [], 0, 0, 0
         for t_ms in instants_ms:
             while i + 1 < len(self.changes) and self.changes[i + 1][0] <= t_ms:
@@ -147,7 +176,14 @@ class PublishedRun(RingRun):
         return totals
 
     def summary(self, usd_per_node_h: float) -> dict[str, float]:
-        """The figures that the published simulator prints, under its names."""
+        """The figures that the published simulator prints, under its names.
+
+        Gaps between preemptions and lifetimes are in hours, performance in samples/s, cost in $/h.
+
+        Parameters
+        ----------
+        usd_per_node_h : price of a node [$/h].
+        """
         gaps = [(b - a) / HOUR_MS for a, b in zip(self.removals_ms, self.removals_ms[1:])]
         lifetimes_h = [lifetime_ms / HOUR_MS for lifetime_ms in self.lifetimes_ms]
         return {
@@ -174,7 +210,16 @@ def run_ring(
     goal_steps: int | None = None,
     stop_ms: int | None = None,
 ) -> PublishedRun:
-    """Train on a generated fleet, or on a list of (ms, is it an addition, node), until the goal or the stop."""
+    """Train on a fleet until the goal or the stop.
+
+    Parameters
+    ----------
+    job : what trains.
+    fleet : a process that draws the fleet, or its changes (time [ms], whether it is an addition, node).
+    bugs : the known bugs that are on (default: all, as published).
+    goal_steps : steps after which the run ends (default: no goal).
+    stop_ms : the instant at which the run ends [ms] (default: when nothing is left to happen).
+    """
     ring = _PublishedRing(job, bugs or KnownBugs())
     if isinstance(fleet, HourlyFleet):
         ring.start_generated(fleet)
@@ -266,18 +311,25 @@ class _PublishedRing(Ring):
         self.push(0, GENERATE)
 
     def _new_name(self) -> str:
+        """The name of the next node of the generated fleet."""
         self.born += 1
         return f"node{self.born - 1}"
 
     def _draw(self, chance: float) -> int | None:
-        """When within this hour something of that chance happens, if it does."""
+        """When within this hour something happens that has a given chance; None if it does not happen.
+
+        Parameters
+        ----------
+        chance : probability within the hour. The instant is a whole second, uniform in it.
+        """
         if chance > self.random.random():
             return self.now_ms + self.random.randrange(0, 3600) * 1000
         return None
 
     def generate(self) -> None:
-        """Lay out the coming hour: removals of nodes alive, additions to free slots, in the order of their
-        times.
+        """Lay out the coming hour: removals of nodes alive, additions to free slots, in the order of their times.
+
+        A node added within the hour may vanish again in the same hour, with the hour's chance.
         """
         assert self.fleet is not None
         self.push(self.now_ms + HOUR_MS, GENERATE)
@@ -316,6 +368,7 @@ class _PublishedRing(Ring):
         super().remove(name)
 
     def _begin(self, status: RingStatus, nodes: int) -> None:
+        """Enter a status; the first time that the ring runs is noted."""
         if status == "running" and self.first_running_ms is None:
             self.first_running_ms = self.now_ms
         super()._begin(status, nodes)

@@ -20,17 +20,19 @@ from forerun.replication.bamboo.published import ROUNDED, RUN86
 class Switches:
     """The tick machine's known bugs; the defaults are the notebook's.
 
-    strict: completions need time *after* their end, and topping up needs one node too many.
-    extend: an event during a reconfiguration adds a whole reconfiguration to the old end.
-    initial0: a loss before the first durable checkpoint resumes at step 1 instead of 0.
-    missing_ws: a world size without step time stops the run (the notebook's KeyError); off, the job idles.
-    row_ws: rows of reconfigurations carry the node count before the re-plan.
-    rounded: whole seconds for the times of steps, pauses and writes; off, the means of the measured run.
-    no_stall: a checkpoint does not block training; off, it does for as long as measured.
-    tick_s: the clock's step.
-
     `rounded` and `no_stall` choose a job where none is given.  The defects of the notebook's generator are
     `generator.GeneratorBugs`, those of its time stamps `reproduce.stamp_effects`.
+
+    Parameters
+    ----------
+    strict : completions need time *after* their end, and topping up needs one node too many (default: on).
+    extend : an event during a reconfiguration adds a whole reconfiguration to the old end (default: on).
+    initial0 : a loss before the first durable checkpoint resumes at step 1 instead of 0 (default: on).
+    missing_ws : a world size without step time stops the run (the notebook's KeyError); off, the job idles (default: on).
+    row_ws : rows of reconfigurations carry the node count before the re-plan (default: on).
+    rounded : whole seconds for the times of steps, pauses and writes; off, the means of the measured run (default: on).
+    no_stall : a checkpoint does not block training; off, it does for as long as measured (default: on).
+    tick_s : the clock's step [s] (default: 5).
     """
 
     strict: bool = True
@@ -52,7 +54,15 @@ MEASURED = replace(CORRECTED, rounded=False, no_stall=False)
 
 @dataclass(frozen=True, slots=True)
 class TickRow:
-    """One line of the machine's log: nodes at that time, when, what, and the number of the step or pause."""
+    """One line of the machine's log.
+
+    Parameters
+    ----------
+    world_size : nodes at that time; with the switch `row_ws`, before the re-plan.
+    t_s : when [s].
+    event : `step` for a step that begins, `reconfig` for a pause that begins or begins again.
+    number : of the step or of the pause, from 0.
+    """
 
     world_size: int
     t_s: float
@@ -60,12 +70,23 @@ class TickRow:
     number: int
 
     def __str__(self) -> str:
+        """The row as the notebook writes it, separated by commas, the time to a millisecond."""
         return f"{self.world_size},{self.t_s:.3f},{self.event},{self.number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickRun:
-    """What the tick machine did."""
+    """What the tick machine did.
+
+    Parameters
+    ----------
+    rows : the log, in the order written.
+    error_world_size : the world size without a step time that stopped the run; None if nothing did.
+    t_end_s : the time of the clock at the end [s].
+    step_counter : the number of the step that runs at the end.
+    last_saved : the step of the last durable checkpoint; before any, 0 with the switch `initial0` and -1 without.
+    steps_executed : steps completed, lost ones included.
+    """
 
     rows: Sequence[TickRow]
     error_world_size: int | None
@@ -91,7 +112,17 @@ class TickRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickJob:
-    """The tick machine's constants (the notebook's, unless said).  stall_s blocks training at a checkpoint."""
+    """The tick machine's constants; the defaults are the notebook's.
+
+    Parameters
+    ----------
+    depth : nodes of a pipeline (default: 16).
+    step_s : the time of a step by the number of nodes [s] (default: 18, 11, 9 and 8 at 16, 32, 48 and 64).
+    reconfig_s : a pause [s] (default: 88).
+    prep_s : from the addition of a node until it is ready [s] (default: 180).
+    write_s : a checkpoint's write [s] (default: 89).
+    stall_s : how long a checkpoint blocks training [s] (default: 0).
+    """
 
     depth: int = 16
     step_s: Mapping[int, float] = field(default_factory=lambda: {16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0})
@@ -102,7 +133,12 @@ class TickJob:
 
 
 def job_of(switches: Switches) -> TickJob:
-    """The job that the switches `rounded` and `no_stall` stand for."""
+    """The job that the switches `rounded` and `no_stall` stand for.
+
+    Parameters
+    ----------
+    switches : the known bugs; the other switches do not matter here.
+    """
     profile = ROUNDED if switches.rounded else RUN86
     return TickJob(
         step_s=profile.step_s,
@@ -114,7 +150,16 @@ def job_of(switches: Switches) -> TickJob:
 
 @dataclass(slots=True)
 class _Fleet:
-    """Nodes by state, and what the events of one tick did to them."""
+    """Nodes by state, and what the events of one tick did to them.
+
+    Parameters
+    ----------
+    events : (time [s], whether it is an addition, node), in order of time.
+    active : nodes in pipelines.
+    standby : nodes that are ready and wait (default: none).
+    prepping : since when each node has been preparing [s] (default: none).
+    next_event : index of the first event that has not happened (default: 0).
+    """
 
     events: Sequence[tuple[float, bool, int]]
     active: set[int]
@@ -123,8 +168,12 @@ class _Fleet:
     next_event: int = 0
 
     def apply_until(self, t_s: float, prep_s: float) -> bool:
-        """Events up to and at ``t_s``, then readiness, then this tick's additions; was an active node
-        lost?
+        """Events up to and at `t_s`, then readiness, then this tick's additions; was an active node lost?
+
+        Parameters
+        ----------
+        t_s : the clock [s].
+        prep_s : from the addition of a node until it is ready [s].
         """
         lost, added = False, dict[int, None]()
         while self.next_event < len(self.events) and self.events[self.next_event][0] <= t_s:
@@ -158,7 +207,15 @@ class _Fleet:
         self.standby.update(moved)
 
     def replan(self, depth: int, lost: bool, new_pipeline: bool, strict: bool) -> None:
-        """The notebook's three cases: a loss, a new pipeline's worth of standby nodes, or both."""
+        """The notebook's three cases: a loss, a new pipeline's worth of standby nodes, or both.
+
+        Parameters
+        ----------
+        depth : nodes of a pipeline.
+        lost : whether an active node was lost in this tick.
+        new_pipeline : whether the standby nodes fill a pipeline.
+        strict : topping up an incomplete pipeline needs one node more than is missing.
+        """
         surplus = len(self.active) % depth
         missing = depth - surplus
         if lost and new_pipeline:
@@ -176,7 +233,15 @@ class _Fleet:
 def run_ticks(
     fleet: Membership, horizon_s: float, switches: Switches = AS_PUBLISHED, job: TickJob | None = None
 ) -> TickRun:
-    """Drive the tick machine by a membership trace until ``horizon_s``; nodes added at 0 start active."""
+    """Drive the tick machine by a membership trace; nodes added at 0 start active.
+
+    Parameters
+    ----------
+    fleet : when nodes come and go.
+    horizon_s : the clock stops here [s].
+    switches : the known bugs (default: as published).
+    job : what trains (default: the job of the switches, see `job_of`).
+    """
     job = job or job_of(switches)
     listed = [
         (instant.t_s, is_add, node)

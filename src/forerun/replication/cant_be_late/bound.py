@@ -15,7 +15,13 @@ from forerun.errors import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The cheapest schedule on a known trace, and its cost."""
+    """The cheapest schedule on a known trace, and its cost.
+
+    Parameters
+    ----------
+    cost_usd : what the schedule costs [$].
+    held : what is rented in each tick.
+    """
 
     cost_usd: float
     held: Sequence[Held]
@@ -24,9 +30,18 @@ class Bound:
 def offline_bound(job: DeadlineJob, available: Sequence[bool]) -> Bound:
     """The cheapest cost that meets the deadline when the trace is known: exact, by dynamic programming.
 
-    State: tick, what is rented, work done in units of gcd(tick, change-over).  A change-over shorter than a
-    tick is worked off in the tick that starts it.  Raises Infeasible if not even on-demand from the start is
-    in time, ValueError for a change-over longer than a tick.
+    State: tick, what is rented, work done in units of gcd(tick, change-over).  A change-over shorter than a tick is worked
+    off in the tick that starts it.
+
+    Parameters
+    ----------
+    job : work, deadline, tick, change-over and prices.
+    available : whether spot is there, tick by tick; ticks after the deadline do not matter.
+
+    Raises
+    ------
+    Infeasible : not even on-demand from the start is in time.
+    ValueError : the change-over is longer than a tick.
     """
     unit, gain, goal = _units(job)
     ticks = min(len(available), math.floor(job.deadline_s / job.tick_s + 1e-9))
@@ -58,7 +73,7 @@ def offline_bound(job: DeadlineJob, available: Sequence[bool]) -> Bound:
 
 
 def _units(job: DeadlineJob) -> tuple[int, int, int]:
-    """Unit of work in seconds, a tick's and the job's work in it."""
+    """Unit of work [s], and the work of a tick and of the job in that unit."""
     if job.changeover_s > job.tick_s:
         raise ValueError("the bound needs a change-over no longer than a tick")
     unit = math.gcd(round(job.tick_s), round(job.changeover_s)) or round(job.tick_s)
@@ -66,8 +81,12 @@ def _units(job: DeadlineJob) -> tuple[int, int, int]:
 
 
 def _worked(cost: NDArray[np.float64], units: int) -> tuple[NDArray[np.float64], int]:
-    """Cheapest cost by work done after `units` more, capped at the goal; and the work from which the goal is
-    met.
+    """Cheapest cost by work done after more work, capped at the goal; and the work from which the goal is met.
+
+    Parameters
+    ----------
+    cost : the cheapest cost [$] by units of work done, float64[goal + 1]; inf where it cannot be reached.
+    units : work done in this tick.
     """
     if units == 0:
         return cost.copy(), cost.size - 1
@@ -79,7 +98,15 @@ def _worked(cost: NDArray[np.float64], units: int) -> tuple[NDArray[np.float64],
 
 
 def _path(job: DeadlineJob, history: Sequence[tuple[NDArray[np.int8], list[int]]], end: int) -> list[Held]:
-    """What is rented in each tick of a cheapest schedule: the tables of sources, followed back from the goal."""
+    """What is rented in each tick of a cheapest schedule: the tables of sources, followed back from the goal.
+
+    Parameters
+    ----------
+    job : the job of the schedule.
+    history : for each tick, int8[3, goal + 1] with what was rented in the tick before, and the work from which the goal
+        was met, by kind.
+    end : the kind rented in the last tick.
+    """
     unit, gain, goal = _units(job)
     change = round(job.changeover_s / unit)
     kinds = (Held.NONE, Held.SPOT, Held.ON_DEMAND)

@@ -13,7 +13,15 @@ from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 
 def cant_be_late(progress: Progress) -> Reproduced:
-    """Deadline policies on the paper's traces: 48 hours of work within 52, and the best in hindsight."""
+    """Deadline policies on the paper's traces: 48 hours of work within 52, and the best in hindsight.
+
+    `spot_only` and `on_demand` run without a deadline that binds, as their published costs do.
+    [Wu et al., Can't be late, NSDI'24.]
+
+    Parameters
+    ----------
+    progress : called with the name of each policy.
+    """
     job, patient = DeadlineJob(), DeadlineJob(deadline_s=1000 * 3600.0)
     rows: list[Row] = []
     points: list[tuple[str, float, float]] = []

@@ -24,7 +24,17 @@ POD_CORES = 8.0
 
 @dataclass(frozen=True)
 class FittedDelivery:
-    """A setting of the notebook's loader: its samples, `build_s` of a full batch, overhead of the loop [s]."""
+    """A setting of the notebook's loader, fitted to one measured completion.
+
+    Parameters
+    ----------
+    samples : samples of the data set.
+    build_s : time in which a worker builds a full batch [s].
+    overhead_s : overhead of the loop, a step [s].
+    workers : number of worker processes (default: 8).
+    batch : samples of a full batch (default: 512).
+    prefetch : batches ahead, a worker (default: 2).
+    """
 
     samples: int
     build_s: float
@@ -39,17 +49,36 @@ class FittedDelivery:
         return batches_of(self.samples, self.batch, self.workers, "contiguous")
 
     def completion_s(self, sleep_s: float, *, overhead_s: float | None = None) -> float:
-        """Mean wait plus step at a sleep of `sleep_s`."""
+        """Mean wait plus step.
+
+        Parameters
+        ----------
+        sleep_s : the compute time that the loop sleeps for in each step [s].
+        overhead_s : overhead of the loop [s] (default: as fitted).
+        """
         overhead = self.overhead_s if overhead_s is None else overhead_s
         return delivered_completion_s(self.plan, self.build_s, sleep_s + overhead, self)
 
     def worker_bound(self, step_s: float) -> bool:
-        """Whether W steps are shorter than a build: the workers bind."""
+        """Whether W steps of the loop are shorter than a build, so that the workers bind.
+
+        Parameters
+        ----------
+        step_s : time of a step, overhead included [s].
+        """
         return self.workers * step_s < self.build_s
 
 
 def delivered_completion_s(plan: Batches, build_s: float, step_s: float, shape: FittedDelivery) -> float:
-    """Seconds a batch, waits and steps, by the recursion."""
+    """Seconds a batch, waits and steps, by the recursion of the delivery law.
+
+    Parameters
+    ----------
+    plan : worker and samples of each batch.
+    build_s : time in which a worker builds a full batch [s]; smaller batches take less in proportion.
+    step_s : time of a step [s].
+    shape : workers, prefetch and samples of a full batch.
+    """
     build = build_s * plan.samples / shape.batch
     delivery = deliver(
         plan.worker, build, np.array([step_s]), np.zeros(shape.workers), shape.workers * shape.prefetch
@@ -58,7 +87,15 @@ def delivered_completion_s(plan: Batches, build_s: float, step_s: float, shape: 
 
 
 def fit_delivery(samples: int, sleep_s: float, compute_s: float, completion_s: float) -> FittedDelivery:
-    """The setting whose completion at one sleep is the measured one. compute_s: measured mean step there."""
+    """The setting whose completion at one sleep is the measured one.
+
+    Parameters
+    ----------
+    samples : samples of the data set.
+    sleep_s : the compute time that the loop sleeps for [s].
+    compute_s : measured mean step at that sleep [s]; what it exceeds the sleep by is the loop's overhead.
+    completion_s : measured mean wait plus step [s].
+    """
     shape = FittedDelivery(samples, 0.0, compute_s - sleep_s)
     build = bisect(
         lambda build_s: delivered_completion_s(shape.plan, build_s, compute_s, shape), completion_s, 0.0, 1e4
@@ -67,7 +104,14 @@ def fit_delivery(samples: int, sleep_s: float, compute_s: float, completion_s: f
 
 
 def bisect(rising: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """Where a non-decreasing function reaches a value, within [low, high], to the last bits."""
+    """Where a non-decreasing function reaches a value, to the last bits.
+
+    Parameters
+    ----------
+    rising : the function.
+    target : the value.
+    low, high : ends of the interval that is searched; the answer is `high` if the value is not reached in it.
+    """
     for _ in range(200):
         middle = 0.5 * (low + high)
         if middle in (low, high):
@@ -85,21 +129,36 @@ def improvement_percent(
     """The gain in throughput that the law gives merging, where only a share of the runs was merged.
 
     A loader that the workers bind keeps the CPU busy, and its loop's overhead is as fitted; else it is the idle one's.
+
+    Parameters
+    ----------
+    base : the setting without merging.
+    ours : the setting with merging.
+    sleep_s : the compute time that the loop sleeps for [s].
+    merged_share : share of the runs that were merged (default: 1).
     """
     plain, merged = (1 / _completion(setting, sleep_s) for setting in (base, ours))
     return 100 * merged_share * (merged / plain - 1)
 
 
 def _completion(setting: FittedDelivery, sleep_s: float) -> float:
+    """The completion of a setting with the overhead of a busy or an idle CPU, whichever applies at this sleep [s]."""
     busy = setting.worker_bound(sleep_s + IDLE_OVERHEAD_S)
     return setting.completion_s(sleep_s, overhead_s=setting.overhead_s if busy else IDLE_OVERHEAD_S)
 
 
 @dataclass(frozen=True)
 class PooledSetting:
-    """A pooled loader of the notebook's shape: samples, threads a worker, seconds to assemble a batch, cores of the pod.
+    """A pooled loader of the notebook's shape.
 
     As many threads as decode at once share the cores: of all workers' threads, as if all of them were busy.
+
+    Parameters
+    ----------
+    samples : samples of the data set.
+    threads : decoding threads a worker (default: 1).
+    collate_s : time to assemble a batch [s] (default: 0.6).
+    cores : CPUs of the pod (default: 8).
     """
 
     samples: int
@@ -108,7 +167,15 @@ class PooledSetting:
     cores: float = POD_CORES
 
     def completion_s(self, block: int, read_block_s: float, decode_s: float, step_s: float) -> float:
-        """Seconds a batch at blocks of `block`, each read in `read_block_s`."""
+        """Seconds a batch, waits and steps.
+
+        Parameters
+        ----------
+        block : samples of a block.
+        read_block_s : time to read a block [s].
+        decode_s : time to decode a sample on a core of its own [s].
+        step_s : time of a step, overhead included [s].
+        """
         plan = batches_of(self.samples, BATCH, WORKERS, "contiguous")
         everything = batches_of(self.samples, BATCH, WORKERS, "contiguous", take_all=True)
         crowd = max(1.0, WORKERS * self.threads / self.cores)
@@ -125,7 +192,15 @@ class PooledSetting:
         return float(ends[-1]) / len(plan)
 
     def fit_decode_s(self, block: int, read_block_s: float, step_s: float, completion_s: float) -> float:
-        """Seconds of decoding a sample that give the measured completion."""
+        """Time to decode a sample on a core of its own that gives a measured completion, between 0 and 1 [s].
+
+        Parameters
+        ----------
+        block : samples of a block.
+        read_block_s : time to read a block [s].
+        step_s : time of a step, overhead included [s].
+        completion_s : measured mean wait plus step [s].
+        """
         return bisect(
             lambda decode_s: self.completion_s(block, read_block_s, decode_s, step_s), completion_s, 0.0, 1.0
         )
@@ -133,7 +208,18 @@ class PooledSetting:
 
 @dataclass(frozen=True)
 class Explained:
-    """A row of measured runs beside the law: seconds a batch; `fitted` on this row, or predicted."""
+    """A row of measured runs beside the law.
+
+    Parameters
+    ----------
+    approach : `baseline1`, `baseline2` or `ours`.
+    sleep_s : the compute time that the loop sleeps for [s].
+    threads : decoding threads a worker.
+    block : samples of a block; 1 without merging.
+    completion_s : measured mean wait plus step [s].
+    law_s : the same by the law [s].
+    fitted : whether the law was fitted on this row; the others are predicted.
+    """
 
     approach: str
     sleep_s: float
@@ -150,7 +236,12 @@ class Explained:
 
 
 def explain_unmerged(runs: Sequence[Recorded]) -> tuple[Explained, ...]:
-    """Runs without merging: fitted on the shortest compute time alone, every other predicted."""
+    """Runs without merging: fitted on the shortest compute time alone, every other predicted.
+
+    Parameters
+    ----------
+    runs : of any approach; only `baseline1` without merging counts. With fewer than two compute times there are no rows.
+    """
     plain = [run for run in runs if run.approach == "baseline1" and not run.merged]
     means = {
         sleep: np.mean([(r.compute_s.mean(), r.completion_s) for r in plain if r.sleep_s == sleep], axis=0)
@@ -173,6 +264,10 @@ def explain_pooled(runs: Sequence[Recorded]) -> tuple[Explained, ...]:
 
     The run is one of blocks of 100 with one thread, if there is one, else of the blocks nearest to it and the fewest
     threads.
+
+    Parameters
+    ----------
+    runs : of any approach; only merged ones with blocks count. With fewer than two there are no rows.
     """
     merged = [run for run in runs if run.merged and run.block > 1]
     if len(merged) < 2:

@@ -37,7 +37,13 @@ UNNUMBERED: Final = "baseline2"
 
 @dataclass(frozen=True)
 class Series:
-    """How many records a long series has, and their mean [s]."""
+    """A long series, by its summary.
+
+    Parameters
+    ----------
+    records : how many records it has.
+    mean_s : their mean [s].
+    """
 
     records: int
     mean_s: float
@@ -47,9 +53,20 @@ class Series:
 class Recorded:
     """One run directory.
 
-    `load_s` float64[N] waits for batches; `compute_s` float64[N-1] steps with the loop's overhead; `io` one record a
-    file (unmerged) or a block (merged); `processing` one a sample; `memory` bytes by container, polled. `threads`,
-    `block` as the directory says; both 1 where it gives none.
+    Parameters
+    ----------
+    folder : the directory.
+    approach : `baseline1`, `baseline2` or `ours`.
+    dataset : name of the data set.
+    run : name of the run; "." for `baseline2`, whose runs have none.
+    place : `remote` or `local`, where the data is read from.
+    sleep_s : the compute time that the loop sleeps for [s].
+    threads, block : as the directory says; both 1 where it gives none.
+    load_s : float64[N], waits for batches [s].
+    compute_s : float64[N - 1], steps with the loop's overhead [s].
+    io : reads, one record a file (unmerged) or a block (merged).
+    processing : decodes, one record a sample.
+    memory : polls of the bytes that each container uses.
     """
 
     folder: Path
@@ -73,7 +90,7 @@ class Recorded:
 
     @property
     def completion_s(self) -> float:
-        """Mean wait plus mean step."""
+        """Mean wait plus mean step [s]."""
         return float(self.load_s.mean() + self.compute_s.mean())
 
     @property
@@ -83,7 +100,7 @@ class Recorded:
 
     @property
     def memory_mib(self) -> float:
-        """0.9-quantile of the containers' summed memory over the polls that saw at least two containers."""
+        """0.9-quantile of the containers' summed memory [MiB], over the polls that saw at least two containers."""
         sums = [sum(row.values()) for row in self.memory if len(row) >= 2]
         return float(np.quantile(sums, 0.9)) / 2**20 if sums else math.nan
 
@@ -94,8 +111,16 @@ def read_run(
     """One run directory `.../{approach}/{dataset}/{run}/{place}/sim_compute_time=X[-block_size=Y]`.
 
     Runs of `baseline2` have no folder of their number.
-    long_series: counts and means of the reads and decodes, by (approach, run, sleep), where the series are absent.
-    Raises TraceError naming file and problem.
+
+    Parameters
+    ----------
+    folder : the directory.
+    long_series : counts and means of the reads and decodes, by (approach, run, sleep), where the series are absent
+        (default: none).
+
+    Raises
+    ------
+    TraceError : a file is missing or wrong; the message names file and problem.
     """
     if not folder.is_dir():
         raise TraceError.at(folder, "no such run directory")
@@ -152,6 +177,7 @@ def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
 
 
 def _bytes(path: Path) -> bytes:
+    """The content of a file. Raises TraceError where it cannot be read."""
     try:
         return read_regular(path)
     except OSError as error:
@@ -159,6 +185,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _setting(folder: Path) -> tuple[float, int]:
+    """Compute time [s] and samples a block, from the name of a run directory. Raises TraceError for other names."""
     match = re.fullmatch(r"sim_compute_time=(\d+(?:\.\d+)?)(?:-block_size=(\d+))?", folder.name)
     if match is None:
         raise TraceError.at(folder, "is not named sim_compute_time=SECONDS[-block_size=SAMPLES]")
@@ -166,6 +193,7 @@ def _setting(folder: Path) -> tuple[float, int]:
 
 
 def _configured(path: Path, named_block: int) -> tuple[int, int]:
+    """Threads and samples a block from `opt_config`; one thread and the block of the directory's name without that file."""
     if not path.exists():
         return 1, named_block
     raw = _bytes(path)
@@ -178,6 +206,7 @@ def _configured(path: Path, named_block: int) -> tuple[int, int]:
 
 
 def _present(path: Path) -> F64:
+    """The numbers of a series that must be there. Raises TraceError where it is missing or empty."""
     if not path.exists():
         raise TraceError.at(path, "is missing")
     values = read_numbers(path)
@@ -187,6 +216,7 @@ def _present(path: Path) -> F64:
 
 
 def _series(path: Path, known: Series | None) -> Series:
+    """Count and mean of a series, from its file or else as known. Raises TraceError where there is neither."""
     if path.exists():
         values = read_numbers(path)
         return Series(len(values), float(values.mean()) if len(values) else math.nan)
@@ -209,9 +239,16 @@ def _directories(folder: Path) -> list[tuple[str, str, Path]]:
 def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tuple[Recorded, ...]:
     """All run directories `{approach}/{dataset}/{run}/{place}/...` below a folder, sorted; of one dataset and place.
 
-    dataset, place: which, where the folder contains several; else they may be left out. Means of absent long series are
-    taken from `exp1_long_series_means.csv` beside the folder. Raises TraceError listing every directory that cannot be
-    read, or what there is to choose from.
+    Means of absent long series are taken from `exp1_long_series_means.csv` beside the folder.
+
+    Parameters
+    ----------
+    folder : the experiment's.
+    dataset, place : which, where the folder contains several (default: there is only one of each).
+
+    Raises
+    ------
+    TraceError : every directory that cannot be read, or what there is to choose from.
     """
     beside = folder.parent / "exp1_long_series_means.csv"
     known = read_long_series(beside) if beside.exists() else {}
@@ -257,7 +294,16 @@ _LONG_SERIES: Final = (
 
 
 def read_long_series(path: Path) -> dict[tuple[str, str, float], tuple[Series, Series]]:
-    """Counts and means of the series of reads and decodes, by (approach, run, sleep)."""
+    """Counts and means of the series of reads and decodes, by (approach, run, sleep).
+
+    Parameters
+    ----------
+    path : a CSV with one row a run.
+
+    Raises
+    ------
+    TraceError : a row is wrong.
+    """
     rows = Rows.of_file(path, _LONG_SERIES, None)
     columns = [rows[field.name].tolist() for field in _LONG_SERIES[:-1]]
     return {
@@ -268,7 +314,21 @@ def read_long_series(path: Path) -> dict[tuple[str, str, float], tuple[Series, S
 
 @dataclass(frozen=True)
 class Features:
-    """One row of a published table: the notebook's own columns."""
+    """One row of a published table: the notebook's own columns.
+
+    Parameters
+    ----------
+    sleep_s : the compute time that the loop sleeps for [s].
+    threads, block : decoding threads a worker, and samples of a block.
+    io_s : time to read a sample [s].
+    processing_s : mean record of the decodes less `io_s` [s], as the notebook has it.
+    load_s : mean wait for a batch [s].
+    compute_s : mean step [s].
+    completion_s : mean wait plus mean step [s].
+    memory_mib : memory of the containers [MiB].
+    throughput : 512 over the completion [samples/s].
+    batches : batches taken.
+    """
 
     sleep_s: float
     threads: float
@@ -303,7 +363,13 @@ def features(run: Recorded) -> Features:
 
 
 def table(runs: Iterable[Recorded], approach: str) -> tuple[Features, ...]:
-    """A published table: per sleep, the mean over runs of each column; of several rows a run the quickest counts."""
+    """A published table: per sleep, the mean over runs of each column; of several rows a run the quickest counts.
+
+    Parameters
+    ----------
+    runs : of any approach.
+    approach : the one whose table it is.
+    """
     best: dict[tuple[float, str], Features] = {}
     for run in runs:
         if run.approach == approach:
@@ -323,10 +389,16 @@ def table(runs: Iterable[Recorded], approach: str) -> tuple[Features, ...]:
 
 @dataclass(frozen=True)
 class Improvement:
-    """Gain of `ours` over no merging [percent of the unmerged mean].
+    """Gain of `ours` over no merging at one compute time.
 
-    error_points: standard error of the difference of the two means, in the same percent. welch_p: two-sided p of equal
-    means. merged_runs: how many of the `runs` really read blocks.
+    Parameters
+    ----------
+    sleep_s : the compute time that the loop sleeps for [s].
+    percent : gain in throughput [percent of the unmerged mean].
+    error_points : standard error of the difference of the two means [the same percent].
+    welch_p : two-sided p of equal means (Welch's test).
+    merged_runs : how many of the `runs` really read blocks.
+    runs : runs of `ours`.
     """
 
     sleep_s: float
@@ -343,7 +415,12 @@ class Improvement:
 
 
 def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
-    """The improvement column: from the means of the runs' throughputs, with what the runs can support."""
+    """The improvement column: from the means of the runs' throughputs, with what the runs can support.
+
+    Parameters
+    ----------
+    runs : of both approaches; compute times with fewer than two runs of either have no row.
+    """
     gains = []
     for sleep in sorted({run.sleep_s for run in runs}):
         base = np.array(
@@ -369,7 +446,15 @@ def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
 
 @dataclass(frozen=True)
 class Flag:
-    """A known bug of the published arithmetic or records: its id and name, where, and the numbers."""
+    """A known bug of the published arithmetic or records.
+
+    Parameters
+    ----------
+    id : F1 ... F9.
+    name : a short name.
+    where : the run directory or compute time.
+    what : the numbers.
+    """
 
     id: str
     name: str
@@ -381,7 +466,12 @@ class Flag:
 
 
 def flags(runs: Sequence[Recorded]) -> tuple[Flag, ...]:
-    """Every known bug that these runs have, with its numbers."""
+    """Every known bug that these runs have, with its numbers.
+
+    Parameters
+    ----------
+    runs : of one data set and place.
+    """
     raised: list[Flag] = []
     for run in runs:
         raised.extend(_run_flags(run))
@@ -403,6 +493,7 @@ def flags(runs: Sequence[Recorded]) -> tuple[Flag, ...]:
 
 
 def _run_flags(run: Recorded) -> list[Flag]:
+    """The known bugs of one run: F1 to F5, F8 and F9."""
     where = "/".join(run.folder.parts[-5:])
     raised = []
 

@@ -40,11 +40,21 @@ class NotebookRuns(RunLayout, frozen=True, kw_only=True):
     mode: Literal["compat", "corrected"] = "corrected"
 
     def stats(self, folder: Path) -> TraceReport:
-        """The published tables of the runs below a folder."""
+        """The published tables of the runs below a folder.
+
+        Parameters
+        ----------
+        folder : with directories `{approach}/{dataset}/{run}/{place}/...`.
+
+        Raises
+        ------
+        TraceError : a directory cannot be read, or the folder has runs of several data sets or places and none is named.
+        """
         return _experiment(folder, self)
 
 
 def _experiment(path: Path, chosen: NotebookRuns) -> TraceReport:
+    """The report on the runs below a folder: tables, gains, the early stop and, in `corrected`, the law and known bugs."""
     runs = read_experiment(path, dataset=chosen.dataset, place=chosen.place)
     data: dict[str, Any] = {"runs": len(runs), "mode": chosen.mode}
     shown = []
@@ -98,6 +108,7 @@ def _experiment(path: Path, chosen: NotebookRuns) -> TraceReport:
 
 
 def _explained(title: str, rows: Sequence[Explained]) -> ReportTable:
+    """A table of measured completions beside the law's."""
     columns = ("approach", "step s", "threads", "block", "completion s", "law s", "error %", "")
     return ReportTable(
         title,
@@ -129,7 +140,12 @@ def early_stop(
 ) -> tuple[int, int]:
     """How many sizes the rule of fixed blocks tries, and the one chosen.
 
-    sizes, rates: samples a block in growing order, and the samples a second with each. gain, running: see `FixedBlocks`.
+    Parameters
+    ----------
+    sizes : samples a block, in growing order.
+    rates : samples a second with each.
+    gain : a gain over the size before counts as small up to this share (default: 0.05).
+    running : small gains in a row that end the search (default: 3).
     """
     trials = next(
         (count for count in range(1, len(rates) + 1) if stopped(rates[:count], gain, running)), len(rates)

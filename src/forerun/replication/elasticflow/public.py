@@ -13,14 +13,29 @@ from forerun.domains.cluster.inputs.setting import Setting, ThroughputTable
 def public_path(name: str) -> Path:
     """A file or folder of the cluster domain's public data, from the offline mirror, the cache or its publisher.
 
-    Raises DataError if it cannot be had.
+    Parameters
+    ----------
+    name : path below the domain's data.
+
+    Raises
+    ------
+    DataError : it cannot be had.
     """
     return dataset(f"cluster/{name}")
 
 
 @cache
 def public_profile(gpu_type: str) -> ThroughputTable:
-    """The measured throughput of a GPU type (A100 or T4)."""
+    """The measured throughput of a GPU type, read once.
+
+    Parameters
+    ----------
+    gpu_type : `A100` or `T4`.
+
+    Raises
+    ------
+    DataError : the tables cannot be had.
+    """
     return read_profile(public_path(f"throughputs_{gpu_type}"), gpu_type)
 
 
@@ -33,7 +48,21 @@ def public_setting(
     first: int = 0,
     corrected: frozenset[str] = frozenset(),
 ) -> Setting:
-    """A setting of the public data: the path of a trace, the name of a cluster specification; `first` jobs only."""
+    """A setting of the public data: a trace on a cluster, with the measured throughput.
+
+    Parameters
+    ----------
+    trace : path of the trace below the domain's data.
+    cluster : name of a cluster specification, such as `n16g4`.
+    slot_s : length of a scheduling slot [s].
+    gpu_type : `A100` or `T4` (default: A100).
+    first : only so many jobs of the trace (default: 0, all).
+    corrected : known bugs of the published simulator that are corrected (default: none).
+
+    Raises
+    ------
+    DataError : a file cannot be had.
+    """
     profile = public_profile(gpu_type)
     jobs = jobs_of(read_jobs(public_path(trace)), profile)
     return Setting(

@@ -47,11 +47,27 @@ class Logs:
         self.record: Record | None = None
 
     def instant(self, now_s: float, record: Record) -> None:
-        """One event is over."""
+        """Keep the record, once an event is over.
+
+        Parameters
+        ----------
+        now_s : time of the event [s].
+        record : the same object at every event.
+        """
         self.record = record
 
     def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write both files into a folder, which is made if absent; their paths. Raises StoreError, UsageError."""
+        """Write both files into a folder, which is made if absent; their paths.
+
+        Parameters
+        ----------
+        folder : where to.
+
+        Raises
+        ------
+        UsageError : nothing was simulated, or the run has too many allocations to name GPUs.
+        StoreError : a file of the same name that is not such a log is there, or writing failed.
+        """
         if self.record is None:
             raise UsageError.at("reference logs", "nothing was simulated")
         made = {
@@ -66,7 +82,16 @@ class Logs:
 
 
 def job_rows(record: Record) -> list[tuple[Any, ...]]:
-    """The rows of `job.csv`: one a completed job, in order of completion."""
+    """The rows of `job.csv`: one a completed job, in order of completion.
+
+    Parameters
+    ----------
+    record : of a run that is over.
+
+    Returns
+    -------
+    Values in the order of `JOB_COLUMNS`, times in seconds.
+    """
     jobs = record.setting.jobs
     stretches = stretches_of(record)
     until = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
@@ -95,7 +120,16 @@ def job_rows(record: Record) -> list[tuple[Any, ...]]:
 
 
 def event_rows(record: Record) -> tuple[tuple[str, ...], list[list[Any]]]:
-    """The header and rows of `scheduling_events.csv`. Raises UsageError for a run too long to name GPUs."""
+    """The header and rows of `scheduling_events.csv`.
+
+    Parameters
+    ----------
+    record : of a run that is over.
+
+    Raises
+    ------
+    UsageError : the run is too long to name GPUs.
+    """
     cluster, jobs = record.setting.cluster, record.setting.jobs
     stretches = stretches_of(record)
     places = nodes_of(record, stretches)
@@ -125,11 +159,13 @@ def event_rows(record: Record) -> tuple[tuple[str, ...], list[list[Any]]]:
 
 
 def _set(owner: Any, runs: Sequence[tuple[int, int]], row: int) -> None:
+    """Give some GPUs to a row, or to none with -1. runs: (first GPU, count) of each consecutive stretch of GPUs."""
     for first, count in runs:
         owner[first : first + count] = row
 
 
 def _text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A CSV text of a header and rows, with plain line ends."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

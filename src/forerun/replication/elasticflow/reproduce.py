@@ -70,8 +70,14 @@ CLUSTERS_8B: Final = {
 class RunFigures:
     """What the figures need of a run.
 
-    ratio: deadlines met by the schedule's own rule; met_ratio: by the logged end. jct_s, best_effort_jct_s: mean completion
-    times. times_s, efficiency: the events, if asked for.
+    Parameters
+    ----------
+    ratio : share of deadlines met by the schedule's own rule.
+    met_ratio : share of deadlines met by the logged end.
+    best_effort_jct_s : mean completion time of jobs without a deadline [s]; nan without such jobs.
+    jct_s : mean completion time of all jobs that ended [s] (default: nan).
+    times_s : instants of the events [s], if asked for (default: none).
+    efficiency : cluster efficiency at these instants (default: none).
     """
 
     ratio: float
@@ -84,7 +90,22 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run to make, as plain data that a worker process understands."""
+    """One run to make, as plain data that a worker process understands.
+
+    Parameters
+    ----------
+    schedule : name of the policy.
+    trace : path below the domain's data; empty for a drawn trace.
+    cluster : name of a cluster specification.
+    slot_s : length of a scheduling slot [s].
+    gpu_type : `A100` or `T4` (default: A100).
+    first : only so many jobs of the trace (default: 0, all).
+    corrected : the paper's rules instead of the published simulator's (default: off).
+    drawn : jobs, mean gap [s], best-effort share and seed of a drawn trace (default: none).
+    keep_events : keep the events for a figure over time (default: off).
+    searched : population and generations of Pollux's random search (default: 0, the deterministic search).
+    seed : of the run (default: 0).
+    """
 
     schedule: str
     trace: str
@@ -100,7 +121,16 @@ class Job:
 
 
 def play(job: Job) -> RunFigures:
-    """Make one run."""
+    """Make one run.
+
+    Parameters
+    ----------
+    job : what to run.
+
+    Raises
+    ------
+    DataError : the public data that it needs is missing.
+    """
     policy = schedulers().get(job.schedule)(**_parameters(job))
     assert isinstance(policy, Schedule)
     setting = replace(_setting(job), applications=policy.applications())
@@ -123,6 +153,7 @@ def _parameters(job: Job) -> dict[str, Any]:
 
 
 def _setting(job: Job) -> Setting:
+    """The setting of a run, from a public trace or from a drawn one."""
     corrected = ALL if job.corrected else NONE
     if job.drawn is None:
         made = public_setting(
@@ -148,7 +179,13 @@ def _setting(job: Job) -> Setting:
 
 
 def outcome(record: Record, *, keep_events: bool = False) -> RunFigures:
-    """What figures need of a run."""
+    """What the figures need of a run.
+
+    Parameters
+    ----------
+    record : of a run that is over.
+    keep_events : keep the events, at least 2,400 s apart (default: off).
+    """
     jobs = record.setting.jobs
     with_deadline = jobs.has_deadline
     total = max(1, int(np.count_nonzero(with_deadline)))
@@ -183,7 +220,14 @@ def _thinned(times_s: Floats) -> NDArray[np.int64]:
 
 
 def play_all(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> list[RunFigures]:
-    """Make many runs, in order; with `workers` processes, whole traces side by side."""
+    """Make many runs; the figures are in the order of the runs.
+
+    Parameters
+    ----------
+    jobs : what to run.
+    progress : called with a message at each run, in one process only.
+    workers : number of processes (default: 1); the results do not depend on it.
+    """
     if workers == 1:
         figures = []
         for number, job in enumerate(jobs, 1):
@@ -222,7 +266,19 @@ def rows_of(
     what: str = "deadline ratio",
     of: Sequence[str] = (),
 ) -> tuple[Row, ...]:
-    """Rows `<schedule> <what>[, <of>]`."""
+    """Rows `<schedule> <what>[, <of>]`: deadlines met, published beside compat and corrected.
+
+    Parameters
+    ----------
+    jobs : the runs.
+    compat : figures by the published simulator's rules; the schedule's own ratio is quoted.
+    corrected : figures by the paper's rules; the ratio by the logged end is quoted.
+    published : printed values, None where there is none.
+    tolerances : absolute differences admitted, None where nothing is judged.
+    notes : one per run.
+    what : name of the quantity (default: "deadline ratio").
+    of : trace, cluster or share of each run (default: not named).
+    """
     return tuple(
         Row(
             f"{LABEL[job.schedule].lower()} {what}" + (f", {of[at]}" if of else ""),
@@ -237,7 +293,14 @@ def rows_of(
 
 
 def bars(identifier: str, title: str, rows: Sequence[Row], caption: str) -> Figure:
-    """Published and ours side by side, a group of bars a row."""
+    """Published and ours side by side, a group of bars a row.
+
+    Parameters
+    ----------
+    identifier, title : of the figure.
+    rows : of `rows_of`; values that do not exist have no bar.
+    caption : below the figure.
+    """
     shown = {label.lower(): label for label in LABEL.values()}
     kinds = ("published", "compat", "corrected")
     points = []
@@ -259,8 +322,15 @@ def grouped_bars(
     cells: Sequence[tuple[str, str, float, float, float]],
     caption: str,
 ) -> Figure:
-    """A group of bars a trace or size, a bar a schedule, as the paper draws them. Cells: group, schedule, value, low, high;
-    where all low and high are the value itself, there is no interval."""
+    """A group of bars a trace or size, a bar a schedule, as the paper draws them.
+
+    Parameters
+    ----------
+    identifier, title : of the figure.
+    groups : the axis of traces or sizes.
+    cells : group, schedule, value, low, high; where all low and high are the value itself, there is no interval.
+    caption : below the figure.
+    """
     data = from_points((groups.column, "schedule", "ratio", "low", "high"), cells)
     data["schedule"] = [LABEL[name] for name in data["schedule"]]
     if data["low"] == data["ratio"] == data["high"]:
@@ -272,7 +342,12 @@ def grouped_bars(
 
 
 def half_interval(values: Floats) -> float:
-    """Half of the 95 % interval of a mean over independent draws (Student's t)."""
+    """Half of the 95 % interval of a mean over independent draws (Student's t).
+
+    Parameters
+    ----------
+    values : float64[draws]; 0 for fewer than two.
+    """
     count = len(values)
     if count < 2:
         return 0.0
@@ -282,13 +357,21 @@ def half_interval(values: Floats) -> float:
 def both(
     jobs: Sequence[Job], progress: Progress, *, workers: int = 1
 ) -> tuple[list[RunFigures], list[RunFigures]]:
-    """The runs as published and corrected."""
+    """The runs as published and corrected.
+
+    Parameters
+    ----------
+    jobs : the runs, as published.
+    progress : called with a message at each run.
+    workers : number of processes (default: 1).
+    """
     corrected = [_corrected(job) for job in jobs]
     made = play_all([*jobs, *corrected], progress, workers=workers)
     return made[: len(jobs)], made[len(jobs) :]
 
 
 def _corrected(job: Job) -> Job:
+    """The same run by the paper's rules."""
     return replace(job, corrected=True)
 
 
@@ -296,7 +379,18 @@ _SHARES_NOTE: Final = "corrected: deadlines met by the logged end"
 
 
 def fig6a(progress: Progress) -> Reproduced:
-    """25 jobs on 4 nodes of 8 A100."""
+    """Figure 6(a) of the ElasticFlow paper: deadlines met, 25 jobs on 4 nodes of 8 A100.
+
+    The 25-job trace was never published; the first 25 rows of the 195-job trace stand in.
+
+    Parameters
+    ----------
+    progress : called with a message at each run.
+
+    Raises
+    ------
+    DataError : public data is missing.
+    """
     jobs = [Job(name, "elasticflow_traces/195job.csv", "n4g8", 240, first=25) for name in SIX]
     compat, corrected = both(jobs, progress)
     exact = {"edf": 0.005, "dlas-gpu": 0.005, "themis": 0.005}
@@ -314,7 +408,16 @@ def fig6a(progress: Progress) -> Reproduced:
 
 
 def fig8a(progress: Progress) -> Reproduced:
-    """195 jobs on 16 nodes of 4 T4, Pollux included."""
+    """Figure 8(a) of the ElasticFlow paper: deadlines met, 195 jobs on 16 nodes of 4 T4, Pollux included.
+
+    Parameters
+    ----------
+    progress : called with a message at each run.
+
+    Raises
+    ------
+    DataError : public data is missing.
+    """
     names = (*SIX[:-1], "pollux", SIX[-1])
     jobs = [Job(name, "elasticVpollux_e.csv", "n16g4", 60, "T4") for name in names]
     compat, corrected = both(jobs, progress)
@@ -342,7 +445,12 @@ def pollux_searches(
 ) -> Reproduced:
     """Pollux of figure 8(a) by its own random search over seeds, beside the deterministic one.
 
-    `searched`: population and generations of the random search, by default the paper's. `small`: only the first ten jobs.
+    Parameters
+    ----------
+    progress : called with a message at each run, in one process only.
+    seeds : runs of the random search (default: 6).
+    searched : population and generations of the random search (default: 100, the paper's).
+    small : only the first ten jobs (default: off).
     """
     scenes = (("195 jobs", 0, 0.523, 71_114.0), ("10 jobs", 10, 0.6, 3_288.8))[small:]
     jobs = [
@@ -388,7 +496,19 @@ def pollux_searches(
 
 
 def fig8b(progress: Progress, *, only: Sequence[str] = ()) -> Reproduced:
-    """Ten internal clusters and one of Philly; two processes, whole traces side by side. `only`: some of the traces."""
+    """Figure 8(b) of the ElasticFlow paper: ten internal clusters and one of Philly.
+
+    Two processes run whole traces side by side.
+
+    Parameters
+    ----------
+    progress : called with one message.
+    only : some of the traces, by number or `philly` (default: all).
+
+    Raises
+    ------
+    DataError : public data is missing.
+    """
     traces = [trace for trace in CLUSTERS_8B if not only or _short(trace) in only]
     jobs = [Job(name, trace, CLUSTERS_8B[trace], 60) for trace in traces for name in SIX]
     # longest first, so that two workers end together
@@ -441,10 +561,15 @@ def _weight(job: Job) -> float:
 
 
 def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
-    """Sources of improvement: EDF, plus admission control, plus elastic scaling, both; over twenty draws.
+    """Sources of improvement: EDF, plus admission control, plus elastic scaling, both; over several draws.
 
     The generator's slack was unseeded, so the paper's draw cannot be had; one draw that the authors' generator made is
     public and is simulated as well, in both modes.
+
+    Parameters
+    ----------
+    progress : called with one message.
+    seeds : draws (default: 20).
     """
     names, clusters = tuple(PUBLISHED["9"]), ("n8g8", "n16g8", "n32g8")
     trace = "generated/fig9_1000job_1500lam_gseed9.csv"
@@ -488,7 +613,16 @@ def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
 
 
 def fig10(progress: Progress) -> Reproduced:
-    """Cluster efficiency over time, 100 jobs on 128 GPUs."""
+    """Figure 10 of the ElasticFlow paper: cluster efficiency over time, 100 jobs on 128 GPUs.
+
+    Parameters
+    ----------
+    progress : called with a message at each run.
+
+    Raises
+    ------
+    DataError : public data is missing.
+    """
     trace = "generated/fig10_100jobs_1500lam_seed1.csv"
     jobs = [Job(name, trace, "n16g8", 240, keep_events=True) for name in SIX]
     compat, corrected = both(jobs, progress)
@@ -516,7 +650,15 @@ def fig10(progress: Progress) -> Reproduced:
 
 
 def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
-    """Best-effort jobs beside jobs with deadlines, their share from 10 to 90 %, over twenty draws."""
+    """Best-effort jobs beside jobs with deadlines, their share from 10 to 90 %, over several draws.
+
+    Figure 11 of the ElasticFlow paper: (a) deadlines met, (b) completion times of best-effort jobs against Gandiva's.
+
+    Parameters
+    ----------
+    progress : called with one message.
+    seeds : draws (default: 20).
+    """
     shares = tuple(range(1, 10))
     keys = [(name, share) for name in SIX for share in shares]
     jobs = [

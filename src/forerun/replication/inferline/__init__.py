@@ -10,6 +10,9 @@ from typing import Any
 
 @functools.cache
 def published() -> dict[str, Any]:
-    """The published figures, by part: `notebook`, `planner`, `tuner`; each says in `what` where they come from."""
+    """The published figures, by part: `notebook`, `planner`, `tuner`; each says in `what` where they come from.
+
+    Read once from `published.json` beside this module; callers share the same dictionary and must not change it.
+    """
     figures: dict[str, Any] = json.loads((Path(__file__).parent / "published.json").read_text("utf-8"))
     return figures

@@ -26,7 +26,21 @@ class NotebookEngine(Engine):
     aliases = MappingProxyType({"TPX": "TXP", "none": "cpu", "logreg": "LogReg"})
 
     def run(self, inputs: Inputs, observers: Sequence[Observer]) -> Outcome:
-        """The notebook sends its first query at 0 and one more after each gap; a trace that begins later is moved there."""
+        """Run the notebook's scheduler on a scenario's pipeline and arrivals.
+
+        The notebook sends its first query at 0 and one more after each gap. A trace that begins later is moved there,
+        and a note says so. Options come from the scenario's `compat` section.
+
+        Parameters
+        ----------
+        inputs : pipeline, arrivals [ms] and scenario.
+        observers : not called; this engine cannot be observed.
+
+        Raises
+        ------
+        ScenarioError : the pipeline uses something that the notebook does not know.
+        EmptyTake : the notebook stops with an assertion here.
+        """
         scenario, arrivals = inputs.scenario, inputs.arrivals_ms
         options, notes = scenario.compat, []
         if arrivals[0] != 0:
@@ -58,7 +72,13 @@ class NotebookEngine(Engine):
 
 
 def run_of(compat: CompatRun, slo_ms: float) -> Run:
-    """The notebook's stamps as visits and batches."""
+    """The notebook's stamps as visits and batches.
+
+    Parameters
+    ----------
+    compat : what the notebook's scheduler computed.
+    slo_ms : latency above which a query is a miss [ms].
+    """
     latency = compat.sink_ms - compat.source_ms
     visits = tuple(
         Visits(v.enqueue_ms, v.dequeue_ms, v.service_ms, v.batch.astype(np.int32), v.replica.astype(np.int32))
@@ -86,7 +106,13 @@ def _batches(visits: Visits) -> Batches:
 
 
 def lineage_table(inputs: Inputs, run: CompatRun) -> Table:
-    """The notebook's lineage: one row a query, four stamps a model."""
+    """The notebook's lineage: one row a query, four stamps a model.
+
+    Parameters
+    ----------
+    inputs : names of the stages.
+    run : what the notebook's scheduler computed.
+    """
     columns = [
         Column("id", "", "number of the query"),
         Column("source", "ms", "sent"),
@@ -109,7 +135,13 @@ def lineage_table(inputs: Inputs, run: CompatRun) -> Table:
 
 
 def queue_series_table(inputs: Inputs, run: CompatRun) -> Table:
-    """The notebook's queue series: queue length before each arrival and each take."""
+    """The notebook's queue series: queue length before each arrival and each take.
+
+    Parameters
+    ----------
+    inputs : names of the stages.
+    run : made with `keep_series`; without, it has no series and there is no table to make.
+    """
     schema = TableSchema(
         "queue_series",
         (

@@ -41,8 +41,16 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class CompatVisits:
-    """One stage's stamps, by query id: float64 enqueue_time, dequeue_time and service_time (a completion instant) in ms,
-    int64 batchsize and replica."""
+    """One stage's stamps, by query id.
+
+    Parameters
+    ----------
+    enqueue_ms : float64[queries], when the query entered the queue [ms].
+    dequeue_ms : float64[queries], when its batch left the queue [ms].
+    service_ms : float64[queries], when its batch was completed [ms]; an instant, in spite of the notebook's name.
+    batch : int64[queries], size of its batch.
+    replica : int64[queries], which replica ran it, -1 where none did.
+    """
 
     enqueue_ms: Floats
     dequeue_ms: Floats
@@ -55,9 +63,17 @@ class CompatVisits:
 class CompatRun:
     """What the notebook's scheduler computes.
 
-    source_ms, sink_ms: float64[queries]. sink_rank: int64[queries], place in completion order. events: callbacks run.
-    makespan_ms: time of the last event. peak_pending: longest list of pending events. queue_series: per stage
-    float64[k, 2], (time, queue length before) once per query that arrives and once per take; only if asked for.
+    Parameters
+    ----------
+    source_ms : float64[queries], when the query was sent [ms].
+    sink_ms : float64[queries], when it was completed [ms].
+    sink_rank : int64[queries], place in completion order.
+    visits : the stamps of each stage.
+    events : callbacks run.
+    makespan_ms : time of the last event [ms].
+    peak_pending : longest list of pending events.
+    queue_series : per stage float64[k, 2], (time [ms], queue length before), once per query that arrives and once per
+        take; only if asked for (default: none).
     """
 
     source_ms: Floats
@@ -71,7 +87,14 @@ class CompatRun:
 
 
 class _Model:
-    """A stage under way, its stamps in lists by query id."""
+    """A stage under way, its stamps in lists by query id.
+
+    Parameters
+    ----------
+    stage : largest batch, replicas and service times.
+    queries : how many there are.
+    keep_series : whether to record the length of the queue.
+    """
 
     def __init__(self, stage: Stage, queries: int, keep_series: bool) -> None:
         self.most = stage.max_batch
@@ -89,6 +112,7 @@ class _Model:
         self.replica = [-1] * queries
 
     def visits(self) -> CompatVisits:
+        """The stamps as arrays."""
         return CompatVisits(
             np.array(self.enqueue),
             np.array(self.dequeue),
@@ -116,9 +140,21 @@ def simulate_compat(
     wake_corrected: bool = False,
     keep_series: bool = False,
 ) -> CompatRun:
-    """Run the notebook's scheduler: query 0 at 0, then one per gap, `queries` in all.
+    """Run the notebook's scheduler: query 0 at 0, then one per gap.
 
-    Raises EmptyTake where the notebook asserts: a delay, several replicas and the wake rule as written.
+    Parameters
+    ----------
+    pipeline : stages with greedy batching and a table of service times.
+    gaps_ms : float64[queries - 1] between arrivals [ms].
+    queries : how many in all.
+    batching_delay_ms : from waking a replica until it takes a batch [ms] (default: 0).
+    wake_corrected : count replicas that are woken already before waking more (default: as the notebook, which does not).
+    keep_series : record the lengths of the queues (default: off).
+
+    Raises
+    ------
+    ScenarioError : the pipeline uses something that the notebook does not know.
+    EmptyTake : the notebook asserts here; it takes a delay, several replicas and the wake rule as written.
     """
     _refuse(pipeline)
     gaps = list(map(float, gaps_ms))
@@ -240,7 +276,12 @@ def _joined(join: _Join, ids: list[int]) -> list[int]:
 
 
 def _wire(pipeline: Pipeline, models: list[_Model]) -> tuple[list[_Join], list[int], list[int]]:
-    """Connect the stages in wiring order: the joins, per stage the join before it or -1, the source's children."""
+    """Connect the stages in wiring order.
+
+    Returns
+    -------
+    The joins, for each stage the number of the join before it or -1, and the stages that the source feeds.
+    """
     joins: list[_Join] = []
     heads: list[int] = []
     first_stages = []
@@ -262,7 +303,12 @@ def _wire(pipeline: Pipeline, models: list[_Model]) -> tuple[list[_Join], list[i
 
 
 def _refuse(pipeline: Pipeline) -> None:
-    """The notebook knows no conditional edges, drawn services, changes of replicas or other batching policies."""
+    """Refuse what the notebook does not know: conditional edges, drawn services, changes of replicas, other batching.
+
+    Raises
+    ------
+    ScenarioError : with a problem for each such stage.
+    """
     faults = []
     for number, stage in enumerate(pipeline.stages):
         where = f"$.stages[{number}]"
@@ -281,5 +327,6 @@ def _refuse(pipeline: Pipeline) -> None:
 
 
 def _empty_take(stage: Stage, replica: int, now_ms: float) -> EmptyTake:
+    """The error of a replica that was woken twice for the same queries."""
     what = f"replica {replica}, woken {now_ms} ms, found an empty queue; the wake rule forgot it was woken already"
     return EmptyTake(Problem(f"stage {stage.name!r}", f"{what} (choose compat.wake: corrected)"))

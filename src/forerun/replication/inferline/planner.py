@@ -27,7 +27,14 @@ _RATES, _SCVS, _SLOS = (20, 50, 100, 200), (0.1, 1.0, 4.0), (200.0, 350.0, 500.0
 
 
 def image_space(arrivals: Floats, slo_ms: float, allowed: int) -> Space:
-    """The four image models at the artifact's prices."""
+    """The four image models at the artifact's prices, as a space of plans.
+
+    Parameters
+    ----------
+    arrivals : float64[queries] instants [ms].
+    slo_ms : the latency objective [ms].
+    allowed : how many queries may miss it.
+    """
     return Space(
         tuple(_PARENTS),
         tuple((parent,) for parent in _PARENTS.values()),
@@ -39,6 +46,7 @@ def image_space(arrivals: Floats, slo_ms: float, allowed: int) -> Space:
 
 
 def _offers(model: str) -> tuple[Offer, ...]:
+    """The hardware on which a model was measured, each with its price, batch sizes and service times."""
     profile, offers = embedded_profile(), []
     for hardware in profile.hardware_of(model):
         rows = profile.rows(model, hardware)
@@ -56,7 +64,15 @@ def _offers(model: str) -> tuple[Offer, ...]:
 
 
 def planner(progress: Progress) -> Reproduced:
-    """Published costs beside the sweep's and the optimum; then the greedy minimiser beside the optimum."""
+    """Published costs beside the sweep's and the optimum; then the greedy minimiser beside the optimum.
+
+    `compat` is the authors' sweep on arrivals drawn anew, `corrected` the proven optimum on the same arrivals.
+    [InferLine: Crankshaw et al., SoCC'20.]
+
+    Parameters
+    ----------
+    progress : called with a message at each step.
+    """
     progress("the artifact's eight settings, SLO 500 ms, no query may miss")
     rows = [
         _published_row(row["scv"], row["rate_rps"], row["usd_per_h"])
@@ -80,6 +96,14 @@ def planner(progress: Progress) -> Reproduced:
 
 
 def _published_row(scv: float, rate: int, published: float) -> Row:
+    """One published cost beside the sweep's and the optimum, with no query allowed to miss 500 ms.
+
+    Parameters
+    ----------
+    scv : squared coefficient of variation of the gaps.
+    rate : queries a second.
+    published : the cost that the artifact printed [$/h].
+    """
     process = LegacyGamma(rate_rps=float(rate), scv=scv, gamma_seed=1000 + rate)
     space = image_space(process.arrivals_ms(0, n=50_000), 500.0, 0)
     order = ("Inception", "KSVM", "ResNet", "LogReg")
@@ -96,7 +120,10 @@ def _published_row(scv: float, rate: int, published: float) -> Row:
 
 
 def _greedy_ratios() -> tuple[list[str], list[float]]:
-    """Cost of the greedy minimiser over the optimum, on 20,000 queries each."""
+    """Names of the settings and the greedy minimiser's cost over the optimum in each, on 20,000 queries.
+
+    Settings for which either of the two has no plan are left out.
+    """
     names, ratios = [], []
     for rate in _RATES:
         for scv in _SCVS:
@@ -114,6 +141,7 @@ def _greedy_ratios() -> tuple[list[str], list[float]]:
 
 
 def _figure(names: list[str], ratios: list[float]) -> Figure:
+    """How much dearer the greedy minimiser is, in the settings where it is not optimal."""
     worse = sorted(((ratio, name) for name, ratio in zip(names, ratios) if ratio > 1 + 1e-9), reverse=True)
     shown = worse or [(1.0, "every setting")]
     return Figure.of(

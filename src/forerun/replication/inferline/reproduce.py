@@ -33,7 +33,13 @@ _SAME = "derived by running the notebook's own cells on these gaps"
 
 
 def run_of(config: Mapping[str, tuple[str, int]], kind: str) -> Pipeline:
-    """The four models, one replica each, with a kind of service time."""
+    """The four models, one replica each, with a kind of service time.
+
+    Parameters
+    ----------
+    config : hardware and largest batch of each model.
+    kind : `mean`, `p99` or `notebook`, the arithmetic that makes a batch's time out of the profile.
+    """
     profile = embedded_profile()
     stages = [
         Stage(
@@ -45,7 +51,14 @@ def run_of(config: Mapping[str, tuple[str, int]], kind: str) -> Pipeline:
 
 
 def driver1(progress: Progress) -> Reproduced:
-    """The seed experiment's run of 50,001 queries, and the example driver with all batches of one."""
+    """The seed experiment's run of 50,001 queries, and the example driver with all batches of one.
+
+    `compat` uses the notebook's scheduler and service times, `corrected` the time of a batch as batch over throughput.
+
+    Parameters
+    ----------
+    progress : called with a message before each of the two.
+    """
     progress("the run: 50,001 queries, 100/s, squared coefficient of variation 4")
     arrivals = LegacyGamma(rate_rps=100.0, scv=4.0, gamma_seed=22).arrivals_ms(0, n=50_001)
     notebook, mean = _both(_RUN, arrivals)
@@ -94,30 +107,41 @@ def _both(
 
 
 def _p99_service(arrivals: Floats) -> float:
+    """The p99 latency [ms] of the run where each batch takes its measured p99 time."""
     from forerun.domains.serving.engine.stagewise import simulate_stagewise
 
     return float(np.quantile(simulate_stagewise(run_of(_RUN, "p99"), arrivals, np.inf).latency_ms, 0.99))
 
 
 def _row(name: str, published: float, compat: float, corrected: float | None, note: str = _SAME) -> Row:
+    """A published number beside ours, judged within 1e-6."""
     return Row(name, published, compat, corrected, tolerance=1e-6, note=note)
 
 
 def _quantile(run: tuple[Floats, CompatRun], share: float) -> float:
+    """A quantile of a run's latencies [ms]. share: 0 ... 1."""
     return float(np.quantile(run[0], share))
 
 
 def _batches(run: CompatRun, stage: int) -> int:
+    """How many batches a stage ran: distinct instants at which queries left its queue."""
     visits = run.visits[stage]
     return len(np.unique(visits.dequeue_ms))
 
 
 def _price(config: Mapping[str, tuple[str, int]]) -> float:
+    """The price of a configuration with one replica a model, in the notebook's units."""
     prices = published()["notebook"]["prices_per_replica"]
     return float(sum(prices[hardware] for hardware, _ in config.values()))
 
 
 def _distributions(notebook: Floats, mean: Floats) -> Figure:
+    """The distribution of latency with the notebook's time of a batch and with ours.
+
+    Parameters
+    ----------
+    notebook, mean : float64[queries] latencies [ms].
+    """
     shares = np.linspace(0.0, 1.0, 401)
     runs = {"as in the notebook": notebook, "batch over throughput": mean}
     curves = {name: {"latency_ms": np.quantile(run, shares), "share": shares} for name, run in runs.items()}
@@ -135,7 +159,7 @@ def _distributions(notebook: Floats, mean: Floats) -> Figure:
 
 
 def planner(progress: Progress) -> Reproduced:
-    """The artifact's published costs, and the greedy minimiser against the optimum."""
+    """The artifact's published costs, and the greedy minimiser against the optimum; see `planner.planner`."""
     # Searching is compiled; it is imported only when this is run.
     from forerun.replication.inferline import planner as reproduced
 
@@ -143,7 +167,7 @@ def planner(progress: Progress) -> Reproduced:
 
 
 def tuner(progress: Progress) -> Reproduced:
-    """InferLine's tuner against coarse-grained scaling."""
+    """InferLine's tuner against coarse-grained scaling; see `tuner.tuner`."""
     from forerun.replication.inferline import tuner as reproduced
 
     return reproduced.tuner(progress)

@@ -51,7 +51,14 @@ TUNERS: Final[dict[str, Tuner]] = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """One tuner on one load: queries that missed, of how many, and $ per hour."""
+    """One tuner on one load.
+
+    Parameters
+    ----------
+    misses : queries that missed the objective.
+    queries : queries of the load.
+    usd_per_h : what the replicas cost from the first arrival to the last [$/h].
+    """
 
     misses: int
     queries: int
@@ -64,7 +71,16 @@ class Tuned:
 
 
 def tuner(progress: Progress, every: int = 1) -> Reproduced:
-    """Twelve steps of load (or every third of them, say), five controllers."""
+    """Twelve steps of load, five controllers.
+
+    The two published ratios are quoted beside ours without a judgement: the paper's loads are not public.
+    [InferLine: Crankshaw et al., SoCC'20, section 7.]
+
+    Parameters
+    ----------
+    progress : called with a message at each load.
+    every : play one load in this many (default: 1).
+    """
     by_tuner: dict[str, list[Tuned]] = {name: [] for name in TUNERS}
     settings = SETTINGS[::every]
     for rate, ratio, scv in settings:
@@ -103,7 +119,18 @@ def tuner(progress: Progress, every: int = 1) -> Reproduced:
 
 
 def world(rate: float, ratio: float, scv: float) -> tuple[Handover, Floats]:
-    """The image pipeline planned exactly for a sample of one rate; arrivals that step up by `ratio` and down again."""
+    """The image pipeline planned exactly for a sample of one rate; arrivals that step up and down again.
+
+    Parameters
+    ----------
+    rate : queries a second of the sample and of the first and third phase.
+    ratio : rate of the second phase over that.
+    scv : squared coefficient of variation of the gaps.
+
+    Returns
+    -------
+    The plan, and float64[queries] arrivals [ms] of three phases of `PHASE_S` seconds.
+    """
     draws = stream(round(1e6 * rate * ratio + 10 * scv), "tuner world")
 
     def gaps(rate: float, length_s: float) -> Floats:
@@ -119,7 +146,13 @@ def world(rate: float, ratio: float, scv: float) -> tuple[Handover, Floats]:
 
 
 def planned(space: Space, sample: Floats) -> Handover:
-    """The cheapest plan of a space without conditional edges, handed over."""
+    """The cheapest plan of a space without conditional edges, handed over.
+
+    Parameters
+    ----------
+    space : offers, objective and traffic; each stage has one parent.
+    sample : float64[queries] arrivals for which the plan is made [ms].
+    """
     configuration = cheapest(space).configuration
     assert configuration is not None, "these rates can be carried"
     offers = [space.offer(s, choice.hardware) for s, choice in enumerate(configuration)]
@@ -148,7 +181,14 @@ def planned(space: Space, sample: Floats) -> Handover:
 
 
 def tuned(spec: Tuner, handover: Handover, arrivals: Floats) -> Tuned:
-    """A tuner that sees arrivals, on one load."""
+    """A tuner that sees arrivals, on one load.
+
+    Parameters
+    ----------
+    spec : the tuner.
+    handover : the plan that it starts from.
+    arrivals : float64[queries] [ms].
+    """
     policy = spec.build(handover, stream(0, "tuner"))
     schedule = schedule_first(spec, policy, handover, arrivals)
     run = simulate_stagewise(schedule.applied(handover.pipeline), arrivals, handover.slo_ms, record="counts")
@@ -159,6 +199,7 @@ def tuned(spec: Tuner, handover: Handover, arrivals: Floats) -> Tuned:
 
 
 def _figure(by_tuner: dict[str, list[Tuned]]) -> Figure:
+    """Misses and cost, a point a load and controller."""
     points = [(run.usd_per_h, 100 * run.missed, name) for name, runs in by_tuner.items() for run in runs]
     return Figure.of(
         "points",

@@ -12,6 +12,7 @@ _DATA: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("published.js
 
 
 def _job(values: dict[str, Any]) -> ElasticJob:
+    """A job of the artefact, its tables keyed by numbers of nodes."""
     tables: dict[str, Any] = {
         name: {int(nodes): ms for nodes, ms in values[name].items()}
         for name in ("step_ms", "pause_ms_by_nodes")

@@ -20,7 +20,19 @@ from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 
 def oobleck_throughput(progress: Progress) -> Reproduced:
-    """The Oobleck artefact: throughput of four models on six traces under Oobleck and Varuna."""
+    """The Oobleck artefact: throughput of four models on six traces under Oobleck and Varuna.
+
+    `compat` is the artefact's machine (`run_elastic`); `corrected` is the exact semantics of the spot domain, for Oobleck
+    and for Varuna with paid checkpoints. [Jang et al., Oobleck, SOSP'23.]
+
+    Parameters
+    ----------
+    progress : called with the name of each trace.
+
+    Raises
+    ------
+    DataError : the artefact's traces are missing.
+    """
     from forerun.trace.reader import read_trace
 
     rows = []
@@ -58,6 +70,13 @@ def oobleck_throughput(progress: Progress) -> Reproduced:
 
 
 def _oobleck_figure(model: str, points: Sequence[tuple[float, float, str]]) -> Figure:
+    """The throughput of one model by the time between failures, a line a system.
+
+    Parameters
+    ----------
+    model : its name.
+    points : (time between failures [min], throughput [samples/s], system).
+    """
     return Figure.of(
         "line",
         f"elastic-{model}",
@@ -74,7 +93,15 @@ def _oobleck_figure(model: str, points: Sequence[tuple[float, float, str]]) -> F
 def _corrected_rate(
     fleet: Membership, job: ElasticJob, checkpoint_ms: int, policy: Oobleck | Varuna
 ) -> float:
-    """Samples a second until the last row of the trace, by the exact semantics."""
+    """Samples a second until the last row of the trace, by the exact semantics.
+
+    Parameters
+    ----------
+    fleet : when nodes come and go.
+    job : what trains.
+    checkpoint_ms : a checkpoint's write [ms]; it does not block training.
+    policy : how a loss is recovered from.
+    """
     sizes = range(job.min_nodes, max(job.step_ms) + 1)
     exact = TrainingJob(
         depth=1,

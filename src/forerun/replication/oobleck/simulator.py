@@ -29,7 +29,18 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticJob:
-    """What trains.  `step_ms` by node count, for the counts measured; others use the nearest of them."""
+    """A job whose speed depends on the number of nodes alone.
+
+    Parameters
+    ----------
+    step_ms : the time of a step by node count [ms], for the counts measured; other counts use the nearest of them.
+    samples_per_step : samples of a step.
+    pause_ms : how long a failure stops training [ms].
+    pause_ms_by_nodes : the same by the nodes usable at the end of the pause before; the first pause takes `pause_ms`
+        (default: every pause does).
+    min_nodes : nodes without which training does not go on (default: 12).
+    ready_ms : from the addition of a node until it is usable [ms] (default: 45,000).
+    """
 
     step_ms: Mapping[int, int]
     samples_per_step: int
@@ -39,13 +50,20 @@ class ElasticJob:
     ready_ms: int = 45_000
 
     def nearest(self, table: Mapping[int, int], nodes: int) -> int:
-        """A table's value at a node count, clamped to the counts it has."""
+        """A table's value at a node count, clamped to the least and the largest count that the table has."""
         return table[min(max(table), max(min(table), nodes))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """Varuna's checkpoints: every `every_steps` steps; free ones cost and signal nothing."""
+    """Varuna's checkpoints.
+
+    Parameters
+    ----------
+    every_steps : steps between two checkpoints.
+    checkpoint_ms : time of a checkpoint [ms]; a pause is shorter by as much.
+    free : a checkpoint takes no time and is safe at once (default: off).
+    """
 
     every_steps: int
     checkpoint_ms: int
@@ -54,6 +72,8 @@ class Checkpoints:
 
 @dataclass(slots=True)
 class _Step:
+    """A step that was completed. counts: off where a failure made it worthless."""
+
     start_ms: int
     end_ms: int
     counts: bool = True
@@ -61,7 +81,18 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticRun:
-    """What the machine did."""
+    """What the machine did.
+
+    Parameters
+    ----------
+    steps : steps completed at the end, by the artefact's counter, which failures during a checkpoint turn back.
+    counted_steps : steps whose work was not lost.
+    samples_per_s : throughput of the counted steps, from the first training to the last step [samples/s].
+    preemptions : nodes removed.
+    pauses : pauses that removals caused.
+    mean_nodes : time-weighted mean until the last step.
+    end_ms : end of the last step [ms]; 0 without steps.
+    """
 
     steps: int
     counted_steps: int
@@ -73,6 +104,12 @@ class ElasticRun:
 
 
 class _Elastic:
+    """The artefact's machine: its heap of events, its nodes, and what it has recorded so far.
+
+    `ready` says of each node whether it is usable, `listed` who takes part in the coming rendezvous, `records` the steps
+    completed, `safe_ms` up to when they are safe, and `changes` the number of nodes over time.
+    """
+
     def __init__(self, job: ElasticJob, checkpoints: Checkpoints | None) -> None:
         self.job, self.checkpoints = job, checkpoints
         self.heap: list[tuple[int, Payload]] = []
@@ -89,6 +126,7 @@ class _Elastic:
         self.changes: list[tuple[int, int]] = []
 
     def push(self, t_ms: int, kind: int, value: str | int = 0) -> None:
+        """Schedule an event; at one instant, lower kinds come first."""
         heapq.heappush(self.heap, (t_ms * 16 + kind, Payload(value)))
 
     def meet(self) -> None:
@@ -102,9 +140,7 @@ class _Elastic:
         self.push(self.now_ms + pause_ms - less, GLOBAL_TIMEOUT)
 
     def remove(self, name: str) -> None:
-        """Every removal is a failure; with checkpoints, it makes steps since the last safe instant
-        worthless.
-        """
+        """Every removal is a failure; with checkpoints, it makes steps since the last safe instant worthless."""
         if self.ready.pop(name, None) is None:
             return
         self.preemptions += 1
@@ -174,6 +210,7 @@ class _Elastic:
         return resume_ms
 
     def record_count(self) -> None:
+        """Note the number of nodes when a millisecond is over; the first note is dated 0."""
         if self.now_ms > 0 and not self.changes:
             self.changes.append((0, len(self.ready)))
         elif self.now_ms > 0 and self.changes[-1][1] != len(self.ready):
@@ -183,7 +220,14 @@ class _Elastic:
 def run_elastic(
     job: ElasticJob, rows: Sequence[Change], checkpoints: Checkpoints | None = None
 ) -> ElasticRun:
-    """Drive the artefact's machine by (ms, is it an addition, node) rows, until the last of them."""
+    """Drive the artefact's machine by changes of the fleet, until the last of them.
+
+    Parameters
+    ----------
+    job : what trains.
+    rows : (time [ms], whether it is an addition, node).
+    checkpoints : Varuna's checkpoints (default: none, as for Oobleck).
+    """
     world = _Elastic(job, checkpoints)
     for t_ms, is_add, name in rows:
         world.push(t_ms, ADD if is_add else REMOVE, name)
@@ -216,6 +260,7 @@ def run_elastic(
 
 
 def _finished(world: _Elastic) -> ElasticRun:
+    """The figures of a run; throughput and steps are 0 where no step was completed."""
     if not world.records or world.first_running_ms is None:
         return ElasticRun(
             steps=0,

@@ -46,7 +46,15 @@ class CompiledZeus(CompiledLoops):
         self._ends = np.array([row.end_s for row in work.rows])
 
     def run(self, seed: int) -> Attempts:
-        """The attempts of one seed. A run that fails is repeated by the readable loops, which raise the named failure."""
+        """The attempts of one seed.
+
+        A run that fails is repeated by the readable loops, which raise the named failure. The same seed starts the stream of
+        paths and that of the policy.
+
+        Parameters
+        ----------
+        seed : of both streams.
+        """
         if self._job is None:
             return self._readable(seed)
         streams = np.random.default_rng(seed), np.random.default_rng(seed)
@@ -64,7 +72,7 @@ class CompiledZeus(CompiledLoops):
         return columns(self.work.run(seed)[1], self.work.workload)
 
     def _columns(self, log: Floats) -> Attempts:
-        """The kernels' log of attempts as columns."""
+        """The kernels' log of attempts as columns. log: float64[attempts, COLUMNS]."""
         names = (kernels.RECURRENCE, kernels.ATTEMPT, kernels.SIZE, kernels.EPOCHS, kernels.ENDED)
         recurrence, attempt, size, epochs, ended = log[:, names].T.astype(np.int64)
         return Attempts(
@@ -82,7 +90,17 @@ class CompiledZeus(CompiledLoops):
 
 
 def chosen_limits(workload: Workload, eta: float) -> Ints:
-    """Index of the limit that `jit` chooses for each size, -1 where nothing was measured."""
+    """Index of the limit that `jit` chooses for each size: the one with the least cost of an epoch.
+
+    Parameters
+    ----------
+    workload : the measured epochs.
+    eta : weight of energy against time, 0 ... 1.
+
+    Returns
+    -------
+    int64[sizes], -1 where nothing was measured.
+    """
     chosen = []
     for size in range(len(workload.sizes)):
         measured = workload.measured(size)
@@ -92,7 +110,13 @@ def chosen_limits(workload: Workload, eta: float) -> Ints:
 
 
 def _optimiser(spec: Pair, workload: Workload) -> Optimiser:
-    """The parameters of a published policy for the kernels."""
+    """The parameters of a published policy for the kernels.
+
+    Parameters
+    ----------
+    spec : a pair with `pruning-gts` or `gts`.
+    workload : gives the index of the default batch size.
+    """
     policy = spec.batch_size
     default = workload.size_index(workload.job.default_batch_size)
     if isinstance(policy, PruningGts):
@@ -105,7 +129,13 @@ def _optimiser(spec: Pair, workload: Workload) -> Optimiser:
 
 
 def _compiled_job(work: Work, limits: Ints) -> CompiledJob:
-    """The arrays of a job for the kernels, each size at its chosen limit."""
+    """The arrays of a job for the kernels, each size at its chosen limit.
+
+    Parameters
+    ----------
+    work : workload, weight of energy and bound.
+    limits : int64[sizes], index of the chosen limit of each size.
+    """
     workload = work.workload
     rows = np.arange(len(workload.sizes))
     return CompiledJob(

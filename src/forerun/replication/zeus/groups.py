@@ -35,11 +35,18 @@ def group_rows(
 ) -> list[Submission]:
     """A synthetic group, sorted by start.
 
-    n: number of submissions. mean_s: mean length [s]. seed: of the draws. load: mean number that run at once (default 0.5).
-    burst: submissions that start at one instant (default 1). tie_grid_s: rounds starts and ends to a grid, so that they tie
-    [s] (default 0: no grid). overlap: off makes each wait for the one before (default on). ratio_log_sd: spread of the
-    runtime ratios, which are log-normal with mean 1 over the group (default 0.3). zero_length_share: submissions that
-    take no time (default 0). purpose: names the random stream.
+    Parameters
+    ----------
+    n : number of submissions.
+    mean_s : mean length [s].
+    seed : of the draws.
+    load : mean number that run at once (default: 0.5).
+    burst : submissions that start at one instant (default: 1).
+    tie_grid_s : rounds starts and ends to a grid, so that they tie [s] (default: 0, no grid).
+    overlap : off makes each wait for the one before (default: on).
+    ratio_log_sd : spread of the runtime ratios, which are log-normal with mean 1 over the group (default: 0.3).
+    zero_length_share : share of submissions that take no time (default: 0).
+    purpose : names the random stream (default: "group").
     """
     rng = stream(seed, "energy group", purpose)
     lengths = mean_s * np.exp(rng.normal(-(LENGTH_LOG_SD**2) / 2, LENGTH_LOG_SD, n))
@@ -61,7 +68,15 @@ def group_rows(
 
 
 def regime(name: Regime, n: int, mean_s: float, seed: int) -> list[Submission]:
-    """One of the three regimes: no overlap, about two at a time, bursts of eight."""
+    """One of the three regimes: no overlap, about two at a time, bursts of eight.
+
+    Parameters
+    ----------
+    name : `sequential`, `overlapping` or `burst`; it also names the random stream.
+    n : number of submissions.
+    mean_s : mean length [s].
+    seed : of the draws.
+    """
     match name:
         case "sequential":
             return group_rows(n, mean_s, seed=seed, load=0.5, overlap=False, purpose=name)

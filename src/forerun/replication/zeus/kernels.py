@@ -24,8 +24,22 @@ Rng = np.random.Generator
 class CompiledJob(NamedTuple):
     """One configuration a batch size: its slice of the paths, its profiling epoch, and what costs are made of.
 
-    `start`, `paths` int64[S]; `epochs` int64[rows] (0 never), `epoch_s`, `epoch_j` float64[rows]; `split_s`, `split_j`
-    float64[S] an epoch split over all limits; `top_limit_w` float64[S] prices time in bounds, `max_power_w` in costs.
+    S is the number of batch sizes, `rows` that of the recorded paths of all of them.
+
+    Parameters
+    ----------
+    start : int64[S], the first row of each size's paths.
+    paths : int64[S], how many paths each size has.
+    epochs : int64[rows], epochs to the target; 0 for a path that never reaches it.
+    epoch_s : float64[rows], time of an epoch [s].
+    epoch_j : float64[rows], energy of an epoch [J].
+    split_s : float64[S], time of an epoch split over all limits [s].
+    split_j : float64[S], its energy [J].
+    top_limit_w : float64[S], the power that prices time in bounds [W].
+    max_power_w : the power that prices time in costs [W].
+    max_epochs : epochs after which an attempt gives up.
+    eta : weight of energy against time, 0 ... 1.
+    beta : an attempt stops at this multiple of the least cost so far.
     """
 
     start: I64
@@ -43,7 +57,19 @@ class CompiledJob(NamedTuple):
 
 
 class Optimiser(NamedTuple):
-    """Parameters of the optimiser; `kind` 0 pruning-gts, 1 gts with given precision, 2 gts with learned precision."""
+    """Parameters of the optimiser.
+
+    Parameters
+    ----------
+    kind : 0 pruning-gts, 1 gts with given precision, 2 gts with learned precision.
+    default : index of the default batch size, where the exploration begins.
+    window : how many of the latest rewards count; 0 for all.
+    concurrency : a result that the exploration does not wait for counts as a reward only; off, it is OUT_OF_ORDER.
+    mean : prior mean of the reward.
+    precision : prior precision of that mean.
+    reward_precision : precision of a reward, for `kind` 1.
+    explorations : rewards that each arm gets before the samples decide; pruning-gts uses 2.
+    """
 
     kind: int
     default: int
@@ -56,7 +82,15 @@ class Optimiser(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """The exploration: `alive`, `survivors` bool[S]; `walk` int64[5] as named below; `best_j` float64[1] of the round."""
+    """State of the exploration: two rounds, each down and then up from the incumbent.
+
+    Parameters
+    ----------
+    alive : bool[S], sizes that survived the rounds before.
+    survivors : bool[S], sizes that reached the target in this round.
+    walk : int64[5]: rounds left, whether the walk has turned, the size ahead, the size expected, the incumbent.
+    best_j : float64[1], the least cost of this round [J].
+    """
 
     alive: Bool
     survivors: Bool
@@ -65,11 +99,20 @@ class Walk(NamedTuple):
 
 
 class Beliefs(NamedTuple):
-    """Beliefs a size: float64[S] mean, precision, reward precision; int64[S] observations and rewards seen;
-    bool[S] stale (to be refitted), profiled, arms, rough (fitted from running sums, not in numpy's order).
+    """Beliefs about the reward of each size, the negative cost.
 
-    `sums` float64[S, 5]: the first reward, then the sum of rewards above it with its compensation, and the sum of
-    their squares with its own.
+    Parameters
+    ----------
+    mean, precision : float64[S] of the normal belief about the mean reward.
+    reward_precision : float64[S] of one reward around its mean.
+    observations : int64[S], rewards that the belief has absorbed.
+    seen : int64[S], rewards observed.
+    stale : bool[S], to be refitted before the next choice.
+    profiled : bool[S], the limit of this size was measured.
+    arms : bool[S], sizes that are sampled.
+    rough : bool[S], fitted from running sums, not in numpy's order.
+    sums : float64[S, 5]: the first reward, then the sum of rewards above it with its compensation, and the sum of their
+        squares with its own.
     """
 
     mean: F64
@@ -111,7 +154,14 @@ TRIES = 20
 
 @kernel
 def block_sum(x: F64, first: int, n: int) -> float:
-    """Sum of x[first : first + n], n at most 128: eight running sums, joined in pairs, the rest appended."""
+    """Sum of at most 128 numbers in numpy's order: eight running sums, joined in pairs, the rest appended.
+
+    Parameters
+    ----------
+    x : float64[.].
+    first : index of the first of them.
+    n : how many.
+    """
     if n < 8:
         total = 0.0
         for i in range(first, first + n):
@@ -172,7 +222,14 @@ def pairwise_sum(x: F64, n: int) -> float:
 
 @kernel
 def variance(x: F64, n: int, scratch: F64) -> float:
-    """Population variance of x[:n] in numpy's order; `scratch` is overwritten."""
+    """Population variance of x[:n] in numpy's order.
+
+    Parameters
+    ----------
+    x : float64[.].
+    n : how many numbers, at least 1.
+    scratch : float64[n or more], overwritten.
+    """
     mean = pairwise_sum(x, n) / n
     for i in range(n):
         away = x[i] - mean
@@ -182,7 +239,14 @@ def variance(x: F64, n: int, scratch: F64) -> float:
 
 @kernel
 def permutation(rng: Rng, k: int, out: I64) -> None:
-    """k numbers below k in random order: Floyd's sampling, then a shuffle, as numpy draws a choice of k out of k."""
+    """The numbers below k in random order, as numpy draws a choice of k out of k: Floyd's sampling, then a shuffle.
+
+    Parameters
+    ----------
+    rng : the generator; the calls to it are those that numpy makes.
+    k : how many.
+    out : int64[k or more], gets the numbers.
+    """
     for j in range(k):
         value = int(rng.integers(0, j + 1)) if j else 0
         for i in range(j):
@@ -217,7 +281,17 @@ def begin_round(walk: Walk) -> None:
 
 @kernel
 def next_size(walk: Walk, above: I64) -> tuple[int, int]:
-    """Hand out the next size: (index, OK); index -1 when the exploration is over. `above` int64[1]: first going up."""
+    """Hand out the next size of the exploration.
+
+    Parameters
+    ----------
+    walk : state of the exploration.
+    above : int64[1], the first size on the way up.
+
+    Returns
+    -------
+    (index, status): index -1 with OK when the exploration is over, -1 with another status when it failed.
+    """
     w = walk.walk
     if w[EXPECTING] >= 0:
         return -1, OUT_OF_ORDER
@@ -240,7 +314,14 @@ def next_size(walk: Walk, above: I64) -> tuple[int, int]:
 
 @kernel
 def next_alive(alive: Bool, at: int, step: int) -> int:
-    """The first surviving index from `at` on in this direction, -1 if none."""
+    """The first surviving index from `at` on in one direction, -1 if none.
+
+    Parameters
+    ----------
+    alive : bool[S].
+    at : where to begin.
+    step : 1 upwards, -1 downwards.
+    """
     while 0 <= at < len(alive):
         if alive[at]:
             return at
@@ -250,7 +331,17 @@ def next_alive(alive: Bool, at: int, step: int) -> int:
 
 @kernel
 def answer(walk: Walk, size: int, cost: float, reached: bool) -> bool:
-    """The result of the size that was handed out; false if another was expected."""
+    """Take the result of the size that was handed out; false if another was expected.
+
+    A size that does not reach the target ends the walk in its direction.
+
+    Parameters
+    ----------
+    walk : state of the exploration.
+    size : index of the size that ran.
+    cost : of its attempt [J].
+    reached : whether it reached the target.
+    """
     w = walk.walk
     if w[EXPECTING] != size:
         return False
@@ -269,7 +360,14 @@ def answer(walk: Walk, size: int, cost: float, reached: bool) -> bool:
 
 @kernel
 def add_compensated(sums: F64, at: int, value: float) -> None:
-    """Add to the running sum at `at`; the rounding error goes to the next element."""
+    """Add to a running sum with Neumaier's compensation.
+
+    Parameters
+    ----------
+    sums : float64[.], the sum at `at` and its rounding error in the next element.
+    at : index of the sum.
+    value : what to add.
+    """
     total = sums[at] + value
     if abs(sums[at]) >= abs(value):
         sums[at + 1] += (sums[at] - total) + value
@@ -282,10 +380,19 @@ def add_compensated(sums: F64, at: int, value: float) -> None:
 def refit(
     beliefs: Beliefs, optimiser: Optimiser, size: int, rewards: F64, scratch: F64, exactly: bool
 ) -> None:
-    """Beliefs of one size from its latest rewards; `rewards` float64[S, .] in the order observed.
+    """Beliefs of one size from its latest rewards.
 
     Sums in numpy's order take time in proportion to the rewards. Many rewards are fitted from running sums, unless
     `exactly`: the beliefs are then right to `ROUGH_SD` and `ROUGH_MEAN`, which `sample` allows for.
+
+    Parameters
+    ----------
+    beliefs : changed at `size`.
+    optimiser : prior and window.
+    size : index of the size.
+    rewards : float64[S, .] in the order observed.
+    scratch : float64[.], overwritten.
+    exactly : never use the running sums.
     """
     seen = beliefs.seen[size]
     first = seen - optimiser.window if 0 < optimiser.window < seen else 0
@@ -309,7 +416,15 @@ def refit(
 
 @kernel
 def absorb(beliefs: Beliefs, size: int, total: float, n: int) -> None:
-    """Normal update of one size with n rewards that sum to `total`."""
+    """Normal update of one size; with an infinite reward precision the mean becomes that of the rewards.
+
+    Parameters
+    ----------
+    beliefs : changed at `size`.
+    size : index of the size.
+    total : sum of the rewards.
+    n : how many.
+    """
     rho, before = beliefs.reward_precision[size], beliefs.precision[size]
     if math.isinf(rho):
         beliefs.precision[size] = math.inf
@@ -334,6 +449,16 @@ def sample(
     """The arm to pull: one not explored enough in random order, else the largest normal sample.
 
     Where rough beliefs leave open which sample is the largest, they are fitted exactly and the same draws used again.
+
+    Parameters
+    ----------
+    beliefs : about all sizes.
+    optimiser : prior and window, for fits.
+    explorations : rewards that each arm gets before the samples decide.
+    rewards : float64[S, .] in the order observed.
+    scratch : float64[.], overwritten.
+    rng : draws one permutation, then a normal an arm.
+    order : int64[S], overwritten.
     """
     arms = 0
     for size in range(len(beliefs.arms)):
@@ -362,7 +487,14 @@ def sample(
 
 @kernel
 def largest(beliefs: Beliefs, which: I64, normals: F64) -> tuple[int, bool]:
-    """The arm with the largest sample, and whether it is that whatever rough beliefs are off by."""
+    """The arm with the largest sample, and whether it is that whatever rough beliefs are off by.
+
+    Parameters
+    ----------
+    beliefs : about all sizes.
+    which : int64[arms], their sizes.
+    normals : float64[arms], standard normal draws.
+    """
     best, most, near = int(which[0]), -math.inf, 0.0
     runner_up, anything_rough = -math.inf, False
     for i in range(len(which)):
@@ -405,7 +537,18 @@ def choose(
     rng: Rng,
     order: I64,
 ) -> tuple[int, int]:
-    """The next size of the optimiser: (index, status). `sampling` bool[1] turns true when the exploration is over."""
+    """The next size of the optimiser: (index, status).
+
+    Parameters
+    ----------
+    walk, beliefs, optimiser : state and parameters of the optimiser.
+    sampling : bool[1], turns true when the exploration is over.
+    above : int64[1], the first size on the way up.
+    rewards : float64[S, .] in the order observed.
+    scratch : float64[.], overwritten.
+    rng : the policy's stream.
+    order : int64[S], overwritten.
+    """
     if optimiser.kind == 0 and not sampling[0]:
         size, status = next_size(walk, above)
         if status != OK or size >= 0:
@@ -432,7 +575,17 @@ def observe(
     reached: bool,
     rewards: F64,
 ) -> int:
-    """Learn a result; OUT_OF_ORDER if the exploration waits for another."""
+    """Learn a result; OUT_OF_ORDER if the exploration waits for another.
+
+    Parameters
+    ----------
+    walk, beliefs, optimiser : state and parameters of the optimiser.
+    sampling : bool[1], whether the exploration is over.
+    size : index of the size that ran.
+    cost : of its attempt [J]; the reward is its negative.
+    reached : whether it reached the target.
+    rewards : float64[S, .], gets the reward.
+    """
     rewards[size, beliefs.seen[size]] = -cost
     sums = beliefs.sums[size]
     if beliefs.seen[size] == 0:
@@ -453,7 +606,17 @@ def observe(
 
 @kernel
 def attempt(job: CompiledJob, size: int, bound: float, profiled: bool, rng: Rng, line: F64) -> None:
-    """Run one attempt of a size and write epochs, joules, seconds, cost and ending into `line`."""
+    """Run one attempt of a size and write epochs, joules, seconds, cost and ending into the log.
+
+    Parameters
+    ----------
+    job : paths and costs of the sizes.
+    size : index of the size.
+    bound : cost at which the attempt stops [J]; infinite for none.
+    profiled : whether its first epoch is split over all limits.
+    rng : the stream of paths; drawn from only where a size has several paths.
+    line : float64[COLUMNS], the line of the log.
+    """
     count = job.paths[size]
     row = job.start[size] + (rng.integers(0, count) if count > 1 else 0)
     epoch_s, epoch_j, target = job.epoch_s[row], job.epoch_j[row], job.epochs[row]
@@ -484,7 +647,13 @@ def attempt(job: CompiledJob, size: int, bound: float, profiled: bool, rng: Rng,
 
 @kernel
 def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
-    """A walk at its start, and beliefs before any reward."""
+    """A walk at its start, and beliefs before any reward.
+
+    Parameters
+    ----------
+    sizes : how many batch sizes there are.
+    optimiser : prior and default size.
+    """
     walk = Walk(np.ones(sizes, np.bool_), np.zeros(sizes, np.bool_), np.zeros(5, np.int64), np.zeros(1))
     walk.walk[ROUNDS_LEFT] = 2
     walk.walk[EXPECTING] = -1
@@ -509,7 +678,20 @@ def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
 def sequence(
     job: CompiledJob, optimiser: Optimiser, recurrences: int, path_rng: Rng, policy_rng: Rng
 ) -> tuple[F64, int]:
-    """Recurrences one after another: (log float64[attempts, COLUMNS], status)."""
+    """Recurrences one after another, each tried until it reaches the target, at most `TRIES` times.
+
+    Parameters
+    ----------
+    job : paths and costs of the sizes.
+    optimiser : parameters of the policy.
+    recurrences : how many.
+    path_rng : draws the path of an attempt.
+    policy_rng : draws for the policy.
+
+    Returns
+    -------
+    The log, float64[attempts, COLUMNS], and the status: OK, or why the run failed.
+    """
     sizes = len(job.start)
     walk, beliefs = empty_state(sizes, optimiser)
     above = np.array([optimiser.default + 1])
@@ -552,7 +734,13 @@ def sequence(
 
 @kernel
 def grown(log: F64, rewards: F64) -> tuple[F64, F64, F64]:
-    """Log and rewards with twice the space, and scratch to match."""
+    """Log and rewards with twice the space, and scratch to match.
+
+    Parameters
+    ----------
+    log : float64[n, COLUMNS].
+    rewards : float64[S, n].
+    """
     n = len(log)
     more, longer = np.zeros((2 * n, log.shape[1])), np.empty((len(rewards), 2 * n))
     more[:n], longer[:, :n] = log, rewards
@@ -561,7 +749,15 @@ def grown(log: F64, rewards: F64) -> tuple[F64, F64, F64]:
 
 @kernel
 def push(heap: F64, n: int, end: float, at: int) -> None:
-    """Add a flight; `heap` float64[., 2] of (end, launch number), smallest first."""
+    """Add a flight to the heap of flights.
+
+    Parameters
+    ----------
+    heap : float64[., 2] of (end [s], launch number), smallest first.
+    n : flights before.
+    end : when it ends [s].
+    at : its launch number.
+    """
     i = n
     while i > 0:
         parent = (i - 1) // 2
@@ -574,7 +770,13 @@ def push(heap: F64, n: int, end: float, at: int) -> None:
 
 @kernel
 def pop(heap: F64, n: int) -> int:
-    """Remove the earliest of n flights; its launch number."""
+    """Remove the flight that ends first; its launch number.
+
+    Parameters
+    ----------
+    heap : float64[., 2] of (end [s], launch number), smallest first.
+    n : flights before.
+    """
     first = int(heap[0, 1])
     end, at = heap[n - 1, 0], heap[n - 1, 1]
     i = 0
@@ -600,7 +802,21 @@ def pop(heap: F64, n: int) -> int:
 def group(
     job: CompiledJob, optimiser: Optimiser, row_start: F64, row_end: F64, path_rng: Rng, policy_rng: Rng
 ) -> tuple[F64, I64, int]:
-    """Submissions that overlap: (log in launch order, launch numbers in the order learned, status)."""
+    """Submissions that overlap: while one runs, the next uses the best size so far.
+
+    Parameters
+    ----------
+    job : paths and costs of the sizes.
+    optimiser : parameters of the policy.
+    row_start : float64[submissions], when each starts [s].
+    row_end : float64[submissions], when each ends [s].
+    path_rng : draws the path of an attempt.
+    policy_rng : draws for the policy.
+
+    Returns
+    -------
+    The log in launch order, float64[attempts, COLUMNS]; launch numbers in the order learned; and the status.
+    """
     sizes, rows = len(job.start), len(row_start)
     walk, beliefs = empty_state(sizes, optimiser)
     above = np.array([optimiser.default + 1])

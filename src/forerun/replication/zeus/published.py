@@ -16,5 +16,11 @@ JOBS: Final[dict[str, Job]] = {job["dataset"]: Job(**job) for job in _DATA["jobs
 
 
 def published(identifier: str, what: str) -> dict[str, float]:
-    """The published bounds of one quantity, `least` and `most`. identifier: of the reproduction."""
+    """The published bounds of one quantity, `least` and `most`.
+
+    Parameters
+    ----------
+    identifier : of the reproduction.
+    what : the quantity, as `published.json` names it.
+    """
     return {bound: float(value) for bound, value in _DATA[identifier][what].items()}

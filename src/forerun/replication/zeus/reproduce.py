@@ -49,7 +49,17 @@ def _runs(
     eta: float = ETA,
     beta: float = BETA,
 ) -> list[Attempts]:
-    """Runs of the customary number of recurrences, one a seed."""
+    """Runs of the customary number of recurrences, one a seed.
+
+    Parameters
+    ----------
+    workload : job, paths and measured epochs.
+    spec : the policy.
+    seeds : of the runs.
+    rules : known bugs that apply.
+    eta : weight of energy against time (default: 0.5).
+    beta : bound of an attempt over the least cost so far (default: 2).
+    """
     return run_many(
         Work(workload, spec, eta=eta, beta=beta, rules=rules, recurrences=workload.recurrences()),
         seeds,
@@ -63,7 +73,7 @@ def _ours(name: str, compat: float | None, corrected: float | None = None, *, no
 
 
 def _mean(saved: Sequence[Savings], what: str) -> float:
-    """Mean of one figure of the savings."""
+    """Mean of one figure of the savings. what: its field."""
     return float(np.mean([getattr(one, what) for one in saved]))
 
 
@@ -75,7 +85,20 @@ WITHIN_POINTS: Final = 0.1
 
 
 def potential(gpu: str, dataset: str, rules: Rules) -> dict[str, float]:
-    """Least energy of both knobs, of the limit alone and of the batch size alone: change against default [%]."""
+    """Least energy of both knobs, of the limit alone and of the batch size alone: change against default [%].
+
+    Only configurations whose recorded runs all reach the target count. [Zeus, introduction.]
+
+    Parameters
+    ----------
+    gpu : one of `GPUS`.
+    dataset : a key of `JOBS`.
+    rules : known bugs that apply.
+
+    Raises
+    ------
+    Infeasible : the default never reaches the target.
+    """
     workload = public_workload(gpu, dataset, rules)
     default = reference(workload, ETA).default
     if default is None:
@@ -126,7 +149,15 @@ def _potential(progress: Progress) -> Reproduced:
 
 
 def last_five(gpu: str, dataset: str, rules: Rules, seeds: Sequence[int]) -> list[Savings]:
-    """Savings of the published policy, one a seed."""
+    """Savings of the published policy, one entry per seed.
+
+    Parameters
+    ----------
+    gpu : one of `GPUS`.
+    dataset : a key of `JOBS`.
+    rules : known bugs that apply.
+    seeds : of the runs.
+    """
     workload = public_workload(gpu, dataset, rules)
     against, n = reference(workload, ETA), workload.recurrences()
     return [of_attempts(log, n, against) for log in _runs(workload, PUBLISHED, seeds, rules)]
@@ -190,7 +221,17 @@ REGRET_POLICIES: Final[dict[str, tuple[KnobSpec, Rules, int]]] = {
 
 
 def mean_ratios(name: str, seeds: int = 0) -> dict[tuple[str, str], float]:
-    """Mean cost over the oracle's of one policy on each of the 24 public workloads, in compat."""
+    """Mean cost over the oracle's of one policy on each of the 24 public workloads, in compat.
+
+    Parameters
+    ----------
+    name : a key of `REGRET_POLICIES`.
+    seeds : how many, from 1 on (default: 0, as many as `REGRET_POLICIES` says).
+
+    Returns
+    -------
+    Ratios by (GPU, data set).
+    """
     spec, rules, usual = REGRET_POLICIES[name]
     ratios = {}
     for gpu in GPUS:
@@ -240,7 +281,18 @@ def _regret_figure(dataset: str) -> Figure:
 
 
 def regret_curves(logs: Sequence[Attempts], recurrences: int, against: Reference) -> Floats:
-    """Cumulative regret of each run, float64[runs, recurrences] [J]."""
+    """Cumulative regret of each run: cost above the oracle's expected cost.
+
+    Parameters
+    ----------
+    logs : attempts of each run.
+    recurrences : how many each run has.
+    against : the oracle of the workload; nan throughout where it has none.
+
+    Returns
+    -------
+    float64[runs, recurrences] [J].
+    """
     oracle = against.oracle.cost_j if against.oracle else float("nan")
     return np.array([np.cumsum(log.per_recurrence(log.cost_j, recurrences) - oracle) for log in logs])
 
@@ -265,7 +317,16 @@ def _groups(progress: Progress) -> Reproduced:
 
 
 def group_saving(dataset: str, name: str, rules: Rules, spec: KnobSpec, seeds: Sequence[int]) -> float:
-    """Mean energy saved in a synthetic group of 120 submissions, percent; seeds that end in a failure are left out."""
+    """Mean energy saved in a synthetic group of 120 submissions, percent; seeds that end in a failure are left out.
+
+    Parameters
+    ----------
+    dataset : a key of `JOBS`; the GPU is a V100.
+    name : the regime of the group.
+    rules : known bugs that apply.
+    spec : the policy.
+    seeds : of the group and of the run; nan if every one fails.
+    """
     workload = public_workload("v100", dataset, rules)
     against = reference(workload, ETA)
     assert against.default is not None
@@ -367,7 +428,15 @@ def _sensitivity(progress: Progress, *, seeds: int = 50) -> Reproduced:
 
 
 def _ratio(workload: Workload, spec: KnobSpec, beta: float, seeds: int) -> float | None:
-    """Mean cost over the oracle's; None if the policy fails at every seed."""
+    """Mean cost over the oracle's; None if the policy fails at every seed.
+
+    Parameters
+    ----------
+    workload : job, paths and measured epochs.
+    spec : the policy.
+    beta : bound of an attempt over the least cost so far.
+    seeds : how many, from 1 on; those at which the policy fails are left out.
+    """
     against, n = reference(workload, ETA), workload.recurrences()
     logs = []
     for seed in range(1, seeds + 1):
@@ -392,7 +461,15 @@ DRIFT_AT, DRIFT_RECURRENCES = 120, 240
 def drift_excess(
     case: tuple[str, str, float, float], spec: KnobSpec, rules: Rules, seeds: Sequence[int]
 ) -> list[float]:
-    """Cost after the change over the new optimum's, minus one, one a seed."""
+    """Cost after the change over the new optimum's, minus one, for each seed.
+
+    Parameters
+    ----------
+    case : GPU, data set, exponent and pivot of the change.
+    spec : the policy.
+    rules : known bugs that apply.
+    seeds : of the runs of `DRIFT_RECURRENCES` recurrences; the change comes at `DRIFT_AT`.
+    """
     gpu, dataset, exponent, pivot = case
     workload = public_workload(gpu, dataset, rules)
     after = reference(workload.drifted(exponent, pivot), ETA).oracle

@@ -18,7 +18,16 @@ PERSEUS: Final = "Chung et al.: Perseus, SOSP 2024"
 
 
 def chosen_limits(measured: Windows) -> dict[str, float]:
-    """The limit that each rule chooses from the windows [W]; a job's maximum power is that of all its GPUs."""
+    """The limit that each rule chooses from the windows [W]; a job's maximum power is that of all its GPUs.
+
+    Parameters
+    ----------
+    measured : windows of one profile.
+
+    Returns
+    -------
+    Limits by the name of the rule.
+    """
     limits = [window.limit_w for window in measured.windows]
     times = [window.time_s for window in measured.windows]
     joules = [window.energy_j for window in measured.windows]

@@ -26,14 +26,30 @@ _GPU: Final = re.compile(r"gpu[0-9]{1,9}_energy")
 
 @dataclass(frozen=True)
 class Windows:
-    """What was measured, in file order, and on how many GPUs: joules of all of them, seconds of the job."""
+    """What was measured, in file order.
+
+    Parameters
+    ----------
+    windows : limit [W], energy of all GPUs [J] and time of the job [s] of each window.
+    gpus : on how many GPUs.
+    """
 
     windows: tuple[Window, ...]
     gpus: int
 
 
 def read_windows(path: str | Path, repairs: RepairLog | None = None) -> Windows:
-    """The windows in a CSV. Raises TraceError naming file, line and column."""
+    """The windows in a CSV; others than those of the profiler are left out.
+
+    Parameters
+    ----------
+    path : the file.
+    repairs : what was mended while reading is noted here (default: not kept).
+
+    Raises
+    ------
+    TraceError : the file cannot be read or has no windows; the message names file, line and column.
+    """
     source = Source(Path(path), repairs=repairs if repairs is not None else RepairLog())
     gpus = sorted(set(_GPU.findall(_header(Path(path)))), key=lambda name: int(name[3:-7]))
     if not gpus:
