@@ -29,14 +29,29 @@ __all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduc
 
 
 def html_page(items: Sequence[Item | Comparison], *, questions: Sequence[str] = ()) -> str:
-    """The page of one thing, or of several side by side, as text; `questions`: what each was run to answer."""
+    """The page of one thing, or of several side by side, as text.
+
+    Parameters
+    ----------
+    items : as for `write_page`.
+    questions : what each item was run to answer, in their order (default: none).
+
+    Raises
+    ------
+    UsageError : there are no items, or one that no page can show, or more than a page holds.
+    """
     from forerun.report.compose import any_page
 
     return any_page(_shown(items), questions)
 
 
 def _shown(items: Any) -> list[Item]:
-    """Comparisons that come from no file get a name. Raises UsageError for what no page can show."""
+    """The items, with a name for each comparison that comes from no file.
+
+    Raises
+    ------
+    UsageError : an item is something that no page can show, or there are none.
+    """
     from forerun.report.contents import Item
     from forerun.report.stored import StoredComparison
     from forerun.scenario.arguments import wrong_type
@@ -59,11 +74,17 @@ def write_page(
 ) -> Path:
     """Write one self-contained HTML page; returns its path.
 
-    items: results, saved runs, studies, comparisons and stored documents; several runs of one domain are shown side by side.
-    path: the file to write; a page that forerun wrote is replaced.
-    questions: the question that each item answers (default: none).
+    Parameters
+    ----------
+    items : results, saved runs, studies, comparisons and stored documents; several runs of one domain are shown side by
+        side.
+    path : the file to write; a page that forerun wrote is replaced.
+    questions : the question that each item answers (default: none).
 
-    Raises StoreError if the path contains something else or cannot be written.
+    Raises
+    ------
+    StoreError : the path contains something else or cannot be written.
+    UsageError : there are no items, or one that no page can show, or more than a page holds.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> forerun.write_page([result], "report.html").name
@@ -75,7 +96,18 @@ def write_page(
 
 
 def write_reproduction(entry: Reproduction, reproduced: Reproduced, path: str | os.PathLike[str]) -> Path:
-    """Write the page of a reproduction: published and reproduced numbers, and the figures."""
+    """Write the page of a reproduction: published and reproduced numbers, and the figures; returns its path.
+
+    Parameters
+    ----------
+    entry : what was reproduced.
+    reproduced : its numbers, figures and notes.
+    path : the file to write; a page that forerun wrote is replaced.
+
+    Raises
+    ------
+    StoreError : the path contains something else or cannot be written.
+    """
     from forerun.report.compose import write_html
     from forerun.report.published import reproduction_page
 
@@ -85,7 +117,18 @@ def write_reproduction(entry: Reproduction, reproduced: Reproduced, path: str | 
 def write_reproductions(
     attempts: Sequence[Attempt], path: str | os.PathLike[str], *, quick: bool = False
 ) -> Path:
-    """Write the page of many reproductions, those that could not run with the reason."""
+    """Write the page of many reproductions, those that could not run with the reason; returns its path.
+
+    Parameters
+    ----------
+    attempts : as `forerun.reproduce_all` returns them.
+    path : the file to write; a page that forerun wrote is replaced.
+    quick : say that quick forms were run (default: False).
+
+    Raises
+    ------
+    StoreError : the path contains something else or cannot be written.
+    """
     from forerun.report.compose import write_html
     from forerun.report.published import all_page
 
@@ -97,8 +140,16 @@ def write_pictures(
 ) -> list[Path]:
     """Write every figure and ledger to `<id>.png` or `<id>.svg`; returns the paths.
 
-    items: as for `write_page`. folder: created if absent; with several items, each has a folder of its own in it.
-    kind: "png" or "svg". Raises StoreError if a file cannot be written.
+    Parameters
+    ----------
+    items : as for `write_page`.
+    folder : created if absent; with several items, each has a folder of its own in it.
+    kind : "png" or "svg".
+
+    Raises
+    ------
+    StoreError : a file cannot be written.
+    UsageError : there are no items, or one that is none of these.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> pictures = forerun.write_pictures([result], "pictures", "svg")
@@ -123,7 +174,13 @@ def write_pictures(
 def chart(figure: Figure) -> Any:
     """Convert a figure to an Altair chart, to show, change or combine in a notebook.
 
-    figure: one of `result.figures`. Raises UsageError for anything else.
+    Parameters
+    ----------
+    figure : one of `result.figures`.
+
+    Raises
+    ------
+    UsageError : it is anything else.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> type(forerun.chart(result.figures["ledger-energy"])).__name__

@@ -20,7 +20,10 @@ _SNIPPET: Final = "window.vegaEmbed = vegaEmbed;"
 
 @functools.cache
 def javascript() -> str:
-    """The script; it defines `window.vegaEmbed` and loads nothing."""
+    """The script; it defines `window.vegaEmbed` and loads nothing.
+
+    Read from the cache if it is there and undamaged, else made and kept there. Made or read once in a process.
+    """
     import vl_convert
 
     versions = (version("vl-convert-python"), VEGA_LITE, _SNIPPET)
@@ -41,6 +44,7 @@ def javascript() -> str:
 
 
 def _folder() -> Path | None:
+    """The folder of cached scripts: below `FORERUN_CACHE_DIR`, else the user's cache; None for a user without a home."""
     named = os.environ.get("FORERUN_CACHE_DIR")
     if named:
         return Path(named) / "charts"
@@ -52,6 +56,7 @@ def _folder() -> Path | None:
 
 
 def _kept(name: str) -> str | None:
+    """The script in the cache; None if it is absent, cannot be read, or does not match its digest."""
     folder = _folder()
     if folder is None:
         return None
@@ -63,6 +68,7 @@ def _kept(name: str) -> str | None:
 
 
 def _keep(name: str, text: str) -> None:
+    """Write a script to the cache with its digest on the first line; a cache that cannot be written is ignored."""
     folder = _folder()
     if folder is None:
         return

@@ -22,7 +22,13 @@ _MOST_ROWS: Final = 60
 
 
 def differences(runs: Sequence[Run], names: Sequence[str]) -> Html:
-    """The scenario values in which the runs differ."""
+    """The scenario values in which the runs differ, as a table of at most 60 rows.
+
+    Parameters
+    ----------
+    runs : at least one.
+    names : of the runs, for the head of the table.
+    """
     values = [flat(scenario_data(run)) for run in runs]
     paths = list(dict.fromkeys(path for one in values for path in one))
     different = [path for path in paths if len({repr(one.get(path, "–")) for one in values}) > 1]
@@ -38,7 +44,15 @@ def differences(runs: Sequence[Run], names: Sequence[str]) -> Html:
 
 
 def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
-    """The figures of every run in one table, with what the others differ by from the first."""
+    """The figures of every run in one table, with what the others differ by from the first.
+
+    Entries that are tables or lists in some run, and those that no run has, are left out.
+
+    Parameters
+    ----------
+    runs : of one domain.
+    names : of the runs, for the head of the table.
+    """
     keys = list(dict.fromkeys(key for run in runs for key in (*run.headline, *run.summary)))
     rows: list[list[Content]] = []
     for key in keys:
@@ -56,7 +70,13 @@ def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
 
 
 def ledgers(runs: Sequence[Run], names: Sequence[str]) -> Html:
-    """Ledgers of the same name under each other, drawn to one scale."""
+    """Ledgers of the same name and unit under each other, drawn to one scale.
+
+    Parameters
+    ----------
+    runs : of one domain.
+    names : of the runs.
+    """
     titles = list(dict.fromkeys((entry.name, entry.unit) for run in runs for entry in run.ledgers))
     return tag("div", (_ledger(runs, names, name, unit) for name, unit in titles), class_="ledgers")
 
@@ -64,7 +84,16 @@ def ledgers(runs: Sequence[Run], names: Sequence[str]) -> Html:
 def shared_figures(
     groups: Sequence[Sequence[Figure]], names: Sequence[str]
 ) -> tuple[tuple[Figure, ...], list[set[int]]]:
-    """Figures that overlay the runs, and for each run the places of its figures that went into one."""
+    """Figures that overlay the runs, and for each run the places of its figures that went into one.
+
+    A figure is shared if every run has it with the same id, kind and axes, if lines of its kind can share a chart,
+    and if it has no series of its own.
+
+    Parameters
+    ----------
+    groups : the figures of each run.
+    names : of the runs; they become the series.
+    """
     common = []
     used: list[set[int]] = [set() for _ in groups]
     for figure in groups[0]:
@@ -149,6 +178,7 @@ def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> 
 
 
 def _share(part: float | None, whole: float) -> Content:
+    """An amount and its share of the whole, as a cell; a dash if the run has no such part."""
     if part is None:
         return "–"
     share = f"{part / whole:.1%}" if whole else "–"

@@ -48,7 +48,13 @@ def facts(item: StoredComparison) -> str:
 
 
 def comparison_sections(item: StoredComparison, drawn: Html | None) -> list[Section]:
-    """The sections of a page that is about one comparison; `drawn` are its figures."""
+    """The sections of a page that is about one comparison; those with nothing to show are left out.
+
+    Parameters
+    ----------
+    item : the comparison and its name.
+    drawn : its figures; None for none.
+    """
     comparison = item.comparison
     notes = [
         (tag("strong", f"{', '.join(names)}: ") if names else None, note)
@@ -95,7 +101,16 @@ def _ranked(comparison: Comparison) -> Html:
 
 
 def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:
-    """A variant's name and change, its value, its difference from the reference, and whether that is significant."""
+    """A variant's name and change, its value, its difference from the reference, and whether that is significant.
+
+    Parameters
+    ----------
+    comparison : of all variants.
+    one : the variant.
+    at : its place, 0 for the best.
+    intervals : whether the table has columns of p and significance.
+    size : how many of the objective's unit make one of the unit shown.
+    """
     name: list[Content] = [one.variant.name]
     if at == 0:
         name += [" ", tag("span", "best", class_="badge good")]
@@ -142,6 +157,7 @@ def _cause(entry: Moved) -> Html:
 
 
 def _shift(shift: Shift, size: float) -> Content:
+    """A difference with its interval, in a unit of which `size` make one."""
     return estimate(signed(shift.mean / size), shift.interval, size)
 
 
@@ -171,11 +187,13 @@ def _figures(comparison: Comparison) -> Html:
 
 
 def _failed(comparison: Comparison) -> Html | None:
+    """The variants that failed, each with its reason; None if none did."""
     rows = list(comparison.failed.items())
     return data_table(("Variant", "Reason"), rows, label="Variants that failed") if rows else None
 
 
 def _commands(comparison: Comparison) -> list[tuple[str, str]]:
+    """Commands worth running next, each with why."""
     changes = "".join(
         f" {set_option(path, value)}" for path, value in comparison.standings[0].variant.overrides
     )

@@ -66,8 +66,14 @@ _UNFOLDED: Final = ("headline", "figures", "failed", "causes")
 def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     """The page of any items: one by itself, runs of one domain side by side, any mix one after the other.
 
-    questions: what each was run to answer, in their order; shown where things are shown one by one. Raises UsageError for
-    more than a page holds.
+    Parameters
+    ----------
+    items : what to show, at least one.
+    questions : what each was run to answer, in their order; shown where things are shown one by one (default: none).
+
+    Raises
+    ------
+    UsageError : there are more than `MOST_RUNS`.
     """
     runs = [item for item in items if isinstance(item, (Result, SavedRun))]
     if len(runs) == len(items):
@@ -82,7 +88,12 @@ def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
 class _Overview:
     """What a page says of a study, comparison, plan or measurement.
 
-    kind: one of those words. facts: what identifies it. answer: one sentence, may be empty. sections: all of it.
+    Parameters
+    ----------
+    kind : one of those words.
+    facts : what identifies it, on one line.
+    answer : one sentence, may be empty.
+    sections : all of it.
     """
 
     kind: str
@@ -92,7 +103,13 @@ class _Overview:
 
 
 def _overview(item: Other, prefix: str = "figure") -> _Overview:
-    """What a page says of an item; `prefix` keeps the names of its figures apart from those of other items."""
+    """What a page says of an item.
+
+    Parameters
+    ----------
+    item : anything but a run.
+    prefix : keeps the names of its figures apart from those of other items (default: `figure`).
+    """
     figures = drawn(figures_of_item(item), prefix)
     if isinstance(item, SavedStudy):
         return _Overview("study", studies.facts(item), item.why(), studies.study_sections(item, figures))
@@ -115,11 +132,22 @@ def _one_page(item: Other) -> str:
 
 
 def _scenario_of(item: StoredComparison | StoredDocument) -> Mapping[str, object]:
+    """The scenario of a comparison or document, as plain data."""
     return item.comparison.scenario if isinstance(item, StoredComparison) else item.scenario
 
 
 def run_page(run: Run, question: str = "") -> str:
-    """The page of one run, and the question that it answers."""
+    """The page of one run.
+
+    Parameters
+    ----------
+    run : a result or a saved run.
+    question : what it was run to answer (default: none).
+
+    Raises
+    ------
+    StoreError : the run lacks a table or column that its figures need.
+    """
     figures = figures_of(run)
     resolved = tag("p", "Resolved: every default is written out.", class_="soft over")
     shown = present(
@@ -143,7 +171,14 @@ def run_page(run: Run, question: str = "") -> str:
 def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
     """The page of several runs: side by side if they are of one domain, else one after another.
 
-    Raises UsageError for more runs than a table holds.
+    Parameters
+    ----------
+    runs : at least one; changes are shown against the first.
+    questions : what each was run to answer; not shown side by side (default: none).
+
+    Raises
+    ------
+    UsageError : there are more than `MOST_RUNS`.
     """
     if len(runs) == 1:
         return run_page(runs[0], *questions)
@@ -179,7 +214,13 @@ def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
 
 
 def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
-    """The page of items without common figures, each shown by itself: runs of different domains, studies, plans."""
+    """The page of items without common figures, each shown by itself: runs of different domains, studies, plans.
+
+    Parameters
+    ----------
+    items : what to show, in this order.
+    questions : what each was run to answer (default: none).
+    """
     names = [
         name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
     ]
@@ -201,6 +242,7 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
 
 
 def _kind(item: Item) -> str:
+    """The word for an item: run, study, comparison, plan or measurement."""
     if isinstance(item, (Result, SavedRun)):
         return "run"
     if isinstance(item, SavedStudy):
@@ -209,7 +251,13 @@ def _kind(item: Item) -> str:
 
 
 def _run_body(run: Run, number: int) -> Html:
-    """A run as a section of a page of several items."""
+    """A run as a section of a page of several items.
+
+    Parameters
+    ----------
+    run : a result or a saved run.
+    number : its place on the page, from 1; names its figures.
+    """
     ledgers = sections.ledgers(run.ledgers)
     return join(
         tag("p", _facts(run), class_="soft over"),
@@ -227,7 +275,13 @@ def _run_body(run: Run, number: int) -> Html:
 
 
 def _other_body(item: Other, number: int) -> Html:
-    """A study, comparison, plan or measurement as a section of a page of several items."""
+    """A study, comparison, plan or measurement as a section of a page of several items.
+
+    Parameters
+    ----------
+    item : what to show.
+    number : its place on the page, from 1; names its figures.
+    """
     shown = _overview(item, f"run-{number}")
     return join(
         tag("p", shown.facts, class_="soft over"),
@@ -242,6 +296,7 @@ def _other_body(item: Other, number: int) -> Html:
 
 
 def _not_too_many(items: Sequence[Item]) -> None:
+    """Refuse more items than a page holds. Raises UsageError."""
     if len(items) > MOST_RUNS:
         raise UsageError(Problem("report", f"{len(items)} runs were given; a page shows at most {MOST_RUNS}"))
 
@@ -249,7 +304,14 @@ def _not_too_many(items: Sequence[Item]) -> None:
 def write_html(text: str, path: str | os.PathLike[str]) -> Path:
     """Write a page atomically; replaces only a page that forerun wrote.
 
-    Raises StoreError if something else is there, or it cannot be written.
+    Parameters
+    ----------
+    text : the page.
+    path : the file to write.
+
+    Raises
+    ------
+    StoreError : something else is there, or it cannot be written.
     """
     target = Path(path)
     try:
@@ -273,7 +335,10 @@ def _is_ours(path: Path) -> bool:
 def drawn(figures: Sequence[Figure], prefix: str = "figure") -> Html | None:
     """Figures as they stand on a page; None if there are none.
 
-    prefix: what their names on the page begin with, which keeps them apart from other figures' (default: `figure`).
+    Parameters
+    ----------
+    figures : to draw, in this order.
+    prefix : what their names on the page begin with, which keeps them apart from other figures' (default: `figure`).
     """
     if not figures:
         return None

@@ -33,7 +33,13 @@ _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "~"}
 def figures_of(run: Run) -> tuple[Figure, ...]:
     """The figures of a run; none if its domain is not installed here.
 
-    Raises StoreError if the run lacks a table or column that its figures need.
+    Parameters
+    ----------
+    run : a result or a saved run.
+
+    Raises
+    ------
+    StoreError : the run lacks a table or column that its figures need.
     """
     domain = find_domain(run.domain)
     try:
@@ -44,13 +50,23 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
 
 
 def named_figures(run: Run) -> dict[str, Figure]:
-    """The figures of a run and of its ledgers, by names that are all different: what `Result.figures` is."""
+    """The figures of a run and of its ledgers, by names that are all different: what `Result.figures` is.
+
+    Raises
+    ------
+    StoreError : the run lacks a table or column that its figures need.
+    """
     shown = (*figures_of(run), *ledger_figures(run.ledgers))
     return dict(zip(stems(shown), shown))
 
 
 def figures_of_item(item: Item) -> tuple[Figure, ...]:
-    """The figures of whatever is shown."""
+    """The figures of whatever is shown: a run, study, comparison, plan or measurement. Ledgers are not among them.
+
+    Raises
+    ------
+    StoreError : the item lacks what its figures need.
+    """
     if isinstance(item, SavedStudy):
         return study_figures(item)
     if isinstance(item, StoredComparison):
@@ -61,7 +77,12 @@ def figures_of_item(item: Item) -> tuple[Figure, ...]:
 
 
 def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
-    """One stacked bar for each ledger, for pictures."""
+    """One stacked bar for each ledger, for pictures; ledgers whose parts are all 0 have none.
+
+    Parameters
+    ----------
+    ledgers : of one run.
+    """
     bars = []
     for ledger in ledgers:
         parts = [name for name, amount in ledger.parts.items() if amount]
@@ -98,7 +119,10 @@ def title_in(scenario: Mapping[str, Any]) -> str:
 
 
 def labels(runs: Sequence[Item]) -> list[str]:
-    """Short, distinct names of the runs."""
+    """Short, distinct names of the items, in their order.
+
+    Runs in folders of the same name get the folder above as well; names that are still equal get a number.
+    """
     names = [label(run) for run in runs]
     if len(set(names)) == len(names):
         return names
@@ -116,7 +140,10 @@ def scenario_data(run: Run) -> dict[str, Any]:
 
 
 def as_yaml(data: Any) -> str:
-    """Plain data as YAML to read: short lists on one line, at most some 1,500 lines."""
+    """Plain data as YAML to read: short lists on one line, at most some 1,500 lines.
+
+    Meant for people: what is cut says so, and a scenario that was cut cannot be read back.
+    """
     lines: list[str] = []
     for line in _lines(data, 0):
         lines.append(line)
@@ -127,7 +154,15 @@ def as_yaml(data: Any) -> str:
 
 
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Plain data as path -> scalar: {"a": {"b": [1]}} becomes {"a.b[0]": 1}."""
+    """Plain data as path -> scalar: {"a": {"b": [[1], 2]}} becomes {"a.b[0]": "1", "a.b[1]": 2}.
+
+    A list of scalars stays one text, with its first twelve items.
+
+    Parameters
+    ----------
+    data : dictionaries, lists and scalars.
+    prefix : path of the data itself (default: none).
+    """
     if isinstance(data, Mapping):
         flattened: dict[str, Any] = {}
         for key, value in data.items():
@@ -146,6 +181,7 @@ def flat(data: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _shares(ledger: Ledger, parts: Sequence[str]) -> str:
+    """The three largest parts of a ledger with their shares, as a sentence."""
     shares = ledger.shares()
     largest = sorted(parts, key=lambda name: -shares[name])[:3]
     return "Largest: " + ", ".join(f"{name} {shares[name]:.1%}" for name in largest) + "."
@@ -171,6 +207,7 @@ def _lines(data: Any, depth: int) -> Iterator[str]:
 
 
 def _nested(value: Any) -> bool:
+    """Whether a value needs lines of its own: a section that is not empty, or a list that has sections or lists."""
     if isinstance(value, Mapping):
         return bool(value)
     if isinstance(value, (list, tuple)):

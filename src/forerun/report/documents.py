@@ -35,7 +35,13 @@ def facts(item: StoredDocument) -> str:
 
 
 def document_sections(item: StoredDocument, drawn: Html | None) -> list[Section]:
-    """The sections of a page that is about one plan or measurement; `drawn` are its figures."""
+    """The sections of a page that is about one plan or measurement; those with nothing to show are left out.
+
+    Parameters
+    ----------
+    item : the content of the file.
+    drawn : its figures; None for none.
+    """
     return present(
         Section("headline", "Headline", _headline(item)),
         Section("figures", "Figures", drawn),
@@ -103,10 +109,12 @@ def _flattened(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _head(column: str) -> str:
+    """The heading of a column: its name in words and its unit."""
     return titled(*split_name(column))
 
 
 def _provenance(item: StoredDocument) -> Html:
+    """File, kind, version, and whatever else the file says of where it comes from."""
     rows = [("file", item.name), ("kind", item.kind)]
     rows += [("written by", f"forerun {item.version}")] if item.version else []
     rows += [(name, amount(value)) for name, value in flat(item.provenance).items()]
@@ -114,4 +122,5 @@ def _provenance(item: StoredDocument) -> Html:
 
 
 def _words(name: str) -> str:
+    """A name with spaces for underscores."""
     return name.replace("_", " ")

@@ -33,8 +33,16 @@ _MOST_ACROSS: Final = 34
 class Drawing:
     """A figure ready to be drawn.
 
-    spec: Vega-Lite without data. columns: the rows to draw, by column. legend: the series, drawn beside the chart.
-    titles: what each column is called, with its unit. notes: what was left out or changed.
+    Parameters
+    ----------
+    figure : what is drawn.
+    spec : Vega-Lite without data.
+    columns : the rows to draw, by column.
+    titles : what each column is called, with its unit.
+    legend : the series, drawn beside the chart (default: none).
+    notes : what was left out or changed (default: nothing).
+    wide : whether it takes the whole width of the page (default: no).
+    followed : whether the pointer is followed along x (default: no).
     """
 
     figure: Figure
@@ -57,10 +65,14 @@ class Drawing:
 
 
 def draw(figure: Figure, palette: Palette = LIGHT, *, width: int | None = None) -> Drawing:
-    """A drawing of a figure.
+    """A drawing of a figure: its values made finite, thinned, scaled to readable units, and put into marks.
 
-    width: of the plot in pixels, with title, caption and legend drawn inside the picture; None: as wide as the page's
-    column, without them, since the page shows them as text.
+    Parameters
+    ----------
+    figure : data and meaning.
+    palette : its colours (default: light).
+    width : of the plot [pixels], with title, caption and legend drawn inside the picture; None: as wide as the page's
+        column, without them, since the page shows them as text (default: None).
     """
     columns = _columns(figure)
     columns, invalid = _finite(figure, columns)
@@ -117,7 +129,12 @@ def draw(figure: Figure, palette: Palette = LIGHT, *, width: int | None = None) 
 
 
 def config(palette: Palette) -> dict[str, Any]:
-    """How every chart looks."""
+    """How every chart looks: the `config` part of a Vega-Lite specification.
+
+    Parameters
+    ----------
+    palette : its colours; the background is transparent where they are CSS variables.
+    """
     background = palette.card if palette.card.startswith("#") else "transparent"
     return {**marks.styles(palette)["config"], "background": background}
 
@@ -152,6 +169,7 @@ def _columns(figure: Figure) -> Columns:
 
 
 def _ordered(columns: Columns, order: tuple[str, ...]) -> Columns:
+    """The rows in the order that the figure gives its categories; those it does not name come last."""
     axis = "y" if is_text(columns["y"]) else "x"
     place = {name: number for number, name in enumerate(order)}
     keys = [place.get(str(name), len(place)) for name in columns[axis].tolist()]
@@ -216,21 +234,32 @@ def _scaled(figure: Figure, columns: Columns) -> tuple[Columns, dict[str, Axis]]
 
 
 def _factor(figure: Figure, axes: Mapping[str, Axis], name: str, lying: bool) -> float:
-    """How many of the figure's units make one of the axis drawn as `name`."""
+    """How many of the figure's units make one of the axis drawn as `name`.
+
+    Parameters
+    ----------
+    figure : with the original units.
+    axes : with the units drawn.
+    name : `x` or `y`, as drawn.
+    lying : whether x and y have changed places.
+    """
     original = {"x": figure.y, "y": figure.x}[name] if lying else {"x": figure.x, "y": figure.y}[name]
     drawn = axes[name].unit
     return next((size for start, size in _sizes(original.unit) if start == drawn), 1.0)
 
 
 def _sizes(unit: str) -> list[tuple[str, float]]:
+    """The readable units for 1, 10, 100 ... of a unit, each with how many of that unit make one."""
     return [readable_scale(unit, 10.0**power) for power in range(16)]
 
 
 def _drawable(value: float, axis: Axis) -> bool:
+    """Whether a reference line at a value has a place on an axis."""
     return math.isfinite(value) and (value > 0 or not axis.log)
 
 
 def _categorical(columns: Mapping[str, Array]) -> bool:
+    """Whether one of the two axes has categories."""
     return is_text(columns["x"]) or is_text(columns["y"])
 
 
@@ -243,6 +272,7 @@ def _crowded(columns: Columns) -> bool:
 
 
 def _on_its_side(columns: Columns, axes: dict[str, Axis]) -> tuple[Columns, dict[str, Axis]]:
+    """Columns and axes with x and y exchanged."""
     turned = {**columns, "x": columns["y"], "y": columns["x"]}
     return turned, {**axes, "x": replace(axes["y"], column="x"), "y": replace(axes["x"], column="y")}
 
@@ -276,6 +306,7 @@ def _titles(parts: Parts) -> dict[str, str]:
 
 
 def _title(figure: Figure, palette: Palette, width: int) -> dict[str, Any]:
+    """Title and caption as Vega-Lite draws them in a picture."""
     sheet = marks.styles(palette)
     title = {"text": figure.title, **sheet["title"]}
     if figure.caption:
@@ -284,6 +315,7 @@ def _title(figure: Figure, palette: Palette, width: int) -> dict[str, Any]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of at most `width` characters."""
     import textwrap
 
     return textwrap.wrap(text, width) or [""]

@@ -22,7 +22,13 @@ SCALE: Final = 2.0
 
 
 def svg(figure: Figure, palette: Palette = LIGHT) -> str:
-    """The figure as an SVG text, with title and caption."""
+    """The figure as an SVG text, with title and caption.
+
+    Parameters
+    ----------
+    figure : data and meaning.
+    palette : its colours (default: light).
+    """
     import vl_convert
 
     spec = draw(figure, palette, width=WIDTH_PX).vega_lite()
@@ -31,7 +37,13 @@ def svg(figure: Figure, palette: Palette = LIGHT) -> str:
 
 
 def png(figure: Figure, palette: Palette = LIGHT) -> bytes:
-    """The figure as the bytes of a PNG, with title and caption."""
+    """The figure as the bytes of a PNG, with title and caption, at `SCALE` pixels for one of the drawing's.
+
+    Parameters
+    ----------
+    figure : data and meaning.
+    palette : its colours (default: light).
+    """
     import vl_convert
 
     return bytes(vl_convert.svg_to_png(svg(figure, palette), scale=SCALE))
@@ -40,9 +52,20 @@ def png(figure: Figure, palette: Palette = LIGHT) -> bytes:
 def write_images(
     figures: Iterable[Figure], folder: Path, kind: Format, palette: Palette = LIGHT
 ) -> list[Path]:
-    """Write each figure as `<id>.png` or `<id>.svg` into a folder, which is made if it is absent.
+    """Write each figure as `<id>.png` or `<id>.svg` into a folder; returns the paths.
 
-    Figures of the same id get a number; those without data are left out. Raises StoreError if a file cannot be written.
+    Figures of the same id get a number; those without data are left out.
+
+    Parameters
+    ----------
+    figures : to write.
+    folder : made if it is absent.
+    kind : "png" or "svg".
+    palette : colours (default: light).
+
+    Raises
+    ------
+    StoreError : a file cannot be written.
     """
     written: list[Path] = []
     try:
@@ -58,12 +81,15 @@ def write_images(
 
 
 def file_stem(text: str) -> str:
-    """The text as a file name that needs no care anywhere."""
+    """The text as a file name that needs no care anywhere: lower-case letters, digits and dashes, at most 80."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80] or "figure"
 
 
 def stems(figures: Iterable[Figure]) -> list[str]:
-    """A file name for each figure, without suffix, all different."""
+    """A file name for each figure, without suffix, all different.
+
+    Of figures with the same id, those after the first get a number.
+    """
     names: list[str] = []
     for figure in figures:
         stem = file_stem(figure.id)

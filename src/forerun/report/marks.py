@@ -35,7 +35,15 @@ _FORMAT: Final = ",.6~g"
 
 @dataclass(frozen=True)
 class Legend:
-    """One entry of a legend: how the series looks and its name."""
+    """One entry of a legend: how a series looks and its name.
+
+    Parameters
+    ----------
+    name : of the series.
+    colour : as CSS understands it.
+    dash : lengths of dashes and gaps [pixels] (default: none, a solid line).
+    shape : `line`, `square`, or the shape of a point (default: square).
+    """
 
     name: str
     colour: str
@@ -51,10 +59,20 @@ _MOST_COMPARED: Final = 12
 
 @dataclass
 class Parts:
-    """A figure on its way to layers: columns x, y, x2, z, low, high, series, and axes x, y, z in drawn units.
+    """A figure on its way to layers.
 
-    series: their names in order. rules: (axis, value, label). lying: bars grow along x. inside: the legend is drawn in
-    the picture.
+    Parameters
+    ----------
+    kind : of the figure.
+    columns : x, y, x2, z, low, high, series, in drawn units; the marks may add columns.
+    axes : of x, y and z, in drawn units.
+    palette : the colours.
+    series : their names in order.
+    series_label : what the series are.
+    order : the order that the figure asks for.
+    rules : (axis, value, label) of reference lines.
+    lying : bars grow along x.
+    inside : the legend is drawn in the picture.
     """
 
     kind: str
@@ -69,7 +87,13 @@ class Parts:
     inside: bool
 
     def look(self, name: str, **more: Any) -> dict[str, Any]:
-        """A style of charts.json, with more or other properties."""
+        """A style of charts.json, with more or other properties.
+
+        Parameters
+        ----------
+        name : of the style.
+        more : Vega-Lite properties that are added or replaced.
+        """
         return {**styles(self.palette)[name], **more}
 
     @property
@@ -96,7 +120,10 @@ class Parts:
 
     @cached_property
     def overlapping(self) -> bool:
-        """Whether two lines run on top of each other, over a tenth of the length that they share."""
+        """Whether two lines run on top of each other, over a tenth of the length that they share.
+
+        Lines closer than 1 % of the figure's height count as one; more than twelve lines are not compared.
+        """
         if self.kind not in ("line", "step", "cdf") or not 1 < len(self.series) <= _MOST_COMPARED:
             return False
         if is_text(self.columns["x"]) or is_text(self.columns["y"]):
@@ -117,7 +144,7 @@ class Parts:
         return False
 
     def numbers(self, *names: str) -> Array:
-        """The finite values of some columns together."""
+        """The finite values of some columns together, float64; columns that the figure lacks are left out."""
         columns = [self.columns[name].astype(np.float64) for name in names if name in self.columns]
         values = np.concatenate(columns) if columns else np.empty(0)
         finite: Array = values[np.isfinite(values)]
@@ -133,7 +160,15 @@ def styles(palette: Palette) -> dict[str, Any]:
 
 
 def axis_of(axis: Axis, values: Array, *, zero: bool, ceiling: float | None = None) -> dict[str, Any]:
-    """The encoding of a continuous axis."""
+    """The encoding of a continuous axis.
+
+    Parameters
+    ----------
+    axis : column, title and scale.
+    values : what is drawn along it, finite.
+    zero : whether a linear axis includes 0.
+    ceiling : where it ends (default: by the values).
+    """
     scale: dict[str, Any] = {"type": "log"} if axis.log else {"zero": zero}
     if ceiling is not None:
         scale["domainMax"] = ceiling
@@ -154,7 +189,7 @@ def axis_of(axis: Axis, values: Array, *, zero: bool, ceiling: float | None = No
 
 
 def height(parts: Parts) -> int:
-    """How high the plot is, in pixels: by the number of rows where rows are listed down the side."""
+    """How high the plot is [pixels]: by the number of rows where rows are listed down the side."""
     if parts.kind == "heatmap":
         return min(420, max(140, 24 * len(_distinct(parts.columns["y"]))))
     rows = max(1, len(codes_of(parts.columns["y"])[0])) if parts.category_side == "y" else 0
@@ -167,7 +202,7 @@ def height(parts: Parts) -> int:
 
 
 def legend(parts: Parts) -> tuple[Legend, ...]:
-    """The entries of the legend; none for a single series whose name says nothing."""
+    """The entries of the legend, one for each series in order; none for a figure without series."""
     lines = parts.kind in ("line", "step", "cdf")
     shape = "line" if lines else "square"
     return tuple(
@@ -202,7 +237,13 @@ def rule_layers(parts: Parts) -> list[Layer]:
 
 
 def equal_layers(parts: Parts, x_factor: float, y_factor: float) -> list[Layer]:
-    """The line where y is x; the factors are how many of the figure's units make one of each axis."""
+    """The line where y is x; none where an axis has categories or nothing is drawn.
+
+    Parameters
+    ----------
+    parts : the figure.
+    x_factor, y_factor : how many of the figure's units make one of each axis.
+    """
     if parts.category_side is not None:
         return []
     coordinates = np.concatenate([parts.numbers("x") * x_factor, parts.numbers("y") * y_factor])
@@ -219,7 +260,14 @@ def equal_layers(parts: Parts, x_factor: float, y_factor: float) -> list[Layer]:
 
 
 def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Style and position of the label of a vertical line: on the side with more space."""
+    """Style and position of the label of a vertical line: on the side with more space.
+
+    Parameters
+    ----------
+    parts : the figure.
+    share : where the line is, 0 (left) ... 1 (right).
+    row : on which row the label goes, from 0.
+    """
     left = share > 0.5
     # The foot of a cumulative curve is empty, its head is not.
     foot = parts.kind == "cdf"
@@ -242,7 +290,16 @@ def _above(share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
 def _rule(
     parts: Parts, side: Side, value: float, label: str, look: dict[str, Any], place: dict[str, Any]
 ) -> list[Layer]:
-    """A reference line, and its label drawn twice: a halo in the colour of the paper, then the text."""
+    """A reference line, and its label drawn twice: a halo in the colour of the paper, then the text.
+
+    Parameters
+    ----------
+    parts : the figure.
+    side : the axis on which the value lies.
+    value : in drawn units.
+    label : its text.
+    look, place : style and position of the label.
+    """
     encoding: dict[str, Any] = {side: {"datum": value, "type": "quantitative"}}
     text = parts.look("rule label", text=label, **look)
     halo = parts.look("rule halo")
@@ -534,6 +591,14 @@ def _whiskers(parts: Parts, encoding: Mapping[str, Any], colour: Mapping[str, An
 
 
 def _colours(parts: Parts, channel: str, *, quiet: bool = False) -> dict[str, Any]:
+    """A channel with the colour of each series; nothing for a figure without series.
+
+    Parameters
+    ----------
+    parts : the figure.
+    channel : of the encoding, such as `color`.
+    quiet : no legend for this channel (default: off).
+    """
     if not parts.series:
         return {}
     colours = [_colour(parts, number) for number in range(len(parts.series))]
@@ -548,6 +613,7 @@ def _by_series(parts: Parts, values: Sequence[Any], *, legend: dict[str, Any] | 
 
 
 def _legend(parts: Parts) -> dict[str, Any] | None:
+    """How the legend is drawn inside a picture; None where it is drawn beside the chart."""
     if not parts.inside:
         return None
     longest = max((len(name) for name in parts.series), default=1)
@@ -596,6 +662,7 @@ def _near_zero(values: Array, share: float = 0.25) -> bool:
 
 
 def _rows_by_series(parts: Parts) -> list[Array]:
+    """The rows of each series, in order of appearance; all rows for a figure without series."""
     if "series" not in parts.columns:
         return [np.arange(len(parts.columns["x"]))]
     names, codes = codes_of(parts.columns["series"])
@@ -603,6 +670,7 @@ def _rows_by_series(parts: Parts) -> list[Array]:
 
 
 def _distinct(values: Array) -> list[Any]:
+    """The distinct values of a column: texts by appearance, numbers ascending and without nan."""
     if is_text(values):
         return codes_of(values)[0]
     distinct: list[Any] = np.unique(values[~np.isnan(values.astype(np.float64))]).tolist()

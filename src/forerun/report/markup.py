@@ -18,7 +18,7 @@ _SPLIT_ID: Final = str.maketrans(
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is markup already; only `tag`, `join` and `script_json` should make it from data."""
 
     __slots__ = ()
 
@@ -27,7 +27,15 @@ Content = Html | str | int | float | None | Iterable[Any]
 
 
 def tag(name: str, /, *content: Content, **attributes: str | int | bool | None) -> Html:
-    """An element. Attributes: `class_` for class, underscores for dashes, True for a bare one, None for none."""
+    """An element.
+
+    Parameters
+    ----------
+    name : of the element.
+    content : what is in it, as for `join`; elements that cannot have any, such as `br`, ignore it.
+    attributes : `class_` for class, underscores for dashes, True for a bare one, None or False for none. Values are
+        escaped.
+    """
     opening = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
         return Html(f"<{name}{opening}>")
@@ -35,12 +43,26 @@ def tag(name: str, /, *content: Content, **attributes: str | int | bool | None) 
 
 
 def join(*content: Content) -> Html:
-    """Pieces one after another; plain text among them is escaped, None is nothing, iterables are their items."""
+    """Pieces one after another.
+
+    Parameters
+    ----------
+    content : plain text, which is escaped; markup; None, which is nothing; or iterables of these.
+    """
     return Html("".join(_pieces(content)))
 
 
 def script_json(data: Any) -> Html:
-    """Plain data as JSON that cannot end the script element it stands in."""
+    """Plain data as JSON that cannot end the script element it stands in.
+
+    Parameters
+    ----------
+    data : what JSON can express; numbers must be finite.
+
+    Raises
+    ------
+    ValueError : a number is not finite.
+    """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Html(text.translate(_SPLIT_ID))
 
@@ -59,6 +81,7 @@ def _pieces(content: Iterable[Content]) -> Iterable[str]:
 
 
 def _attribute(key: str, value: str | int | bool | None) -> str:
+    """An attribute with the space before it; empty for None and False."""
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")

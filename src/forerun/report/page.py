@@ -22,7 +22,17 @@ BEGINNING: Final = (
 
 
 def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -> str:
-    """The text of a page. `charts`: whether it needs the drawing scripts."""
+    """The text of a page: its style, its sections with links to them, and the scripts if it has charts.
+
+    The content security policy admits no script but these two, by their digests, and no load from anywhere.
+
+    Parameters
+    ----------
+    title : of the page.
+    lead : what stands below the title.
+    sections : in order.
+    charts : whether it needs the drawing scripts.
+    """
     scripts = [javascript(), _resource("page.js")] if charts else []
     digests = " ".join(map(_digest, scripts)) or "'none'"
     policy = (
@@ -62,16 +72,20 @@ def _bodies(sections: Sequence[Section]) -> Html:
 
 
 def _digest(script: str) -> str:
+    """The digest of a script as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @functools.cache
 def _resource(name: str) -> str:
+    """A text file of this package, read once."""
     return files("forerun.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.cache
 def _style() -> str:
+    """The style sheet: both sets of colours as variables, then page.css."""
+
     def colours(palette: Palette) -> str:
         return ":root{" + ";".join(f"{name}:{value}" for name, value in palette.variables().items()) + "}"
 

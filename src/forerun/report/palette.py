@@ -21,9 +21,17 @@ SEQUENTIAL: Final = "cividis"
 class Palette:
     """One set of colours, as texts that CSS and SVG understand.
 
-    paper: behind everything. card: behind charts. ink: text. soft: secondary text. line: hairlines and grids.
-    accent: links and marks of attention. series: the colours of series, in order; tints: their pale
-    forms, for areas beyond the colours (lines take dashes instead).
+    Parameters
+    ----------
+    paper : behind everything.
+    card : behind charts.
+    ink : text.
+    soft : secondary text.
+    line : hairlines and grids.
+    accent : links and marks of attention.
+    good, bad : the words of badges, such as whether a number is within its tolerance.
+    series : the colours of series, in order.
+    tints : their pale forms, for areas beyond the colours (lines take dashes instead).
     """
 
     paper: str
@@ -38,7 +46,7 @@ class Palette:
     tints: tuple[str, ...]
 
     def variables(self) -> dict[str, str]:
-        """CSS variables by name."""
+        """CSS variables by name: `--paper` and the like, `--s0` ... of the series, `--t0` ... of the tints."""
         named = {f"--{name}": colour for name, colour in self.named().items()}
         named |= {f"--s{number}": colour for number, colour in enumerate(self.series)}
         return named | {f"--t{number}": colour for number, colour in enumerate(self.tints)}
@@ -49,7 +57,7 @@ class Palette:
         return {name: getattr(self, name) for name in names}
 
     def series_colour(self, number: int) -> str:
-        """The colour of series `number`."""
+        """The colour of series `number`, from 0; beyond the last colour they repeat."""
         return self.series[number % len(self.series)]
 
     def area_colour(self, number: int) -> str:

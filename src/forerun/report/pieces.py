@@ -27,8 +27,12 @@ _LONG: Final = 10
 class Section:
     """A part of a page.
 
-    name: for links. title: its heading. body: None or empty where there is nothing to show. short: the title in the list of
-    sections (default: the title).
+    Parameters
+    ----------
+    name : for links; unique on the page.
+    title : its heading.
+    body : None or empty where there is nothing to show.
+    short : the title in the list of sections (default: the title).
     """
 
     name: str
@@ -52,7 +56,13 @@ def data_table(
 ) -> Html:
     """A table, which scrolls sideways by itself where it is too wide.
 
-    label: what it is, for screen readers. right: the columns of numbers. wide: whether it may be as wide as the page.
+    Parameters
+    ----------
+    head : the headings.
+    rows : cells in the order of the headings; the first of each row names it.
+    label : what it is, for screen readers.
+    right : numbers of the columns that are aligned right, as numbers are (default: none).
+    wide : whether it may be as wide as the page (default: no).
     """
 
     looks = ["n" if at in right else None for at in range(len(head))]
@@ -76,7 +86,13 @@ def data_table(
 
 
 def paragraph(text: Content, look: str = "soft under") -> Html | None:
-    """A paragraph of some look (default: a remark under a table); None for an empty text."""
+    """A paragraph; None for an empty text.
+
+    Parameters
+    ----------
+    text : what it says.
+    look : its CSS classes (default: a remark under a table).
+    """
     return tag("p", text, class_=look) if text else None
 
 
@@ -96,7 +112,12 @@ def bullets(notes: Sequence[Content]) -> Html | None:
 
 
 def commands(lines: Sequence[tuple[Content, str]]) -> Html:
-    """Commands worth running next, with why."""
+    """Commands worth running next.
+
+    Parameters
+    ----------
+    lines : each command with why, which may be empty.
+    """
     return named_lines([(tag("code", line), why) for line, why in lines])
 
 
@@ -108,7 +129,15 @@ def named_lines(lines: Sequence[tuple[Content, str]]) -> Html:
 
 
 def tile(label: str, unit: str, amount: str, interval: str = "") -> Html:
-    """A value shown large."""
+    """A value shown large.
+
+    Parameters
+    ----------
+    label : what it is.
+    unit : of the value; empty for none.
+    amount : the value as text.
+    interval : as text (default: none).
+    """
     look = "value long" if len(amount) + len(unit) > _LONG else "value"
     shown = tag("small", f"\N{NO-BREAK SPACE}{unit}") if unit else None
     return tag(
@@ -128,7 +157,14 @@ def amount(value: Any) -> str:
 
 
 def estimate(text: str, interval: Interval | None, size: float = 1.0) -> Content:
-    """A value, and below it its interval, in a unit of which `size` make one."""
+    """A value, and below it its interval.
+
+    Parameters
+    ----------
+    text : the value, in the unit that is shown.
+    interval : in the original unit; None for none.
+    size : how many of the original unit make one that is shown (default: 1).
+    """
     if interval is None:
         return text
     scaled = Interval(interval.low / size, interval.high / size)
@@ -142,19 +178,31 @@ def titled(label: str, unit: str) -> str:
 
 
 def metric_title(name: str, label: str = "") -> str:
-    """The heading of a summary figure: its label, else its name in words, and its unit."""
+    """The heading of a summary figure: its label and its unit.
+
+    Parameters
+    ----------
+    name : of the figure; its suffix is the unit.
+    label : what to call it (default: its name in words).
+    """
     own, unit = split_name(name)
     return titled(capital(label or own), unit)
 
 
 def significance(significant: bool | None) -> Html:
-    """Whether a difference is significant, as a badge; None: not known."""
+    """Whether a difference is significant, as a badge. significant: None where it is not known."""
     word, look = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[significant]
     return tag("span", word, class_=look)
 
 
 def provenance_table(rows: Sequence[tuple[str, str]], scenario: Mapping[str, Any]) -> Html:
-    """Where something comes from: some rows, and the digests of the input files that its scenario names."""
+    """Where something comes from.
+
+    Parameters
+    ----------
+    rows : what and value.
+    scenario : plain data; the digests of the input files that it names are added to the rows.
+    """
     inputs = [
         (f"input {path.rpartition('.')[0]}", str(value))
         for path, value in flat(scenario).items()
@@ -174,7 +222,13 @@ def base_scenario(data: Any) -> Html:
 
 
 def set_option(path: str, value: object) -> str:
-    """A change of a scenario as words of a command."""
+    """A change of a scenario as words of a command: `--set 'path=value'`.
+
+    Parameters
+    ----------
+    path : of the value, such as `policy.name`.
+    value : what it is set to.
+    """
     return f"--set '{override(path, value)}'"
 
 
@@ -184,7 +238,13 @@ def swatch(name: str, colour: str) -> Html:
 
 
 def bar(widths: Sequence[tuple[float, str, str]], label: str) -> Html:
-    """A bar of (width as a share, colour, title) of each part; what has no width is left out."""
+    """A bar of coloured parts.
+
+    Parameters
+    ----------
+    widths : (width as a share of the whole bar, colour, title) of each part; what has no width is left out.
+    label : what the bar shows, for screen readers.
+    """
     parts = (
         tag("span", style=f"width:{100 * share:.4f}%;background:{colour}", title=title)
         for share, colour, title in widths

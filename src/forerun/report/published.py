@@ -16,7 +16,13 @@ _HEAD = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Not
 
 
 def reproduction_page(entry: Reproduction, reproduced: Reproduced) -> str:
-    """The page of one reproduction."""
+    """The page of one reproduction. A long table of numbers comes after the figures.
+
+    Parameters
+    ----------
+    entry : what was reproduced.
+    reproduced : its numbers, figures and notes.
+    """
     numbers = Section("numbers", "Published beside ours", _numbers(reproduced), "Numbers")
     figures = Section("figures", "Figures", drawn(reproduced.figures))
     again = [
@@ -33,7 +39,13 @@ def reproduction_page(entry: Reproduction, reproduced: Reproduced) -> str:
 
 
 def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
-    """The page of all reproductions: an overview, then each with its numbers, figures and reasons."""
+    """The page of all reproductions: an overview, then each with its numbers, figures and reasons.
+
+    Parameters
+    ----------
+    attempts : those that ran, failed, lack data or were left out.
+    quick : whether quick forms were run; the page then says so.
+    """
     judged = [
         row for each in attempts if each.reproduced for row in each.reproduced.rows if row.ok is not None
     ]
@@ -72,7 +84,12 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
 
 
 def verdict(reproduced: Reproduced) -> str:
-    """How many judged numbers are within their tolerance."""
+    """How many judged numbers are within their tolerance, as a sentence without a full stop.
+
+    Parameters
+    ----------
+    reproduced : the numbers; a number without a published value or a tolerance is not judged.
+    """
     judged = [row for row in reproduced.rows if row.ok is not None]
     within = sum(1 for row in judged if row.ok)
     rest = len(reproduced.rows) - len(judged)
@@ -84,6 +101,7 @@ def verdict(reproduced: Reproduced) -> str:
 
 
 def _state(each: Attempt) -> str:
+    """What became of an attempt, in a few words."""
     if each.reproduced is not None:
         return verdict(each.reproduced)
     if each.absent:
@@ -128,5 +146,6 @@ def _numbers(reproduced: Reproduced) -> Html:
 
 
 def _badge(row: Row) -> Html:
+    """Whether a number is within its tolerance, as a badge."""
     words = {True: ("yes", "good"), False: ("no", "bad"), None: ("not judged", "open")}[row.ok]
     return tag("span", words[0], class_=f"badge {words[1]}")

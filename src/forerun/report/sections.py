@@ -37,7 +37,14 @@ _SHAPES: Final = {
 
 
 def headline(run: Run) -> Html:
-    """The figures that matter, large, and all of them as tables."""
+    """The figures that matter, large, and all of them as tables.
+
+    Large are the figures that the domain names first, else the first numbers of the summary; at most six.
+
+    Parameters
+    ----------
+    run : a result or a saved run.
+    """
     flat = {name: value for name, value in run.summary.items() if not _deep(value)}
     first = [name for name in run.headline if name in flat]
     numbers = [name for name, value in flat.items() if isinstance(value, (int, float)) and value is not True]
@@ -60,7 +67,13 @@ def headline(run: Run) -> Html:
 
 
 def _summary_table(run: Run, names: Sequence[str]) -> Html:
-    """Every value of the summary with its unit, and its interval where some values have one."""
+    """Every value of the summary with its unit, and its interval where some values have one.
+
+    Parameters
+    ----------
+    run : a result or a saved run.
+    names : of the values, in order.
+    """
     head = ["Quantity", "Value", "Unit", "Interval"]
     rows = []
     for name in names:
@@ -82,6 +95,7 @@ def _deep(value: Any) -> bool:
 
 
 def _named(name: str) -> tuple[str, str]:
+    """The label and the unit of a figure, from its name."""
     label, unit = split_name(name)
     return capital(label), unit
 
@@ -106,6 +120,7 @@ def _nested(name: str, value: Any) -> Html:
 
 
 def _heading(name: str) -> str:
+    """The label of a figure with its unit in parentheses."""
     label, unit = split_name(name)
     return f"{label} ({unit})" if unit else label
 
@@ -157,7 +172,13 @@ def _ledger(entry: Ledger) -> Html:
 
 
 def figures(drawings: Sequence[Drawing], names: Sequence[str]) -> Html:
-    """Figures side by side where they fit; `names` are unique on the page."""
+    """Figures side by side where they fit.
+
+    Parameters
+    ----------
+    drawings : ready to be drawn.
+    names : as many, unique on the page.
+    """
     return tag("div", map(_figure, drawings, names), class_="figures")
 
 
@@ -198,6 +219,13 @@ def _figure(drawing: Drawing, name: str) -> Html:
 
 
 def _legend(entries: Sequence[Legend], label: str) -> Html | None:
+    """The legend beside a chart; None if it has no entries.
+
+    Parameters
+    ----------
+    entries : of the series, in order.
+    label : what the series are; empty to say nothing.
+    """
     if not entries:
         return None
     name = tag("li", f"{label}:", class_="soft") if label else None
@@ -238,11 +266,17 @@ def _data(drawing: Drawing) -> Html:
 
 
 def tables(named: Mapping[str, Table]) -> Html | None:
-    """The tables of a run, and what their columns mean; None if it has none."""
+    """The names and lengths of a run's tables, and what their columns mean; None if it has none.
+
+    Parameters
+    ----------
+    named : the tables by name; each is stored as `<name>.parquet` in a run directory.
+    """
     return join(_table(name, table) for name, table in named.items()) if named else None
 
 
 def _table(name: str, table: Table) -> Html:
+    """A table's name and number of rows, and its columns when it is opened."""
     count = f" – {len(table):,} row{'' if len(table) == 1 else 's'}"
     meaning = f". {table.schema.meaning}" if table.schema.meaning else ""
     rows = [(column.name, readable_unit(column.unit), column.meaning) for column in table.schema.columns]

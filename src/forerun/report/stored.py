@@ -25,7 +25,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class StoredComparison:
-    """A comparison with the name that the page shows for it."""
+    """A comparison with the name that the page shows for it.
+
+    Parameters
+    ----------
+    name : of its file, or made from its id.
+    comparison : what was compared.
+    """
 
     name: str
     comparison: Comparison
@@ -40,8 +46,19 @@ class StoredComparison:
 class StoredDocument:
     """The content of a plan or measurement file.
 
-    facts: the main figures, a flat mapping; their names carry units. answer: one sentence. tables: rows by name.
-    provenance: where the content comes from. content: the whole file, from which the domain makes its figures.
+    Parameters
+    ----------
+    name : of the file, without its suffix.
+    kind : `plan` or `measurement`.
+    domain : whose it is.
+    version : of the forerun that wrote it; empty if the file does not say.
+    answer : one sentence.
+    notes : further sentences.
+    facts : the main figures, a flat mapping; their names carry units.
+    tables : rows by name.
+    scenario : that was planned for (default: none).
+    provenance : where the content comes from (default: nothing).
+    content : the plan, or the whole measurement, from which the domain makes its figures (default: nothing).
     """
 
     name: str
@@ -61,7 +78,16 @@ Stored = SavedRun | SavedStudy | StoredComparison | StoredDocument
 
 
 def open_stored(path: Path) -> Stored:
-    """Read what is stored at a path. Raises StoreError that says what is missing or damaged."""
+    """Read what is stored at a path: a run directory, a study store, or a JSON file of a comparison, plan or measurement.
+
+    Parameters
+    ----------
+    path : a file or folder.
+
+    Raises
+    ------
+    StoreError : it is missing, damaged or of an unknown format; the message says which.
+    """
     if is_store(path) or path.suffix == ".sqlite":
         return load_saved(path)
     if not path.is_file():
@@ -91,7 +117,16 @@ def open_stored(path: Path) -> Stored:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises StoreError if it cannot be read."""
+    """The object in a JSON file.
+
+    Parameters
+    ----------
+    path : the file.
+
+    Raises
+    ------
+    StoreError : it cannot be read, or is no JSON object.
+    """
     try:
         return read_document(path)
     except StoreError as error:
@@ -100,7 +135,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
-    """The figures of a plan or a measurement, none if its domain is not installed. Raises StoreError if it is damaged."""
+    """The figures of a plan or a measurement, none if its domain is not installed.
+
+    Parameters
+    ----------
+    document : the content of the file.
+
+    Raises
+    ------
+    StoreError : the content lacks what the figures need.
+    """
     domain = find_domain(document.domain)
     if domain is None:
         return ()
@@ -114,7 +158,17 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
 
 
 def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
-    """The content of a plan file. Raises StoreError if it lacks what a plan has."""
+    """The content of a plan file.
+
+    Parameters
+    ----------
+    path : of the file.
+    data : its content.
+
+    Raises
+    ------
+    StoreError : it lacks what a plan has.
+    """
     try:
         plan, scenario = data["plan"], data["scenario"]
         tables = {name: rows for name, rows in plan.get("tables", {}).items() if _is_table(rows)}
@@ -144,8 +198,18 @@ def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
 
 
 def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
-    """The content of a measurement file, its profile's values among the facts. Raises StoreError if it lacks what
-    one has.
+    """The content of a measurement file, its profile's values among the facts.
+
+    A note is added if the machine was busy while it was measured.
+
+    Parameters
+    ----------
+    path : of the file.
+    data : its content.
+
+    Raises
+    ------
+    StoreError : it lacks what a measurement has.
     """
     try:
         flat = {name: value for name, value in data.items() if not isinstance(value, (Mapping, list))}

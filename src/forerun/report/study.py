@@ -57,7 +57,13 @@ def facts(study: SavedStudy) -> str:
 
 
 def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
-    """The sections of a page that is about one study; `drawn` are its figures."""
+    """The sections of a page that is about one study; those with nothing to show are left out.
+
+    Parameters
+    ----------
+    study : finished or not.
+    drawn : its figures; None for none.
+    """
     return present(
         Section("headline", "Combinations", headline(study)),
         Section("figures", "Figures", drawn),
@@ -71,7 +77,15 @@ def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
 
 
 def headline(study: SavedStudy) -> Html:
-    """The combinations, best first, each metric with its interval; before them the best choice at each given setting."""
+    """The combinations, best first, each metric with its interval; before them the best choice at each given setting.
+
+    At most 40 rows. Combinations whose objective reads the same share a row; a note below says how means, intervals and
+    significance were made.
+
+    Parameters
+    ----------
+    study : finished or not; without a simulated cell there is only a sentence.
+    """
     groups = level_groups(study)
     if not groups:
         return tag("p", "No cell has been simulated yet.", class_="soft")
@@ -134,7 +148,13 @@ def _axis_titles(study: SavedStudy) -> list[str]:
 
 
 def _mean(group: Sequence[Point], metric: str) -> Content:
-    """The mean of one combination with its interval; of several, their range."""
+    """The mean of one combination with its interval; of several, their range.
+
+    Parameters
+    ----------
+    group : combinations that share a row.
+    metric : name of the figure.
+    """
     if len(group) > 1:
         return group_range(group, metric)
     return estimate(format_number(group[0].means.get(metric)), group[0].intervals.get(metric))
@@ -161,7 +181,12 @@ def _best_choices(study: SavedStudy) -> Html | None:
 
 
 def axis_effects(study: SavedStudy) -> Html | None:
-    """How far the best and the worst value of each axis are apart, on average over the others."""
+    """How far the best and the worst value of each axis are apart, on average over the others.
+
+    Parameters
+    ----------
+    study : None is returned without an objective or where no axis has an effect to show.
+    """
     moved, objective = effects(study), study.objective
     if not moved or objective is None:
         return None
@@ -187,7 +212,12 @@ def axis_effects(study: SavedStudy) -> Html | None:
 
 
 def trade_offs(study: SavedStudy) -> Html | None:
-    """The combinations that no other beats on both of two objectives, at each setting of the given axes."""
+    """The combinations that no other beats on both of two objectives, at each setting of the given axes.
+
+    Parameters
+    ----------
+    study : None is returned where no setting has two objectives to trade, or every axis is given.
+    """
     trades = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
     if not trades or (study.given and not study.choices):
         return None
@@ -209,7 +239,12 @@ def trade_offs(study: SavedStudy) -> Html | None:
 
 
 def failures(study: SavedStudy) -> Html:
-    """Reasons with how many cells each took, and which."""
+    """Reasons of failures, at most 20, with how many cells each took, and which.
+
+    Parameters
+    ----------
+    study : with failed cells.
+    """
     reasons = failures_by_reason(study)
     rows: list[list[Content]] = []
     for reason, count, cells in reasons[:MOST_REASONS]:
@@ -251,7 +286,12 @@ def provenance(study: SavedStudy) -> Html:
 
 
 def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
-    """What can be done with a study."""
+    """What can be done with a study: commands, each with why.
+
+    Parameters
+    ----------
+    study : unfinished studies can be continued, failed cells done again, the best combination run by itself.
+    """
     offered = []
     if study.done + study.failed < len(study.plan):
         offered.append(("forerun study STUDY.yaml", "Go on from where it is."))
@@ -283,7 +323,15 @@ def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = Fal
 
 
 def _against(study: SavedStudy, point: Point, best: Point, significant: bool | None) -> list[Content]:
-    """How far a combination is behind the best, and whether the difference is significant."""
+    """How far a combination is behind the best, and whether the difference is significant: two cells.
+
+    Parameters
+    ----------
+    study : with an objective.
+    point : the combination.
+    best : the best of its setting; both cells are empty for the best itself.
+    significant : None where it is not known.
+    """
     objective = study.objective
     assert objective is not None
     if point is best or objective.key not in point.means:
@@ -310,4 +358,5 @@ def _method(study: SavedStudy, compared: bool) -> str:
 
 
 def _counted(total: int, shown: int) -> str:
+    """How many of the combinations are shown; empty if all are."""
     return f"The first {shown:,} of {total:,} combinations." if shown < total else ""

@@ -30,7 +30,18 @@ def is_text(values: Array) -> bool:
 
 
 def thin(kind: str, columns: Columns, *, log_x: bool = False) -> Thinned:
-    """The columns to draw and what was done to them, for a kind of figure."""
+    """The columns to draw and what was done to them.
+
+    Parameters
+    ----------
+    kind : of the figure; it decides how rows are left out or joined.
+    columns : arrays of one length, under the names x, y, x2, z, low, high, series.
+    log_x : whether x is drawn on a logarithmic axis, along which spans are then equal (default: no).
+
+    Returns
+    -------
+    The columns, unchanged if they are small enough, and a note for each change.
+    """
     if not len(columns["x"]):
         return columns, ()
     method: Callable[[Columns, bool], Thinned] = {
@@ -48,18 +59,25 @@ def thin(kind: str, columns: Columns, *, log_x: bool = False) -> Thinned:
 
 
 def rows_of(columns: Mapping[str, Array], rows: Array) -> Columns:
-    """Some rows of every column."""
+    """Some rows of every column.
+
+    Parameters
+    ----------
+    columns : arrays of one length.
+    rows : int64[.] or bool[rows], as numpy indexes.
+    """
     return {name: values[rows] for name, values in columns.items()}
 
 
 def codes_of(values: Array) -> tuple[list[str], Array]:
-    """The distinct texts in order of appearance, and the code of each row."""
+    """The distinct texts in order of appearance, and the code of each row, int64[rows]."""
     number: dict[str, int] = {}
     codes = np.fromiter((number.setdefault(value, len(number)) for value in values), np.int64, len(values))
     return list(number), codes
 
 
 def _groups(columns: Columns) -> list[Array]:
+    """The rows of each series, in order of appearance; all rows for a figure without series."""
     if "series" not in columns:
         return [np.arange(len(columns["x"]))]
     names, codes = codes_of(columns["series"])
@@ -88,9 +106,15 @@ def _lines(columns: Columns, log_x: bool) -> Thinned:
 def _extremes(columns: Columns, rows: Array, spans: int, log_x: bool) -> Array:
     """The rows of one line to draw.
 
-    rows: of the line. spans: into how many equal parts of x, or of its logarithm, the line is cut. Of each part the
-    first, last, lowest and highest point remain, of y and of both ends of its interval; a line of up to four points a
-    part remains whole.
+    Of each part the first, last, lowest and highest point remain, of y and of both ends of its interval; a line of up to
+    four points a part remains whole.
+
+    Parameters
+    ----------
+    columns : of the figure.
+    rows : of the line.
+    spans : into how many equal parts of x, or of its logarithm, the line is cut.
+    log_x : whether the parts are equal in the logarithm.
     """
     if len(rows) <= 4 * spans:
         return rows
@@ -114,7 +138,15 @@ def _extremes(columns: Columns, rows: Array, spans: int, log_x: bool) -> Array:
 
 
 def _best(rows: Array, span: Array, values: Array, sign: float) -> Array:
-    """Per span, the row with the smallest `sign * values`."""
+    """The row with the smallest `sign * values` in each span that has rows.
+
+    Parameters
+    ----------
+    rows : int64[n], numbers of rows.
+    span : int64[n], the span of each.
+    values : float64[n].
+    sign : 1 for the smallest value, -1 for the largest.
+    """
     order = np.lexsort((sign * values, span))
     first = np.ones(len(order), dtype=bool)
     first[1:] = span[order][1:] != span[order][:-1]
@@ -123,7 +155,10 @@ def _best(rows: Array, span: Array, values: Array, sign: float) -> Array:
 
 
 def _points(columns: Columns, log_x: bool) -> Thinned:
-    """One point for each small cell of the drawing area (and series), then evenly by number if that does not do."""
+    """One point for each small cell of the drawing area (and series), then evenly by number if that does not do.
+
+    The grid has 300 cells along x and 150 along y; categories and series are cells of their own.
+    """
     size = len(columns["x"])
     if size <= MOST_MARKS:
         return columns, ()
@@ -214,7 +249,7 @@ def _bins(columns: Columns, log_x: bool) -> Thinned:
 
 
 def _cells(columns: Columns, log_x: bool) -> Thinned:
-    """Blocks of neighbouring cells, drawn at their mean."""
+    """Blocks of neighbouring cells, drawn at their mean; blocks without a finite value are left out."""
     sides = {
         name: np.unique(
             columns[name].astype(str) if is_text(columns[name]) else columns[name], return_inverse=True
