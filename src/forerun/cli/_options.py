@@ -33,18 +33,39 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print no progre
 
 
 def path_option(*names: str, metavar: str, help: str, **others: Any) -> Callable[[F], F]:
-    """An option that names a file or a folder."""
+    """An option that names a file or a folder; the command gets a `Path`.
+
+    Parameters
+    ----------
+    names : of the option, and of the command's parameter if it differs.
+    metavar : what the help shows for the value.
+    help : the line in the command's help.
+    others : further arguments of `click.option`.
+    """
     return click.option(*names, type=PATH, metavar=metavar, help=help, **others)
 
 
 def out_option(metavar: str, help: str, **others: Any) -> Callable[[F], F]:
-    """`-o`, `--out`: where to write; the command gets it as `out`."""
+    """`-o`, `--out`: where to write; the command gets it as `out`.
+
+    Parameters
+    ----------
+    metavar : what the help shows for the value.
+    help : the line in the command's help.
+    others : further arguments of `click.option`, such as `required`.
+    """
     return path_option("-o", "--out", "out", metavar=metavar, help=help, **others)
 
 
 @dataclass(frozen=True)
 class Output:
-    """How a command prints: `as_json` for programs, `quiet` without progress and hints."""
+    """How a command prints.
+
+    Parameters
+    ----------
+    as_json : print JSON, for programs.
+    quiet : print no progress and no hints.
+    """
 
     as_json: bool
     quiet: bool
@@ -55,7 +76,12 @@ class Output:
         return self.as_json or self.quiet
 
     def working(self, message: str) -> AbstractContextManager[Callable[[str], None]]:
-        """A status line on stderr while something takes its time; see `_show.working`."""
+        """A status line on stderr while something takes its time; see `_show.working`.
+
+        Parameters
+        ----------
+        message : what is being done, such as `reading a.csv`. With `--json` or `--quiet` it is not shown.
+        """
         return _show.working(message, quiet=self.silent)
 
     def hint(self, text: str) -> None:
@@ -66,25 +92,51 @@ class Output:
 
 @dataclass(frozen=True)
 class Asked:
-    """The scenario that a command is about: its file, the changes to it, and the seed instead of its own, if any."""
+    """The scenario that a command is about.
+
+    Parameters
+    ----------
+    path : its file.
+    overrides : changes as `path=value`, from `--set`.
+    seed : instead of the scenario's own; None for its own.
+    """
 
     path: Path
     overrides: tuple[str, ...]
     seed: int | None
 
     def load(self, *more: str) -> Any:
-        """The scenario, resolved; `more` overrides come after those asked for."""
+        """The scenario, resolved.
+
+        Parameters
+        ----------
+        more : overrides that come after those asked for, and so win over them.
+
+        Raises
+        ------
+        ScenarioError : the file or an override is wrong.
+        """
         import forerun
 
         return forerun.load(self.path, (*self.overrides, *more), seed=self.seed)
 
     def words(self, *more: str) -> str:
-        """The same scenario and changes as words of a command."""
+        """The same scenario and changes as words of a command, quoted for a shell.
+
+        Parameters
+        ----------
+        more : overrides after those asked for.
+        """
         return _show.as_asked(self.path, (*self.overrides, *more), self.seed)
 
 
 def output_options(function: F) -> F:
-    """`--json` and `--quiet`, as one argument `output`."""
+    """`--json` and `--quiet`, as one argument `output`, an `Output`.
+
+    Parameters
+    ----------
+    function : of the command, which need not know the two options.
+    """
 
     @functools.wraps(function)
     def called(*args: Any, as_json: bool, quiet: bool, **others: Any) -> Any:
@@ -94,7 +146,12 @@ def output_options(function: F) -> F:
 
 
 def scenario_options(function: F) -> F:
-    """A scenario file, `--set`, `--seed`, as one argument `asked`; `--json` and `--quiet` as `output`."""
+    """A scenario file, `--set`, `--seed`, as one argument `asked`; `--json` and `--quiet` as `output`.
+
+    Parameters
+    ----------
+    function : of the command; it takes `asked`, an `Asked`, and `output`, an `Output`.
+    """
 
     @functools.wraps(function)
     def called(

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def print_json(data: Any) -> None:
-    """Print data as JSON: what is not finite is null, characters that stdout's encoding may lack are JSON escapes."""
+    """Print data as JSON: what is not finite is null, characters that stdout's encoding may lack are JSON escapes.
+
+    Parameters
+    ----------
+    data : dictionaries, lists and scalars, numpy's included.
+    """
     from forerun.result.numbers import plain
 
     beyond_ascii = (getattr(sys.stdout, "encoding", "") or "").lower() not in ("utf-8", "utf8")
@@ -33,7 +38,13 @@ def print_json(data: Any) -> None:
 
 
 def terminal(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A terminal for tables and progress; NO_COLOR turns all styles off, bold included."""
+    """A terminal for tables and progress; NO_COLOR turns all styles off, bold included.
+
+    Parameters
+    ----------
+    stderr : print there instead of on stdout (default: off).
+    width : characters a line (default: as wide as the terminal).
+    """
     from rich.console import Console
 
     plain_text = bool(os.environ.get("NO_COLOR"))
@@ -50,7 +61,11 @@ def screen_width() -> int | None:
 def prose(text: str) -> None:
     """Print text, wrapped between words on a terminal.
 
-    A command after `next: ` is continued with a backslash, so that it can be copied.
+    A command after `next: ` is continued with a backslash, so that it can be copied. In a file or a pipe, lines stay whole.
+
+    Parameters
+    ----------
+    text : one or more lines.
     """
     width = screen_width()
     for line in text.split("\n"):
@@ -64,13 +79,21 @@ def prose(text: str) -> None:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
+    """A line in pieces of at most `width` characters, broken between words; a number stays with its percent sign."""
     together = re.sub(r"(?<=\d) (?=%)", "\u00a0", line)  # 95 % is one word
     lines = textwrap.wrap(together, width, break_long_words=False, break_on_hyphens=False)
     return [part.replace("\u00a0", " ") for part in lines] or [""]
 
 
 def _command(start: str, command: str, width: int) -> str:
-    """A command wrapped over several lines, broken between its arguments."""
+    """A command wrapped over several lines, broken between its arguments.
+
+    Parameters
+    ----------
+    start : the words before the arguments.
+    command : the arguments; what is in quotes is not broken.
+    width : characters a line.
+    """
     lines = _wrapped(start, width)
     for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", command):
         if len(lines[-1]) + 1 + len(word) + 2 > width:
@@ -91,7 +114,16 @@ def print_table(
 ) -> None:
     """Print a table with its title and a line that explains its columns: text left, numbers right, the chosen row marked.
 
-    Words of up to 60 characters are never broken. A table too wide for the screen continues below, first columns repeated.
+    Words of up to 60 characters are never broken. A table too wide for the screen continues below, first columns
+    repeated. In a file or a pipe, lines stay as long as they need.
+
+    Parameters
+    ----------
+    columns : the headings.
+    rows : values in the order of the headings; names in them are printed as text, never as markup.
+    title : the line above.
+    about : the line below, which explains the columns.
+    chosen : number of the row to mark, from 0 (default: none).
     """
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -126,7 +158,15 @@ def print_table(
 
 
 def print_listing(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str, about: str) -> None:
-    """Print records of the same keys, as JSON or as a table whose columns are the keys; at least one record."""
+    """Print records of the same keys, as JSON or as a table whose columns are the keys.
+
+    Parameters
+    ----------
+    rows : at least one record.
+    as_json : print JSON.
+    title : the line above the table.
+    about : the line below it.
+    """
     if as_json:
         print_json(rows)
     else:
@@ -134,7 +174,13 @@ def print_listing(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: st
 
 
 def columns_about(columns: Iterable[tuple[str, str, str]], *, of: str = "") -> str:
-    """One line that explains columns, from their (heading, unit, meaning): `cost (USD): mean cost; ...`."""
+    """One line that explains columns: `cost (USD): mean cost; ...`.
+
+    Parameters
+    ----------
+    columns : heading, unit and meaning of each; one that its heading explains is left out.
+    of : what stands first (default: nothing).
+    """
     said = []
     for heading, unit, meaning in columns:
         name = heading if not unit or f"({unit})" in heading else f"{heading} ({unit})"
@@ -159,7 +205,17 @@ def _least(column: Sequence[str]) -> int:
 
 
 def _blocks(columns: Sequence[Sequence[str]], width: int) -> list[list[int]]:
-    """The columns to print side by side: all, or as many as fit, with the columns that name a row repeated."""
+    """The columns to print side by side: all, or as many as fit, with the columns that name a row repeated.
+
+    Parameters
+    ----------
+    columns : the texts of each, its heading first.
+    width : characters a line.
+
+    Returns
+    -------
+    Numbers of the columns of each block.
+    """
 
     def fits(block: Sequence[int], needs: Callable[[Sequence[str]], int]) -> bool:
         return sum(needs(columns[i]) for i in block) + _GAP * (len(block) - 1) <= width
@@ -187,6 +243,11 @@ def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int]:
     """Characters for each column: as many as its longest line needs, or fewer if the table is too wide.
 
     Headings are broken before cells, wide columns before narrow ones; words only beyond 60 characters.
+
+    Parameters
+    ----------
+    columns : the texts of each, its heading first.
+    width : characters a line.
     """
     widths = [max(map(len, column)) for column in columns]
     cells = [max(map(len, column[1:]), default=0) for column in columns]
@@ -206,7 +267,14 @@ def _right(cell: Any) -> bool:
 
 
 def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
-    """Print the main figures with their intervals, the ledgers, the why line and the next commands."""
+    """Print the main figures with their intervals, the ledgers, the why line and the next commands.
+
+    Parameters
+    ----------
+    result : what was simulated.
+    scenario : the scenario and its changes as words of a command, for the next commands.
+    quiet : print no next commands (default: off).
+    """
     from forerun.result.numbers import summary_rows
 
     names = result.headline or tuple(result.summary)
@@ -230,7 +298,14 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
 
 
 def print_figures(title: str, rows: Iterable[tuple[str, Any, str, str]], *, about: str = "") -> None:
-    """Single figures, with their intervals where there are some."""
+    """Print single figures, with their intervals where there are some.
+
+    Parameters
+    ----------
+    title : the line above.
+    rows : name, value, unit and interval of each; an empty interval for none.
+    about : the line below (default: how to read the table).
+    """
     gathered = list(rows)
     columns = ("figure", "value", "unit", "95 % interval")
     if not any(row[3] for row in gathered):
@@ -239,7 +314,12 @@ def print_figures(title: str, rows: Iterable[tuple[str, Any, str, str]], *, abou
 
 
 def print_ledger(ledger: Ledger) -> None:
-    """Where the whole of a ledger went."""
+    """Print where the whole of a ledger went: each part with its amount and share.
+
+    Parameters
+    ----------
+    ledger : one of a result's.
+    """
     from forerun.result.numbers import format_number
     from forerun.units import readable_unit
 
@@ -260,11 +340,18 @@ def print_ledger(ledger: Ledger) -> None:
 
 
 def _methods(intervals: Iterable[Interval]) -> str:
+    """How some intervals were computed, each method once."""
     return ", ".join(dict.fromkeys(interval.method or "not said" for interval in intervals))
 
 
 def _unless_set(asked: str, step: str) -> str:
-    """What was asked, without the settings that a next step sets anew."""
+    """What was asked, without the settings that a next step sets anew.
+
+    Parameters
+    ----------
+    asked : the scenario and its changes as words of a command.
+    step : the next command, with `--set` options of its own.
+    """
     anew = re.findall(r"--set (\S+?)=", step)
     words = iter(shlex.split(asked))
     kept = []
@@ -278,7 +365,14 @@ def _unless_set(asked: str, step: str) -> str:
 
 
 def as_asked(scenario: Path, overrides: Sequence[str] = (), seed: int | None = None) -> str:
-    """A scenario with what was changed in it, as words of a command that asks the same again."""
+    """A scenario with what was changed in it, as words of a command that asks the same again.
+
+    Parameters
+    ----------
+    scenario : its file.
+    overrides : changes as `path=value` (default: none).
+    seed : instead of the scenario's own (default: its own).
+    """
     changes = [word for change in overrides for word in ("--set", change)]
     return shlex.join([str(scenario), *changes, *(() if seed is None else ("--seed", str(seed)))])
 
@@ -291,7 +385,12 @@ SILENT_S: Final = 15.0
 
 
 def say(message: str) -> None:
-    """A line of progress on stderr, above the status line or bar that stands there."""
+    """Print a line of progress on stderr, above the status line or bar that stands there.
+
+    Parameters
+    ----------
+    message : printed as it is, without markup.
+    """
     if _live:
         _live[-1].print(message, markup=False, highlight=False, soft_wrap=True)
     else:
@@ -300,7 +399,12 @@ def say(message: str) -> None:
 
 @contextmanager
 def alive(console: Console) -> Iterator[None]:
-    """While a status line or a bar stands on the console, `say` writes above it."""
+    """While a status line or a bar stands on the console, `say` writes above it.
+
+    Parameters
+    ----------
+    console : where the status line or bar is.
+    """
     _live.append(console)
     try:
         yield
@@ -313,6 +417,11 @@ def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A status line on stderr while something takes its time; silent when quiet.
 
     What it yields replaces what is said after the message. Where stderr is no terminal, that is a line now and then.
+
+    Parameters
+    ----------
+    message : what is being done.
+    quiet : show nothing.
     """
     if quiet:
         yield lambda _: None
@@ -330,7 +439,15 @@ def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
 def now_and_then(
     tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str], None]:
-    """A function that passes a message to `tell` only if `SILENT_S` have passed since the last one or since now."""
+    """A function that passes a message on only if `SILENT_S` have passed since the last one that it passed on.
+
+    The time before the first message counts from this call.
+
+    Parameters
+    ----------
+    tell : gets the messages that are passed on.
+    clock : time [s] (default: the monotonic clock).
+    """
     last_s = clock()
 
     def throttled(message: str) -> None:

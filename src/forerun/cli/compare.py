@@ -98,7 +98,7 @@ def command(
 
 
 def _methods(comparison: Comparison) -> str:
-    """How the intervals of the differences were computed."""
+    """How the intervals of the differences were computed, in words; `none` where there are no intervals."""
     intervals = (one.difference_interval for one in comparison.standings)
     methods = dict.fromkeys(one.method for one in intervals if one is not None)
     return " or ".join(methods) or "none"
@@ -135,7 +135,18 @@ def _settings(text: str) -> list[str]:
 
 
 def _variant(text: str) -> tuple[str, dict[str, Any]]:
-    """A variant's name and overrides, from `a=b` or `name:a=b,c=d`."""
+    """A variant's name and overrides, from `a=b` or `name:a=b,c=d`.
+
+    Without a name, the text itself is the name.
+
+    Parameters
+    ----------
+    text : the value of `--with`.
+
+    Raises
+    ------
+    UsageError : a part is not `path=value`.
+    """
     from forerun.errors import UsageError
     from forerun.scenario.text import parse_scalar
 

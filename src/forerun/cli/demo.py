@@ -56,6 +56,6 @@ def command(names: tuple[str, ...], output: Output, out: Path) -> None:
 
 
 def _near(path: Path) -> Path:
-    """The path as seen from here, where it lies below this folder."""
+    """The path as seen from the current folder, where it lies below it; else the path as it is."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -74,7 +74,12 @@ def command(run: Path, orders: int, workers: int, output: Output) -> None:
 
 
 def _print(explanation: Explanation) -> None:
-    """Print the answer, why, causes, what-if parameters, and the effects of named changes."""
+    """Print the answer, why, causes, what-if parameters, and the effects of named changes.
+
+    Parameters
+    ----------
+    explanation : of one run; what it does not have is not printed.
+    """
     if explanation.answer is not None:
         _show.prose(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
     _show.prose(f"why: {explanation.binds}")
@@ -143,16 +148,28 @@ def _print_effects(effects: Sequence[Effect]) -> None:
 
 
 def _values(effects: Sequence[Effect]) -> str:
+    """The values that some switches were set to, each once."""
     return " or ".join(dict.fromkeys(str(effect.change.value).lower() for effect in effects))
 
 
 def _unmoved(effects: Sequence[Effect], key: str) -> str:
-    """A figure of the baseline run."""
+    """A figure of the baseline run; a dash where no effect has it.
+
+    Parameters
+    ----------
+    effects : with the same baseline run.
+    key : name of the figure.
+    """
     return next((format_number(effect.figures[key][0]) for effect in effects if key in effect.figures), "–")
 
 
 def _moved(figures: tuple[float, float] | None) -> str:
-    """`12.5 (+1.2)`, or only the value if it did not change."""
+    """`12.5 (+1.2)`, or only the value if it did not change.
+
+    Parameters
+    ----------
+    figures : the value before and after the change; None, printed as a dash, where there is none.
+    """
     if figures is None:
         return "–"
     now, then = figures
@@ -160,7 +177,12 @@ def _moved(figures: tuple[float, float] | None) -> str:
 
 
 def _print_ties(ties: Ties | Untied) -> None:
-    """Print the figures that depend on the order of simultaneous events."""
+    """Print the figures that depend on the order of simultaneous events.
+
+    Parameters
+    ----------
+    ties : what other orders gave, or why there is no other order to try.
+    """
     from forerun.study.ties import Ties
 
     click.echo()

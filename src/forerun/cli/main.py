@@ -23,7 +23,11 @@ _NOT_VERBS = {"main"}
 
 
 class Verbs(click.Group):
-    """The subcommands of the command line, each in its own module, which is imported on use."""
+    """The subcommands of the command line, each in its own module, which is imported on use.
+
+    Every module of `forerun.cli` whose name has no underscore in front is a subcommand, except this one; it has an
+    attribute `command`.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all subcommands."""
@@ -35,7 +39,7 @@ class Verbs(click.Group):
         )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A subcommand by name, or None."""
+        """A subcommand by name, or None. Only the module of that subcommand is imported."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"forerun.cli.{cmd_name}").command
@@ -44,7 +48,12 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, with a suggestion if the subcommand does not exist."""
+        """As in click, with a suggestion if the subcommand does not exist.
+
+        Raises
+        ------
+        click.UsageError : no subcommand has this name.
+        """
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
             known = self.list_commands(ctx)
             hint = suggestion(args[0], known)
@@ -59,7 +68,15 @@ def forerun_command() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors go to stderr, one line per problem."""
+    """Run one command line and return its exit code; errors go to stderr, one line per problem.
+
+    Errors of forerun and of click, running out of memory, interrupts, closed pipes and failures of the system are turned
+    into messages and codes. Anything else is a bug and is raised.
+
+    Parameters
+    ----------
+    arguments : the words after `forerun` (default: those of this process).
+    """
     try:
         code = forerun_command.main(args=arguments, prog_name="forerun", standalone_mode=False)
         sys.stdout.flush()

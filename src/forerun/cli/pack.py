@@ -111,6 +111,14 @@ def command(
 
 
 def _put(folder: Path, url: str, output: Output) -> None:
+    """Upload a folder of blocks and print how much that was.
+
+    Parameters
+    ----------
+    folder : with the blocks.
+    url : where to, such as `s3://bucket/data`.
+    output : how to print.
+    """
     from forerun.measure.loading.remote import upload
 
     with output.working(f"uploading {folder}"):
@@ -119,6 +127,7 @@ def _put(folder: Path, url: str, output: Output) -> None:
 
 
 def _report(output: Output, text: str, **data: int) -> None:
+    """Print what was done: `text` for people, or `data` as JSON."""
     if output.as_json:
         _show.print_json(data)
     else:

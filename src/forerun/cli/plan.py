@@ -36,7 +36,10 @@ class _OfTheDomain(click.Command):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of the scenario's domain; without a scenario, all options with their domains."""
+        """Write the options of the scenario's domain; without a scenario, all options with their domains.
+
+        For a domain that cannot be planned, say so instead.
+        """
         from forerun.planning import not_available
 
         domain = ctx.meta.get("forerun.domain", "")
@@ -138,7 +141,14 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
 
 
 def _worth_showing(tables: Iterable[Table]) -> list[Table]:
-    """The tables to print: those with few rows that do not repeat an earlier table."""
+    """The tables to print: those with few rows that do not repeat an earlier table.
+
+    Few are 1 to 40. A table repeats an earlier one if that has the same columns and all of its rows.
+
+    Parameters
+    ----------
+    tables : of a plan, in order.
+    """
     shown: list[tuple[Table, set[str]]] = []
     for table in tables:
         rows = {repr(row) for row in zip(*(table[column.name].tolist() for column in table.schema.columns))}

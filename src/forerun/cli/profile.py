@@ -42,7 +42,16 @@ def command(asked: Asked, output: Output, out: Path | None, points: str | None) 
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers of `--at`. Raises UsageError for anything else."""
+    """The numbers of `--at`.
+
+    Parameters
+    ----------
+    text : whole numbers separated by commas; empty for none.
+
+    Raises
+    ------
+    UsageError : it is anything else.
+    """
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:

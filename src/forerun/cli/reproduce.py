@@ -71,7 +71,19 @@ def _list(output: Output) -> None:
 
 
 def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> None:
-    """Reproduce one published result and print its numbers. Raises CheckFailed for numbers outside their tolerance."""
+    """Reproduce one published result and print its numbers.
+
+    Parameters
+    ----------
+    identifier : of the result.
+    quick : use its quick form, if it has one.
+    output : how to print.
+    out : a page to write as well; None for none.
+
+    Raises
+    ------
+    CheckFailed : a number is outside its tolerance. The numbers are printed before.
+    """
     from forerun.replication import reproduce, reproduction
 
     entry = reproduction(identifier)
@@ -110,8 +122,18 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
 
 
 def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None:
-    """Reproduce everything, each in a process of its own. Raises CheckFailed for numbers outside their tolerance,
-    and errors.
+    """Reproduce everything, each in a process of its own.
+
+    Parameters
+    ----------
+    quick : use quick forms, and leave out slow reproductions without one.
+    workers : number of processes.
+    output : how to print.
+    out : a page to write as well; None for none.
+
+    Raises
+    ------
+    CheckFailed : a number is outside its tolerance, or a reproduction ended with an error. Missing data is no failure.
     """
     from forerun.replication import reproduce_all, reproductions
 
@@ -169,7 +191,7 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _data(attempt: Attempt) -> dict[str, object]:
-    """An attempt as plain data."""
+    """An attempt as plain data, for `--json`."""
     row: dict[str, object] = {
         "id": attempt.entry.id,
         "rows": [row.data() for row in attempt.reproduced.rows] if attempt.reproduced else [],

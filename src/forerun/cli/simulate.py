@@ -63,7 +63,16 @@ def command(asked: Asked, output: Output, out: Path | None, trials: int | None, 
 
 
 def _reference_logs(domain: str) -> Any:
-    """An observer that writes the logs of the published simulator. Raises UsageError for a domain without such logs."""
+    """An observer that writes the logs of the published simulator.
+
+    Parameters
+    ----------
+    domain : of the scenario.
+
+    Raises
+    ------
+    UsageError : the domain has no such logs.
+    """
     from forerun.errors import UsageError
 
     if domain != "cluster":

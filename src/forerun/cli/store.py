@@ -112,7 +112,16 @@ def command(
 
 
 def _change(text: str) -> tuple[float, float]:
-    """`30s=40ms`: when, and the mean latency from then on. Raises ValueError for what is not that."""
+    """When the mean latency changes [s], and to what [s], from a text such as `30s=40ms`.
+
+    Parameters
+    ----------
+    text : a value of `--then`.
+
+    Raises
+    ------
+    ValueError : it is not a time and a latency.
+    """
     from forerun.units import parse_quantity
 
     when, equals, latency = text.partition("=")

@@ -96,7 +96,12 @@ def command(
 
 
 def _print(study: SavedStudy) -> None:
-    """The ranked table, the sentence that answers, and what failed."""
+    """Print the ranked table, the sentence that answers, and what failed.
+
+    Parameters
+    ----------
+    study : finished or not. At most 40 combinations and five reasons of failures are printed.
+    """
     from forerun.result.run import format_number
     from forerun.study.ranking import best_rows, effects, failures_by_reason, level_groups
     from forerun.study.wording import value_text
@@ -185,7 +190,13 @@ def _data(study: SavedStudy) -> dict[str, object]:
 
 
 def _setting(study: SavedStudy, setting: Setting) -> dict[str, object]:
-    """The best choice at one setting of the given axes, and how many others differ significantly from it."""
+    """The best choice at one setting of the given axes, and how many others differ significantly from it.
+
+    Parameters
+    ----------
+    study : to which it belongs.
+    setting : values of the given axes, and the choices at them, best first.
+    """
     best, *others = setting.ranked
     verdicts = study.differs_significantly(others, best) if others else []
     given = {study.plan.axes[at][0]: value for at, value in zip(study.given, setting.values)}
@@ -203,16 +214,28 @@ def _setting(study: SavedStudy, setting: Setting) -> dict[str, object]:
 
 
 def _values(study: SavedStudy, point: Point) -> dict[str, object]:
+    """The value of each axis at a combination."""
     return dict(zip((name for name, _ in study.plan.axes), point.values))
 
 
 def _figures(point: Point) -> dict[str, object]:
+    """The means and intervals of a combination, and how many seeds and failed cells it has."""
     intervals = {name: [interval.low, interval.high] for name, interval in point.intervals.items()}
     return {"seeds": point.seeds, "failed": point.failed, "means": point.means, "intervals": intervals}
 
 
 def _write_cells(store: Path, out: Path) -> None:
-    """Write every cell as a row of a .csv or .parquet file."""
+    """Write every cell as a row of a .csv or .parquet file.
+
+    Parameters
+    ----------
+    store : of the study.
+    out : the file; its suffix chooses the format.
+
+    Raises
+    ------
+    StoreError : the store cannot be read, or the file not written.
+    """
     from forerun.atomic_write import write_file
     from forerun.study.store import Store
     from forerun.study.summary import cells_table
@@ -224,7 +247,14 @@ def _write_cells(store: Path, out: Path) -> None:
 
 @contextmanager
 def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar with the time left on stderr (silent when quiet or not at a terminal); `reached` keeps the last."""
+    """A progress bar with the time left on stderr; a line now and then where that is no terminal.
+
+    Parameters
+    ----------
+    quiet : show nothing.
+    reached : keeps the last state, also when quiet.
+    workers : processes that share the work, for the estimate of the time left (default: 1).
+    """
 
     def keep(state: Progress) -> None:
         reached[:] = [state]
@@ -278,6 +308,7 @@ def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Cal
 
 
 def _how_far(reached: list[Progress], path: Path) -> str:
+    """How many cells are in the store, for the message of an interrupted study."""
     if not reached:
         return "no cell was done"
     state = reached[-1]

@@ -47,7 +47,14 @@ out_option = _options.out_option("FILE", "A new .parquet or .csv file.", require
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read files: their format (empty: detected from the content), its options, and whether to reject repairs."""
+    """How to read files.
+
+    Parameters
+    ----------
+    format : name of the format; empty to detect it from the content.
+    options : of the format, by name.
+    strict : reject a file that needs repairs.
+    """
 
     format: str
     options: dict[str, Any]
@@ -55,7 +62,12 @@ class Reading:
 
 
 def reading_options(function: F) -> F:
-    """`--format`, `--option` and `--strict`, as one argument `reading`."""
+    """`--format`, `--option` and `--strict`, as one argument `reading`, a `Reading`.
+
+    Parameters
+    ----------
+    function : of the command, which need not know the three options.
+    """
 
     @functools.wraps(function)
     def read(*args: Any, format_: str, options: tuple[str, ...], strict: bool, **others: Any) -> Any:
@@ -312,12 +324,22 @@ def processes(as_json: bool) -> None:
 
 
 def _say_repairs(repairs: tuple[Repair, ...]) -> None:
+    """Print the repairs made while reading, one a line on stderr."""
     for repair in repairs:
         click.echo(f"repaired: {repair}", err=True)
 
 
 def _traces_of(domain: str) -> DomainTraces:
-    """The object that handles a domain's own traces. Raises UnknownName with the domains that have one."""
+    """The object that handles a domain's own traces.
+
+    Parameters
+    ----------
+    domain : its name.
+
+    Raises
+    ------
+    UnknownName : no domain of this name has traces of its own; the message lists those that have.
+    """
     from forerun.domain import find_domain
 
     known = find_domain(domain)
@@ -327,13 +349,20 @@ def _traces_of(domain: str) -> DomainTraces:
 
 
 def _domains_with_traces() -> tuple[str, ...]:
+    """The names of the domains that have traces of their own."""
     from forerun.domain import domain_names, get_domain
 
     return tuple(name for name in domain_names() if get_domain(name).traces is not None)
 
 
 def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
-    """Recorded files of a domain's traces, and how to read them."""
+    """Recorded files of a domain's traces, and how to read them.
+
+    Parameters
+    ----------
+    files : as given on the command line.
+    reading : their format and its options.
+    """
     from forerun.trace.domain_traces import Recorded
     from forerun.trace.repair import RepairLog
 
@@ -346,7 +375,13 @@ def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
 
 
 def _print_named(title: str, named: Iterable[tuple[str, Any]]) -> None:
-    """Print figures whose names carry their units."""
+    """Print figures whose names carry their units.
+
+    Parameters
+    ----------
+    title : the line above.
+    named : name and value of each.
+    """
     figures = [(split_name(name), value) for name, value in named]
     _show.print_figures(title, ((label, value, unit, "") for (label, unit), value in figures))
 
@@ -371,11 +406,22 @@ def _show_report(report: TraceReport, output: Output) -> None:
 
 
 def _only_for_arrivals(given: dict[str, bool]) -> None:
+    """Refuse options that a domain's own traces do not have.
+
+    Parameters
+    ----------
+    given : whether each option, by name, was given.
+
+    Raises
+    ------
+    UsageError : one of them was given.
+    """
     for name, there in given.items():
         if there:
             raise UsageError.at(name, "is for arrivals: forerun trace fit DOMAIN fits traces of a domain")
 
 
 def _text(process: Any) -> str:
+    """An arrival process as its name and its floating-point parameters, to six digits."""
     values = ", ".join(f"{key} {value:.6g}" for key, value in process.items() if isinstance(value, float))
     return f"{process['name']} ({values})"
