@@ -119,7 +119,12 @@ def _print(explanation: Explanation) -> None:
 
 
 def _print_effects(effects: Sequence[Effect]) -> None:
-    """Print the effect of each named change by itself: one table per baseline run; one line for those without effect."""
+    """Print the effect of each named change by itself: one table per baseline run; one line for those without effect.
+
+    Parameters
+    ----------
+    effects : of named changes; one that cannot be simulated is printed with its reason.
+    """
     moving = [effect for effect in effects if effect.moved]
     for given in dict.fromkeys(effect.change.given for effect in moving):
         same = [effect for effect in moving if effect.change.given == given]

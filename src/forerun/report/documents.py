@@ -30,7 +30,7 @@ from forerun.result.numbers import is_number
 
 
 def facts(item: StoredDocument) -> str:
-    """Domain, kind and version on one line."""
+    """Domain, kind and version on one line; a version that the file does not state is left out."""
     return facts_line(item.domain, item.kind, f"forerun {item.version}" if item.version else "")
 
 
@@ -70,7 +70,13 @@ def _headline(item: StoredDocument) -> Html:
 
 
 def _table(name: str, rows: Rows) -> Html:
-    """Records as a table: what is the same in all is said below it, long tables are folded and cut."""
+    """Records as a table: what is the same in all is said below it, long tables are folded and cut.
+
+    Parameters
+    ----------
+    name : of the table.
+    rows : the records; a column that a record lacks shows a dash there.
+    """
     flattened = [_flattened(row) for row in rows]
     columns = list(dict.fromkeys(column for row in flattened for column in row))
     same = [

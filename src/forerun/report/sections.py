@@ -183,7 +183,13 @@ def figures(drawings: Sequence[Drawing], names: Sequence[str]) -> Html:
 
 
 def _figure(drawing: Drawing, name: str) -> Html:
-    """A figure: title, legend, chart, caption, notes and its data."""
+    """A figure: title, legend, chart, caption, notes and its data.
+
+    Parameters
+    ----------
+    drawing : one without rows gets a sentence in place of the chart.
+    name : unique on the page.
+    """
     about = drawing.figure
     title = tag("h3", about.title, id=f"{name}-title")
     caption = tag(

@@ -183,9 +183,11 @@ def _best_choices(study: SavedStudy) -> Html | None:
 def axis_effects(study: SavedStudy) -> Html | None:
     """How far the best and the worst value of each axis are apart, on average over the others.
 
+    None without an objective, or where no axis has an effect to show.
+
     Parameters
     ----------
-    study : None is returned without an objective or where no axis has an effect to show.
+    study : finished or not.
     """
     moved, objective = effects(study), study.objective
     if not moved or objective is None:
@@ -214,9 +216,11 @@ def axis_effects(study: SavedStudy) -> Html | None:
 def trade_offs(study: SavedStudy) -> Html | None:
     """The combinations that no other beats on both of two objectives, at each setting of the given axes.
 
+    None where no setting has two objectives to trade, or every axis is given.
+
     Parameters
     ----------
-    study : None is returned where no setting has two objectives to trade, or every axis is given.
+    study : finished or not.
     """
     trades = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
     if not trades or (study.given and not study.choices):
@@ -243,7 +247,7 @@ def failures(study: SavedStudy) -> Html:
 
     Parameters
     ----------
-    study : with failed cells.
+    study : at least one cell failed.
     """
     reasons = failures_by_reason(study)
     rows: list[list[Content]] = []
@@ -288,9 +292,11 @@ def provenance(study: SavedStudy) -> Html:
 def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
     """What can be done with a study: commands, each with why.
 
+    An unfinished study can be continued, failed cells done again, and the best combination run by itself.
+
     Parameters
     ----------
-    study : unfinished studies can be continued, failed cells done again, the best combination run by itself.
+    study : finished or not.
     """
     offered = []
     if study.done + study.failed < len(study.plan):

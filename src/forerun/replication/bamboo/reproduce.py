@@ -71,7 +71,7 @@ def stamp_effects(traces: statistics.CountTraces) -> dict[str, tuple[float, floa
 
     Returns
     -------
-    Pairs by the name of the quantity, which ends in its unit.
+    Pairs by the name of the quantity.
     """
     steps, as_filed = np.diff(traces.counts), np.diff(traces.termination_s)
     meant = statistics.corrected(traces)
@@ -227,7 +227,14 @@ ALL_DEFECTS = "all defects, without missing_ws"
 
 
 def _defect_rows(p_per_min: float) -> list[Row]:
-    """Mean completed steps with each defect alone, and with all, against none, on the same traces."""
+    """Mean completed steps with each defect alone, and with all, against none, on the same traces.
+
+    Also the machine without defects beside the exact simulator, and how many runs the notebook's KeyError stops.
+
+    Parameters
+    ----------
+    p_per_min : removals, and additions, a minute.
+    """
     process = Tick(removals_per_min=p_per_min, adds_per_min=p_per_min)
     fleets = [generate(process, seed=seed, horizon_s=HORIZON_S) for seed in range(1, SEEDS + 1)]
 
@@ -255,7 +262,12 @@ def _defect_rows(p_per_min: float) -> list[Row]:
 
 
 def _generator_rows(traces: statistics.CountTraces) -> list[Row]:
-    """Fleets of the fitted process with each defect of the generator alone: removals, nodes, and steps of the job."""
+    """Fleets of the fitted process with each defect of the generator alone: removals, nodes, and steps of the job.
+
+    Parameters
+    ----------
+    traces : the counts from which the notebook fits its process.
+    """
     values = statistics.as_the_notebook(traces)
     process = Tick(
         removals_per_min=values["chance_preempt_this_minute"],

@@ -238,9 +238,11 @@ class Explained:
 def explain_unmerged(runs: Sequence[Recorded]) -> tuple[Explained, ...]:
     """Runs without merging: fitted on the shortest compute time alone, every other predicted.
 
+    With fewer than two compute times there are no rows.
+
     Parameters
     ----------
-    runs : of any approach; only `baseline1` without merging counts. With fewer than two compute times there are no rows.
+    runs : of any approach; only `baseline1` without merging counts.
     """
     plain = [run for run in runs if run.approach == "baseline1" and not run.merged]
     means = {

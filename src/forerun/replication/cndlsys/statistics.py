@@ -54,7 +54,13 @@ class NotebookRuns(RunLayout, frozen=True, kw_only=True):
 
 
 def _experiment(path: Path, chosen: NotebookRuns) -> TraceReport:
-    """The report on the runs below a folder: tables, gains, the early stop and, in `corrected`, the law and known bugs."""
+    """The report on the runs below a folder: tables, gains, the early stop and, in `corrected`, the law and known bugs.
+
+    Parameters
+    ----------
+    path : the folder.
+    chosen : which runs, and in which mode.
+    """
     runs = read_experiment(path, dataset=chosen.dataset, place=chosen.place)
     data: dict[str, Any] = {"runs": len(runs), "mode": chosen.mode}
     shown = []

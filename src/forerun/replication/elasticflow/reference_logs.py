@@ -41,7 +41,10 @@ JOB_COLUMNS: Final = (
 
 
 class Logs:
-    """An observer that keeps hold of the run's record; `write` makes the two files once the run is over."""
+    """An observer that keeps the run's record; `write` makes the two files once the run is over.
+
+    Pass it to `forerun.simulate` among the observers of a cluster run.
+    """
 
     def __init__(self) -> None:
         self.record: Record | None = None

@@ -503,7 +503,7 @@ def fig8b(progress: Progress, *, only: Sequence[str] = ()) -> Reproduced:
     Parameters
     ----------
     progress : called with one message.
-    only : some of the traces, by number or `philly` (default: all).
+    only : some of the traces, "01" ... "10" or "philly" (default: all).
 
     Raises
     ------
@@ -693,7 +693,13 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
 def _lines_of_11(
     drawn: dict[str, list[tuple[str, float, float, float, float, float]]], seeds: int
 ) -> Iterator[Figure]:
-    """Figure 11 as the paper draws it, and each schedule beside its published line."""
+    """Figure 11 as the paper draws it, and each schedule beside its published line.
+
+    Parameters
+    ----------
+    drawn : for the parts a and b, (schedule, share [%], mean, low, high, published).
+    seeds : draws of each mean, for the captions.
+    """
     for part, title, label in (
         ("a", "Deadlines met beside best-effort jobs", "deadlines met, share"),
         ("b", "Best-effort jobs beside deadlines", "completion time, Gandiva's over this one's"),

@@ -17,7 +17,11 @@ from forerun.result.tables import Column, Table, TableSchema
 
 
 class NotebookEngine(Engine):
-    """The notebook's scheduler, query by query, known bugs included."""
+    """The notebook's scheduler, query by query, known bugs included.
+
+    The scenario setting `mode: compat` chooses it. Its runs need not obey the laws that `summary.invariants` checks
+    (`lawful` is off), and observers cannot watch them.
+    """
 
     name = "compat"
     not_observable = "a run of the published notebook's scheduler (`mode: compat`)"

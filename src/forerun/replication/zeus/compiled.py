@@ -21,7 +21,12 @@ from forerun.replication.zeus.kernels import CompiledJob, Optimiser
 
 
 class CompiledZeus(CompiledLoops):
-    """What the compiled loops need of one job and policy, laid out once for all seeds."""
+    """What the compiled loops need of one job and policy, laid out once for all seeds.
+
+    Parameters
+    ----------
+    work : workload, published policy and compat rules, with recurrences or with the rows of a group.
+    """
 
     name = "compat"
 

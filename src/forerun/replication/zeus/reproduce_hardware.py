@@ -47,7 +47,11 @@ def chosen_limits(measured: Windows) -> dict[str, float]:
 
 
 def _power_limit(progress: Progress) -> Reproduced:
-    """zeus-power-limit: limits chosen from the published windows."""
+    """zeus-power-limit: limits chosen from the published windows.
+
+    Energy and time of each choice are quoted against the highest limit. Nothing is judged, since no chosen limits are
+    published beside the windows.
+    """
     rows = []
     marks: list[tuple[float, float, str, str]] = []
     profiles = faster_below = 0
@@ -90,7 +94,11 @@ FREQUENCIES_MHZ: Final = tuple(range(600, 1411, 30))
 
 
 def _perseus(progress: Progress) -> Reproduced:
-    """perseus-frontier: time against energy of synthetic pipelines."""
+    """perseus-frontier: time against energy of synthetic pipelines.
+
+    The frontier is compared with every pass at its highest frequency. The paper's bound is quoted and not judged: it is
+    over models and clusters of its own. [Chung et al., Perseus, SOSP 2024.]
+    """
     rows: list[Row] = []
     marks: list[tuple[float, float, str]] = []
     synthetic_note = "synthetic stages; the paper's profiles are of A100 and A40 clusters"
