@@ -26,7 +26,7 @@ from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.engine.rules import AnyRules
 from forerun.domains.cluster.engine.run import rules_for, run_rules
 from forerun.domains.cluster.inputs.setting import (
     BOOL,
@@ -152,7 +152,7 @@ class Witness:
     books, made from the allocation changes alone.
     """
 
-    def __init__(self, scene: Scene, rules: Rules, record: Record) -> None:
+    def __init__(self, scene: Scene, rules: AnyRules, record: Record) -> None:
         self.scene, self.rules, self.record = scene, rules, record
         self.events = 0
         self._seen = 0

@@ -25,7 +25,7 @@ from forerun.scenario.spec import NamedSpec
 
 if TYPE_CHECKING:
     from forerun.domains.cluster.engine.record import Record
-    from forerun.domains.cluster.engine.rules import Rules
+    from forerun.domains.cluster.engine.rules import AnyRules
     from forerun.domains.cluster.inputs.applications import Application
     from forerun.domains.cluster.inputs.setting import Setting
 
@@ -61,7 +61,7 @@ class Schedule(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether jobs get the number of GPUs that they ask for; elastic schedules choose it."""
         return "gpus" in self.needs
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work on a setting. It writes what happens into the record."""
         raise NotImplementedError(f"{type(self).__name__} has no rules")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.record import Record, runs_of
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import ObservingRules, Progress, Step
 from forerun.domains.cluster.inputs.setting import (
     BOOL,
     F64,
@@ -68,7 +68,7 @@ class Terms:
     quota: I64 | None = None
 
 
-class AllocatorRules(Rules):
+class AllocatorRules(ObservingRules[float]):
     """A run under a policy that decides through a view.
 
     A kernel advances arrivals and ends; the policy decides in between.
@@ -157,12 +157,38 @@ class AllocatorRules(Rules):
                 return None
         else:
             self.idle_rounds = 0
-        if self.policy.round_s:
-            step = self.policy.round_s
-            waiting = int(self.state.meta[ak.ACTIVE]) > 0
-            after = self.now_s + step if waiting else self.coming_s
-            return step * math.ceil(after / step - 1e-9)
-        return min(self.coming_s, self.wake_s)
+        return self._next_decision_s()
+
+    def _next_decision_s(self) -> float:
+        """The next arrival, end or wake-up, or the round after it; infinite if there is none."""
+        if not (step := self.policy.round_s):
+            return min(self.coming_s, self.wake_s)
+        waiting = int(self.state.meta[ak.ACTIVE]) > 0
+        after = self.now_s + step if waiting else self.coming_s
+        return step * math.ceil(after / step - 1e-9) if after < math.inf else after
+
+    def work(self) -> F64:
+        """Seconds of work on the requested GPUs."""
+        seconds: F64 = self.state.f[ak.WORK].copy()
+        return seconds
+
+    def instant(self, now_s: float) -> float:
+        """The clock is continuous."""
+        return now_s
+
+    def expected_s(self) -> float | None:
+        """The next arrival, end or wake-up, or the next round at which anybody is there."""
+        moment = self._next_decision_s()
+        return moment if moment < math.inf else None
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: the rules act on it at once, or in the next round."""
+        self.coming_s = min(self.coming_s, max(end_s, self.now_s))
+
+    def observe(self, now_s: float, seen: Progress) -> None:
+        """Jobs end when they are seen to end; until then the kernel knows no end."""
+        self.seen = seen
+        ak.set_ends(self.state, seen.ended_s)
 
     def advance(self, now_s: float) -> None:
         """Play arrivals and ends up to now."""
@@ -176,6 +202,8 @@ class AllocatorRules(Rules):
             self._decided(0)
             self.flush()
         self.now_s = now_s
+        if self.seen is not None:
+            self.coming_s = ak.see(self.state, now_s, self.seen.left, self.seen.owed_s)
 
     def decide(self, now_s: float) -> None:
         """Ask the policy and carry its answer out."""

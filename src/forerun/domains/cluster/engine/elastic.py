@@ -193,16 +193,9 @@ class AdmittingRules(ElasticRules):
 class OpenRules(ElasticRules):
     """ElasticFlow without admission control: all jobs wait for a turn in the plan."""
 
-    def next_moment(self) -> int | None:
+    def idle_s(self) -> int | None:
         """Where no event is left but jobs are, the clock goes on by ten seconds."""
-        moment = super().next_moment()
-        if moment is None and self.runnable_count and not self.standstill.is_reached:
-            self.m.meta[mk.FIRST] = self.m.meta[mk.ARRIVED]
-            self.m.meta[mk.ENDS] = 0
-            self.elapsed_s = 10
-            self.now_s += 10
-            return self.now_s
-        return moment
+        return self.now_s + 10 if self.runnable_count else None
 
     def arrive(self, now_s: int) -> None:
         """Admit all new jobs and plan all jobs."""

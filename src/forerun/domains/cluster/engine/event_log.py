@@ -49,7 +49,7 @@ class EventLog:
         self._times_s, self._pending, self._first, self._rows, self._gpus = [], [], [0], [], []
 
 
-class LoggedRules(Rules):
+class LoggedRules(Rules[int]):
     """Rules that write their events through a log: `record` is what they write into, `log` the buffer in front of it."""
 
     def __init__(self, record: Record) -> None:

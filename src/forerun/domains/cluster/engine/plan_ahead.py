@@ -16,10 +16,10 @@ from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.kernels.common import overhead_s
 from forerun.domains.cluster.engine.kernels.planner import Grid
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import Progress, Step, WholeSecondRules
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import CostTable
-from forerun.domains.cluster.inputs.setting import BOOL, I64, NO_DEADLINE_S, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting, ThroughputTable
 from forerun.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
 
 #: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
@@ -206,7 +206,7 @@ def least_that(admits: Callable[[int], bool], step: int, most: int) -> int:
 RESERVED_RESTARTS: Final = 4
 
 
-class PlanAheadRules(Rules):
+class PlanAheadRules(WholeSecondRules):
     """What the four schedules have in common. A subclass adds how jobs are admitted, planned and started.
 
     Parameters
@@ -298,18 +298,48 @@ class PlanAheadRules(Rules):
 
     def next_moment(self) -> int | None:
         """Events within a slot are postponed to its end; a single last event is not."""
-        slot_s = self.setting.slot_s if self.started else 0
         everybody_came = self.m.meta[mk.ARRIVED] == len(self.setting.jobs)
         if everybody_came and self.standstill.check(self.now_s, self._done):
             return None
-        moment = mk.merge(self.m, self.now_s, slot_s)
+        moment = int(mk.go_on(self.m, self.now_s, self.setting.slot_s if self.started else 0))
         if moment < 0:
-            return None
+            idle_s = self.idle_s()
+            if idle_s is None:
+                return None
+            moment = idle_s
+            mk.take_events(self.m, moment)
+        self._go_to(moment)
+        return moment
+
+    def idle_s(self) -> int | None:
+        """Where to go on if no event is left; nowhere."""
+        return None
+
+    def work(self) -> F64:
+        """Iterations."""
+        return self.setting.jobs.iterations.astype(np.float64)
+
+    def expected_s(self) -> int | None:
+        """The next event; events within a slot are postponed to its end, but for a single last one."""
+        moment = mk.next_instant(self.m, self.now_s, self.setting.slot_s if self.started else 0)
+        return self.idle_s() if moment < 0 else int(moment)
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: its end event is then, wherever it was expected."""
+        self.m.j[mk.EVENT_AT, row] = max(math.ceil(end_s), self.now_s)
+
+    def observe(self, now_s: int, seen: Progress) -> None:
+        """Take the events up to now; jobs whose end was expected by now and was not seen are expected to end later."""
+        self.seen = seen
+        mk.take_events(self.m, now_s)
+        self._go_to(now_s)
+
+    def _go_to(self, moment: int) -> None:
+        """Move the clock."""
         self.elapsed_s = moment - self.now_s if self.started else 0
         self.started = True
         self.now_s = moment
         self.reserve()
-        return int(moment)
 
     def _done(self) -> tuple[int, int, float]:
         return int(self.m.meta[mk.FINISHED]), int(self.m.meta[mk.RUNNING]), float(self.m.left.sum())
@@ -338,7 +368,10 @@ class PlanAheadRules(Rules):
 
     def advance(self, now_s: int) -> None:
         """Count the work done since the last instant."""
-        mk.progress(self.m, self.elapsed_s, now_s)
+        if self.seen is None:
+            mk.progress(self.m, self.elapsed_s, now_s)
+        else:
+            mk.see(self.m, self.elapsed_s, now_s, self.seen.left, self.seen.owed_s, self.seen.ended_s)
 
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave; they are late by their real ends."""
@@ -352,7 +385,7 @@ class PlanAheadRules(Rules):
         """Jobs whose end event this is leave and are written down. late_by_plan: lateness is judged by the planned end."""
         m = self.m
         for row in m.lists[mk.ENDING, : m.meta[mk.ENDS]].tolist():
-            if m.j[mk.SET_OF, row] < 0:
+            if self.seen is None and m.j[mk.SET_OF, row] < 0:
                 continue
             for which in (mk.RUNNABLE, mk.RUNNING):
                 self.drop(which, row)

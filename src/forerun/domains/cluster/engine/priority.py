@@ -16,7 +16,7 @@ from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import PriorityPolicy
 
 
-class PriorityRules(Rules):
+class PriorityRules(Rules[float]):
     """A whole run by the compiled queue, in stretches as long as its log, or instant by instant for observers.
 
     Parameters

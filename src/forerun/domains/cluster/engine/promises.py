@@ -25,6 +25,7 @@ from forerun.domains.cluster.engine.kernels import promises as pk
 from forerun.domains.cluster.engine.kernels.common import overhead_s
 from forerun.domains.cluster.engine.plan_ahead import sort_by
 from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import SLIP_S, Progress, whole_s
 from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting
 
 #: the switches that must all be corrected for plans to be promises
@@ -42,10 +43,6 @@ NEEDED: Final = frozenset(
 )
 
 
-#: seconds that sums of work may be off by, through rounding
-SLIP_S: Final = 1e-6
-
-
 class PromisingRules(ElasticRules):
     """Admission control whose plans are promises.
 
@@ -59,6 +56,7 @@ class PromisingRules(ElasticRules):
     late : jobs with a deadline that have no plan in time; their deadlines in the state are none.
     due_s : all deadlines.
     best : float64[jobs], iterations a second at the best count.
+    ends_s : when jobs ended that were observed to end and have not left yet, by row.
     """
 
     def __init__(self, setting: Setting, record: Record) -> None:
@@ -67,6 +65,7 @@ class PromisingRules(ElasticRules):
         self.pause_s: F64 = np.zeros(jobs)
         self.costs = self._costs()
         self.worked_s: F64 = np.zeros(jobs)
+        self.ends_s: dict[int, int] = {}
         self.slowness: F64 = np.ones(jobs) if setting.slowness is None else setting.slowness
         self.replans = setting.is_corrected("overrun")
         #: jobs with a deadline that have no plan in time, and all deadlines: theirs are none in the machine
@@ -90,22 +89,35 @@ class PromisingRules(ElasticRules):
         return pk.Costs(seconds, np.zeros(jobs, np.int64), np.ones(jobs, np.int64), self.pause_s)
 
     def next_moment(self) -> int | None:
-        """The next instant on the grid at which anything happens."""
-        slot_s = self.setting.slot_s
-        before_s = self.now_s if self.started else int(self.setting.jobs.submit_s[0]) - 1
-        moment = self._next_instant(before_s, slot_s)
-        if moment is None:
-            return None
+        """Go to the next instant on the grid at which anything happens."""
+        moment = self.expected_s()
+        if moment is not None:
+            self._go_to(moment)
+        return moment
+
+    def _go_to(self, moment: int) -> None:
+        """Move the clock."""
         self.elapsed_s = moment - self.now_s if self.started else 0
         self.started = True
         self.now_s = moment
-        return self.now_s
 
-    def _next_instant(self, now_s: int, slot_s: int) -> int | None:
+    def observe(self, now_s: int, seen: Progress) -> None:
+        """Move the clock; `advance` takes what was observed."""
+        self.seen = seen
+        self._go_to(now_s)
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: it leaves at the next instant on the grid."""
+        self.ends_s[row] = whole_s(end_s)
+
+    def expected_s(self) -> int | None:
         """The next instant on the grid at which somebody comes, ends or changes GPUs."""
+        slot_s = self.setting.slot_s
+        now_s = self.now_s if self.started else int(self.setting.jobs.submit_s[0]) - 1
         m, rows = self.m, self.runnable()
         coming_s = m.j[mk.SUBMIT, m.meta[mk.ARRIVED] :][:1]
         ahead = (-(-coming_s // slot_s) * slot_s).tolist()
+        ahead += [-(-end_s // slot_s) * slot_s for end_s in self.ends_s.values()]
         if len(rows):
             times, _ = self._plans(rows)
             changes = times[times > now_s]
@@ -139,6 +151,9 @@ class PromisingRules(ElasticRules):
         m.meta[mk.FIRST] = arrived
         m.meta[mk.ARRIVED] = arrived + np.searchsorted(m.j[mk.SUBMIT, arrived:], now_s, side="right")
         rows = self.runnable()
+        if self.seen is not None:
+            self._see(rows, self.seen)
+            return
         rows = rows[m.j[mk.GPUS, rows] > 0]
         begin_s = now_s - self.elapsed_s + self.pause_s[rows]
         self.pause_s[rows] = np.maximum(0.0, begin_s - now_s)
@@ -153,6 +168,23 @@ class PromisingRules(ElasticRules):
         m.left[rows] = np.maximum(0.0, m.left[rows] - span_s * rate)
         m.useful[rows] += m.j[mk.GPUS, rows] * span_s
         self.worked_s[rows] += span_s
+        self.reserve()
+
+    def _see(self, rows: I64, seen: Progress) -> None:
+        """Take the work done from what was observed; jobs that ended leave at the second that they did."""
+        m = self.m
+        holding = rows[m.j[mk.GPUS, rows] > 0]
+        worked_s = (m.left[holding] - seen.left[holding]) / self._rates(holding)
+        m.useful[holding] += m.j[mk.GPUS, holding] * worked_s
+        self.worked_s[holding] += worked_s
+        m.left[rows] = seen.left[rows]
+        self.pause_s[rows] = seen.owed_s[rows]
+        ended = rows[seen.has_ended(rows)]
+        m.j[mk.END, ended] = np.ceil(seen.ended_s[ended] - SLIP_S)
+        m.lists[mk.ENDING, : len(ended)] = ended
+        m.meta[mk.ENDS] = len(ended)
+        for row in ended.tolist():
+            self.ends_s.pop(row, None)
         self.reserve()
 
     def reserve(self, keys: int = 0) -> None:

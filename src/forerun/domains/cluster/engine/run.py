@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import I64, Setting
 from forerun.domains.cluster.observer import Observer
@@ -51,7 +50,7 @@ def _shows(observer: Observer, record: Record) -> OnInstant:
     return lambda now_s: observer.instant(now_s, record)
 
 
-def run_rules(rules: Rules, on_instant: Sequence[OnInstant] = ()) -> None:
+def run_rules(rules: AnyRules, on_instant: Sequence[OnInstant] = ()) -> None:
     """Advance rules from instant to instant until nothing happens any more.
 
     The clock, the steps of an instant and their order belong to the rules; that is all in which schedules differ here.
@@ -59,32 +58,14 @@ def run_rules(rules: Rules, on_instant: Sequence[OnInstant] = ()) -> None:
     """
     if on_instant:
         rules.stop_at_each_instant()
-    while (now_s := rules.next_moment()) is not None:
-        for step in rules.order:
-            match step:
-                case Step.ADVANCE:
-                    rules.advance(now_s)
-                case Step.FINISH:
-                    rules.finish(now_s)
-                case Step.ROUND:
-                    rules.on_round(now_s)
-                case Step.ARRIVE:
-                    rules.arrive(now_s)
-                case Step.WAKE:
-                    rules.wake(now_s)
-                case Step.DECIDE:
-                    rules.decide(now_s)
-                case Step.CHARGE:
-                    rules.charge(now_s)
-                case _:
-                    assert_never(step)
+    while (now_s := rules.play()) is not None:
         if on_instant:
             rules.flush()  # the record may be behind by a block of events
         for call in on_instant:
             call(now_s)
 
 
-def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, seed: int) -> Rules:
+def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, seed: int) -> AnyRules:
     """The rules of a policy for one run, writing into a record. terms, seed: for policies that decide through a view."""
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)

@@ -18,7 +18,7 @@ import numpy as np
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules, Step
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
@@ -49,7 +49,7 @@ class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     guarantees: ClassVar[str] = "an admitted job gets the leases its estimate needs before its deadline"
     cost: ClassVar[str] = "O(batch x horizon) per lease; an integer program per lease with solver: highs"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work on a setting."""
         return ChronusRules(self, setting, record)
 

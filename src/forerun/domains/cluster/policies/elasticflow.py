@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.engine.rules import AnyRules
 from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule
 
@@ -31,7 +31,7 @@ class ElasticFlow(_PlanAhead, tag="ef-accessctrl", frozen=True, kw_only=True):
     )
     cost: ClassVar[str] = "O(jobs² · keys) an event, nearly all in trials of one more level"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work; where every known bug that touches them is fixed, plans are promises."""
         from forerun.domains.cluster.engine.promises import NEEDED
 
@@ -54,7 +54,7 @@ class ElasticScaling(_PlanAhead, tag="ef", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "none: a late job takes what it can"
     cost: ClassVar[str] = "O(jobs² · keys) an event"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work."""
         from forerun.domains.cluster.engine.elastic import OpenRules
 
@@ -68,7 +68,7 @@ class EarliestDeadlineFirst(_PlanAhead, tag="edf", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "none"
     cost: ClassVar[str] = "O(jobs · keys) an event"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work."""
         from forerun.domains.cluster.engine.deadline_first import EdfRules
 
@@ -82,7 +82,7 @@ class AdmittingEdf(_PlanAhead, tag="edf-accessctrl", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "every admitted job has a plan that meets its deadline"
     cost: ClassVar[str] = "O(arrivals · jobs · keys) an event"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work."""
         from forerun.domains.cluster.engine.deadline_first import AdmittingEdfRules
 

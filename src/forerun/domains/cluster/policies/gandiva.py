@@ -11,13 +11,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+import numpy as np
+
 from forerun.domains.cluster.engine.arrivals import Arrivals
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules, whole_s
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _TURN_S: Final = 60
@@ -31,7 +33,7 @@ class Gandiva(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     guarantees: ClassVar[str] = "none; early feedback to every job by time slicing"
     cost: ClassVar[str] = "O(active jobs) per event"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work on a setting."""
         return GandivaRules(setting, record)
 
@@ -49,7 +51,7 @@ class GpuSet:
     jobs: list[int] = field(default_factory=list)
 
 
-class GandivaRules(LoggedRules):
+class GandivaRules(LoggedRules, WholeSecondRules):
     """Rebalance the classes, run until now, take in arrivals, look ahead.
 
     As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
@@ -58,6 +60,7 @@ class GandivaRules(LoggedRules):
     cluster, always.
     """
 
+    needs = frozenset({"gandiva_between_arrivals"})
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, setting: Setting, record: Record) -> None:
@@ -91,7 +94,7 @@ class GandivaRules(LoggedRules):
         self.returned = False
         self.placed = False
         self.scheduled = 0
-        self.now_s = self.arrivals.next_s or 0
+        self.now_s = self.last_s = self.arrivals.next_s or 0
         self.passed_s = 0
 
     def next_moment(self) -> int | None:
@@ -104,6 +107,24 @@ class GandivaRules(LoggedRules):
             return self.now_s
         self.flush()
         return None
+
+    def work(self) -> F64:
+        """Seconds on the requested GPUs."""
+        return np.array(self.duration_s, np.float64)
+
+    def expected_s(self) -> int | None:
+        """The next arrival, end, slot or turn; None once no job is left or none can be placed."""
+        anything = self.arrivals or self.running or (self.pending and self.placed)
+        return self.now_s if anything else None
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: it leaves then."""
+        self.now_s = min(self.now_s, max(whole_s(end_s), self.last_s + 1))
+
+    def observe(self, now_s: int, seen: Progress) -> None:
+        """Jobs end when they are seen to."""
+        self.seen = seen
+        self.passed_s, self.now_s = now_s - self.last_s, now_s
 
     def _done(self) -> tuple[int, int, int]:
         return len(self.pending), len(self.running), sum(self.done_s)
@@ -198,18 +219,25 @@ class GandivaRules(LoggedRules):
             next_s = self.arrivals.next_s or now_s
         else:
             next_s = now_s + self.slot_s
-        self.passed_s, self.now_s = next_s - now_s, next_s
+        self.passed_s, self.last_s, self.now_s = next_s - now_s, now_s, next_s
 
     def _work(self, row: int, now_s: int) -> bool:
         """Let a job work since the last event; whether it is done."""
         work_s = max(self.passed_s - self.owed_s[row], 0)
         self.record.overhead_s[row] += self.passed_s - work_s
-        self.done_s[row] += work_s
-        self.owed_s[row] = 0
-        over_s = self.done_s[row] - self.duration_s[row]
-        if over_s < 0:
-            return False
-        end_s = now_s - over_s
+        if self.seen is None:
+            self.done_s[row] += work_s
+            self.owed_s[row] = 0
+            over_s = self.done_s[row] - self.duration_s[row]
+            if over_s < 0:
+                return False
+            end_s = now_s - over_s
+        else:
+            self.done_s[row] = self.duration_s[row] - whole_s(self.seen.left[row])
+            self.owed_s[row] = whole_s(self.seen.owed_s[row])
+            if math.isnan(self.seen.ended_s[row]):
+                return False
+            end_s = whole_s(self.seen.ended_s[row])
         late = end_s > self.deadline_s[row]
         self.record.accepted -= late
         self.record.finish(row, end_s, declined=late, log_time_s=now_s)

@@ -18,7 +18,7 @@ import numpy as np
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.pollux_training import FixedTraining, MeasuredTraining, Training
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules, Step
 from forerun.domains.cluster.inputs.applications import Application, read_applications
 from forerun.domains.cluster.inputs.setting import F64, I64, Setting
 from forerun.domains.cluster.policy import Schedule
@@ -55,7 +55,7 @@ class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """The measured applications of the folder, by model; none without one."""
         return read_applications(Path(self.measurements)) if self.measurements else {}
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work on a setting."""
         return PolluxRules(self, setting, record)
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules, Rules, Step
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
 from forerun.domains.cluster.inputs.setting import F64, Setting
 from forerun.domains.cluster.policy import Schedule
@@ -40,7 +40,7 @@ class Themis(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     )
     cost: ClassVar[str] = "O(active jobs x 60) per slot"
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work on a setting."""
         return ThemisSlots(self, setting, record)
 
@@ -57,7 +57,7 @@ def requested_rate(setting: Setting) -> F64:
     return np.where(rate > 0, rate, implied)
 
 
-class ThemisSlots(Rules):
+class ThemisSlots(Rules[int]):
     """Blocks of slots, each one kernel call; the clock is the slot at which the kernel stopped."""
 
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
@@ -107,7 +107,7 @@ class ThemisSlots(Rules):
             first_free=uses_table(setting),
         )
         self.block = self._block_of(policy.block_events)
-        self.seen = 0
+        self.noted = 0
         record.admitted[:] = 1
 
     def _block_of(self, events: int) -> Any:
@@ -146,6 +146,6 @@ class ThemisSlots(Rules):
     def finish(self, now_s: int) -> None:
         """Tell the record who ended within the block."""
         ended = int(self.clock[self.ended_at])
-        for row in self.state.ended[self.seen : ended].tolist():
+        for row in self.state.ended[self.noted : ended].tolist():
             self.record.end(row, float(self.state.end_s[row]))
-        self.seen = ended
+        self.noted = ended

@@ -15,10 +15,10 @@ import numpy as np
 from forerun.domains.cluster.engine.arrivals import Arrivals
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules, whole_s
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.inputs.setting import F64, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _NEVER_S: Final = 1 << 62
@@ -52,7 +52,7 @@ class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             problems.append(("promote_after", f"must be positive, not {self.promote_after:g}"))
         return problems
 
-    def rules(self, setting: Setting, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
         """The schedule at work on a setting."""
         return TiresiasRules(self, setting, record)
 
@@ -64,7 +64,7 @@ def fitted_limits_gpu_s(setting: Setting) -> tuple[float, float]:
     return float(first), float(max(second, first + 1.0))
 
 
-class TiresiasRules(LoggedRules):
+class TiresiasRules(LoggedRules, WholeSecondRules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
@@ -101,28 +101,46 @@ class TiresiasRules(LoggedRules):
         self.ending: list[int] = []
         self.ending_s: int = _NEVER_S
         self.jump_s: int = _NEVER_S
+        self.soonest_s = 0  # no end is acted on before
         self.due: list[int] = []
         self.changed: dict[int, int] = {}
         self.scheduled = 0
 
     def next_moment(self) -> int | None:
         """The next arrival or predicted end, unless a queue change comes first."""
-        arrival_s = self.arrivals.next_s
-        if arrival_s is None and self.standstill.check(min(self.jump_s, self.ending_s), self._done):
+        if not self.arrivals and self.standstill.check(min(self.jump_s, self.ending_s), self._done):
             self.flush()
             return None
-        arrival_s = _NEVER_S if arrival_s is None else arrival_s
-        now_s = min(arrival_s, self.ending_s)
-        if now_s > self.jump_s:
-            self.due = []
-            return self.jump_s
-        if now_s == _NEVER_S:
+        now_s = self.expected_s()
+        if now_s is None:
             if self.runnable:
                 self.record.ended_because = f"{len(self.runnable)} waiting jobs can never be placed"
             self.flush()
             return None
         self.due = self.ending if self.ending_s == now_s else []
         return now_s
+
+    def work(self) -> F64:
+        """Seconds on the requested GPUs."""
+        return np.array(self.duration_s, np.float64)
+
+    def expected_s(self) -> int | None:
+        """The next arrival, end or change of queue."""
+        arrival_s = self.arrivals.next_s
+        now_s = min(_NEVER_S if arrival_s is None else arrival_s, self.ending_s, self.jump_s)
+        return None if now_s == _NEVER_S else now_s
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: it leaves then, but not within a slot of the last instant."""
+        self.ending_s = min(self.ending_s, max(whole_s(end_s), self.soonest_s))
+
+    def observe(self, now_s: int, seen: Progress) -> None:
+        """The jobs that were seen to end leave, whatever was predicted."""
+        self.seen = seen
+        rows = np.array(self.runnable, np.int64)
+        self.due = rows[seen.has_ended(rows)].tolist()
+        for row in self.due:
+            self.end_s[row] = whole_s(seen.ended_s[row])
 
     def _done(self) -> tuple[int, int]:
         return len(self.runnable), sum(self.done_s)
@@ -151,9 +169,13 @@ class TiresiasRules(LoggedRules):
                 passed_s = now_s - self.since_s[row]
                 work_s = max(passed_s - self.owed_s[row], 0)
                 self.record.overhead_s[row] += passed_s - work_s
-                self.done_s[row] += work_s
                 self.attained_s[row] += work_s
-                self.owed_s[row] = 0
+                if self.seen is None:
+                    self.done_s[row] += work_s
+                    self.owed_s[row] = 0
+                else:
+                    self.done_s[row] = self.duration_s[row] - whole_s(self.seen.left[row])
+                    self.owed_s[row] = whole_s(self.seen.owed_s[row])
                 level = self.queue_of[row]
                 if level < 2 and self.attained_s[row] * self.gpus[row] >= self.limits[level]:
                     self._move(row, level + 1)
@@ -231,7 +253,7 @@ class TiresiasRules(LoggedRules):
         A job's own end is refreshed only while it is the earliest so far, as published.
         """
         self.ending, self.ending_s, self.jump_s = [], _NEVER_S, _NEVER_S
-        soonest_s = now_s + self.slot_s
+        self.soonest_s = soonest_s = now_s + self.slot_s
         for row in self.runnable:
             if not self.running[row]:
                 continue

@@ -166,6 +166,46 @@ def advance(s: AllocatorState, until_s: float) -> float:
 
 
 @kernel
+def set_ends(s: AllocatorState, ended_s: F64) -> None:
+    """Running jobs end when they were seen to have ended, by row; of the others (nan) no end is known."""
+    jobs = s.end_order[: s.meta[RUNNING]].copy()
+    s.meta[RUNNING] = 0
+    for job in jobs:
+        _expect_end(s, job, np.inf if np.isnan(ended_s[job]) else ended_s[job])
+
+
+@kernel
+def see(s: AllocatorState, now: float, left: F64, owed_s: F64) -> float:
+    """Running jobs have as much work left as was observed, and their ends are predicted from it; the next event's instant.
+
+    Parameters
+    ----------
+    left : by row, seconds of work on the requested GPUs.
+    owed_s : by row, seconds until the job works again.
+    """
+    jobs = s.end_order[: s.meta[RUNNING]].copy()
+    s.meta[RUNNING] = 0
+    for job in jobs:
+        span = max(0.0, now - s.f[SINCE, job])
+        s.f[USEFUL, job] += s.i[HELD, job] * span
+        s.f[WORKED, job] += span
+        s.f[LEFT, job] = left[job]
+        s.f[SINCE, job] = now + owed_s[job]
+        end = s.f[SINCE, job] + left[job] / s.f[SPEED, job]
+        # an end that is overdue is looked for once a second
+        _expect_end(s, job, end if end > now else now + 1.0)
+    arrival = s.f[SUBMIT, s.meta[ARRIVED]] if s.meta[ARRIVED] < s.f.shape[1] else np.inf
+    return min(arrival, s.f[END, s.end_order[0]] if s.meta[RUNNING] > 0 else np.inf)
+
+
+@kernel
+def _expect_end(s: AllocatorState, job: int, end: float) -> None:
+    """Enter a running job's end into the heap of ends."""
+    s.f[END, job] = end
+    s.meta[RUNNING] = push(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job, end)
+
+
+@kernel
 def _count_work(s: AllocatorState, job: int, now: float) -> None:
     """Bring a running job's account up to now."""
     held = s.i[HELD, job]

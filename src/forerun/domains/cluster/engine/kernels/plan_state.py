@@ -212,11 +212,10 @@ def set_end(m: PlanState, job: int) -> None:
 
 
 @kernel
-def merge(m: PlanState, now_s: int, slot_s: int) -> int:
+def next_instant(m: PlanState, now_s: int, slot_s: int) -> int:
     """The next instant: events within a slot of now are postponed to the slot's end; -1 if no event is left.
 
-    A lone last event is not postponed. Writes the rows that end then into the list `ENDING`, in order, and moves `FIRST` and
-    `ARRIVED` around the rows that arrive then. Wake-ups until then are used up.
+    A lone last event is not postponed.
     """
     jobs = len(m.j[SUBMIT])
     first, second = int(FAR), int(FAR)  # the two least distinct instants of events
@@ -236,9 +235,28 @@ def merge(m: PlanState, now_s: int, slot_s: int) -> int:
             first, second = two_least(first, second, time_s)
     if first == FAR:
         return -1
-    moment = first
     if first - now_s <= slot_s and second < FAR:
-        moment = now_s + slot_s
+        return now_s + slot_s
+    return first
+
+
+@kernel
+def go_on(m: PlanState, now_s: int, slot_s: int) -> int:
+    """Go to the next instant, in one call; -1 if no event is left."""
+    moment = next_instant(m, now_s, slot_s)
+    if moment >= 0:
+        take_events(m, moment)
+    return moment
+
+
+@kernel
+def take_events(m: PlanState, moment: int) -> None:
+    """Go to an instant: move `FIRST` and `ARRIVED` around the rows that arrive by then, and use wake-ups until then up.
+
+    Writes the rows that end by then into the list `ENDING`, in order.
+    """
+    jobs = len(m.j[SUBMIT])
+    arrived = m.meta[ARRIVED]
     m.meta[FIRST] = arrived
     while arrived < jobs and m.j[SUBMIT, arrived] <= moment:
         arrived += 1
@@ -250,7 +268,6 @@ def merge(m: PlanState, now_s: int, slot_s: int) -> int:
         m.wakes[i - gone] = m.wakes[i]
     m.meta[WAKES] -= gone
     _collect_ends(m, moment)
-    return moment
 
 
 @kernel
@@ -326,6 +343,42 @@ def progress(m: PlanState, elapsed_s: int, now_s: int) -> None:
         m.left[job] -= work
         m.useful[job] += m.j[GPUS, job] * max(spent, 0)
         m.j[CHARGED, job] = 0
+
+
+@kernel
+def see(m: PlanState, elapsed_s: int, now_s: int, left: F64, owed_s: F64, ended_s: F64) -> None:
+    """Take the work done from what was observed, in place of `progress`; arrays by row.
+
+    A job ends when it was seen to. One whose end event has passed, or that ended in another one, gets its event anew.
+
+    Parameters
+    ----------
+    elapsed_s : seconds since the last instant.
+    now_s : the present one.
+    left : iterations left.
+    owed_s : seconds until a job with GPUs works again.
+    ended_s : when a job ended; nan: it has not.
+    """
+    for i in range(m.meta[ENDS]):
+        m.j[EVENT_AT, m.lists[ENDING, i]] = -1
+    m.meta[ENDS] = 0
+    for i in range(m.meta[RUNNABLE]):
+        job = m.lists[RUNNABLE, i]
+        rate = m.rate[m.j[KIND, job], m.j[LEVEL, job]] if m.j[GPUS, job] > 0 else 0.0
+        if rate > 0.0:
+            m.useful[job] += m.j[GPUS, job] * max(0.0, min((m.left[job] - left[job]) / rate, elapsed_s))
+        m.left[job] = left[job]
+        m.j[CHARGED, job] = 0
+        if not np.isnan(ended_s[job]):
+            m.j[EVENT_AT, job] = -1
+            m.j[END, job] = whole_up(ended_s[job])
+            m.j[PLANNED, job] = m.j[END, job]
+            m.lists[ENDING, m.meta[ENDS]] = job
+            m.meta[ENDS] += 1
+        elif rate > 0.0 and (m.j[END, job] <= now_s or m.j[EVENT_AT, job] < 0):
+            m.j[END, job] = max(now_s + 1, whole_up(now_s + owed_s[job] + left[job] / rate))
+            m.j[PLANNED, job] = m.j[END, job]
+            register(m, job)
 
 
 @kernel
