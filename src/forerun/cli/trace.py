@@ -406,7 +406,7 @@ def _show_report(report: TraceReport, output: Output) -> None:
 
 
 def _only_for_arrivals(given: dict[str, bool]) -> None:
-    """Refuse options that a domain's own traces do not have.
+    """Reject options that a domain's own traces do not have.
 
     Parameters
     ----------

@@ -296,7 +296,7 @@ def _other_body(item: Other, number: int) -> Html:
 
 
 def _not_too_many(items: Sequence[Item]) -> None:
-    """Refuse more items than a page holds. Raises UsageError."""
+    """Reject more items than a page holds. Raises UsageError."""
     if len(items) > MOST_RUNS:
         raise UsageError(Problem("report", f"{len(items)} runs were given; a page shows at most {MOST_RUNS}"))
 

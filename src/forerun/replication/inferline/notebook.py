@@ -303,7 +303,7 @@ def _wire(pipeline: Pipeline, models: list[_Model]) -> tuple[list[_Join], list[i
 
 
 def _refuse(pipeline: Pipeline) -> None:
-    """Refuse what the notebook does not know: conditional edges, drawn services, changes of replicas, other batching.
+    """Reject what the notebook does not know: conditional edges, drawn services, changes of replicas, other batching.
 
     Raises
     ------

@@ -412,7 +412,7 @@ class AllocatorRules(ObservingRules[float]):
         return self._fault(f"was given {error.gpus} GPUs, but {what}", f", {where}")
 
     def _count_lull(self, now_s: float) -> None:
-        """Refuse to be asked again and again while time stands still."""
+        """Reject to be asked again and again while time stands still."""
         happened = (int(self.state.meta[ak.ARRIVED]), int(self.state.meta[ak.ENDED]))
         decisions, from_s, before = self.lull
         if happened != before or decisions == MOST_IDLE_ROUNDS:
