@@ -18,8 +18,8 @@ import numpy as np
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyRules, Step
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules, whole_s
+from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _LEASE_S: Final = 240
@@ -125,10 +125,11 @@ def _written_deadlines_s(setting: Setting) -> list[int]:
     return deadlines
 
 
-class ChronusRules(LoggedRules):
+class ChronusRules(LoggedRules, WholeSecondRules):
     """A tick counts work; on a lease boundary all running jobs are put back and leases handed out; on a backfill slot
     newcomers are admitted and spare GPUs given away."""
 
+    needs = frozenset({"chronus_waiting_counts"})
     order: tuple[Step, ...] = (Step.ADVANCE, Step.ROUND, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, policy: Chronus, setting: Setting, record: Record) -> None:
@@ -152,6 +153,7 @@ class ChronusRules(LoggedRules):
         self.book = LeaseBook(setting.cluster.gpus)
         self.lease = 0  # number of the next lease to be handed out
         self.now_s = 0
+        self.last_s = -self.tick_s
         self.spare_waiting = False
         self.solved: dict[str, int] = {}
         self.touched: dict[int, int] = {}
@@ -160,10 +162,9 @@ class ChronusRules(LoggedRules):
 
     def next_moment(self) -> int | None:
         """The next tick; idle stretches are skipped on the grid."""
-        if self.arrived < len(self.submit_s) or self.running:
-            return self.now_s
-        if any(job.gpus <= self.setting.cluster.gpus for job in self.pending):
-            return self.now_s
+        now_s = self.expected_s()
+        if now_s is not None:
+            return now_s
         if self.pending:
             self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
         if self.solved:
@@ -172,20 +173,43 @@ class ChronusRules(LoggedRules):
         self.flush()
         return None
 
+    def work(self) -> F64:
+        """Seconds on the requested GPUs."""
+        return self.setting.jobs.duration_s.astype(np.float64)
+
+    def expected_s(self) -> int | None:
+        """The next tick at which anything can happen."""
+        placeable = any(job.gpus <= self.setting.cluster.gpus for job in self.pending)
+        return self.now_s if self.arrived < len(self.submit_s) or self.running or placeable else None
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: it leaves at the next tick."""
+        tick_s = -(-whole_s(end_s) // self.tick_s) * self.tick_s
+        self.now_s = min(self.now_s, max(tick_s, self.last_s + self.tick_s))
+
+    def observe(self, now_s: int, seen: Progress) -> None:
+        """Jobs end when they are seen to."""
+        self.seen, self.now_s = seen, now_s
+
     def advance(self, now_s: int) -> None:
         """Running jobs work; those done leave, those beyond their estimate lose their lease for good."""
         still_running = []
         for job in self.running:
-            passed_s = now_s - job.since_s
-            overhead_s = job.resumes * job.restart_s
-            if passed_s + job.done_s >= job.duration_s + overhead_s:
-                self._end(job, job.since_s + job.duration_s - job.done_s + overhead_s, now_s)
+            needed_s = job.duration_s + job.resumes * job.restart_s
+            done_s = job.done_s + now_s - job.since_s
+            if self.seen is not None:
+                done_s = round(needed_s - self.seen.left[job.row] - self.seen.owed_s[job.row])
+                if not math.isnan(self.seen.ended_s[job.row]):
+                    self._end(job, whole_s(self.seen.ended_s[job.row]), now_s)
+                    continue
+            elif done_s >= needed_s:
+                self._end(job, job.since_s + needed_s - job.done_s, now_s)
                 continue
-            if passed_s + job.done_s >= job.estimate_s and (now_s % self.lease_s == 0 or not job.holds_lease):
+            if done_s >= job.estimate_s and (now_s % self.lease_s == 0 or not job.holds_lease):
                 self._drop_plan(job)
                 job.rank = Rank.SPARE if job.rank is not Rank.BEST_EFFORT else job.rank
                 job.overran, job.may_lease = 1, False
-            job.done_s += passed_s
+            job.done_s = done_s
             job.since_s = now_s
             still_running.append(job)
         self.running = still_running
@@ -247,6 +271,7 @@ class ChronusRules(LoggedRules):
             if not job.holds_lease:
                 left_s = min(left_s, job.estimate_s - job.done_s)
             ahead_s = min(ahead_s, job.since_s + max(left_s, 1))
+        self.last_s = now_s
         self.now_s = max(-int(-ahead_s // self.tick_s) * self.tick_s, now_s + self.tick_s)
         self._skip_idle()
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyRules, Rules, Step
+from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
 from forerun.domains.cluster.inputs.setting import F64, Setting
 from forerun.domains.cluster.policy import Schedule
@@ -57,7 +57,7 @@ def requested_rate(setting: Setting) -> F64:
     return np.where(rate > 0, rate, implied)
 
 
-class ThemisSlots(Rules[int]):
+class ThemisSlots(WholeSecondRules):
     """Blocks of slots, each one kernel call; the clock is the slot at which the kernel stopped."""
 
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
@@ -72,7 +72,7 @@ class ThemisSlots(Rules[int]):
 
         jobs, count = setting.jobs, len(setting.jobs)
         self.record = record
-        self.advance_kernel = kernels.advance
+        self.advance_kernel, self.see_kernel = kernels.advance, kernels.see
         restart_s = np.array(restart_costs_s(setting)[False], np.int64)
         self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(setting), restart_s)
         work = np.maximum(jobs.iterations, 1).astype(np.float64)
@@ -124,11 +124,29 @@ class ThemisSlots(Rules[int]):
 
     def next_moment(self) -> int | None:
         """The next slot, until all jobs are done."""
-        if not self.clock[self.over_at]:
-            return int(self.clock[self.now_at])
+        now_s = self.expected_s()
+        if now_s is not None:
+            return now_s
         if waiting := int(self.clock[self.active_at]):
             self.record.ended_because = f"{waiting} waiting jobs can never be placed"
         return None
+
+    def work(self) -> F64:
+        """Iterations."""
+        return self.state.left.copy()
+
+    def expected_s(self) -> int | None:
+        """The next slot, until all jobs are done."""
+        return None if self.clock[self.over_at] else int(self.clock[self.now_at])
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: it leaves at the next slot, whenever that was."""
+
+    def observe(self, now_s: int, seen: Progress) -> None:
+        """Jobs end when they are seen to, and have the work left that was seen."""
+        self.seen = seen
+        self.clock[self.now_at] = now_s
+        self.see_kernel(self.jobs, self.state, seen.left, seen.owed_s, seen.ended_s)
 
     def decide(self, now_s: int) -> None:
         """Play a block of slots and record its events."""

@@ -220,6 +220,27 @@ def _take_events(jobs: ThemisJobs, state: ThemisState) -> None:
 
 
 @kernel
+def see(jobs: ThemisJobs, state: ThemisState, left: F64, owed_s: F64, ended_s: F64) -> None:
+    """Take what was observed of the active jobs in place of what the last slot was expected to do; arrays by row.
+
+    Parameters
+    ----------
+    left : iterations left.
+    owed_s : seconds until a job with GPUs works again.
+    ended_s : when a job ended; nan: it has not.
+    """
+    state.clock[ENDING] = 0
+    for i in range(state.clock[ACTIVE]):
+        row = state.order[i]
+        state.left[row] = left[row]
+        state.remaining_s[row] = owed_s[row] + left[row] / jobs.rate[row]
+        state.end_s[row] = -1.0
+        if not np.isnan(ended_s[row]):
+            state.end_s[row] = ended_s[row]
+            state.clock[ENDING] += 1
+
+
+@kernel
 def _rank(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules) -> None:
     """Sort the active jobs by their share of the fair optimum, largest first; equal ones keep their order."""
     active = state.clock[ACTIVE]
