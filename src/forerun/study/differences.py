@@ -100,7 +100,7 @@ def _seeds(comparison: Comparison, others: list[Standing]) -> Figure:
         series="variant",
         series_label="variant",
         rules=[Rule(0.0, comparison.reference, "y")],
-        caption=f"One mark a seed and variant: the same arrivals, failures and durations for all.{more}",
+        caption=f"Each mark is one variant under one seed: the same arrivals, failures and durations for all.{more}",
     )
 
 

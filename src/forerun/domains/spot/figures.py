@@ -187,7 +187,7 @@ def holdings(rented: Table) -> Figure:
         series="market",
         series_label="rented",
         order=dict.fromkeys(markets),
-        caption="One bar a stretch, in order; zones by name, on_demand, or none.",
+        caption="Each bar is one stretch, in order; zones by name, on_demand, or none.",
     )
 
 
