@@ -1,0 +1,240 @@
+"""What a rank and the process above it (its shim) say to each other: one JSON object a line, over an inherited socket.
+
+The shim starts a rank with two variables in its environment: `FORERUN_LIVE_FD`, the number of the inherited socket, and
+`FORERUN_LIVE_ASSIGNMENT`, an `Assignment` as JSON. A rank first says `Hello`. Rank 0 of several then says `Rendezvous`; the
+shim forwards it to the shims of the other ranks, which hand it to them as the same message, each once it arrives. Every rank
+is told to `Drain`; the ranks agree among themselves at which step they leave. Only rank 0 says `FirstStep`, `Progress` and
+`Saved`; every rank says `Leaving`, and then exits with code 0 if it finished or drained.
+
+A rank whose socket closes has lost its shim and exits at once. Lines are at most `MOST_BYTES` long; a reader closes the
+connection after a line that it cannot read.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from forerun.live.engines.engine import Checkpoint
+
+#: names of the variables that a rank is started with
+FD_VARIABLE: Final = "FORERUN_LIVE_FD"
+ASSIGNMENT_VARIABLE: Final = "FORERUN_LIVE_ASSIGNMENT"
+#: no line is longer
+MOST_BYTES: Final = 64 * 1024
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fast a paced job goes, in wall seconds; other programs ignore it.
+
+    Parameters
+    ----------
+    rate_per_s : iterations a second, as the profile says for the count of slots, times the clock's factor.
+    start_s : from the start command to the first step at least (default: as fast as it goes).
+    drain_s : from the drain command to the departure at least (default: as fast as it goes).
+    """
+
+    rate_per_s: float
+    start_s: float = 0.0
+    drain_s: float = 0.0
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a rank is to do.
+
+    Parameters
+    ----------
+    job, epoch : the job's name, and the number of this start.
+    rank, world_size : which rank of how many.
+    local_rank, local_size : which of the ranks on its node, of how many.
+    node : name of the node.
+    slots : the node's slots that this rank occupies: one, or all of the job's where one process stands for them.
+    job_slots : slots of the whole job.
+    iterations : steps of the global batch in all.
+    batch : global batch of the job file (0: the program's own).
+    folder : of the job in the run folder; checkpoints lie in `checkpoints` below it.
+    secret : the same for all ranks of a group and known to them alone; they prove it to each other.
+    address : on which rank 0 listens for the other ranks (default: loopback, for groups on one machine).
+    started_s : the node's CLOCK_BOOTTIME when it received the start.
+    checkpoint : from which to go on; None: from the beginning.
+    older : checkpoints before that, newest first; taken up where `checkpoint` is not what it was.
+    every_s : wall seconds between periodic checkpoints.
+    keep : how many checkpoints stay on disk.
+    report_s : wall seconds between two `Progress` at least (default: 5).
+    seed : of the job's random numbers (default: 0).
+    pace : for paced programs (default: none).
+    """
+
+    job: str
+    epoch: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    node: str
+    slots: tuple[int, ...]
+    job_slots: int
+    iterations: int
+    folder: str
+    secret: str
+    batch: int = 0
+    address: str = "127.0.0.1"
+    started_s: float = 0.0
+    checkpoint: Checkpoint | None = None
+    older: tuple[Checkpoint, ...] = ()
+    every_s: float = 60.0
+    keep: int = 2
+    report_s: float = 5.0
+    seed: int = 0
+    pace: Pace | None = None
+
+
+class _Message(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=lambda name: name.lower(),
+):
+    """One kind of message."""
+
+
+# ---------------------------------------------------------------------------------------------------- rank to shim
+
+
+class Hello(_Message, frozen=True, kw_only=True):
+    """The rank's program has attached.
+
+    Parameters
+    ----------
+    rank : its number.
+    pid : its process, for people.
+    """
+
+    rank: int
+    pid: int
+
+
+class FirstStep(_Message, frozen=True, kw_only=True):
+    """Rank 0 begins its first step after the start.
+
+    Parameters
+    ----------
+    step : iterations done until then.
+    """
+
+    step: int
+
+
+class Progress(_Message, frozen=True, kw_only=True):
+    """Iterations done so far.
+
+    Parameters
+    ----------
+    step : iterations.
+    rate : iterations a second since the last report (0: not measured yet).
+    """
+
+    step: int
+    rate: float = 0.0
+
+
+class Saved(_Message, frozen=True, kw_only=True):
+    """A checkpoint is on disk, whole.
+
+    Parameters
+    ----------
+    step : iterations that it contains.
+    file : its name in the folder of checkpoints.
+    sha256 : of its bytes.
+    """
+
+    step: int
+    file: str
+    sha256: str
+
+
+class Leaving(_Message, frozen=True, kw_only=True):
+    """A rank exits.
+
+    Parameters
+    ----------
+    why : finished (all iterations are done), drained (at a step, with a checkpoint), or failed.
+    step : iterations done.
+    detail : what failed, for people.
+    """
+
+    why: Literal["finished", "drained", "failed"]
+    step: int
+    detail: str = ""
+
+
+# -------------------------------------------------------------------------------------------------- both directions
+
+
+class Rendezvous(_Message, frozen=True, kw_only=True):
+    """Where rank 0 listens: it says so, and the shims of the other ranks tell them.
+
+    Parameters
+    ----------
+    address, port : of a TCP socket that rank 0 has bound.
+    """
+
+    address: str
+    port: int
+
+
+# ---------------------------------------------------------------------------------------------------- shim to rank
+
+
+class Drain(_Message, frozen=True, kw_only=True):
+    """Save the state at the next step that all ranks agree on, and leave."""
+
+
+class Skip(_Message, frozen=True, kw_only=True):
+    """Go on at a later step, as if those before it had been done; for paced jobs under a fast-forward clock, to rank 0.
+
+    Parameters
+    ----------
+    step : iterations done from then on; not beyond the last.
+    """
+
+    step: int
+
+
+FromRank = Hello | Rendezvous | FirstStep | Progress | Saved | Leaving
+ToRank = Rendezvous | Drain | Skip
+
+_FROM_RANK: Final = msgspec.json.Decoder(FromRank)
+_TO_RANK: Final = msgspec.json.Decoder(ToRank)
+
+
+def line(message: FromRank | ToRank) -> bytes:
+    """A message as it is sent."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+def from_rank(text: bytes) -> FromRank:
+    """The message of a line that a rank wrote. Raises msgspec.ValidationError or DecodeError if it is none."""
+    return _FROM_RANK.decode(text)
+
+
+def to_rank(text: bytes) -> ToRank:
+    """The message of a line that a shim wrote. Raises msgspec.ValidationError or DecodeError if it is none."""
+    return _TO_RANK.decode(text)
+
+
+class Lines:
+    """Lines from the bytes of a stream, however it is cut into segments."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes. Raises ValueError once a line exceeds `MOST_BYTES`."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if any(len(text) > MOST_BYTES for text in (*lines, self._rest)):
+            raise ValueError(f"a line has more than {MOST_BYTES} bytes")
+        return lines
