@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.kernels import plan_state as mk
-from forerun.domains.cluster.engine.online import Online
+from forerun.domains.cluster.engine.online import Decision, Online
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
@@ -58,6 +59,9 @@ class VirtualJobs:
     ended_s: F64 = field(init=False)
     rate: F64 = field(init=False)
     now_s: float = 0.0
+    slots: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    moved: int = 0
+    kept: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.slow)
@@ -94,9 +98,21 @@ class VirtualJobs:
                 assert np.isnan(self.ended_s[row])
                 gpus[row] = count
             assert gpus.sum() <= self.online.setting.cluster.gpus
+            self.check_slots(decision)
             rate, self.owed_s = model(self.online.rules, gpus, float(expected_s))
             self.rate = rate / self.slow
         raise AssertionError("the run does not end")
+
+    def check_slots(self, decision: Decision) -> None:
+        """Each job has as many GPUs as its count says, none given twice, and the same ones while the count stays."""
+        given = [gpu for slots in decision.slots.values() for gpu in slots]
+        assert len(set(given)) == len(given)
+        assert all(0 <= gpu < self.online.setting.cluster.gpus for gpu in given)
+        assert {row: len(slots) for row, slots in decision.slots.items()} == dict(decision.gpus)
+        same = [row for row, slots in self.slots.items() if len(decision.slots.get(row, ())) == len(slots)]
+        self.moved += sum(self.slots[row] != decision.slots[row] for row in same)
+        self.kept += sum(self.slots[row] == decision.slots[row] for row in same)
+        self.slots = decision.slots
 
     def go_to(self, to_s: float) -> None:
         paid_s = np.minimum(self.owed_s, to_s - self.now_s)
@@ -184,10 +200,13 @@ RIGID = [Tiresias(), Gandiva(), Chronus(), Themis(), Las(), Fifo(), FifoBackfill
 @pytest.mark.parametrize("policy", [*ELASTIC, *RIGID], ids=member_of)
 def test_jobs_that_work_as_profiled_are_scheduled_as_in_the_simulation(policy: Policy) -> None:
     """Every change of GPUs, every admission, and every end to the second (Themis: to the slot)."""
+    kept = moved = 0
     for number in range(WORLDS):
         made = prepared(policy, drawn(number))
         expected = simulated(policy, made)
-        got = observed(policy, made, np.ones(len(made.jobs))).online.record
+        run = observed(policy, made, np.ones(len(made.jobs)))
+        got = run.online.record
+        kept, moved = kept + run.kept, moved + run.moved
         for one, other in zip(changes(expected), changes(got), strict=True):
             np.testing.assert_allclose(other, one, rtol=0, atol=1e-6, err_msg=f"world {number}")
         np.testing.assert_array_equal(got.admitted, expected.admitted, err_msg=f"world {number}")
@@ -195,6 +214,7 @@ def test_jobs_that_work_as_profiled_are_scheduled_as_in_the_simulation(policy: P
             made.slot_s if isinstance(policy, Themis) else 1.0
         )  # its simulation ends jobs at the end of a slot
         np.testing.assert_allclose(got.end_s, expected.end_s, rtol=0, atol=apart_s, err_msg=f"world {number}")
+    assert kept > 20 * WORLDS and moved <= (kept / 50 if policy in ELASTIC else 0), (kept, moved)
 
 
 def check_ends(policy: Policy, made: Setting, number: int) -> None:

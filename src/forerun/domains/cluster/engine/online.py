@@ -13,8 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
+from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress
+from forerun.domains.cluster.engine.seats import Seats
 from forerun.domains.cluster.inputs.setting import F64, Setting
 from forerun.domains.cluster.policy import Allocator, Policy, Schedule
 from forerun.errors import ScenarioError
@@ -30,14 +33,19 @@ class Decision:
     ----------
     now_s : the instant, in seconds of the run.
     gpus : GPUs from now on of every job that has any, by row.
+    slots : which GPUs these are, by row: numbers through the cluster, ascending. A job whose number of GPUs is unchanged
+        keeps its own, except where others find no room without it.
     admitted : rows admitted since the last decision.
     refused : why, by row refused since the last decision.
+    late : rows so far behind their plans that no plan is in time any more, of policies that promise ends.
     """
 
     now_s: float
     gpus: Mapping[int, int]
+    slots: Mapping[int, tuple[int, ...]]
     admitted: tuple[int, ...] = ()
     refused: Mapping[int, str] | None = None
+    late: tuple[int, ...] = ()
 
 
 class Online:
@@ -62,6 +70,8 @@ class Online:
         self.rules = online_rules(policy, setting, self.record, terms, seed)
         self.rules.stop_at_each_instant()
         self.work: F64 = self.rules.work()
+        together = isinstance(self.rules, PlanAheadRules)
+        self.seats = Seats(setting.cluster.node_gpus(), together=together)
         self._admitted = self.record.admitted.copy()
 
     def expected_s(self) -> float | None:
@@ -79,12 +89,26 @@ class Online:
         fresh = np.flatnonzero(record.admitted != self._admitted)
         self._admitted = record.admitted.copy()
         held = np.flatnonzero(record.held)
+        gpus = dict(zip(held.tolist(), record.held[held].tolist(), strict=True))
         return Decision(
             now_s,
-            dict(zip(held.tolist(), record.held[held].tolist(), strict=True)),
+            gpus,
+            self._slots(gpus),
             tuple(fresh[record.admitted[fresh] == 1].tolist()),
             {row: record.refusals[row] for row in fresh[record.admitted[fresh] == 0].tolist()},
+            self._late(),
         )
+
+    def _slots(self, gpus: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+        """The GPUs of each job that has some: those of the policy's own placement, where it has one."""
+        if isinstance(self.rules, AllocatorRules) and len(owner := self.rules.state.owner):
+            return {row: tuple(np.flatnonzero(owner == row).tolist()) for row in gpus}
+        self.seats.settle(gpus)
+        return {row: tuple(self.seats.of[row].tolist()) for row in gpus}
+
+    def _late(self) -> tuple[int, ...]:
+        rows = np.flatnonzero(self.rules.late) if isinstance(self.rules, PromisingRules) else ()
+        return tuple(int(row) for row in rows if self.record.end_s[row] < 0)
 
 
 def online_rules(
