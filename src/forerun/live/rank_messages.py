@@ -16,28 +16,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from forerun.live.engines.engine import Checkpoint
+from forerun.live.engines.engine import Checkpoint, Pace
 
 #: names of the variables that a rank is started with
 FD_VARIABLE: Final = "FORERUN_LIVE_FD"
 ASSIGNMENT_VARIABLE: Final = "FORERUN_LIVE_ASSIGNMENT"
 #: no line is longer
 MOST_BYTES: Final = 64 * 1024
-
-
-class Pace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How fast a paced job goes, in wall seconds; other programs ignore it.
-
-    Parameters
-    ----------
-    rate_per_s : iterations a second, as the profile says for the count of slots, times the clock's factor.
-    start_s : from the start command to the first step at least (default: as fast as it goes).
-    drain_s : from the drain command to the departure at least (default: as fast as it goes).
-    """
-
-    rate_per_s: float
-    start_s: float = 0.0
-    drain_s: float = 0.0
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +45,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checkpoint : from which to go on; None: from the beginning.
     older : checkpoints before that, newest first; taken up where `checkpoint` is not what it was.
     every_s : wall seconds between periodic checkpoints.
+    failures_s : mean wall seconds between failures of the job; given, checkpoints follow Young's interval instead
+        (default: not known).
     keep : how many checkpoints stay on disk.
+    hold_s : wall seconds that a checkpoint stays at least, so that one which the journal names is still there when a
+        group has lost its controller; more than the term of a lease and the grace (default: 60).
     report_s : wall seconds between two `Progress` at least (default: 5).
     seed : of the job's random numbers (default: 0).
     pace : for paced programs (default: none).
@@ -84,7 +73,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checkpoint: Checkpoint | None = None
     older: tuple[Checkpoint, ...] = ()
     every_s: float = 60.0
+    failures_s: float | None = None
     keep: int = 2
+    hold_s: float = 60.0
     report_s: float = 5.0
     seed: int = 0
     pace: Pace | None = None

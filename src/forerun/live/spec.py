@@ -18,10 +18,13 @@ class Checkpoints(Spec, frozen=True, kw_only=True):
     Parameters
     ----------
     every_s : wall seconds between periodic checkpoints (default: 60); a drained job saves one in any case.
+    failures_s : mean wall seconds between failures of the job; given, checkpoints follow Young's interval for it and for
+        the measured time of a checkpoint instead of `every_s` (default: not known).
     keep : how many of the last ones stay on disk (default: 2; a corrupt one falls back to the one before).
     """
 
     every_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    failures_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     keep: Annotated[int, msgspec.Meta(ge=2)] = 2
 
 

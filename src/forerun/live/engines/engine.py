@@ -26,6 +26,23 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a paced job goes, in wall seconds; other programs ignore it.
+
+    Parameters
+    ----------
+    rate_per_s : iterations a second, as the profile says for the count of slots, times the clock's factor; 0: only as
+        the controller skips, under a fast-forward clock.
+    start_s : from the start command to the first step at least (default: as fast as it goes).
+    drain_s : from the drain command to the departure at least (default: as fast as it goes).
+    """
+
+    rate_per_s: float
+    start_s: float = 0.0
+    drain_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start the ranks of a job, one a slot.
 
@@ -35,6 +52,9 @@ class Start:
     slots : by node, the numbers of its slots; ranks are numbered in this order.
     spec : what to run.
     checkpoint : from which to go on; None: from the beginning.
+    older : checkpoints before it, newest first; taken up where it is not what it was (default: none).
+    pace : for paced programs (default: none).
+    one_process : whether one process stands for all slots (`width: declared`; default: a rank each).
     """
 
     job: str
@@ -42,6 +62,9 @@ class Start:
     slots: Mapping[str, tuple[int, ...]]
     spec: JobSpec
     checkpoint: Checkpoint | None = None
+    older: tuple[Checkpoint, ...] = ()
+    pace: Pace | None = None
+    one_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
