@@ -102,8 +102,8 @@ def test_the_page_says_everything_about_the_run(page: Reader, gallery: Any) -> N
     shown = " ".join(" ".join(page.texts).split())
     for words in (
         result.why, result.id, "319.2", "305 … 322", "95%, batch means", "USD/h", "8.533", "Query time", "71.3%",
-        "waiting for a replica", *result.notes, "replicas: 30", '"svm: fast"', "profile_ms: [1.0, 2.5, 4.0]",
-        'note: "yes"', "jobs.parquet", "name of the job", "wall s",
+        "waiting for a replica", *result.notes, "replicas: 30", "'svm: fast'", "profile_ms: [1.0, 2.5, 4.0]",
+        "note: 'yes'", "jobs.parquet", "name of the job", "wall s",
         "forerun simulate SCENARIO --set stages[0].replicas=3",
     ):  # fmt: skip
         assert words in shown, words
@@ -277,7 +277,8 @@ def test_importing_the_report_draws_in_nothing_heavy() -> None:
 
 
 def test_names_and_units_as_people_read_them() -> None:
-    from forerun.report.quantities import capital, split_name
+    from forerun.result.numbers import capital
+    from forerun.units import split_name
 
     assert split_name("latency_p99_ms") == ("latency p99", "ms")
     assert split_name("cost_usd_per_h") == ("cost", "USD/h")

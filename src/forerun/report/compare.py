@@ -12,9 +12,9 @@ from forerun.report.contents import Run, flat, scenario_data
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.palette import VARIABLES
 from forerun.report.pieces import amount, bar, data_table, estimate, paragraph, swatch
-from forerun.report.quantities import capital, format_number, readable_unit, split_name
 from forerun.result.figures import Figure
-from forerun.result.numbers import is_number
+from forerun.result.numbers import capital, format_number, is_number
+from forerun.units import readable_unit, split_name
 
 #: kinds whose single lines of several runs can share one chart
 _SHARED: Final = frozenset({"line", "step", "cdf", "bar", "points"})

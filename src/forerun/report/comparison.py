@@ -20,13 +20,13 @@ from forerun.report.pieces import (
     significance,
     titled,
 )
-from forerun.report.quantities import capital, format_number, readable_scale, split_name
 from forerun.report.stored import StoredComparison
-from forerun.result.numbers import signed
+from forerun.result.numbers import capital, format_number, readable_scale, signed
 from forerun.result.objective import cost_figure
 from forerun.study.compare import Comparison, Moved, Shift, Standing, moved_parts
 from forerun.study.differences import moved_scale
 from forerun.study.wording import value_text
+from forerun.units import split_name
 
 
 def facts(item: StoredComparison) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +18,6 @@ from forerun.report import comparison as comparisons
 from forerun.report import study as studies
 from forerun.report.contents import (
     Item,
-    Other,
     Run,
     figures_of,
     figures_of_item,
@@ -43,9 +42,9 @@ from forerun.report.pieces import (
     present,
     scenario_text,
 )
-from forerun.report.quantities import capital
 from forerun.report.stored import StoredComparison, StoredDocument
 from forerun.result.figures import Figure
+from forerun.result.numbers import capital
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
 from forerun.study.saved import SavedStudy
 
@@ -59,8 +58,8 @@ _KINDS: Final = {
     "plan": "plans",
     "measurement": "measurements",
 }
-#: sections of a study, comparison, plan or measurement that are shown unfolded on a page of several items
-_UNFOLDED: Final = ("headline", "figures", "failed", "causes")
+#: sections that are shown unfolded on a page of several items
+_UNFOLDED: Final = ("headline", "ledgers", "figures", "failed", "causes", "notes")
 
 
 def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
@@ -69,28 +68,30 @@ def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     Parameters
     ----------
     items : what to show, at least one.
-    questions : what each was run to answer, in their order; shown where things are shown one by one (default: none).
+    questions : what each was run to answer, in their order; not shown where runs are side by side (default: none).
 
     Raises
     ------
     UsageError : there are more than `MOST_RUNS`.
+    StoreError : a run lacks a table or column that its figures need.
     """
+    if len(items) == 1:
+        return _one_page(items[0], *questions)
+    if len(items) > MOST_RUNS:
+        raise UsageError(Problem("report", f"{len(items)} runs were given; a page shows at most {MOST_RUNS}"))
     runs = [item for item in items if isinstance(item, (Result, SavedRun))]
-    if len(runs) == len(items):
-        return runs_page(runs, questions)
-    if len(items) == 1 and not isinstance(items[0], (Result, SavedRun)):
-        return _one_page(items[0])
-    _not_too_many(items)
-    return mixed_page(items, questions)
+    if len(runs) == len(items) and len({run.domain for run in runs}) == 1:
+        return _runs_page(runs)
+    return _mixed_page(items, questions)
 
 
 @dataclass(frozen=True)
 class _Overview:
-    """What a page says of a study, comparison, plan or measurement.
+    """What a page says of an item.
 
     Parameters
     ----------
-    kind : one of those words.
+    kind : one of `_KINDS`.
     facts : what identifies it, on one line.
     answer : one sentence, may be empty.
     sections : all of it.
@@ -102,89 +103,75 @@ class _Overview:
     sections: list[Section]
 
 
-def _overview(item: Other, prefix: str = "figure") -> _Overview:
+def _overview(item: Item, prefix: str = "figure") -> _Overview:
     """What a page says of an item.
 
     Parameters
     ----------
-    item : anything but a run.
+    item : what to show.
     prefix : keeps the names of its figures apart from those of other items (default: `figure`).
     """
     figures = drawn(figures_of_item(item), prefix)
-    if isinstance(item, SavedStudy):
-        return _Overview("study", studies.facts(item), item.why(), studies.study_sections(item, figures))
-    if isinstance(item, StoredComparison):
-        body = comparisons.comparison_sections(item, figures)
-        return _Overview("comparison", comparisons.facts(item), item.comparison.why, body)
-    return _Overview(
-        item.kind, documents.facts(item), item.answer, documents.document_sections(item, figures)
-    )
+    match item:
+        case Result() | SavedRun():
+            return _Overview("run", _facts(item), item.why, _run_sections(item, figures))
+        case SavedStudy():
+            return _Overview("study", studies.facts(item), item.why(), studies.study_sections(item, figures))
+        case StoredComparison():
+            body = comparisons.comparison_sections(item, figures)
+            return _Overview("comparison", comparisons.facts(item), item.comparison.why, body)
+        case StoredDocument():
+            body = documents.document_sections(item, figures)
+            return _Overview(item.kind, documents.facts(item), item.answer, body)
 
 
-def _one_page(item: Other) -> str:
-    """The page of one study, comparison, plan or measurement."""
-    shown = _overview(item)
-    named = label(item) if shown.kind in label(item).lower() else f"{shown.kind} {label(item)}"
-    lead = join(tag("p", shown.facts, class_="meta"), paragraph(shown.answer, "why"))
-    titled = "" if isinstance(item, SavedStudy) else title_in(_scenario_of(item))
-    title = f"{capital(shown.kind)}: {titled}" if titled else f"{capital(item.domain)}: {named}"
-    return page(title, lead, shown.sections, charts=bool(figures_of_item(item)))
-
-
-def _scenario_of(item: StoredComparison | StoredDocument) -> Mapping[str, object]:
-    """The scenario of a comparison or document, as plain data."""
-    return item.comparison.scenario if isinstance(item, StoredComparison) else item.scenario
-
-
-def run_page(run: Run, question: str = "") -> str:
-    """The page of one run.
+def _run_sections(run: Run, figures: Html | None) -> list[Section]:
+    """The sections of a page that is about one run; those with nothing to show are left out.
 
     Parameters
     ----------
     run : a result or a saved run.
-    question : what it was run to answer (default: none).
-
-    Raises
-    ------
-    StoreError : the run lacks a table or column that its figures need.
+    figures : drawn; None for none.
     """
-    figures = figures_of(run)
     resolved = tag("p", "Resolved: every default is written out.", class_="soft over")
-    shown = present(
+    return present(
         Section("headline", "Headline", sections.headline(run)),
         Section("ledgers", "Where it went", sections.ledgers(run.ledgers), "Ledgers"),
-        Section("figures", "Figures", drawn(figures)),
+        Section("figures", "Figures", figures),
         Section("notes", "Notes", bullets(run.notes)),
         Section("next", "What to run next", commands(_commands(run))),
         Section("scenario", "Scenario", join(resolved, scenario_text(scenario_data(run)))),
         Section("tables", "Tables", sections.tables(run.tables)),
         Section("provenance", "Provenance", sections.provenance(run)),
     )
+
+
+def _one_page(item: Item, question: str = "") -> str:
+    """The page of one item. question: what it was run to answer (default: none)."""
+    shown = _overview(item)
     lead = join(
-        paragraph(question, "question"), tag("p", _facts(run), class_="meta"), paragraph(run.why, "why")
+        paragraph(question, "question"),
+        tag("p", shown.facts, class_="meta"),
+        paragraph(shown.answer, "why"),
     )
-    name = label(run)
-    plain = capital(run.domain) if name == run.domain else f"{capital(run.domain)}: {name}"
-    return page(title_in(scenario_data(run)) or plain, lead, shown, charts=bool(figures))
+    return page(_title(item, shown.kind), lead, shown.sections, charts=bool(figures_of_item(item)))
 
 
-def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
-    """The page of several runs: side by side if they are of one domain, else one after another.
+def _title(item: Item, kind: str) -> str:
+    """The title of a page of one item: the title that its scenario has, else its domain and its name."""
+    name = label(item)
+    if isinstance(item, (Result, SavedRun)):
+        plain = capital(item.domain) if name == item.domain else f"{capital(item.domain)}: {name}"
+        return title_in(scenario_data(item)) or plain
+    if not isinstance(item, SavedStudy):
+        scenario = item.comparison.scenario if isinstance(item, StoredComparison) else item.scenario
+        if titled := title_in(scenario):
+            return f"{capital(kind)}: {titled}"
+    return f"{capital(item.domain)}: {name if kind in name.lower() else f'{kind} {name}'}"
 
-    Parameters
-    ----------
-    runs : at least one; changes are shown against the first.
-    questions : what each was run to answer; not shown side by side (default: none).
 
-    Raises
-    ------
-    UsageError : there are more than `MOST_RUNS`.
-    """
-    if len(runs) == 1:
-        return run_page(runs[0], *questions)
-    _not_too_many(runs)
-    if len({run.domain for run in runs}) > 1:
-        return mixed_page(runs, questions)
+def _runs_page(runs: Sequence[Run]) -> str:
+    """The page of several runs of one domain, side by side; changes are shown against the first."""
     names = labels(runs)
     groups = [figures_of(run) for run in runs]
     common, used = compare.shared_figures(groups, names)
@@ -213,26 +200,24 @@ def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
     return page(title, tag("p", lead, class_="meta"), shown, charts=any(groups))
 
 
-def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
+def _mixed_page(items: Sequence[Item], questions: Sequence[str]) -> str:
     """The page of items without common figures, each shown by itself: runs of different domains, studies, plans.
 
     Parameters
     ----------
     items : what to show, in this order.
-    questions : what each was run to answer (default: none).
+    questions : what each was run to answer.
     """
     names = [
         name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
     ]
-    shown = []
+    shown, kinds = [], Counter[str]()
     for number, (name, item, question) in enumerate(zip_longest(names, items, questions), start=1):
-        if isinstance(item, (Result, SavedRun)):
-            body = _run_body(item, number)
-        else:
-            body = _other_body(item, number)
-        shown.append(Section(f"run-{number}", capital(name), join(paragraph(question, "question"), body)))
+        of_one = _overview(item, f"run-{number}")
+        kinds[of_one.kind] += 1
+        body = join(paragraph(question, "question"), _body(of_one))
+        shown.append(Section(f"run-{number}", capital(name), body))
     domains = list(dict.fromkeys(item.domain for item in items))
-    kinds = Counter(map(_kind, items))
     counts = [
         f"{kinds[kind]} {kind if kinds[kind] == 1 else many}" for kind, many in _KINDS.items() if kinds[kind]
     ]
@@ -241,48 +226,8 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     return page(capital(", ".join(domains)), tag("p", counted + of, class_="meta"), shown, charts=True)
 
 
-def _kind(item: Item) -> str:
-    """The word for an item: run, study, comparison, plan or measurement."""
-    if isinstance(item, (Result, SavedRun)):
-        return "run"
-    if isinstance(item, SavedStudy):
-        return "study"
-    return "comparison" if isinstance(item, StoredComparison) else item.kind
-
-
-def _run_body(run: Run, number: int) -> Html:
-    """A run as a section of a page of several items.
-
-    Parameters
-    ----------
-    run : a result or a saved run.
-    number : its place on the page, from 1; names its figures.
-    """
-    ledgers = sections.ledgers(run.ledgers)
-    return join(
-        tag("p", _facts(run), class_="soft over"),
-        paragraph(run.why, "why over"),
-        sections.headline(run),
-        tag("h3", "Where it went", class_="part") if ledgers else None,
-        ledgers,
-        tag("h3", "Figures", class_="part"),
-        drawn(figures_of(run), f"run-{number}"),
-        bullets(run.notes),
-        folded("What to run next", commands(_commands(run))),
-        folded("Scenario", scenario_text(scenario_data(run))),
-        folded("Provenance", sections.provenance(run)),
-    )
-
-
-def _other_body(item: Other, number: int) -> Html:
-    """A study, comparison, plan or measurement as a section of a page of several items.
-
-    Parameters
-    ----------
-    item : what to show.
-    number : its place on the page, from 1; names its figures.
-    """
-    shown = _overview(item, f"run-{number}")
+def _body(shown: _Overview) -> Html:
+    """An item as a section of a page of several: what matters most, and the rest folded."""
     return join(
         tag("p", shown.facts, class_="soft over"),
         paragraph(shown.answer, "why over"),
@@ -293,12 +238,6 @@ def _other_body(item: Other, number: int) -> Html:
             for part in shown.sections
         ),
     )
-
-
-def _not_too_many(items: Sequence[Item]) -> None:
-    """Reject more items than a page holds. Raises UsageError."""
-    if len(items) > MOST_RUNS:
-        raise UsageError(Problem("report", f"{len(items)} runs were given; a page shows at most {MOST_RUNS}"))
 
 
 def write_html(text: str, path: str | os.PathLike[str]) -> Path:

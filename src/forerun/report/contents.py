@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
+
+import yaml
 
 from forerun.domain import find_domain
 from forerun.errors import StoreError, UnknownName
 from forerun.report.images import stems
-from forerun.report.quantities import readable_unit
 from forerun.report.stored import StoredComparison, StoredDocument, figures_of_document
 from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
@@ -19,15 +19,15 @@ from forerun.scenario.spec import to_data
 from forerun.study.differences import figures as comparison_figures
 from forerun.study.figures import figures as study_figures
 from forerun.study.saved import SavedStudy
+from forerun.units import readable_unit
 
 Run: TypeAlias = Result | SavedRun
-Other: TypeAlias = SavedStudy | StoredComparison | StoredDocument
-Item: TypeAlias = Run | Other
+Item: TypeAlias = Run | SavedStudy | StoredComparison | StoredDocument
 
 #: lines of scenario text above which the rest is left to scenario.json
 MOST_LINES: Final = 1_500
-_PLAIN: Final = re.compile(r"[A-Za-z_/.][A-Za-z0-9_./+ -]*\Z")
-_WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "~"}
+#: items of a list in scenario text above which the rest is counted
+MOST_ITEMS: Final = 1_500
 
 
 def figures_of(run: Run) -> tuple[Figure, ...]:
@@ -140,17 +140,27 @@ def scenario_data(run: Run) -> dict[str, Any]:
 
 
 def as_yaml(data: Any) -> str:
-    """Plain data as YAML to read: short lists on one line, at most some 1,500 lines.
+    """Plain data as YAML to read: short sections and lists on one line, at most some 1,500 lines.
 
     Meant for people: what is cut says so, and a scenario that was cut cannot be read back.
     """
-    lines: list[str] = []
-    for line in _lines(data, 0):
-        lines.append(line)
-        if len(lines) >= MOST_LINES:
-            lines.append("# ... the rest is in scenario.json")
-            break
-    return "\n".join(lines)
+    # Cut before it is written: writing YAML takes far longer than a page shows of it.
+    text: str = yaml.safe_dump(
+        _shortened(data), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+    )
+    lines = text.splitlines()
+    cut = ["# ... the rest is in scenario.json"] if len(lines) > MOST_LINES else []
+    return "\n".join(lines[:MOST_LINES] + cut)
+
+
+def _shortened(data: Any) -> Any:
+    """Plain data whose long lists end with how many items follow."""
+    if isinstance(data, Mapping):
+        return {key: _shortened(value) for key, value in data.items()}
+    if not isinstance(data, (list, tuple)):
+        return data
+    more = len(data) - MOST_ITEMS
+    return [_shortened(item) for item in data[:MOST_ITEMS]] + ([f"... {more:,} more"] if more > 0 else [])
 
 
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:
@@ -170,9 +180,7 @@ def flat(data: Any, prefix: str = "") -> dict[str, Any]:
         return flattened
     if isinstance(data, (list, tuple)):
         if all(not isinstance(item, (Mapping, list, tuple)) for item in data):
-            return {
-                prefix: ", ".join(_scalar(item) for item in data[:12]) + (" ..." if len(data) > 12 else "")
-            }
+            return {prefix: ", ".join(map(_scalar, data[:12])) + (" ..." if len(data) > 12 else "")}
         flattened = {}
         for number, value in enumerate(data):
             flattened |= flat(value, f"{prefix}[{number}]")
@@ -187,49 +195,6 @@ def _shares(ledger: Ledger, parts: Sequence[str]) -> str:
     return "Largest: " + ", ".join(f"{name} {shares[name]:.1%}" for name in largest) + "."
 
 
-def _lines(data: Any, depth: int) -> Iterator[str]:
-    """The YAML lines of plain data, indented by `depth` levels of two spaces."""
-    pad = "  " * depth
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            if _nested(value):
-                yield f"{pad}{_scalar(str(key))}:"
-                yield from _lines(value, depth + 1)
-            else:
-                yield f"{pad}{_scalar(str(key))}: {_inline(value)}"
-    elif isinstance(data, (list, tuple)):
-        for value in data:
-            inner = list(_lines(value, depth + 1)) if _nested(value) else [f"{pad}  {_inline(value)}"]
-            yield f"{pad}- {inner[0].lstrip()}"
-            yield from inner[1:]
-    else:
-        yield pad + _inline(data)
-
-
-def _nested(value: Any) -> bool:
-    """Whether a value needs lines of its own: a section that is not empty, or a list that has sections or lists."""
-    if isinstance(value, Mapping):
-        return bool(value)
-    if isinstance(value, (list, tuple)):
-        return any(isinstance(item, (Mapping, list, tuple)) for item in value)
-    return False
-
-
-def _inline(value: Any) -> str:
-    """A value on one line: a scalar, an empty section, or a list of at most 40 scalars and how many follow."""
-    if isinstance(value, Mapping):
-        return "{}"
-    if isinstance(value, (list, tuple)):
-        shown = [_scalar(item) for item in value[:40]]
-        return "[" + ", ".join(shown) + (f", ... {len(value) - 40:,} more" if len(value) > 40 else "") + "]"
-    return _scalar(value)
-
-
 def _scalar(value: Any) -> str:
-    """A scalar as YAML: text in quotes where YAML would read it as anything else."""
-    if isinstance(value, str):
-        plain = _PLAIN.match(value) and value.lower() not in _WORDS and not value.endswith(" ")
-        return value if plain else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return str(value)
+    """A scalar as text."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)

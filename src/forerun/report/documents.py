@@ -24,9 +24,9 @@ from forerun.report.pieces import (
     tile,
     titled,
 )
-from forerun.report.quantities import capital, split_name
 from forerun.report.stored import Rows, StoredDocument
-from forerun.result.numbers import is_number
+from forerun.result.numbers import capital, is_number
+from forerun.units import split_name
 
 
 def facts(item: StoredDocument) -> str:

@@ -16,9 +16,9 @@ import numpy as np
 from forerun.report import marks
 from forerun.report.marks import Legend, Parts, Side, axis_of
 from forerun.report.palette import LIGHT, Palette
-from forerun.report.quantities import format_number, readable_scale
 from forerun.report.thin import Array, Columns, codes_of, is_text, rows_of, thin
 from forerun.result.figures import Axis, Figure
+from forerun.result.numbers import format_number, readable_scale
 
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 

@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from forerun.report.palette import DASHES, SEQUENTIAL, Palette
-from forerun.report.quantities import format_number, whole
 from forerun.report.thin import Array, Columns, codes_of, is_text
 from forerun.result.figures import Axis
+from forerun.result.numbers import format_number, whole
 
 Side = Literal["x", "y"]
 Layer = dict[str, Any]

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from forerun.report.contents import as_yaml, flat
 from forerun.report.markup import Content, Html, join, tag
-from forerun.report.quantities import capital, format_number, readable_unit, split_name, whole
-from forerun.result.numbers import span
+from forerun.result.numbers import capital, format_number, span, whole
 from forerun.result.run import Interval
 from forerun.scenario.spec import override
+from forerun.units import readable_unit, split_name
 
 #: rows of a table, after which the rest is counted
 MOST_ROWS: Final = 40

@@ -20,11 +20,12 @@ from forerun.report.pieces import (
     provenance_table,
     swatch,
     tile,
+    titled,
 )
-from forerun.report.quantities import capital, readable_unit, split_name
 from forerun.result.ledger import Ledger
-from forerun.result.numbers import span
+from forerun.result.numbers import capital, span
 from forerun.result.tables import Table
+from forerun.units import readable_unit, split_name
 
 _SHAPES: Final = {
     "square": "M1 2h10v8h-10z",
@@ -105,7 +106,7 @@ def _nested(name: str, value: Any) -> Html:
     title = capital(split_name(name)[0])
     if isinstance(value, Mapping) and value and all(isinstance(inner, Mapping) for inner in value.values()):
         columns = list(dict.fromkeys(key for inner in value.values() for key in inner))
-        head = ["", *map(_heading, columns)]
+        head = ["", *(titled(*split_name(column)) for column in columns)]
         rows = [
             [key, *(_one(inner.get(column)) for column in columns)]
             for key, inner in list(value.items())[:MOST_ROWS]
@@ -117,12 +118,6 @@ def _nested(name: str, value: Any) -> Html:
     cut = f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
     body = data_table(("", "Value"), rows[:MOST_ROWS], label=title, right=(1,))
     return tag("div", tag("h4", title + cut), body)
-
-
-def _heading(name: str) -> str:
-    """The label of a figure with its unit in parentheses."""
-    label, unit = split_name(name)
-    return f"{label} ({unit})" if unit else label
 
 
 def _one(value: Any) -> str:

@@ -93,7 +93,7 @@ def open_stored(path: Path) -> Stored:
     if not path.is_file():
         return load_result(path)
     try:
-        data = read_json(path)
+        data = read_document(path)
     except StoreError as error:
         # A plan file may have any name. For one named .json, say what is wrong inside it.
         if path.suffix == ".json":
@@ -114,24 +114,6 @@ def open_stored(path: Path) -> Stored:
             raise StoreError.at(
                 path, f"has format {given!r}; known: {known}; a run is given as its directory"
             )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Parameters
-    ----------
-    path : the file.
-
-    Raises
-    ------
-    StoreError : it cannot be read, or is no JSON object.
-    """
-    try:
-        return read_document(path)
-    except StoreError as error:
-        what = error.problems[0].what.replace("is no plan", "cannot be read")
-        raise StoreError.at(path, what) from error
 
 
 def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:

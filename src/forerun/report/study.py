@@ -22,8 +22,7 @@ from forerun.report.pieces import (
     significance,
     titled,
 )
-from forerun.report.quantities import capital, format_number
-from forerun.result.numbers import is_number, signed
+from forerun.result.numbers import capital, format_number, is_number, signed
 from forerun.study.ranking import (
     best_rows,
     effects,

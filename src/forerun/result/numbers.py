@@ -64,6 +64,11 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def whole(value: Any) -> Any:
+    """A number that is a whole one as int; anything else unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number; yes and no are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -8,7 +8,6 @@ not a plain number is text. JSON is read by the same rules. TOML goes through th
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -143,11 +142,13 @@ def _without_lone_surrogates(document: Document) -> Document:
     return document
 
 
-class _Tokens:
-    """The tokens of a text, one after the other; `line` is where the next one begins."""
+class _Places:
+    """The line of every value of a text, from its tokens; `document` is called once a parser has accepted the text."""
 
-    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+    def __init__(self, pattern: re.Pattern[str], text: str, name: str) -> None:
         self.tokens: list[str] = [*pattern.findall(text), ""]
+        self.name = name
+        self.lines: dict[Place, int] = {}
         self.at = 0
         self.line = 1
 
@@ -156,23 +157,51 @@ class _Tokens:
         return self.tokens[self.at]
 
     def take(self) -> str:
-        """The next token, passed over."""
+        """The next token, passed over; `line` is where the one after it begins."""
         token = self.tokens[self.at]
         self.line += token.count("\n")
         self.at += 1
         return token
 
-    def refuse_depth(self, name: str) -> None:
+    def beyond_lines(self) -> str:
+        """The next token that is no end of a line and no comment."""
+        while self.peek() == "\n" or self.peek().startswith("#"):
+            self.take()
+        return self.peek()
+
+    def refuse_depth(self) -> None:
         """Raise ScenarioError, with the line, for nesting that a recursive parser would not survive."""
-        depth, line = 0, self.line
+        depth, line = 0, 1
         for token in self.tokens:
-            if token in ("[", "{"):
-                depth += 1
-                if depth > MAX_DEPTH:
-                    raise ScenarioError.at(f"{name}:{line}", f"is nested deeper than {MAX_DEPTH} levels")
-            elif token in ("]", "}"):
-                depth -= 1
+            depth += (token in ("[", "{")) - (token in ("]", "}"))
+            if depth > MAX_DEPTH:
+                raise ScenarioError.at(f"{self.name}:{line}", f"is nested deeper than {MAX_DEPTH} levels")
             line += token.count("\n")
+
+    def value(self, place: Place) -> None:
+        """Note the lines of the value that comes next, and of everything in it."""
+        self.beyond_lines()
+        self.lines.setdefault(place, self.line)
+        first, index = self.take(), 0
+        if first in ("[", "{"):
+            keys: set[str] = set()
+            while (mark := self.beyond_lines()) not in ("]", "}"):
+                if mark == ",":
+                    self.take()
+                    index += 1
+                elif first == "[":
+                    self.value((*place, index))
+                else:
+                    self.pair(place, keys)
+            self.take()
+            return
+        # A date and its time may stand apart.
+        while self.peek() not in ("", "\n", ",", "]", "}") and not self.peek().startswith("#"):
+            self.take()
+
+    def pair(self, outer: Place, keys: set[str]) -> None:
+        """Note the lines of a key and its value in the section at `outer`. keys: those that it has so far."""
+        raise AssertionError(f"{type(self).__name__} does not say how it reads a pair")
 
 
 _JSON_TOKEN: Final = re.compile(r'\n|"(?:[^"\\]|\\.)*+"?|[][{},:]|[^][{},:"\s]+', re.DOTALL)
@@ -180,8 +209,8 @@ _JSON_TOKEN: Final = re.compile(r'\n|"(?:[^"\\]|\\.)*+"?|[][{},:]|[^][{},:"\s]+'
 
 def _parse_json(text: str, name: str) -> Document:
     """The document of a JSON text, read by the rules of YAML: no key twice, no deep nesting."""
-    places = _JsonPlaces(text, name)
-    places.tokens.refuse_depth(name)
+    places = _JsonPlaces(_JSON_TOKEN, text, name)
+    places.refuse_depth()
     try:
         data = json.loads(text, parse_int=parse_scalar)
     except json.JSONDecodeError as error:
@@ -194,49 +223,21 @@ def _parse_json(text: str, name: str) -> Document:
     return Document(name, data, places.lines)
 
 
-class _JsonPlaces:
-    """The line of every value of a text that is JSON, and the keys that stand twice in one object."""
+class _JsonPlaces(_Places):
+    """The line of every value of a JSON text, and the keys that stand twice in one object."""
 
-    def __init__(self, text: str, name: str) -> None:
-        self.tokens = _Tokens(_JSON_TOKEN, text)
-        self.name = name
-        self.lines: dict[Place, int] = {}
+    def __init__(self, pattern: re.Pattern[str], text: str, name: str) -> None:
+        super().__init__(pattern, text, name)
         self.problems: list[Problem] = []
 
-    def value(self, place: Place) -> None:
-        """Note the lines of the value that comes next, and of everything in it."""
-        first = self._take()
-        self.lines[place] = self.tokens.line
-        if first == "[":
-            for index in itertools.count():
-                if self._peek() == "]":
-                    break
-                self.value((*place, index))
-                if self._peek() == ",":
-                    self._take()
-            self._take()
-        elif first == "{":
-            keys: set[str] = set()
-            while self._peek() != "}":
-                key = json.loads(self._take())
-                if key in keys:
-                    where = f"{self.name}:{self.tokens.line}"
-                    self.problems.append(Problem(where, f"the key {key!r} is given twice"))
-                keys.add(key)
-                self._take()  # the colon
-                self.value((*place, key))
-                if self._peek() == ",":
-                    self._take()
-            self._take()
-
-    def _peek(self) -> str:
-        while self.tokens.peek() == "\n":
-            self.tokens.take()
-        return self.tokens.peek()
-
-    def _take(self) -> str:
-        self._peek()
-        return self.tokens.take()
+    def pair(self, outer: Place, keys: set[str]) -> None:
+        key = json.loads(self.take())
+        if key in keys:
+            self.problems.append(Problem(f"{self.name}:{self.line}", f"the key {key!r} is given twice"))
+        keys.add(key)
+        self.beyond_lines()
+        self.take()  # the colon
+        self.value((*outer, key))
 
 
 _TOML_TOKEN: Final = re.compile(
@@ -252,8 +253,8 @@ _MOST_DIGITS: Final = 1000
 
 def _parse_toml(text: str, name: str) -> Document:
     """The document of a TOML text; what would bring the parser down is rejected before."""
-    places = _TomlPlaces(text, name)
-    places.tokens.refuse_depth(name)
+    places = _TomlPlaces(_TOML_TOKEN, text, name)
+    places.refuse_depth()
     places.refuse_long_tokens()
     try:
         data = tomllib.loads(text)
@@ -286,19 +287,18 @@ def _plain_toml(value: Any) -> Any:
     return value if isinstance(value, (int, float, str)) else str(value)
 
 
-class _TomlPlaces:
-    """The line of every table and value of a text that is TOML."""
+class _TomlPlaces(_Places):
+    """The line of every table and value of a TOML text."""
 
-    def __init__(self, text: str, name: str) -> None:
-        self.tokens = _Tokens(_TOML_TOKEN, text)
-        self.name = name
-        self.lines: dict[Place, int] = {(): 1}
+    def __init__(self, pattern: re.Pattern[str], text: str, name: str) -> None:
+        super().__init__(pattern, text, name)
+        self.lines[()] = 1
         self._elements: dict[Place, int] = {}
 
     def refuse_long_tokens(self) -> None:
         """Raise ScenarioError, with the line, for dotted keys and numbers that the parser does not survive."""
         dots, line = 0, 1
-        for mark in self.tokens.tokens:
+        for mark in self.tokens:
             if mark in ("\n", "[", "{", "]", "}", ",", "="):
                 dots = 0
             elif not mark.startswith(("#", '"', "'")):
@@ -313,27 +313,25 @@ class _TomlPlaces:
     def document(self) -> None:
         """Record the line of every value in the text."""
         table: Place = ()
-        while mark := self.tokens.peek():
-            if mark == "\n" or mark.startswith("#"):
-                self.tokens.take()
-            elif mark == "[":
+        while mark := self.beyond_lines():
+            if mark == "[":
                 table = self._header()
             else:
-                self._pair(table)
+                self.pair(table, set())
 
     def _header(self) -> Place:
         """The place of the table whose header begins here, `[a.b]` or `[[a.b]]`."""
-        line = self.tokens.line
-        self.tokens.take()
-        several = self.tokens.peek() == "["
+        line = self.line
+        self.take()
+        several = self.peek() == "["
         if several:
-            self.tokens.take()
+            self.take()
         place: Place = ()
         for key in self._keys("]"):
             # A table below an array of tables belongs to its last element.
             place = (*place, self._elements[place] - 1, key) if place in self._elements else (*place, key)
         if several:
-            self.tokens.take()
+            self.take()
             self.lines.setdefault(place, line)
             self._elements[place] = self._elements.get(place, 0) + 1
         if place in self._elements:
@@ -341,60 +339,24 @@ class _TomlPlaces:
         self.lines.setdefault(place, line)
         return place
 
-    def _pair(self, outer: Place) -> None:
-        """Note the lines of `key = value` in the table at `outer`."""
-        line = self.tokens.line
+    def pair(self, outer: Place, keys: set[str]) -> None:
+        # The parser has rejected keys that stand twice: `a.b` and `a.c` share the section `a`.
+        line = self.line
         place = outer
         for key in self._keys("="):
             place = (*place, key)
             self.lines.setdefault(place, line)
-        self._value(place)
+        self.value(place)
 
     def _keys(self, end: str) -> list[str]:
         """The parts of a dotted key, quotes taken off, up to the token `end`, which is taken too."""
         parts: list[str] = []
-        while (mark := self.tokens.take()) != end:
+        while (mark := self.take()) != end:
             if mark.startswith(('"', "'")):
                 parts.append(next(iter(tomllib.loads(f"{mark}=0"))))
             else:
                 parts.extend(part for part in mark.split(".") if part)
         return parts
-
-    def _value(self, place: Place) -> None:
-        """Note the lines of the value that begins here, and of everything in it."""
-        self.lines.setdefault(place, self.tokens.line)
-        match self.tokens.take():
-            case "[":
-                index = 0
-                while (mark := self._beyond_lines()) != "]":
-                    if mark == ",":
-                        self.tokens.take()
-                        index += 1
-                    else:
-                        self._value((*place, index))
-                self.tokens.take()
-            case "{":
-                while (mark := self._beyond_lines()) != "}":
-                    if mark == ",":
-                        self.tokens.take()
-                    else:
-                        self._pair(place)
-                self.tokens.take()
-            case _:
-                # A date and its time may stand apart.
-                while self.tokens.peek() not in (
-                    "",
-                    "\n",
-                    ",",
-                    "]",
-                    "}",
-                ) and not self.tokens.peek().startswith("#"):
-                    self.tokens.take()
-
-    def _beyond_lines(self) -> str:
-        while self.tokens.peek() == "\n" or self.tokens.peek().startswith("#"):
-            self.tokens.take()
-        return self.tokens.peek()
 
 
 class _YamlReader:
