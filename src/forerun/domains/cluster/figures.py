@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -16,7 +17,10 @@ MOST_TRACKS: Final = 64
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """GPUs in use over time, queue, submissions and admissions, waits, completion times, and the jobs on the GPUs."""
+    """GPUs in use over time, queue, submissions and admissions, waits, completion times, and the jobs on the GPUs.
+
+    Of a live run also what each slot did, and measured beside simulated.
+    """
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
     gpus = float(run.summary["gpus"])
     made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
@@ -26,6 +30,10 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
         made.append(_gantt(allocations))
         if any(allocations["gpu_numbers"].tolist()):
             made.append(_tracks(allocations, int(gpus)))
+    if "predictions" in run.tables:
+        made += _beside_simulated(run.tables["predictions"])
+    if "slots" in run.tables and len(run.tables["slots"]):
+        made.append(_slots(run.tables["slots"]))
     return tuple(made)
 
 
@@ -155,6 +163,85 @@ def _gantt(allocations: Table) -> Figure:
         order=_sizes(sorted(set(sizes))),
         caption="Each job's stretches of constant allocation, coloured by its number of GPUs.",
     )
+
+
+def _slots(slots: Table) -> Figure:
+    """What each slot of a live run did, for the first 64 slots."""
+    names = list(dict.fromkeys(sorted(slots["slot"].tolist(), key=_natural)))
+    shown = slots.rows(np.flatnonzero(np.isin(slots["slot"].astype(str), names[:MOST_TRACKS])))
+    order = [
+        state for state in ("starting", "useful", "lost", "draining") if state in set(shown["state"].tolist())
+    ]
+    left_out = f" The first {MOST_TRACKS} of {len(names)} slots." if len(names) > MOST_TRACKS else ""
+    return Figure.of(
+        "gantt",
+        "slots-by-state",
+        "What each slot did",
+        shown,
+        x=Axis("from_s", "time", "s"),
+        x2="to_s",
+        y="slot",
+        series="state",
+        order=order,
+        caption="Each slot as it was observed: a job starts on it, works, loses work to a failure, or leaves. Blank: free."
+        f"{left_out}",
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """The key that sorts names with numbers as people do: slot 2 before slot 10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _beside_simulated(predictions: Table) -> list[Figure]:
+    """Each job of a live run from its first start to its end, measured and simulated, and its time against the forecast."""
+    spans = [
+        (f"{job}{'' if which == 'measured' else ', simulated'}", start, end, which)
+        for job, *instants in zip(
+            *(
+                predictions[name].tolist()
+                for name in ("job", "first_start_s", "end_s", "predicted_first_start_s", "predicted_end_s")
+            ),
+            strict=True,
+        )
+        for which, start, end in (("measured", *instants[:2]), ("simulated", *instants[2:]))
+        if np.isfinite(end - start)
+    ][: 2 * MOST_TRACKS]
+    figures = []
+    if spans:
+        track, from_s, to_s, which = zip(*spans, strict=True)
+        figures.append(
+            Figure.of(
+                "gantt",
+                "jobs-beside-simulated",
+                "Jobs, measured and simulated",
+                {"job": track, "from_s": from_s, "to_s": to_s, "which": which},
+                x=Axis("from_s", "time", "s"),
+                x2="to_s",
+                y="job",
+                series="which",
+                order=("measured", "simulated"),
+                caption="Each job from its first start to its end: in this run, and below it in the simulation.",
+            )
+        )
+    jct_s, predicted_s = (
+        predictions[name] - predictions["submit_s"] for name in ("end_s", "predicted_end_s")
+    )
+    both = np.isfinite(jct_s - predicted_s)
+    if both.any():
+        figures.append(
+            Figure.of(
+                "points",
+                "completion-beside-simulated",
+                "Completion times, measured and simulated",
+                {"predicted_s": predicted_s[both], "measured_s": jct_s[both]},
+                x=Axis("predicted_s", "simulated", "s"),
+                y=Axis("measured_s", "measured", "s"),
+                caption="Time from submission to end of each job. Above the line the job took longer than simulated.",
+                equal=True,
+            )
+        )
+    return figures
 
 
 def _sizes(counts: Iterable[int]) -> list[str]:
