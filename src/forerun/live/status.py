@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, get_args
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 #: a job's states, in the order in which it goes through them; the last four are final
 JobState = Literal[
@@ -95,44 +99,73 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def metrics_text(status: RunStatus) -> str:
-    """The status in Prometheus' text format.
+    """The status in Prometheus' text format. Raises ImportError where prometheus_client is not installed."""
+    from prometheus_client import generate_latest
 
-    Raises ImportError where prometheus_client is not installed.
+    return generate_latest(_registry(lambda: status)).decode()
+
+
+def serve_metrics(status: Callable[[], RunStatus], port: int) -> Callable[[], None]:
+    """Offer the status to Prometheus on http://127.0.0.1:PORT/metrics; the function that is returned ends that.
+
+    Raises ImportError where prometheus_client is not installed, OSError where the port is taken.
+
+    Parameters
+    ----------
+    status : gives the present one; it is called in another thread.
+    port : TCP port on the loopback interface.
     """
-    from prometheus_client import CollectorRegistry, Gauge, generate_latest
+    from prometheus_client import start_http_server
+
+    server, thread = start_http_server(port, addr="127.0.0.1", registry=_registry(status))
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return close
+
+
+def _registry(status: Callable[[], RunStatus]) -> CollectorRegistry:
+    """A registry whose metrics are those of the present status, whenever somebody asks."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import GaugeMetricFamily
+
+    class Collector:
+        def collect(self) -> Iterator[GaugeMetricFamily]:
+            for name, about, label, values in _metrics(status()):
+                family = GaugeMetricFamily(f"forerun_live_{name}", about, labels=[label] if label else [])
+                for at, value in values.items():
+                    family.add_metric([at] if label else [], value)
+                yield family
 
     registry = CollectorRegistry()
+    registry.register(Collector())
+    return registry
 
-    def gauge(name: str, about: str, *labels: str) -> Gauge:
-        return Gauge(f"forerun_live_{name}", about, labels, registry=registry)
 
-    gauge("run_seconds", "Seconds of the run so far.").set(status.now_s)
-    gauge("decisions", "Decisions so far.").set(status.decisions)
-    gauge("stale_observations", "Observations of old epochs, which were ignored.").set(status.stale)
-    jobs = gauge("jobs", "Jobs by state.", "state")
+def _metrics(status: RunStatus) -> Iterator[tuple[str, str, str, dict[str, float]]]:
+    """Each metric: its name, what it is, its label (empty: none), and its values by label."""
+    yield "run_seconds", "Seconds of the run so far.", "", {"": status.now_s}
+    yield "decisions", "Decisions so far.", "", {"": status.decisions}
+    yield "stale_observations", "Observations of old starts, which were ignored.", "", {"": status.stale}
     counts = Counter(job.state for job in status.jobs)
-    for state in get_args(JobState):
-        jobs.labels(state).set(counts[state])
-    slots = gauge("slots", "Slots of a node.", "node")
-    used = gauge("slots_used", "Slots of a node that have a job.", "node")
-    up = gauge("node_up", "Whether a node is there.", "node")
-    for node in status.nodes:
-        slots.labels(node.node).set(node.slots)
-        used.labels(node.node).set(node.used)
-        up.labels(node.node).set(node.state != "down")
-    of_job = {
-        "job_slots": gauge("job_slots", "Slots of a job.", "job"),
-        "job_steps": gauge("job_steps", "Iterations done.", "job"),
-        "job_iterations": gauge("job_iterations", "Iterations in all.", "job"),
-        "job_rate": gauge("job_rate", "Iterations a second, as last measured.", "job"),
-        "job_lost_steps": gauge("job_lost_steps", "Iterations done again after failures.", "job"),
-        "job_failures": gauge("job_failures", "Failures of its own.", "job"),
-    }
-    deadline = gauge("job_deadline_seconds", "Deadline, in seconds of the run.", "job")
-    for job in status.jobs:
-        values = (len(job.slots), job.step, job.iterations, job.rate, job.lost_steps, job.failures)
-        for family, value in zip(of_job.values(), values, strict=True):
-            family.labels(job.job).set(value)
-        if job.deadline_s is not None:
-            deadline.labels(job.job).set(job.deadline_s)
-    return generate_latest(registry).decode()
+    yield "jobs", "Jobs by state.", "state", {state: counts[state] for state in get_args(JobState)}
+    nodes, jobs = status.nodes, status.jobs
+    yield "slots", "Slots of a node.", "node", {node.node: node.slots for node in nodes}
+    yield "slots_used", "Slots of a node that have a job.", "node", {node.node: node.used for node in nodes}
+    yield "node_up", "Whether a node is there.", "node", {node.node: node.state != "down" for node in nodes}
+    yield "job_slots", "Slots of a job.", "job", {job.job: len(job.slots) for job in jobs}
+    yield "job_steps", "Iterations done.", "job", {job.job: job.step for job in jobs}
+    yield "job_iterations", "Iterations in all.", "job", {job.job: job.iterations for job in jobs}
+    yield "job_rate", "Iterations a second, as last measured.", "job", {job.job: job.rate for job in jobs}
+    yield (
+        "job_lost_steps",
+        "Iterations done again after failures.",
+        "job",
+        {job.job: job.lost_steps for job in jobs},
+    )
+    yield "job_failures", "Failures of its own.", "job", {job.job: job.failures for job in jobs}
+    deadlines = {job.job: job.deadline_s for job in jobs if job.deadline_s is not None}
+    yield "job_deadline_seconds", "Deadline, in seconds of the run.", "job", deadlines
