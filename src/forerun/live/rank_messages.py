@@ -209,12 +209,14 @@ def line(message: FromRank | ToRank) -> bytes:
 
 def from_rank(text: bytes) -> FromRank:
     """The message of a line that a rank wrote. Raises msgspec.ValidationError or DecodeError if it is none."""
-    return _FROM_RANK.decode(text)
+    message: FromRank = _FROM_RANK.decode(text)
+    return message
 
 
 def to_rank(text: bytes) -> ToRank:
     """The message of a line that a shim wrote. Raises msgspec.ValidationError or DecodeError if it is none."""
-    return _TO_RANK.decode(text)
+    message: ToRank = _TO_RANK.decode(text)
+    return message
 
 
 class Lines:
