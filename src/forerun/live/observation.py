@@ -70,13 +70,17 @@ class NodeUp(_Kind, frozen=True, kw_only=True):
     node : its name.
     boot : of this life of the node process; another boot is a new, empty node.
     slots : how many slots it has, numbered from 0.
-    holds : epochs by job of the groups that it runs now, with their slots.
+    holds : epochs by job of the groups that it runs now, with their slots; processes of any other group are gone.
+    stamp_s : the node's own monotonic clock when it was sent, as in a heartbeat.
+    proof : that it sees the run's folder (default: it does not; jobs that started elsewhere cannot go on there).
     """
 
     node: str
     boot: str
     slots: int
     holds: dict[str, tuple[int, tuple[int, ...]]] = {}
+    stamp_s: float = 0.0
+    proof: str = ""
 
 
 class NodeDown(_Kind, frozen=True, kw_only=True):
@@ -90,7 +94,14 @@ class NodeDown(_Kind, frozen=True, kw_only=True):
 
 
 class Started(_OfGroup, frozen=True, kw_only=True):
-    """All ranks of a group run."""
+    """All ranks of a group on a node run.
+
+    Parameters
+    ----------
+    node : which; a group on several nodes has started once each said so.
+    """
+
+    node: str
 
 
 class FirstStep(_OfGroup, frozen=True, kw_only=True):
@@ -186,6 +197,17 @@ class LeaseExpired(_OfGroup, frozen=True, kw_only=True):
     node: str
 
 
+class Hung(_OfGroup, frozen=True, kw_only=True):
+    """A group has not reported progress for longer than a job may be silent.
+
+    Parameters
+    ----------
+    silent_s : wall seconds.
+    """
+
+    silent_s: float
+
+
 class Restarted(_Kind, frozen=True, kw_only=True):
     """A controller took the journal up again."""
 
@@ -205,6 +227,7 @@ Observation = (
     | Refused
     | Timer
     | LeaseExpired
+    | Hung
     | Restarted
 )
 

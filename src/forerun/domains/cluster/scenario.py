@@ -243,6 +243,48 @@ class Bill(Spec, frozen=True, kw_only=True):
         return []
 
 
+class Live(Spec, frozen=True, kw_only=True):
+    """How the jobs run as real processes (`forerun live run`); a simulation ignores it.
+
+    command: the program of every job and its arguments; no shell reads it (default: a paced program, which steps as fast
+    as the throughput says). commands: by model, before `command`. width: one process a GPU (`ranks`, default), or one
+    process that stands for all GPUs of its job (`declared`; paced programs only). checkpoint_s: wall seconds between
+    periodic checkpoints (default 60). checkpoints_kept: how many stay on disk (default 2). environment: names of the
+    variables that jobs inherit (default: none). retries: how often a job starts again after a failure of its own
+    (default 3). All that follows is in wall seconds, under every clock. heartbeat_s: between two heartbeats of a node
+    (default 1). lease_s: how long a node runs jobs after its last answered heartbeat (default 10). grace_s: how long
+    GPUs stay empty beyond that (default 2). drain_s: how long a job may take to save its state and leave (default 30).
+    hang_s: how long it may be silent, or ten of its steps if that is longer (default 60).
+    """
+
+    command: tuple[str, ...] = ()
+    commands: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
+    width: Literal["ranks", "declared"] = "ranks"
+    checkpoint_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    checkpoints_kept: Annotated[int, msgspec.Meta(ge=2)] = 2
+    environment: tuple[str, ...] = ()
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 3
+    heartbeat_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    lease_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    grace_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    drain_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    hang_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Leases outlast two heartbeats, and only paced programs stand for GPUs that they do not use."""
+        problems = []
+        if self.lease_s <= 2 * self.heartbeat_s:
+            problems.append(
+                (
+                    "lease_s",
+                    f"is {self.lease_s:g} s; more than two heartbeats of {self.heartbeat_s:g} s is required",
+                )
+            )
+        if self.width == "declared" and (self.command or self.commands):
+            problems.append(("width", "declared is for the paced program; leave command and commands out"))
+        return problems
+
+
 class Scenario(Spec, frozen=True, kw_only=True):
     """Jobs, machines, throughput, and the policy that decides.
 
@@ -251,10 +293,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
     slot_s: the slot of published schedules (default 60). placement, costs, multi_node_penalty (speed on 1, 2, 3 ...
     nodes) and quota apply to policies that decide through a view. loading: slows steps down to the arrival of data;
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
-    throughput says. seed: of all random numbers (default 0).
+    throughput says. live: how jobs run as real processes. seed: of all random numbers (default 0).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("slowdown",)
+    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "live")
 
     domain: Literal["cluster"] = "cluster"
     spec_version: int = 1
@@ -273,6 +315,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     loading: tuple[Loading, ...] = ()
     bill: Bill | None = None
     slowdown: Slowdown | None = None
+    live: Live | None = None
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ in time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from forerun.live.observation import Observation
@@ -43,18 +43,36 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """Until when a node may run a group.
+
+    Parameters
+    ----------
+    boot : the life of the node process that it is for; another one refuses.
+    end_s : by the node's own monotonic clock: its stamp in the last heartbeat before the command, and the lease's term. A
+        start that is received later is refused, and a group that is not renewed ends then.
+    """
+
+    boot: str
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start the ranks of a job, one a slot.
 
     Parameters
     ----------
-    job, epoch : the job's name, and the number of this start.
+    job, epoch : the job's name, and the number of this start; a node refuses an epoch below one that it has seen.
     slots : by node, the numbers of its slots; ranks are numbered in this order.
     spec : what to run.
     checkpoint : from which to go on; None: from the beginning.
     older : checkpoints before it, newest first; taken up where it is not what it was (default: none).
     pace : for paced programs (default: none).
-    one_process : whether one process stands for all slots (`width: declared`; default: a rank each).
+    one_process : whether one process stands for all slots (`width: declared`; default: a rank each). It runs on
+        the first node; the others hold the lease only.
+    seed : of the job's random numbers (default: 0).
+    terms : by node, until when the lease goes. The journal omits them: they are added when the command is sent.
     """
 
     job: str
@@ -65,6 +83,8 @@ class Start:
     older: tuple[Checkpoint, ...] = ()
     pace: Pace | None = None
     one_process: bool = False
+    seed: int = 0
+    terms: Mapping[str, Term] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +104,16 @@ class Kill:
     epoch: int
 
 
-Command = Start | Drain | Kill
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Tell a paced job under a fast-forward clock to go on at a later step, as if those before it had been done."""
+
+    job: str
+    epoch: int
+    step: int
+
+
+Command = Start | Drain | Kill | Skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,118 @@
+"""The folder of a live run: everything that it writes, and that a replay reads.
+
+scenario.yaml          the scenario, with its input files under inputs/
+jobs.json              what each job of the trace runs
+journal.db             observations and decisions (`live.journal`)
+nonce                  random bytes; a node that can read them sees this folder
+nodes.sock             on which nodes of the local engine talk to the controller
+control.sock           on which commands of users arrive
+occupancy.jsonl        who was on which slot when, as written beside the ranks themselves
+jobs/NAME/             job.yaml, checkpoints/, logs/EPOCH-RANK.log
+result/                at the end: an ordinary saved run
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from forerun.atomic_write import write_bytes
+from forerun.errors import StoreError
+
+#: nobody else may look into jobs, or talk to the controller
+OWNER_ONLY: Final = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The paths of a live run's folder.
+
+    Parameters
+    ----------
+    path : of the folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """Make the folder of a new run, for its owner only. Raises StoreError if it exists and is not empty."""
+        folder = cls(path.absolute())
+        try:
+            folder.path.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+            if any(folder.path.iterdir()):
+                raise StoreError.at(path, "exists and is not empty; name another folder")
+            folder.path.chmod(OWNER_ONLY)
+            folder.jobs.mkdir(mode=OWNER_ONLY)
+            write_bytes(folder.nonce, secrets.token_bytes(32))
+        except OSError as error:
+            raise StoreError.at(path, f"cannot be written: {error.strerror or error}") from error
+        return folder
+
+    @property
+    def scenario(self) -> Path:
+        """The scenario."""
+        return self.path / "scenario.yaml"
+
+    @property
+    def inputs(self) -> Path:
+        """Copies of the files that the scenario names."""
+        return self.path / "inputs"
+
+    @property
+    def specs(self) -> Path:
+        """What each job of the trace runs."""
+        return self.path / "jobs.json"
+
+    @property
+    def journal(self) -> Path:
+        """Observations and decisions."""
+        return self.path / "journal.db"
+
+    @property
+    def nonce(self) -> Path:
+        """Random bytes."""
+        return self.path / "nonce"
+
+    @property
+    def nodes_socket(self) -> Path:
+        """On which nodes of the local engine talk to the controller."""
+        return self.path / "nodes.sock"
+
+    @property
+    def control_socket(self) -> Path:
+        """On which commands of users arrive."""
+        return self.path / "control.sock"
+
+    @property
+    def occupancy(self) -> Path:
+        """Who was on which slot when."""
+        return self.path / "occupancy.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The run, saved."""
+        return self.path / "result"
+
+    @property
+    def jobs(self) -> Path:
+        """The folders of the jobs."""
+        return self.path / "jobs"
+
+    def job(self, name: str) -> Path:
+        """The folder of a job."""
+        return self.jobs / name
+
+    def job_file(self, name: str) -> Path:
+        """What a job runs, as it was submitted."""
+        return self.job(name) / "job.yaml"
+
+    def checkpoints(self, name: str) -> Path:
+        """The folder of a job's checkpoints."""
+        return self.job(name) / "checkpoints"
+
+    def log(self, name: str, epoch: int, rank: int) -> Path:
+        """What a rank wrote."""
+        return self.job(name) / "logs" / f"{epoch}-{rank}.log"
