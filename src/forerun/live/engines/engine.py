@@ -9,8 +9,10 @@ in time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from forerun.live.observation import Observation
 from forerun.live.spec import JobSpec
@@ -57,8 +59,17 @@ class Term:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class _Message(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=lambda name: name.lower(),
+):
+    """One kind of message between a controller and a node."""
+
+
+class Start(_Message, frozen=True):
     """Start the ranks of a job, one a slot.
 
     Parameters
@@ -84,11 +95,10 @@ class Start:
     pace: Pace | None = None
     one_process: bool = False
     seed: int = 0
-    terms: Mapping[str, Term] = field(default_factory=dict)
+    terms: Mapping[str, Term] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(_Message, frozen=True):
     """Ask a group to save its state at the next step and to leave; it is killed after `within_s` wall seconds."""
 
     job: str
@@ -96,16 +106,14 @@ class Drain:
     within_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(_Message, frozen=True):
     """End a group at once."""
 
     job: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(_Message, frozen=True):
     """Tell a paced job under a fast-forward clock to go on at a later step, as if those before it had been done."""
 
     job: str
@@ -116,8 +124,7 @@ class Skip:
 Command = Start | Drain | Kill | Skip
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(_Message, frozen=True):
     """A node's sign of life. It is answered by `Engine.renew`, and not journalled.
 
     Parameters
@@ -145,7 +152,8 @@ class Engine(Protocol):
     def renew(self, beat: Heartbeat, term_s: float, groups: Mapping[str, int]) -> None:
         """Answer a heartbeat: the leases of these epochs, by job, end `term_s` after the heartbeat's stamp.
 
-        Groups of the node that are not named here are ended by it.
+        Groups of the node that are not named here are ended by it. Of groups that are named here but have ended there, the
+        node reports once more that they left and are gone, in case the first report was lost.
         """
 
     def close(self) -> None:
