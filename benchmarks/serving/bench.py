@@ -36,7 +36,7 @@ from forerun.domains.serving.engine.streaming import summarise_stream  # noqa: E
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage  # noqa: E402
 from forerun.domains.serving.inputs.profile import embedded_profile  # noqa: E402
 from forerun.domains.serving.policies.greedy import Greedy  # noqa: E402
-from forerun.trace.processes.legacy_gamma import LegacyGamma  # noqa: E402
+from forerun.replication.inferline.legacy_gamma import LegacyGamma  # noqa: E402
 
 PARENTS = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
 WORLDS = {

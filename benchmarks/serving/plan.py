@@ -27,8 +27,8 @@ from forerun.domains.serving.plan.greedy import Steps, greedy
 from forerun.domains.serving.plan.space import Space
 from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.policies.greedy import Greedy
+from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.inferline.planner import image_space
-from forerun.trace.processes.legacy_gamma import LegacyGamma
 
 QUERIES = 20_000
 ORDER = ("Inception", "ResNet", "KSVM", "LogReg")

@@ -53,6 +53,15 @@ def read_regular(path: str | os.PathLike[str], *, most_bytes: int | None = None)
     return content
 
 
+def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
+    """Whether a regular file begins with some bytes; not where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
+
+
 def resolved_path(text: str, base: Path) -> Path:
     """The absolute path of a name in a file of `base`: `~` is a home folder, links are followed.
 

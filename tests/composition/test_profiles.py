@@ -15,9 +15,10 @@ import forerun
 from forerun.catalog import demo
 from forerun.cli.main import run as cli
 from forerun.errors import ProfileError, UsageError
-from forerun.profile.files import profile_text, read_profile, write_profile
+from forerun.profile.files import read_profile, write_profile
 from forerun.profile.power import Draw, Power
 from forerun.profile.supply import Supply
+from forerun.scenario.spec import yaml_text
 from forerun.scenarios import loads
 from forerun.units import split_name
 
@@ -60,7 +61,7 @@ def test_a_written_profile_is_read_back_the_same(supply: Supply) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write_profile(supply, Path(folder) / "supply.yaml")
         assert read_profile(path, Supply) == supply
-        assert path.read_text() == profile_text(supply)
+        assert path.read_text() == yaml_text(supply)
 
 
 @given(supplies(), st.integers(1, 64))
@@ -101,7 +102,7 @@ def test_a_wrong_profile_is_refused_with_its_line(tmp_path: Path, text: str, wha
 
 def test_a_resolved_scenario_holds_a_profile_to_its_digest(tmp_path: Path) -> None:
     scenario = cluster(tmp_path, "srtf", loading=[Supply(readers=(1, 4), samples_per_s=(1e6, 4e6))])
-    (tmp_path / "supply0.yaml").write_text(profile_text(Supply(readers=(1, 4), samples_per_s=(1.0, 4.0))))
+    (tmp_path / "supply0.yaml").write_text(yaml_text(Supply(readers=(1, 4), samples_per_s=(1.0, 4.0))))
     with pytest.raises(ProfileError, match="has changed"):
         forerun.simulate(scenario)
 

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forerun.result.stats import (
-    batch_means_interval,
     chosen_best_p,
     holm,
     mean_interval,
@@ -21,7 +20,6 @@ from forerun.result.stats import (
     proportion_interval,
     quantile_interval,
     skewness,
-    student_distribution,
     student_quantile,
     student_tail,
     two_level_interval,
@@ -53,7 +51,9 @@ def test_student_quantiles_agree_with_scipy(share: float, degrees: float) -> Non
 @example(-1e-200, 3.0)
 @example(1.96, 1e9)
 def test_student_distribution_agrees_with_scipy(t: float, degrees: float) -> None:
-    assert student_distribution(t, degrees) == pytest.approx(scipy_stats.t.cdf(t, degrees), abs=1e-12)
+    # scipy rounds what lies next to the middle to a half.
+    near = abs(t) if abs(t) < 1e-7 else 1e-12
+    assert 1 - student_tail(t, degrees) == pytest.approx(scipy_stats.t.cdf(t, degrees), abs=near)
 
 
 @given(st.floats(0.0, 12.0), DEGREES)
@@ -144,18 +144,6 @@ def test_two_level_intervals_cover() -> None:
     assert covered(lambda values: mean_interval(values.ravel()), table) < 0.7
 
 
-def test_batch_means_cover_an_autocorrelated_mean() -> None:
-    """The batches are 200 long, and the correlation dies within 20."""
-    noise = np.array([stream(6, "series", truth).normal(size=4000) for truth in range(TRUTHS)])
-    series, level = np.empty_like(noise), np.zeros(TRUTHS)
-    for at in range(noise.shape[1]):
-        level = 0.8 * level + noise[:, at]
-        series[:, at] = level
-    intervals = [batch_means_interval(one) for one in series]
-    share = sum(one.low <= 0 <= one.high for one in intervals) / TRUTHS
-    assert ACCEPTED[0] <= share <= ACCEPTED[1]
-
-
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_agrees_with_scipy(case: tuple[int, int]) -> None:
     successes, trials = case
@@ -241,7 +229,7 @@ def test_values_without_spread_have_no_skewness() -> None:
 
 @pytest.mark.parametrize("call", [
     lambda: mean_interval([1.0]), lambda: paired_interval([1.0, 2.0], [1.0]), lambda: proportion_interval(3, 2),
-    lambda: student_quantile(0, 3), lambda: student_quantile(0.5, 0), lambda: batch_means_interval([1.0] * 10),
+    lambda: student_quantile(0, 3), lambda: student_quantile(0.5, 0),
 ])  # fmt: skip
 def test_what_cannot_have_an_interval_says_so(call) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=r"\d"):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import stat
 import tarfile
-import zipfile
 
 import pytest
 
@@ -27,22 +25,14 @@ def tar_of(path, *members, mode="w:gz"):
     return path
 
 
-def zip_of(path, *members):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in members:
-            packed.writestr(name, data)
-    return path
-
-
 def special(name, kind, target=""):
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, target
     return info
 
 
-@pytest.mark.parametrize("make", [tar_of, zip_of], ids=["tar", "zip"])
-def test_regular_files_are_unpacked_below_the_folder(tmp_path, make):
-    archive = make(tmp_path / "a", ("x/one.csv", b"1"), ("two.csv", b"22"), ("./y/three.csv", b"333"))
+def test_regular_files_are_unpacked_below_the_folder(tmp_path):
+    archive = tar_of(tmp_path / "a", ("x/one.csv", b"1"), ("two.csv", b"22"), ("./y/three.csv", b"333"))
     with unpacked(archive) as files:
         assert [path.read_bytes() for path in files] == [b"1", b"22", b"333"]
         folder = files[1].parent
@@ -86,37 +76,10 @@ def test_hostile_tars_are_refused(tmp_path, name, wanted):
     assert [path.name for path in tmp_path.iterdir()] == ["hostile.tar.gz"]
 
 
-@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "C:\\evil", "..\\evil"])
-def test_hostile_zips_are_refused(tmp_path, name):
-    archive = zip_of(tmp_path / "hostile.zip", ("harmless.csv", b"1"), (name, b"x"))
-    with pytest.raises(DataError, match=r"hostile.zip:.*leads out of the folder"), unpacked(archive):
-        pass
-
-
-def test_links_in_zips_are_refused(tmp_path):
-    archive = tmp_path / "hostile.zip"
-    with zipfile.ZipFile(archive, "w") as packed:
-        info = zipfile.ZipInfo("link")
-        info.external_attr = (stat.S_IFLNK | 0o777) << 16
-        packed.writestr(info, "/etc/passwd")
-    with pytest.raises(DataError, match="is a link"), unpacked(archive):
-        pass
-
-
 @pytest.mark.parametrize("wanted", [(), ("other.csv",)], ids=["all", "some"])
-@pytest.mark.parametrize("make", [tar_of, zip_of], ids=["tar", "zip"])
-def test_bombs_are_refused_in_bounded_time(tmp_path, make, wanted):
-    archive = make(tmp_path / "bomb", ("zeros.csv", bytes(100 << 20)))
+def test_bombs_are_refused_in_bounded_time(tmp_path, wanted):
+    archive = tar_of(tmp_path / "bomb", ("zeros.csv", bytes(100 << 20)))
     with pytest.raises(DataError, match=r"bomb.*taken for a bomb"), unpacked(archive, wanted=wanted):
-        pass
-
-
-def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
-    """The directory says 10 bytes; the compressed data has 100 MiB."""
-    archive = zip_of(tmp_path / "liar.zip", ("zeros.csv", bytes(100 << 20)))
-    data = archive.read_bytes()
-    archive.write_bytes(data.replace((100 << 20).to_bytes(4, "little"), (10).to_bytes(4, "little")))
-    with pytest.raises(DataError), unpacked(archive):
         pass
 
 
@@ -136,7 +99,7 @@ def test_archives_cut_short_are_refused(tmp_path, share):
     ).read_bytes()
     path = tmp_path / "cut.tar.gz"
     path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(DataError, match=r"cut.tar.gz.*(damaged|neither)"), unpacked(path):
+    with pytest.raises(DataError, match=r"cut.tar.gz.*(damaged|no tar)"), unpacked(path):
         pass
 
 
@@ -144,5 +107,5 @@ def test_archives_cut_short_are_refused(tmp_path, share):
 def test_what_is_no_archive_is_refused(tmp_path, data):
     path = tmp_path / "not-an-archive"
     path.write_bytes(data)
-    with pytest.raises(DataError, match="is neither a tar nor a zip archive"), unpacked(path):
+    with pytest.raises(DataError, match="is no tar archive"), unpacked(path):
         pass

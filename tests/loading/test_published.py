@@ -23,12 +23,12 @@ from forerun.replication.cndlsys.law import (
     fit_delivery,
     improvement_percent,
 )
+from forerun.replication.cndlsys.npy import read_numbers, read_records
 from forerun.replication.cndlsys.reproduce import whole_figure
 from forerun.replication.cndlsys.runs import Features, flags, improvements, read_experiment, read_run, table
 from forerun.result.reproduction import silent
 from forerun.trace.convert import import_trace
 from forerun.trace.reader import read_trace
-from forerun.trace.readers.loading_npy import read_numbers, read_records
 
 from .conftest import shown_on_the_page
 

@@ -109,7 +109,7 @@ def trainings(path: Path, repairs: RepairLog) -> Any:
 
 def records(path: Path, repairs: RepairLog) -> Any:
     """An array of records."""
-    from forerun.trace.readers.loading_npy import read_records
+    from forerun.replication.cndlsys.npy import read_records
 
     return read_records(path)
 

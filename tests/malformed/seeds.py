@@ -249,6 +249,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.domains.spot.traces.statistics import read_counts
     from forerun.profile.files import read_profile as read_shared_profile
     from forerun.profile.supply import Supply
+    from forerun.replication.cndlsys.npy import read_numbers, read_records
     from forerun.replication.cndlsys.runs import read_long_series
     from forerun.replication.cndlsys.runs import read_run as read_loading_run
     from forerun.replication.zeus.windows import read_windows
@@ -256,7 +257,6 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.scenarios import load
     from forerun.study.expand import load_study
     from forerun.trace.readers.energy_tables import read_pipeline, read_power, read_train
-    from forerun.trace.readers.loading_npy import read_numbers, read_records
 
     yield one(
         "energy trainings",

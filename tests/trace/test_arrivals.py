@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.errors import ScenarioError, TraceError
+from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.scenario.spec import Input, to_data
 from forerun.trace.arrivals import described_processes, processes
 from forerun.trace.generate import generate, process_from, seconds
 from forerun.trace.processes.gamma import Gamma
-from forerun.trace.processes.legacy_gamma import LegacyGamma
 from forerun.trace.processes.on_off import OnOff
 from forerun.trace.processes.phases import Phase, Phases
 from forerun.trace.processes.poisson import Poisson
@@ -75,6 +75,21 @@ def test_cv_is_the_root_of_scv():
     assert one.arrivals_ms(5, n=1000).tolist() == other.arrivals_ms(5, n=1000).tolist()
 
 
+def mean_rate_rps(process):
+    """Arrivals per second in the long run."""
+    on, off = process.mean_on_s, process.mean_off_s
+    return (process.rate_rps * on + process.off_rate_rps * off) / (on + off)
+
+
+def dispersion_limit(process):
+    """Variance over mean of the arrivals in a long window, in the limit (Fischer and Meier-Hellstern, 1993).
+
+    1 + 2 (a - b)^2 p q / ((p + q)^2 (a q + b p)), a and b the rates while on and off, p and q those of leaving on and off.
+    """
+    a, b, p, q = process.rate_rps, process.off_rate_rps, 1 / process.mean_on_s, 1 / process.mean_off_s
+    return 1 + 2 * (a - b) ** 2 * p * q / ((p + q) ** 2 * (a * q + b * p))
+
+
 @pytest.mark.parametrize(
     "process",
     [
@@ -89,8 +104,8 @@ def test_on_off_has_the_long_run_rate_and_dispersion_of_an_mmpp(process):
     """
     window_s, m = 100.0, 400
     counts = counts_in_windows(process.arrivals_ms(2, horizon_s=window_s * (m + 1)), window_s)
-    mean = process.mean_rate_rps * window_s
-    limit, switching = process.dispersion_limit, 1 / process.mean_on_s + 1 / process.mean_off_s
+    mean = mean_rate_rps(process) * window_s
+    limit, switching = dispersion_limit(process), 1 / process.mean_on_s + 1 / process.mean_off_s
     index = limit - (limit - 1) * (1 - math.exp(-switching * window_s)) / (switching * window_s)
     assert abs(counts.mean() - mean) < SIGMAS * math.sqrt(index * mean / len(counts))
     assert abs(counts.var(ddof=1) / counts.mean() - index) < SIGMAS * index * math.sqrt(2 / len(counts))
@@ -105,7 +120,7 @@ def test_gaps_of_an_interrupted_poisson_process_are_hyperexponential():
     p, q = 1 / 0.5, 1 / 1.5
     gaps = gaps_of(process, n=N)
     batches = gaps[: N // 50 * 50].reshape(50, -1)
-    mean = 1e3 / process.mean_rate_rps
+    mean = 1e3 / mean_rate_rps(process)
     second = (batches**2).mean(axis=1) / mean**2
     error = second.std(ddof=1) / math.sqrt(50)
     assert abs(second.mean() - (2 + 2 * 100 * p / (p + q) ** 2)) < SIGMAS * error

@@ -24,8 +24,8 @@ def command(asked: Asked, output: Output, out: Path | None, points: str | None) 
     An energy scenario gives a power profile (watts and speed by batch size and power limit) for the cluster domain.
     """
     import forerun
-    from forerun.profile.files import profile_text, write_profile
-    from forerun.scenario.spec import to_data
+    from forerun.profile.files import write_profile
+    from forerun.scenario.spec import to_data, yaml_text
 
     at = _numbers(points or "")
     resolved = asked.load()
@@ -36,7 +36,7 @@ def command(asked: Asked, output: Output, out: Path | None, points: str | None) 
     if output.as_json:
         _show.print_json(to_data(made))
     elif out is None:
-        click.echo(profile_text(made), nl=False)
+        click.echo(yaml_text(made), nl=False)
     elif not output.quiet:
         click.echo(f"saved to {out}; next: name it in the scenario of another domain (docs/composition.md)")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import tarfile
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -37,7 +35,7 @@ DEFAULT_LIMITS = ArchiveLimits()
 def unpacked(
     archive: Path, *, wanted: Collection[str] = (), limits: ArchiveLimits = DEFAULT_LIMITS
 ) -> Iterator[tuple[Path, ...]]:
-    """The files of a tar or zip archive in a temporary folder that goes away afterwards.
+    """The files of a tar archive in a temporary folder that goes away afterwards.
 
     wanted: file names to unpack, without folders; all if empty. The whole archive is inspected all the
     same: one member with an absolute name, a way out of the folder, a link or a device refuses it, as do
@@ -51,13 +49,10 @@ def _unpack(archive: Path, folder: Path, wanted: set[str], limits: ArchiveLimits
     try:
         with open_regular(archive):
             budget = _Budget(archive, limits)
-        if tarfile.is_tarfile(archive):
-            yield from _untar(archive, folder, wanted, budget)
-        elif zipfile.is_zipfile(archive):
-            yield from _unzip(archive, folder, wanted, budget)
-        else:
-            raise DataError.at(archive.name, "is neither a tar nor a zip archive")
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        if not tarfile.is_tarfile(archive):
+            raise DataError.at(archive.name, "is no tar archive")
+        yield from _untar(archive, folder, wanted, budget)
+    except (tarfile.TarError, zlib.error, EOFError, RuntimeError) as error:
         raise DataError.at(archive.name, f"is damaged or not readable: {error}") from None
     except OSError as error:
         raise DataError.at(archive.name, unreadable(error)) from None
@@ -107,24 +102,6 @@ def _untar(archive: Path, folder: Path, wanted: set[str], budget: _Budget) -> It
             content = tar.extractfile(member)
             assert content is not None, "a regular file has content"
             yield _written(content, target, f"{archive.name}:{member.name}", budget)
-
-
-def _unzip(archive: Path, folder: Path, wanted: set[str], budget: _Budget) -> Iterator[Path]:
-    with zipfile.ZipFile(archive) as packed:
-        for member in packed.infolist():
-            budget.next_member(member.file_size)
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                what = (
-                    "a link; archives with links are refused" if kind == stat.S_IFLNK else "no regular file"
-                )
-                raise DataError.at(f"{archive.name}:{member.filename}", f"is {what}")
-            target = _target(archive, member.filename, folder)
-            if member.is_dir() or (wanted and target.name not in wanted):
-                budget.spend(member.file_size)
-                continue
-            with packed.open(member) as content:
-                yield _written(content, target, f"{archive.name}:{member.filename}", budget)
 
 
 def _target(archive: Path, name: str, folder: Path) -> Path:

@@ -47,11 +47,6 @@ def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
         raise ProfileError(*error.problems) from error
 
 
-def profile_text(profile: Spec) -> str:
-    """A profile as YAML, in the order of its fields."""
-    return yaml_text(profile)
-
-
 def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:
     """Write a profile atomically. Raises StoreError if it cannot be written."""
-    return write_text(Path(path), profile_text(profile))
+    return write_text(Path(path), yaml_text(profile))

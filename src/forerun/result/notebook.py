@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.result.numbers import format_number, is_number, summary_rows
-from forerun.units import readable_unit
 
 if TYPE_CHECKING:
     from forerun.result.ledger import Ledger
@@ -83,10 +82,6 @@ def table(shown: Table) -> str:
     rest = f"<div>and {more:,} rows more</div>" if more > 0 else ""
     about = f"<div>{html.escape(shown.schema.name)}: {html.escape(shown.schema.meaning)}</div>"
     return about + grid(head, rows) + rest
-
-
-def _titled(name: str, unit: str) -> str:
-    return f"{name} [{readable_unit(unit)}]" if unit and not name.endswith("share") else name
 
 
 def run(

@@ -45,11 +45,6 @@ def student_quantile(share: float, degrees: float) -> float:
     return high
 
 
-def student_distribution(t: float, degrees: float) -> float:
-    """P(T <= t) for Student's t."""
-    return 1 - student_tail(t, degrees)
-
-
 def student_tail(t: float, degrees: float) -> float:
     """P(T > t) for Student's t, to full relative accuracy far out.
 
@@ -120,20 +115,6 @@ def paired_interval(ones: ArrayLike, others: ArrayLike, confidence: float = 0.95
         raise ValueError(f"pairs need equal lengths, {one.shape} and {other.shape} given")
     interval = mean_interval(one - other, confidence)
     return Interval(interval.low, interval.high, confidence, f"paired Student's t over {len(one)} seeds")
-
-
-def batch_means_interval(values: ArrayLike, confidence: float = 0.95, batches: int = 20) -> Interval:
-    """Interval of a steady-state mean from one long run: Student's t over the means of contiguous batches.
-
-    Sound where the batches are long against the correlation of the series; that is for the caller to know.
-    """
-    sample = np.asarray(values, dtype=float)
-    if len(sample) < 2 * batches:
-        raise ValueError(f"{batches} batches need at least {2 * batches} values, {len(sample)} given")
-    length = len(sample) // batches
-    means = sample[: length * batches].reshape(batches, length).mean(axis=1)
-    interval = mean_interval(means, confidence)
-    return Interval(interval.low, interval.high, confidence, f"{batches} batch means of {length} values")
 
 
 def two_level_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:

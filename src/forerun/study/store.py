@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 import forerun
 from forerun.atomic_write import lock_file
 from forerun.errors import ForerunError, StoreError
-from forerun.regular import followed, open_regular
+from forerun.regular import begins, followed
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
@@ -168,14 +168,6 @@ class Store:
                 self.path, f"cannot be written: {error}; the cells stored so far are safe"
             ) from error
 
-    def done(self) -> set[int]:
-        """The numbers of the cells that were simulated."""
-        return set(self.numbers("done"))
-
-    def failed(self) -> set[int]:
-        """The numbers of the cells that failed."""
-        return set(self.numbers("failed"))
-
     def numbers(self, state: Literal["done", "failed"]) -> Iterator[int]:
         """The numbers of the cells in a state, ascending, one by one."""
         for (number,) in self._connection.execute(
@@ -217,11 +209,7 @@ class Store:
 
 def is_store(path: Path) -> bool:
     """Whether a file is an SQLite database, as study stores are."""
-    try:
-        with open_regular(path) as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
+    return begins(path, _SQLITE)
 
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
@@ -284,7 +272,7 @@ def _refuse_foreign(path: Path) -> None:
             head = _head(beside)
             if head.strip(b"\0") and not any(one.startswith(head) for one in beginnings):
                 raise StoreError.at(beside, "belongs to another program; name another store")
-    if _head(path, len(_SQLITE)) == _SQLITE:
+    if begins(path, _SQLITE):
         with contextlib.closing(_opened(path, "mode=ro")) as connection:
             tables = {
                 name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -293,11 +281,11 @@ def _refuse_foreign(path: Path) -> None:
             raise StoreError.at(path, "is a database of another program; name another store")
 
 
-def _head(path: Path, count: int = 4) -> bytes:
-    """The first bytes of a file; empty if it is none."""
+def _head(path: Path) -> bytes:
+    """The first four bytes of a file; empty if it is none."""
     try:
         with path.open("rb") as file:
-            return file.read(count)
+            return file.read(4)
     except OSError:
         return b""
 

@@ -19,10 +19,11 @@ import numpy as np
 
 from forerun.atomic_write import write_file
 from forerun.errors import TraceError, UsageError
+from forerun.regular import begins
 from forerun.trace.objects import parse_json
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field, Kind, gathered, read_rows
-from forerun.trace.source import Source, is_parquet
+from forerun.trace.source import PARQUET, Source
 from forerun.trace.table import Array, Column, Provenance, Trace
 
 MARK = "# forerun trace "
@@ -55,7 +56,7 @@ def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:
     """The trace in a file that `save_trace` wrote; TraceError if it is none, or is damaged."""
     target = Path(path)
     log = repairs if repairs is not None else RepairLog()
-    return _read_parquet(target) if is_parquet(target) else _read_csv(target, log)
+    return _read_parquet(target) if begins(target, PARQUET) else _read_csv(target, log)
 
 
 def _description(trace: Trace) -> str:

@@ -17,10 +17,11 @@ import msgspec
 
 from forerun.errors import UsageError, known_names
 from forerun.registry import Registry, member_name
+from forerun.regular import begins
 from forerun.scenario.spec import NamedSpec, to_data
 from forerun.scenario.text import parse_scalar
 from forerun.trace.repair import RepairLog
-from forerun.trace.source import Source, is_numpy, is_parquet
+from forerun.trace.source import NUMPY, PARQUET, Source
 from forerun.trace.table import Provenance, Trace
 
 HEAD_LINES = 8
@@ -112,9 +113,9 @@ def head_of(path: str | Path) -> Head:
     name = path.name.removesuffix(".gz").removesuffix(".xz")
     if path.is_dir():
         return Head(name, directory=True)
-    if is_parquet(path):
+    if begins(path, PARQUET):
         return Head(name, parquet=True)
-    if is_numpy(path):
+    if begins(path, NUMPY):
         return Head(name, numpy=True)
     return Head(name, Source(path, repairs=RepairLog()).head(HEAD_LINES))
 

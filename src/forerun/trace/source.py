@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from forerun.errors import TraceError
 from forerun.regular import open_regular, unreadable
@@ -26,6 +26,9 @@ from forerun.trace.repair import RepairLog, shown
 
 BLOCK_BYTES = 1 << 18
 XZ_MEMORY_BYTES = 128 << 20
+
+PARQUET = b"PAR1"
+NUMPY = b"\x93NUMPY"
 
 _POINTERS = (
     (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer, not the data: run `git lfs pull`"),
@@ -35,8 +38,8 @@ _NOT_TEXT = (
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first (zstd -d)"),
     (b"BZh", "bzip2-compressed; decompress it first (bunzip2)"),
     (b"PK\x03\x04", "a zip archive or spreadsheet, not a text file; extract or export it first"),
-    (b"PAR1", "a Parquet file, not a text file"),
-    (b"\x93NUMPY", "a NumPy array file, not a text file"),
+    (PARQUET, "a Parquet file, not a text file"),
+    (NUMPY, "a NumPy array file, not a text file"),
     (b"\x89HDF", "an HDF5 file, not a text file"),
     (b"%PDF", "a PDF, not a text file"),
     (b"\x7fELF", "a program, not a text file"),
@@ -181,7 +184,8 @@ class Source:
         """Decompressed blocks without byte-order mark, checked to be text."""
         with _opened(self.path, self.name) as raw:
             counted = _Counted(raw, self.name)
-            stream = _decompressed(counted, self.name)
+            on_disk = io.BufferedReader(counted, BLOCK_BYTES)
+            stream = _decompressed(on_disk, self.name)
             size, line, first = 0, 1, True
             while block := self._next(stream):
                 size += len(block)
@@ -193,7 +197,7 @@ class Source:
                     self._refuse(at, "a NUL byte: the file is not text, or has a hole in it")
                 line += block.count(b"\n")
                 yield block
-            while counted.read(BLOCK_BYTES):
+            while on_disk.read(BLOCK_BYTES):
                 pass
             self._digest = counted.hexdigest()
 
@@ -243,31 +247,18 @@ class _Counted(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
+    def readinto(self, buffer: Any) -> int:
         try:
-            data = self._raw.read(size)
+            data = self._raw.read(len(buffer))
         except OSError as error:
             raise TraceError.at(self._name, f"cannot be read: {error.strerror or error}") from None
         self._hash.update(data)
         self.count += len(data)
-        return data
+        buffer[: len(data)] = data
+        return len(data)
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
-
-
-class _Started:
-    """A stream whose first bytes were looked at and are given again."""
-
-    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
-        self._start = start
-        self._rest = rest
-
-    def read(self, size: int = -1) -> bytes:
-        if self._start:
-            data, self._start = self._start[:size], self._start[size:]
-            return data
-        return self._rest.read(size)
 
 
 class _Xz:
@@ -292,17 +283,16 @@ class _Xz:
                 return data
 
 
-def _decompressed(raw: _Counted, name: str) -> IO[bytes]:
-    start = raw.read(BLOCK_BYTES)
-    again = cast("IO[bytes]", _Started(start, cast("IO[bytes]", raw)))
+def _decompressed(raw: io.BufferedReader[_Counted], name: str) -> IO[bytes]:
+    start = raw.peek(BLOCK_BYTES)
     if start.startswith(b"\x1f\x8b"):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=again, mode="rb"))
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="rb"))
     if start.startswith(b"\xfd7zXZ\0"):
-        return cast("IO[bytes]", _Xz(again))
+        return cast("IO[bytes]", _Xz(raw))
     if name.endswith((".gz", ".xz")) and start and not start.startswith(tuple(m for m, _ in _POINTERS)):
         kind = name[-2:]
         raise TraceError.at(name, f"is named .{kind} but does not start as {kind} does: {shown(start[:16])}")
-    return again
+    return raw
 
 
 def refuse_pointer(start: bytes, name: str) -> None:
@@ -339,21 +329,3 @@ def _nearby(path: Path) -> str:
         return ""
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {shown(close[0])}?" if close else ""
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a file begins as Parquet does."""
-    return _begins(path, b"PAR1")
-
-
-def is_numpy(path: Path) -> bool:
-    """Whether a file begins as NumPy's own format does."""
-    return _begins(path, b"\x93NUMPY")
-
-
-def _begins(path: Path, magic: bytes) -> bool:
-    try:
-        with open_regular(path) as file:
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False

@@ -22,8 +22,8 @@ from forerun.domains.loading.engine.model import batches_of
 from forerun.domains.loading.policy import F64
 from forerun.errors import Problem, TraceError
 from forerun.regular import read_regular, unreadable
+from forerun.replication.cndlsys.npy import read_numbers, read_records
 from forerun.result.stats import standard_error, welch_p
-from forerun.trace.readers.loading_npy import read_numbers, read_records
 from forerun.trace.rows import Field
 from forerun.trace.tabular import Rows
 

@@ -17,9 +17,9 @@ from forerun.domains.serving.plan.space import Offer, Space, Traffic
 from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.plan.sweep import sweep
 from forerun.replication.inferline import published
+from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.result.figures import Axis, Figure, from_points
 from forerun.result.reproduction import Progress, Reproduced, Row
-from forerun.trace.processes.legacy_gamma import LegacyGamma
 
 _PARENTS = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
 

@@ -15,10 +15,10 @@ from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeli
 from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.replication.inferline import published
+from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.inferline.notebook import CompatRun, simulate_compat
 from forerun.result.figures import Axis, Figure, by_series
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
-from forerun.trace.processes.legacy_gamma import LegacyGamma
 
 #: stage -> its parent, in the notebook's wiring order
 _PARENTS: Final[Mapping[str, int]] = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}

@@ -43,22 +43,6 @@ class OnOff(ArrivalProcess, tag="on_off", frozen=True, kw_only=True):
             problems.append(("mean_on_s", what))
         return problems
 
-    @property
-    def mean_rate_rps(self) -> float:
-        """Arrivals per second in the long run."""
-        on, off = self.mean_on_s, self.mean_off_s
-        return (self.rate_rps * on + self.off_rate_rps * off) / (on + off)
-
-    @property
-    def dispersion_limit(self) -> float:
-        """Variance over mean of the arrivals in a long window, in the limit.
-
-        1 + 2 (a - b)^2 p q / ((p + q)^2 (a q + b p)), a and b the rates while on and off, p and q the rates
-        of leaving on and off (Fischer and Meier-Hellstern, 1993).
-        """
-        a, b, p, q = self.rate_rps, self.off_rate_rps, 1 / self.mean_on_s, 1 / self.mean_off_s
-        return 1 + 2 * (a - b) ** 2 * p * q / ((p + q) ** 2 * (a * q + b * p))
-
     def chunks(self, seed: int) -> Iterator[Floats]:
         states, counts, places = (stream(seed, "arrivals", part) for part in ("states", "counts", "places"))
         on = bool(states.random() < self.mean_on_s / (self.mean_on_s + self.mean_off_s))

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.errors import TraceError
-from forerun.trace.jobs import ABSENT, JobReader, JobRows
+from forerun.trace.jobs import ABSENT, JobReader
 from forerun.trace.reader import Head
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Field, read_rows
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows
 
 _JOB: Final = (
-    Field(name="job_name", kind="text"),
+    Field(name="job_id", column="job_name", kind="text"),
     Field(name="inst_id", kind="text", missing=ABSENT),
     Field(name="user", kind="text", missing=ABSENT),
-    Field(name="status", kind="text", missing=ABSENT),
-    Field(name="start_time", missing=ABSENT),
-    Field(name="end_time", missing=ABSENT),
+    Field(name="state", column="status", kind="text", missing=ABSENT),
+    Field(name="submit_s", column="start_time", missing=ABSENT),
+    Field(name="end_s", column="end_time", missing=ABSENT),
 )
 _TASK: Final = (
     Field(name="job_name", kind="text"),
@@ -39,15 +39,6 @@ _TASK: Final = (
 )
 _JOB_TABLE: Final = "pai_job_table.csv"
 _TASK_TABLE: Final = "pai_task_table.csv"
-
-
-@dataclass(slots=True)
-class _Tasks:
-    """What the tasks of a job add up to."""
-
-    gpus: float = 0.0
-    start_s: float = np.inf
-    seen: set[str] = field(default_factory=set)
 
 
 class AlibabaPai(JobReader, tag="alibaba_pai", frozen=True, kw_only=True):
@@ -67,61 +58,32 @@ class AlibabaPai(JobReader, tag="alibaba_pai", frozen=True, kw_only=True):
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         if not path.is_dir():
             raise TraceError.at(str(path), f"a directory with {_JOB_TABLE} and {_TASK_TABLE} is expected")
-        complaints, rows = Complaints(), JobRows()
-        tasks = _tasks(_table(path, _TASK_TABLE, repairs), complaints)
-        source = _table(path, _JOB_TABLE, repairs)
-        for line, job in _rows(source, _JOB, complaints):
-            part = tasks.get(job["job_name"])
-            if part is None:
-                repairs.note("job without tasks dropped", source.at(line))
-                continue
-            rows.add(
-                line,
-                job_id=job["job_name"],
-                user=job["user"],
-                submit_s=job["start_time"],
-                start_s=part.start_s if np.isfinite(part.start_s) else job["start_time"],
-                end_s=job["end_time"],
-                gpus=part.gpus,
-                state=job["status"],
-            )
-        complaints.finish()
-        return self.cleaned(source, rows.lines, rows.columns())
+        tasks = _rows(path, _TASK_TABLE, _TASK, repairs)
+        names = list(zip(tasks["job_name"].tolist(), [name or "" for name in tasks["task_name"].tolist()]))
+        first = dict(zip(reversed(names), reversed(range(len(names)))))
+        again = np.array([first[name] != row for row, name in enumerate(names)], np.bool_)
+        tasks.drop(again, "task listed twice, later one dropped")
+        uncounted = np.isnan(tasks["inst_num"])
+        tasks.note(uncounted, "task without a number of instances counted as one")
+        gpus = np.where(uncounted, 1.0, tasks["inst_num"]) * np.nan_to_num(tasks["plan_gpu"] / 100.0)
+        number: dict[str, int] = {}
+        job = [number.setdefault(name, len(number)) for name in tasks["job_name"].tolist()]
+        start_s = np.full(len(number), np.nan)
+        np.fmin.at(start_s, job, tasks["start_time"])
+        rows = _rows(path, _JOB_TABLE, _JOB, repairs)
+        rows["job"] = np.array([number.get(name, -1) for name in rows["job_id"].tolist()], np.int64)
+        rows.drop(rows["job"] < 0, "job without tasks dropped")
+        rows["gpus"] = np.bincount(job, gpus, len(number))[rows["job"]]
+        started_s = start_s[rows["job"]]
+        rows["start_s"] = np.where(np.isnan(started_s), rows["submit_s"], started_s)
+        return self.cleaned(rows.source, rows.lines, rows.columns)
 
 
-def _rows(
-    source: Source, fields: Sequence[Field], complaints: Complaints
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and values of each row of a table; the published tables come without a header."""
-    first = next(Source(source.path, repairs=RepairLog()).lines())[1]
-    header = first.split(",")[0].strip() == fields[0].name
-    for chunk in read_rows(source, fields, complaints=complaints, header=header):
-        columns = (values.tolist() for values in chunk.columns.values())
-        for line, *values in zip(chunk.lines.tolist(), *columns, strict=True):
-            yield line, dict(zip(chunk.columns, values, strict=True))
-
-
-def _tasks(source: Source, complaints: Complaints) -> dict[str, _Tasks]:
-    """What the tasks of each job add up to, by its name."""
-    jobs: dict[str, _Tasks] = {}
-    for line, task in _rows(source, _TASK, complaints):
-        job = jobs.setdefault(task["job_name"], _Tasks())
-        name = task["task_name"] or ""
-        if name in job.seen:
-            source.repairs.note("task listed twice, later one dropped", source.at(line))
-            continue
-        job.seen.add(name)
-        instances, share = task["inst_num"], task["plan_gpu"]
-        if np.isnan(instances):
-            source.repairs.note("task without a number of instances counted as one", source.at(line))
-            instances = 1.0
-        job.gpus += instances * (0.0 if np.isnan(share) else share / 100.0)
-        job.start_s = float(np.fmin(job.start_s, task["start_time"]))
-    return jobs
-
-
-def _table(folder: Path, name: str, repairs: RepairLog) -> Source:
-    for candidate in (folder / name, folder / f"{name}.gz"):
-        if candidate.exists():
-            return Source(candidate, repairs=repairs)
+def _rows(folder: Path, name: str, fields: Sequence[Field], repairs: RepairLog) -> Rows:
+    """The rows of a table; the published ones come without a header."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.exists():
+            first = next(Source(path, repairs=RepairLog()).lines())[1]
+            header = first.split(",")[0].strip() == fields[0].header
+            return Rows.read(Source(path, repairs=repairs), fields, header=header)
     raise TraceError.at(str(folder), f"contains no {name}")
