@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -258,6 +259,20 @@ def test_the_same_program_runs_alone_and_leaves_nothing(tmp_path):
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "after 20 steps" in done.stdout and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_the_example_of_a_user_is_drained_and_goes_on(tmp_path):
+    """A data set, Adam's moments and DistributedDataParallel go from two ranks to one."""
+    example = [str(Path(__file__).parents[2] / "examples" / "live" / "train.py")]
+    with Group(tmp_path, example, 2, iterations=10**9) as group:
+        group.until(lambda g: g.of(FirstStep)).tell(Drain())
+        assert group.ended() == [0, 0]
+        ((_, step),) = group.why()
+        known = group.checkpoints()[0] if step else None
+    with Group(tmp_path, example, 1, epoch=2, iterations=step + 2, checkpoint=known) as group:
+        assert group.ended() == [0]
+        assert group.of(FirstStep)[0].step == step and group.why() == {("finished", step + 2)}
 
 
 # ------------------------------------------------------------------------------------------------------------ pieces
