@@ -34,7 +34,7 @@ from forerun.observers import checked_observers
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 from forerun.scenario.arguments import name_of, require_scenario
-from forerun.scenario.spec import Spec
+from forerun.scenario.spec import AnyScenario, Spec
 
 if TYPE_CHECKING:
     from forerun.result.figures import Figure
@@ -166,7 +166,7 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         return Path(str(sys.modules[type(self).__module__].__file__)).parent
 
 
-def simulate(scenario: Any, *, policy: object = None, observers: Iterable[Any] = ()) -> Result:
+def simulate(scenario: AnyScenario, *, policy: object = None, observers: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result. Reads only the scenario's input files, writes and prints nothing.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
@@ -185,7 +185,7 @@ def simulate(scenario: Any, *, policy: object = None, observers: Iterable[Any] =
     return domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
 
 
-def profile_of(scenario: Any, at: Sequence[int] = ()) -> Spec:
+def profile_of(scenario: AnyScenario, at: Sequence[int] = ()) -> Spec:
     """The profile that a scenario's domain exports for the others: a `Supply` of loading, a `Power` of energy.
 
     at: the points to make it at, in the domain's own terms (readers, batch sizes; default: the domain's own choice).

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import highspy
 
 
-def new_solver() -> Any:
+def new_solver() -> highspy.Highs:
     """An empty `highspy.Highs` that uses one thread and seed 0, and prints nothing."""
     import highspy
 
@@ -15,7 +18,7 @@ def new_solver() -> Any:
     return solver
 
 
-def solve(solver: Any) -> Any:
+def solve(solver: highspy.Highs) -> highspy.HighsModelStatus:
     """Run the solver and return its model status, a `highspy.HighsModelStatus`.
 
     HiGHS has one pool of threads per process, sized by its first user. If other code in this process created a pool
@@ -36,4 +39,5 @@ def solve(solver: Any) -> Any:
         highspy.Highs.resetGlobalScheduler(True)
         if solver.run() == highspy.HighsStatus.kError:
             raise RuntimeError(f"HiGHS {solver.version()} could not run: {solver.getModelStatus()}")
-    return solver.getModelStatus()
+    status: highspy.HighsModelStatus = solver.getModelStatus()
+    return status

@@ -12,13 +12,14 @@ from forerun.errors import CheckFailed, InputError, Problem, StoreError, UsageEr
 from forerun.result.plan import PLAN_FORMAT, Plan, Planner, read_document
 from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.resolve import located
+from forerun.scenario.spec import AnyScenario
 from forerun.scenarios import from_data, load
 
 #: the format of a measurement file
 MEASUREMENT_FORMAT = "forerun.measurement/1"
 
 
-def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
+def plan(scenario: AnyScenario, objective: str = "", **options: Any) -> Plan:
     """Find the best configuration for a scenario, and why no other is better.
 
     scenario: as `forerun.load` returns it.
@@ -41,7 +42,7 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
     return planner.plan(scenario, objective, **given)
 
 
-def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
+def check(path: str | os.PathLike[str], *, scenario: AnyScenario | None = None) -> str:
     """Verify a plan file, or check that a scenario file and its inputs can be read; returns what was verified.
 
     path: a plan, a certificate, a measurement (see `check_document`) or a scenario (YAML, TOML, JSON).
@@ -67,7 +68,9 @@ def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
     return f"a scenario of the {read.domain} domain, every value and file of it in order"
 
 
-def check_document(document: Mapping[str, Any], *, scenario: Any = None, name: str = "plan") -> str:
+def check_document(
+    document: Mapping[str, Any], *, scenario: AnyScenario | None = None, name: str = "plan"
+) -> str:
     """Verify the content of a plan file, a certificate (given its scenario) or a measurement; returns what was verified.
 
     document: plain data. scenario: as for `check`. name: of the file, for messages. Raises CheckFailed if a claim is false,

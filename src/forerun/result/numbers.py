@@ -64,7 +64,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> object:
     """A number that is a whole one as int; anything else unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
@@ -74,7 +74,7 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def plain(data: Any) -> Any:
+def plain(data: object) -> Any:
     """Plain JSON data: sequences as lists, keys as text, numpy's scalars as Python's; what is not finite becomes None."""
     if isinstance(data, Mapping):
         return {str(key): plain(value) for key, value in data.items()}

@@ -228,7 +228,7 @@ class SavedRun(ShownRun):
         return f"run {self.id}, saved in {self.folder}"
 
 
-def require_run(value: Any, where: str) -> None:
+def require_run(value: object, where: str) -> None:
     """Raise UsageError unless `value` is a run, in memory or saved."""
     if not isinstance(value, (Result, SavedRun)):
         raise wrong_type(

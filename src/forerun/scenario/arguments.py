@@ -6,7 +6,6 @@ import os
 import reprlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from forerun.errors import Problem, UsageError
 from forerun.scenario.spec import Spec
@@ -37,9 +36,8 @@ def names_of(values: object, where: str, expected: str) -> tuple[str, ...]:
     return tuple(map(name_of, values))
 
 
-def path_of(value: Any, where: str) -> Path:
+def path_of(value: object, where: str) -> Path:
     """The path that an argument names. Raises UsageError for any other type than text or a path."""
-    try:
-        return Path(os.fsdecode(value))
-    except TypeError:
-        raise wrong_type(where, value, "a path, as text or pathlib.Path,") from None
+    if not isinstance(value, str | bytes | os.PathLike):
+        raise wrong_type(where, value, "a path, as text or pathlib.Path,")
+    return Path(os.fsdecode(value))

@@ -39,6 +39,7 @@ DATASET_PREFIX = "data:"
 
 
 E = TypeVar("E", bound=ForerunError)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def located(error: E, path: str | os.PathLike[str]) -> E:
@@ -188,7 +189,7 @@ def _index_of(items: list[Any], step: str | int) -> int | None:
     return None
 
 
-def resolve(scenario: Any, *, base: Path, document: Document) -> Any:
+def resolve(scenario: S, *, base: Path, document: Document) -> S:
     """The scenario with every `Input` absolute and pinned by its digest.
 
     Raises ScenarioError for files that are absent or no longer have the digest they were pinned with.
@@ -215,7 +216,7 @@ def resolve(scenario: Any, *, base: Path, document: Document) -> Any:
             )
         return Input(path=str(path), sha256=digest)
 
-    resolved = map_inputs(scenario, pin)
+    resolved: S = map_inputs(scenario, pin)
     if problems:
         raise ScenarioError(*problems)
     return resolved

@@ -15,7 +15,17 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Protocol,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -60,6 +70,18 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
             raise ScenarioError(*(Problem(path, what) for path, what in faults))
         return changed
+
+
+class AnyScenario(Protocol):
+    """What the scenarios of all domains have in common: `forerun.load` returns one."""
+
+    @property
+    def domain(self) -> str:
+        """The name of its domain."""
+
+    @property
+    def seed(self) -> int:
+        """Of its streams of random numbers."""
 
 
 class NamedSpec(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):

@@ -28,6 +28,7 @@ MAX_DEPTH: Final = 40
 MAX_NODES: Final = 400_000
 
 Place = tuple[str | int, ...]
+Scalar = str | int | float | bool | None
 
 _INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)\Z")
 _FLOAT: Final = re.compile(r"[-+]?([0-9][0-9_]*\.[0-9]*|\.[0-9]+|[0-9][0-9_]*)([eE][-+]?[0-9]+)?\Z")
@@ -87,7 +88,7 @@ def parse_document(text: str, *, name: str, kind: str) -> Document:
     raise ScenarioError.at(name, f"a scenario ends in .yaml, .yml, .json or .toml, not {kind or 'nothing'!r}")
 
 
-def parse_scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Scalar:
     """A plain scalar as this reader understands it: true/false/null, numbers, else the text itself."""
     if text in _WORDS:
         return _WORDS[text]

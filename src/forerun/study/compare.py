@@ -27,7 +27,7 @@ from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import holm, mean_interval, paired_interval, paired_p, skewness
 from forerun.scenario.arguments import require_scenario
-from forerun.scenario.spec import canonical_json, override, to_data
+from forerun.scenario.spec import AnyScenario, canonical_json, override, to_data
 from forerun.scenario.text import Document
 from forerun.scenarios import build
 from forerun.study.blocks import DAY_S, BlockDifference, block_difference
@@ -146,7 +146,7 @@ class Comparison:
 
 
 def compare(
-    scenario: Any,
+    scenario: AnyScenario,
     policies: Sequence[str] = (),
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     *,
@@ -232,7 +232,7 @@ def policy_field(scenario: Any, name: str) -> str:
 
 
 def compare_variants(
-    scenario: Any,
+    scenario: AnyScenario,
     variants: Sequence[Variant],
     objective: Objective | Sequence[Objective],
     *,
