@@ -124,6 +124,12 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
 
         return figures(run)
 
+    def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a training program that was profiled."""
+        from forerun.domains.cluster.figures import measured_figures
+
+        return measured_figures(measured)
+
     @property
     def explainer(self) -> ClusterExplainer:
         """What explains a run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -246,3 +246,67 @@ def _beside_simulated(predictions: Table) -> list[Figure]:
 
 def _sizes(counts: Iterable[int]) -> list[str]:
     return [f"{count} GPU" if count == 1 else f"{count} GPUs" for count in counts]
+
+
+def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Of a profiled training program: throughput by slots, seconds of each change, and seconds of profiling.
+
+    Parameters
+    ----------
+    measured : the content of a measurement file.
+    """
+    made = []
+    if rows := measured["throughput"]:
+        made.append(
+            Figure.of(
+                "points",
+                "measured-throughput",
+                "Throughput by slots",
+                {
+                    "slots": [row["slots"] for row in rows],
+                    "iterations_per_s": [row["iterations_per_s"] for row in rows],
+                    "batch": [str(row["batch"]) for row in rows],
+                },
+                x=Axis("slots", "slots", log=True),
+                y=Axis("iterations_per_s", "throughput", "iterations/s"),
+                series="batch",
+                series_label="global batch",
+                caption=f"Iterations a second of {measured['model']}, by its own reports, after the first of them.",
+            )
+        )
+    if rows := measured["changes"]:
+        made.append(
+            Figure.of(
+                "points",
+                "measured-changes",
+                "Seconds of a change",
+                {
+                    "change": [row["change"] for row in rows],
+                    "median_s": [row["median_s"] for row in rows],
+                    "low": [row["least_s"] for row in rows],
+                    "high": [row["most_s"] for row in rows],
+                    "start": [row["start"] for row in rows],
+                },
+                x=Axis("change", "change of slots"),
+                y=Axis("median_s", "from the command to the first step", "s"),
+                series="start",
+                series_label="processes start",
+                caption=(
+                    f"Medians of {measured['model']}, with the least and the most. Warm processes are forked from one that "
+                    "has the libraries; `drain` lasts until the slots are free."
+                ),
+            )
+        )
+    if rows := measured["profiling"]:
+        made.append(
+            Figure.of(
+                "bar",
+                "measured-profiling",
+                "Seconds of profiling",
+                {"model": [row["model"] for row in rows], "seconds": [row["seconds"] for row in rows]},
+                x=Axis("model", "program"),
+                y=Axis("seconds", "profiling", "s"),
+                caption="Wall seconds that all throughputs took, with the starts that they needed.",
+            )
+        )
+    return tuple(made)

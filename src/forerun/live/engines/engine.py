@@ -82,6 +82,7 @@ class Start(_Message, frozen=True):
     pace : for paced programs (default: none).
     one_process : whether one process stands for all slots (`width: declared`; default: a rank each). It runs on
         the first node; the others hold the lease only.
+    report_s : wall seconds between two reports of progress at least (default: 5).
     seed : of the job's random numbers (default: 0).
     terms : by node, until when the lease goes. The journal omits them: they are added when the command is sent.
     """
@@ -94,6 +95,7 @@ class Start(_Message, frozen=True):
     older: tuple[Checkpoint, ...] = ()
     pace: Pace | None = None
     one_process: bool = False
+    report_s: float = 5.0
     seed: int = 0
     terms: Mapping[str, Term] = {}
 
