@@ -108,20 +108,8 @@ class OnRay:
         """Ray, connected to the address. Raises UsageError where it cannot be imported, StoreError where no cluster
         answers.
         """
-        try:
-            import ray
-        except ImportError as error:
-            raise UsageError.at(
-                "--executor ray", "Ray is not installed; pip install 'forerun[ray]'"
-            ) from error
-        except (
-            Exception
-        ) as error:  # Ray looks for accelerators while it is imported, and may break on what it finds
-            what = (
-                f"Ray cannot be imported here: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
-            raise UsageError.at("--executor ray", what) from error
-        _answers(self.address)
+        ray = import_ray("--executor ray")
+        answers(self.address, f"--address {self.address}")
         # Under `uv run` Ray would rebuild the environment for every worker, and hang.
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         options: dict[str, Any] = {"address": self.address, "log_to_driver": False, "logging_level": "ERROR"}
@@ -132,15 +120,34 @@ class OnRay:
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            what = f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}"
-            if "connect" in str(error).lower() and "RAY_AUTH_MODE" not in os.environ:
-                what += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here as on its machines"
-            raise StoreError.at(f"--address {self.address}", what) from error
+            raise StoreError.at(f"--address {self.address}", unreachable(error)) from error
         return ray
 
 
-def _answers(address: str) -> None:
-    """Whether anything listens at `host:port`: Ray itself would try for minutes."""
+def import_ray(where: str) -> Any:
+    """The package ray. Raises UsageError, at `where`, where it cannot be imported."""
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError.at(where, "Ray is not installed; pip install 'forerun[ray]'") from error
+    except (
+        Exception
+    ) as error:  # Ray looks for accelerators while it is imported, and may break on what it finds
+        what = f"Ray cannot be imported here: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UsageError.at(where, what) from error
+    return ray
+
+
+def unreachable(error: Exception) -> str:
+    """What to say where Ray could not connect, with a hint if a token may be missing."""
+    what = f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}"
+    if "connect" in str(error).lower() and os.environ.get("RAY_AUTH_MODE") != "token":
+        what += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here as on its machines"
+    return what
+
+
+def answers(address: str, where: str) -> None:
+    """Whether anything listens at `host:port`: Ray itself would try for minutes. Raises StoreError, at `where`, if not."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     number = whole_number(port)
     if not colon or number is None or number > 65535:
@@ -148,9 +155,7 @@ def _answers(address: str) -> None:
     try:
         socket.create_connection((host, number), timeout=5).close()
     except OSError as error:
-        raise StoreError.at(
-            f"--address {address}", f"no Ray cluster can be reached: {error.strerror or error}"
-        ) from error
+        raise StoreError.at(where, f"no Ray cluster can be reached: {error.strerror or error}") from error
 
 
 def _run_here(plan: Plan, cells: list[Cell]) -> list[Outcome]:
