@@ -222,6 +222,7 @@ class Member:
         self._saved_s = self._reported_s = self._anchor_s = time.monotonic()
         self._reported_step = self._anchor_step = 0
         self._share, self._of = 1, self.world_size
+        self._stepped = False
 
     # ------------------------------------------------------------------------------------------------- meeting
 
@@ -376,10 +377,10 @@ class Member:
             self._shim.say(FirstStep(step=self.done))
         self._anchor()
         while self.done < self.iterations:
-            now = self.done
-            yield now
-            if self.done == now:
-                raise UsageError.at("me.steps", f"step {now} ended without me.step()")
+            self._stepped = False
+            yield self.done
+            if not self._stepped:
+                raise UsageError.at("me.steps", f"step {self.done} ended without me.step()")
 
     def batches(
         self, data: Any, global_batch: int = 0, *, collate: Callable[[list[Any]], Any] | None = None
@@ -461,7 +462,9 @@ class Member:
 
     def step(self) -> None:
         """A step of the global batch is done: reports, saves when it is due, and leaves if the job is drained."""
-        self.done += 1
+        self._stepped = True
+        if self._given_pace is None or self._given_pace.rate_per_s:
+            self.done += 1
         self._agree()
 
     def pace(self) -> None:
