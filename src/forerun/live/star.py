@@ -81,19 +81,22 @@ class Star:
     def exchange(self, payload: bytes, combine: Callable[[list[bytes]], bytes]) -> bytes:
         """What rank 0 makes of the payloads of all ranks; every rank gets the same, once all have said theirs.
 
-        Raises OSError if a rank is gone.
+        Raises ConnectionError if a rank is gone.
 
         Parameters
         ----------
         payload : of this rank.
         combine : from the payloads in the order of ranks; called by rank 0.
         """
-        if not self._root:
-            _send(self._peers[0], payload)
-            return _receive(self._peers[0])
-        answer = combine([payload, *(_receive(peer) for peer in self._peers)])
-        for peer in self._peers:
-            _send(peer, answer)
+        try:
+            if not self._root:
+                _send(self._peers[0], payload)
+                return _receive(self._peers[0])
+            answer = combine([payload, *(_receive(peer) for peer in self._peers)])
+            for peer in self._peers:
+                _send(peer, answer)
+        except OSError as failure:
+            raise ConnectionError("another rank of the job is gone") from failure
         return answer
 
     def close(self) -> None:
@@ -128,6 +131,6 @@ def _exactly(peer: socket.socket, length: int) -> bytes:
     while at < length:
         got = peer.recv_into(view[at:])
         if not got:
-            raise ConnectionError("another rank of the job is gone")
+            raise ConnectionError("the connection was closed")
         at += got
     return bytes(data)
