@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.errors import TraceError
+from forerun.trace import rows as rows_module
 from forerun.trace.documents import JsonDocument
 from forerun.trace.objects import json_field, json_number, parse_json, read_objects
 from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import Field, gathered, parse_column, parse_instant, read_rows
-from forerun.trace.source import Limits, Source
+from forerun.trace.source import Source
 
 FIELDS = (
     Field(name="arrival_s", minimum=0),
@@ -23,11 +24,11 @@ FIELDS = (
 )
 
 
-def rows_of(tmp_path, text, fields=FIELDS, limits=None, **options):
+def rows_of(tmp_path, text, fields=FIELDS, **options):
     path = tmp_path / "t.csv"
     path.write_text(text, encoding="utf-8", newline="")
     repairs = RepairLog()
-    source = Source(path, repairs=repairs, **({"limits": limits} if limits else {}))
+    source = Source(path, repairs=repairs)
     return gathered(read_rows(source, fields, **options)), repairs
 
 
@@ -105,9 +106,10 @@ def test_a_million_bad_rows_are_not_a_million_problems(tmp_path):
     assert "stopped reading after 20 problems" in str(raised.value)
 
 
-def test_rows_beyond_the_limit_are_refused(tmp_path):
+def test_rows_beyond_the_limit_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_module, "MOST_ROWS", 3)
     with pytest.raises(TraceError, match="more than 3 rows"):
-        rows_of(tmp_path, "arrival_s,tokens,kind\n" + "1,1,a\n" * 4, limits=Limits(rows=3))
+        rows_of(tmp_path, "arrival_s,tokens,kind\n" + "1,1,a\n" * 4)
 
 
 def test_missing_values_only_where_the_format_has_them():

@@ -14,8 +14,9 @@ import pytest
 
 from forerun.errors import TraceError
 from forerun.scenario.spec import file_digest
+from forerun.trace import source as source_module
 from forerun.trace.repair import RepairLog
-from forerun.trace.source import BLOCK_BYTES, Limits, Source
+from forerun.trace.source import BLOCK_BYTES, Source
 
 TEXT = b"one\ntwo\nthree\n"
 
@@ -167,13 +168,15 @@ def test_a_decompression_bomb_is_refused_in_bounded_memory(tmp_path):
     assert blocks * BLOCK_BYTES <= 20 << 20
 
 
-def test_limits_can_be_lowered(tmp_path):
+def test_texts_and_lines_beyond_the_limit_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "data"
     path.write_bytes(TEXT * 100)
+    monkeypatch.setattr(source_module, "MOST_TEXT_BYTES", 1000)
     with pytest.raises(TraceError, match="text is larger than 1000 bytes"):
-        read(path, limits=Limits(text_bytes=1000))
+        read(path)
+    monkeypatch.setattr(source_module, "MOST_LINE_BYTES", 4)
     with pytest.raises(TraceError, match=":3: the line is longer than 4 bytes"):
-        read(path, limits=Limits(line_bytes=4))
+        read(path)
     with pytest.raises(TraceError, match="text is larger than 100 bytes"):
         Source(path, repairs=RepairLog()).read(100)
 

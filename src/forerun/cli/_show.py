@@ -354,14 +354,14 @@ def _unless_set(asked: str, step: str) -> str:
     """
     anew = re.findall(r"--set (\S+?)=", step)
     words = iter(shlex.split(asked))
-    kept = []
+    others = []
     for word in words:
         change = next(words, "") if word == "--set" else ""
         if not change:
-            kept.append(word)
+            others.append(word)
         elif change.partition("=")[0] not in anew:
-            kept += [word, change]
-    return shlex.join(kept)
+            others += [word, change]
+    return shlex.join(others)
 
 
 def as_asked(scenario: Path, overrides: Sequence[str] = (), seed: int | None = None) -> str:

@@ -28,9 +28,9 @@ def javascript() -> str:
 
     versions = (version("vl-convert-python"), VEGA_LITE, _SNIPPET)
     name = f"charts-{hashlib.sha256(repr(versions).encode()).hexdigest()[:16]}.js"
-    kept = _kept(name)
-    if kept is not None:
-        return kept
+    cached = _cached(name)
+    if cached is not None:
+        return cached
     text: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE)
     # A page inlines it: it must not end its own script element, and its digest must survive line-ending rules.
     text = (
@@ -39,7 +39,7 @@ def javascript() -> str:
         .replace("\r\n", "\n")
         .replace("\r", "\n")
     )
-    _keep(name, text)
+    _cache(name, text)
     return text
 
 
@@ -55,7 +55,7 @@ def _folder() -> Path | None:
         return None
 
 
-def _kept(name: str) -> str | None:
+def _cached(name: str) -> str | None:
     """The script in the cache; None if it is absent, cannot be read, or does not match its digest."""
     folder = _folder()
     if folder is None:
@@ -67,7 +67,7 @@ def _kept(name: str) -> str | None:
     return text.decode() if digest == hashlib.sha256(text).hexdigest().encode() else None
 
 
-def _keep(name: str, text: str) -> None:
+def _cache(name: str, text: str) -> None:
     """Write a script to the cache with its digest on the first line; a cache that cannot be written is ignored."""
     folder = _folder()
     if folder is None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.report import marks
-from forerun.report.marks import Legend, Parts, Side, axis_of
+from forerun.report.marks import Legend, Parts
 from forerun.report.palette import LIGHT, Palette
 from forerun.report.thin import Array, Columns, codes_of, is_text, rows_of, thin
 from forerun.result.figures import Axis, Figure
@@ -331,6 +331,3 @@ def _plain(values: Array) -> list[Any]:
         float(f"{value:.7g}") if math.isfinite(value) else None
         for value in values.astype(np.float64).tolist()
     ]
-
-
-__all__ = ["Drawing", "Side", "axis_of", "config", "draw"]

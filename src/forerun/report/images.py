@@ -11,7 +11,6 @@ from forerun.atomic_write import write_bytes
 from forerun.errors import StoreError
 from forerun.report.bundle import VEGA_LITE
 from forerun.report.drawing import draw
-from forerun.report.palette import LIGHT, Palette
 from forerun.result.figures import Figure
 
 Format = Literal["png", "svg"]
@@ -21,37 +20,33 @@ WIDTH_PX: Final = 640
 SCALE: Final = 2.0
 
 
-def svg(figure: Figure, palette: Palette = LIGHT) -> str:
+def svg(figure: Figure) -> str:
     """The figure as an SVG text, with title and caption.
 
     Parameters
     ----------
     figure : data and meaning.
-    palette : its colours (default: light).
     """
     import vl_convert
 
-    spec = draw(figure, palette, width=WIDTH_PX).vega_lite()
+    spec = draw(figure, width=WIDTH_PX).vega_lite()
     text: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
     return text
 
 
-def png(figure: Figure, palette: Palette = LIGHT) -> bytes:
+def png(figure: Figure) -> bytes:
     """The figure as the bytes of a PNG, with title and caption, at `SCALE` pixels for one of the drawing's.
 
     Parameters
     ----------
     figure : data and meaning.
-    palette : its colours (default: light).
     """
     import vl_convert
 
-    return bytes(vl_convert.svg_to_png(svg(figure, palette), scale=SCALE))
+    return bytes(vl_convert.svg_to_png(svg(figure), scale=SCALE))
 
 
-def write_images(
-    figures: Iterable[Figure], folder: Path, kind: Format, palette: Palette = LIGHT
-) -> list[Path]:
+def write_images(figures: Iterable[Figure], folder: Path, kind: Format) -> list[Path]:
     """Write each figure as `<id>.png` or `<id>.svg` into a folder; returns the paths.
 
     Figures of the same id get a number; those without data are left out.
@@ -61,7 +56,6 @@ def write_images(
     figures : to write.
     folder : made if it is absent.
     kind : "png" or "svg".
-    palette : colours (default: light).
 
     Raises
     ------
@@ -73,7 +67,7 @@ def write_images(
         drawn = [figure for figure in figures if len(figure.data[figure.x.column])]
         for name, figure in zip(stems(drawn), drawn):
             path = folder / f"{name}.{kind}"
-            content = png(figure, palette) if kind == "png" else svg(figure, palette).encode()
+            content = png(figure) if kind == "png" else svg(figure).encode()
             written.append(write_bytes(path, content))
     except OSError as error:
         raise StoreError.at(folder, f"pictures cannot be written: {error.strerror}") from error

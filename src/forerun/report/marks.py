@@ -364,7 +364,7 @@ def _lines(parts: Parts) -> list[Layer]:
 def _bars(parts: Parts) -> list[Layer]:
     """Bars of categories, or thin bars along a numeric axis.
 
-    Single bars without an interval are labelled with their values, if there are at most 24; the axis leaves room for
+    Single bars without an interval are labelled with their values, if there are at most 24; the axis leaves space for
     that.
     """
     values = parts.numbers("x" if parts.value_side == "x" else "y", "low", "high")

@@ -78,9 +78,9 @@
       const head = make("div", "", titles.x + ": " + text(Number(where.toPrecision(5))));
       tip.replaceChildren(head, body);
       cursor.hidden = tip.hidden = false;
-      const room = outer.width - place;
-      tip.style.left = room > tip.offsetWidth + 16 ? place + 10 + "px" : "auto";
-      tip.style.right = room > tip.offsetWidth + 16 ? "auto" : Math.max(0, room + 10) + "px";
+      const space = outer.width - place;
+      tip.style.left = space > tip.offsetWidth + 16 ? place + 10 + "px" : "auto";
+      tip.style.right = space > tip.offsetWidth + 16 ? "auto" : Math.max(0, space + 10) + "px";
       tip.style.top = top * ratio + 4 + "px";
     };
     box.addEventListener("pointermove", show);

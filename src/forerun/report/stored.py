@@ -221,6 +221,3 @@ def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
 def _is_table(rows: Any) -> bool:
     """Whether something is a list of records."""
     return isinstance(rows, list) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
-
-
-__all__ = ["Stored", "StoredComparison", "StoredDocument", "figures_of_document", "open_stored"]

@@ -92,8 +92,8 @@ def _lines(columns: Columns, log_x: bool) -> Thinned:
         return columns, ()
     groups = _groups(columns)
     spans = max(20, MOST_POINTS // (4 * len(groups)))
-    kept = [_extremes(columns, rows, spans, log_x) for rows in groups]
-    rows = np.sort(np.concatenate(kept))
+    parts = [_extremes(columns, rows, spans, log_x) for rows in groups]
+    rows = np.sort(np.concatenate(parts))
     if len(rows) == size:
         return columns, ()
     note = (
@@ -127,14 +127,14 @@ def _extremes(columns: Columns, rows: Array, spans: int, log_x: bool) -> Array:
     low, high = (float(place.min()), float(place.max())) if len(place) else (0.0, 0.0)
     width = (high - low) or 1.0
     span = np.minimum(((place - low) / width * spans).astype(np.int64), spans - 1)
-    kept = [_best(rows, span, np.arange(len(rows), dtype=np.float64), sign) for sign in (1.0, -1.0)]
+    chosen = [_best(rows, span, np.arange(len(rows), dtype=np.float64), sign) for sign in (1.0, -1.0)]
     for name in ("y", "low", "high"):
         if name in columns:
             values = columns[name][rows].astype(np.float64)
-            kept += [_best(rows, span, values, 1.0), _best(rows, span, values, -1.0)]
+            chosen += [_best(rows, span, values, 1.0), _best(rows, span, values, -1.0)]
             # A gap in a line stays a gap.
-            kept.append(rows[np.isnan(values)][:spans])
-    return np.unique(np.concatenate(kept))
+            chosen.append(rows[np.isnan(values)][:spans])
+    return np.unique(np.concatenate(chosen))
 
 
 def _best(rows: Array, span: Array, values: Array, sign: float) -> Array:
@@ -195,14 +195,14 @@ def _bars(columns: Columns, log_x: bool) -> Thinned:
     if len(names) <= MOST_CATEGORIES:
         return columns, ()
     total = np.bincount(codes, weights=np.abs(np.nan_to_num(size)))
-    kept = np.argsort(-total, kind="stable")[:MOST_CATEGORIES]
+    shown = np.argsort(-total, kind="stable")[:MOST_CATEGORIES]
     left_out = len(names) - MOST_CATEGORIES
-    share = 1 - total[kept].sum() / (total.sum() or 1.0)
+    share = 1 - total[shown].sum() / (total.sum() or 1.0)
     note = (
         f"The {MOST_CATEGORIES} largest of {len(names):,} bars drawn; "
         f"the other {left_out:,} hold {share:.1%} of the whole."
     )
-    return rows_of(columns, np.flatnonzero(np.isin(codes, kept))), (note,)
+    return rows_of(columns, np.flatnonzero(np.isin(codes, shown))), (note,)
 
 
 def _stacks(columns: Columns, log_x: bool) -> Thinned:
@@ -265,12 +265,12 @@ def _cells(columns: Columns, log_x: bool) -> Thinned:
     usable = np.isfinite(z)
     total = np.bincount(cell[usable], weights=z[usable])
     count = np.bincount(cell[usable])
-    kept = np.flatnonzero(count)
+    filled = np.flatnonzero(count)
     deep = int(block["y"].max()) + 1
     thinned: Columns = {
-        "x": sides["x"][0][(kept // deep) * factor["x"]],
-        "y": sides["y"][0][(kept % deep) * factor["y"]],
-        "z": total[kept] / count[kept],
+        "x": sides["x"][0][(filled // deep) * factor["x"]],
+        "y": sides["y"][0][(filled % deep) * factor["y"]],
+        "z": total[filled] / count[filled],
     }
     thinned = {name: values.astype(object) if is_text(values) else values for name, values in thinned.items()}
     note = f"Means of blocks of {factor['x']} × {factor['y']} cells drawn ({len(z):,} cells in all)."

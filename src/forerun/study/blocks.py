@@ -54,9 +54,7 @@ class BlockDifference:
         return self.correlation > 2 / math.sqrt(self.blocks)
 
 
-def block_difference(
-    one: Units, other: Units, figure: str, difference: float, confidence: float = 0.95
-) -> BlockDifference | None:
+def block_difference(one: Units, other: Units, figure: str, difference: float) -> BlockDifference | None:
     """The interval about the exact difference of a figure of two runs on one log, over blocks of that log.
 
     The standard error is that of the figure over logs made of whole blocks drawn with replacement, the interval Student's
@@ -92,11 +90,11 @@ def block_difference(
         return None
     # Blocks drawn with replacement vary by (B - 1) / B of what blocks do.
     error = float(drawn.std()) * math.sqrt(blocks / (blocks - 1))
-    half = student_quantile(0.5 + confidence / 2, blocks - 1) * error
+    half = student_quantile(0.975, blocks - 1) * error
     p = 2 * student_tail(abs(difference) / error, blocks - 1) if error > 0 else float(difference == 0)
     method = f"block bootstrap over {blocks} blocks of {one.name}"
     return BlockDifference(
-        Interval(difference - half, difference + half, confidence, method), p, blocks, block_s, correlation
+        Interval(difference - half, difference + half, 0.95, method), p, blocks, block_s, correlation
     )
 
 

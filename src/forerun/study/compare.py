@@ -239,7 +239,6 @@ def compare_variants(
     seeds: int = 20,
     precision: float = 0.0,
     most_seeds: int = 400,
-    confidence: float = 0.95,
     executor: Executor | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
@@ -265,14 +264,10 @@ def compare_variants(
     target = seeds if not precision else FIRST_SEEDS
     while not exact:
         runner.extend(target)
-        if (
-            not precision
-            or runner.seeds >= most_seeds
-            or _half_width(runner, objective, confidence) <= precision
-        ):
+        if not precision or runner.seeds >= most_seeds or _half_width(runner, objective) <= precision:
             break
         target = next_look(runner.seeds, most_seeds)
-    return _conclude(runner, objective, exact, precision, confidence)
+    return _conclude(runner, objective, exact, precision)
 
 
 def next_look(seeds: int, most_seeds: int) -> int:
@@ -431,7 +426,7 @@ class _Runner:
     def _plan(self) -> Plan:
         return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True)
 
-    def blocks(self, objective: Objective, confidence: float) -> dict[str, BlockDifference]:
+    def blocks(self, objective: Objective) -> dict[str, BlockDifference]:
         """The intervals of the differences from the reference over blocks of the recorded log, by variant that has one."""
         names = [variant.name for variant in self.alive]
         base = self.outcomes[names[0]][0]
@@ -441,7 +436,7 @@ class _Runner:
             if base.units is None or done.units is None or not base.units.has(objective.key):
                 continue
             gap = float(done.summary[objective.key]) - float(base.summary[objective.key])
-            over = block_difference(done.units, base.units, objective.key, gap, confidence)
+            over = block_difference(done.units, base.units, objective.key, gap)
             if over is not None:
                 differences[name] = over
         return differences
@@ -468,15 +463,13 @@ def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
     return next(there, objectives[0])
 
 
-def _half_width(runner: _Runner, objective: Objective, confidence: float) -> float:
+def _half_width(runner: _Runner, objective: Objective) -> float:
     """The largest half-width of the intervals of the differences."""
-    intervals = [mean_interval(gaps, confidence) for gaps in runner.differences(objective.key)]
+    intervals = [mean_interval(gaps) for gaps in runner.differences(objective.key)]
     return max(((one.high - one.low) / 2 for one in intervals), default=0.0)
 
 
-def _conclude(
-    runner: _Runner, objective: Objective, exact: bool, precision: float, confidence: float
-) -> Comparison:
+def _conclude(runner: _Runner, objective: Objective, exact: bool, precision: float) -> Comparison:
     """The comparison from what ran: variants ranked, differences tested, the method and the answer in words.
 
     exact: whether the seed changes nothing. precision: the half-width that was asked for, 0 for none. Raises UsageError
@@ -488,14 +481,13 @@ def _conclude(
         raise UsageError.at("compare", f"every variant failed: {reasons}")
     reference = alive[0]
     against = runner.values(reference, objective.key)
-    blocks = runner.blocks(objective, confidence) if exact else {}
+    blocks = runner.blocks(objective) if exact else {}
     others = [variant for variant in alive[1:] if not exact and runner.seeds > 1]
     p_values = {v.name: paired_p(runner.values(v, objective.key), against) for v in others}
     p_values |= {name: one.p for name, one in blocks.items()}
     adjusted = dict(zip(p_values, holm(list(p_values.values()))))
     standings = [
-        _standing(runner, variant, reference, objective, exact, adjusted, blocks, confidence)
-        for variant in alive
+        _standing(runner, variant, reference, objective, exact, adjusted, blocks) for variant in alive
     ]
     standings.sort(key=lambda standing: -standing.value if objective.better == "higher" else standing.value)
     return Comparison(
@@ -504,26 +496,24 @@ def _conclude(
         reference.name,
         1 if exact else runner.seeds,
         exact,
-        _exact_method(runner, objective, blocks, confidence)
+        _exact_method(runner, objective, blocks)
         if exact
         else _method(
             runner.seeds,
             precision,
-            _half_width(runner, objective, confidence) if precision else 0.0,
+            _half_width(runner, objective) if precision else 0.0,
             max(map(skewness, runner.differences(objective.key)), key=abs, default=0.0),
             len(alive),
-            confidence,
         ),
         _why(standings, objective, exact),
         dict(runner.failed),
         runner.base,
-        confidence,
     )
 
 
 def _standing(
     runner: _Runner, variant: Variant, reference: Variant, objective: Objective,
-    exact: bool, adjusted: Mapping[str, float], blocks: Mapping[str, BlockDifference], confidence: float,
+    exact: bool, adjusted: Mapping[str, float], blocks: Mapping[str, BlockDifference],
 ) -> Standing:  # fmt: skip
     """How one variant did.
 
@@ -537,15 +527,15 @@ def _standing(
     return Standing(
         variant,
         float(values.mean()),
-        objective.cut(mean_interval(values, confidence)) if random else None,
+        objective.cut(mean_interval(values)) if random else None,
         None if itself else float((values - against).mean()),
-        objective.cut_difference(paired_interval(values, against, confidence))
+        objective.cut_difference(paired_interval(values, against))
         if random and not itself
         else objective.cut_difference(blocks[variant.name].interval)
         if variant.name in blocks
         else None,
         adjusted.get(variant.name),
-        {} if itself else _part_differences(done, base, confidence if random else 0.0),
+        {} if itself else _part_differences(done, base, random),
         done[0].why,
         _means(done),
         tuple(values.tolist()),
@@ -561,24 +551,24 @@ def _means(done: Sequence[Done]) -> dict[str, float]:
 
 
 def _part_differences(
-    done: Sequence[Done], base: Sequence[Done], confidence: float
+    done: Sequence[Done], base: Sequence[Done], random: bool
 ) -> dict[str, dict[str, Shift]]:
-    """By ledger, the shift of each part, largest first; `confidence` 0 asks for no intervals."""
+    """By ledger, the shift of each part, largest first; with intervals where there is randomness."""
     # A part may be absent on some seeds: then it is nothing there.
     ledgers = dict.fromkeys(ledger for one in (*base, *done) for ledger in one.parts)
     by_ledger = {}
     for ledger in ledgers:
         names = dict.fromkeys(name for one in (*base, *done) for name in one.parts.get(ledger, {}))
-        shifts = {name: _shift(done, base, ledger, name, confidence) for name in names}
+        shifts = {name: _shift(done, base, ledger, name, random) for name in names}
         by_ledger[ledger] = dict(sorted(shifts.items(), key=lambda item: -abs(item[1].mean)))
     return by_ledger
 
 
-def _shift(done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, confidence: float) -> Shift:
+def _shift(done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, random: bool) -> Shift:
     ones, others = (
         np.array([one.parts.get(ledger, {}).get(name, 0.0) for one in runs]) for runs in (done, base)
     )
-    interval = paired_interval(ones, others, confidence) if confidence and len(ones) > 1 else None
+    interval = paired_interval(ones, others) if random else None
     return Shift(float((ones - others).mean()), interval)
 
 
@@ -586,13 +576,11 @@ def _figures(done: Done) -> dict[str, Any]:
     return {name: value for name, value in done.summary.items() if isinstance(value, (int, float))}
 
 
-def _method(
-    seeds: int, precision: float, reached: float, skewed: float, variants: int, confidence: float
-) -> str:
+def _method(seeds: int, precision: float, reached: float, skewed: float, variants: int) -> str:
     """How differences were judged. reached: the largest half width; skewed: the skewness of the most skewed difference."""
     if seeds < 2:
         return "one seed: differences are of one draw, without an interval"
-    text = f"paired over {seeds} common seeds, Student's t, {100 * confidence:g} %"
+    text = f"paired over {seeds} common seeds, Student's t, 95 %"
     if variants > 2:
         text += ", p values after Holm"
     if not precision:
@@ -607,9 +595,7 @@ def _method(
     )
 
 
-def _exact_method(
-    runner: _Runner, objective: Objective, blocks: Mapping[str, BlockDifference], confidence: float
-) -> str:
+def _exact_method(runner: _Runner, objective: Objective, blocks: Mapping[str, BlockDifference]) -> str:
     """How exact differences were judged: what is exact, and what an interval over blocks of the log covers."""
     text = "the seed changes nothing here: differences are exact"
     units = next((done[0].units for done in runner.outcomes.values() if done and done[0].units), None)
@@ -626,7 +612,7 @@ def _exact_method(
     sizes = " or ".join(dict.fromkeys(f"{one.blocks} blocks of {_duration(one.block_s)}" for one in ones))
     text += (
         f"; intervals are for logs like this one: block bootstrap of its {units.name} over {sizes}, Student's t, "
-        f"{100 * confidence:g} %{', p values after Holm' if len(ones) > 1 else ''}. They cover which {units.name} come, as "
+        f"95 %{', p values after Holm' if len(ones) > 1 else ''}. They cover which {units.name} come, as "
         "far as blocks are alike and independent; not another load or other machines. Queues that outlast a block, and "
         "congestion rarer than the log is long, make them too narrow: read them as the least that is unknown"
     )

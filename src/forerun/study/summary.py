@@ -46,9 +46,7 @@ class Point:
     number: int = 0
 
 
-def points(
-    plan: Plan, outcomes: Iterable[Outcome], confidence: float = 0.95, *, metrics: Sequence[str] = ()
-) -> list[Point]:
+def points(plan: Plan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = ()) -> list[Point]:
     """Every combination of axis values with an outcome, in the study's order.
 
     outcomes: in the order of the cells. metrics: which to keep; those the study names, else every number in the
@@ -57,8 +55,7 @@ def points(
     names = tuple(metrics) or plan.metrics
     known = {objective.key: objective for objective in objectives_of(str(plan.base.get("domain", "")))}
     return [
-        _point(plan, number, list(group), names, confidence, known)
-        for number, group in by_combination(plan, outcomes)
+        _point(plan, number, list(group), names, known) for number, group in by_combination(plan, outcomes)
     ]
 
 
@@ -136,7 +133,7 @@ def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any
 
 
 def _point(
-    plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str], confidence: float,
+    plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str],
     known: Mapping[str, Objective],
 ) -> Point:  # fmt: skip
     """One combination: the means and intervals of its cells.
@@ -159,12 +156,12 @@ def _point(
             over_paths = path_means(table)
             means[name] = float(over_paths.mean())
             if len(over_paths) > 1:
-                intervals[name] = two_level_interval(table, confidence)
+                intervals[name] = two_level_interval(table)
             continue
         if values:
             means[name] = float(np.mean(values))
         if len(values) > 1:
-            intervals[name] = mean_interval(values, confidence)
+            intervals[name] = mean_interval(values)
     intervals = {name: known[name].cut(one) if name in known else one for name, one in intervals.items()}
     return Point(plan.combination(number), len(done), len(group) - len(done), means, intervals, number)
 

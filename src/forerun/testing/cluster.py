@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
@@ -46,7 +45,7 @@ from forerun.domains.cluster.summary.gpus import nodes_of
 from forerun.domains.cluster.summary.ledgers import ledger_of
 from forerun.domains.cluster.summary.waits import Stretches, stretches_of, waits_of
 from forerun.rng import stream
-from forerun.scenario.spec import to_data
+from forerun.testing import written_and_read
 
 _PLACEMENTS = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
 _TOLERANCE_S = 1e-6
@@ -456,13 +455,9 @@ class SchedulerContract:
                     one, other, err_msg=f"{scene}: the future was known before {until_s:g} s"
                 )
 
-    def test_the_recipe_can_be_written_to_a_file(self) -> None:
+    def test_the_spec_can_be_written_to_a_file(self) -> None:
         """A policy is data: a name and parameters that a scenario file can hold and give back."""
-        data = to_data(self.policy)
-        assert data.get("name"), "the class has no tag: class Mine(Allocator, tag='mine', frozen=True)"
-        again = msgspec.convert(data, type(self.policy))
-        assert again == self.policy, f"written and read, {self.policy} became {again}"
-        hash(self.policy)
+        written_and_read(self.policy)
 
 
 def _before(record: Record, until_s: float) -> tuple[Any, ...]:

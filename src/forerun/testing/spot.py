@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import msgspec
-
 from forerun.domains.spot.engine.deadline import DeadlineRun, run_deadline
 from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
@@ -36,7 +34,7 @@ from forerun.domains.spot.policy import (
     Setting,
 )
 from forerun.rng import stream
-from forerun.scenario.spec import to_data
+from forerun.testing import written_and_read
 
 _RELATIVE = 1e-9
 Row = tuple[float, bool, str]
@@ -250,17 +248,6 @@ class _FleetLaws:
     def test_the_spec_can_be_written_to_a_file(self) -> None:
         """A policy spec is data: a name and parameters that can be written to a scenario file and read back."""
         written_and_read(self.spec)
-
-
-def written_and_read(spec: RecoveryPolicy | GrowthRule | DeadlineRule) -> None:
-    """Assert that a policy spec is data: a name and parameters, written and read without loss."""
-    data = to_data(spec)
-    assert data.get("name"), (
-        f"the class has no tag: class {type(spec).__name__}(..., tag='mine', frozen=True)"
-    )
-    again = msgspec.convert(data, type(spec))
-    assert again == spec, f"written and read, {spec} became {again}"
-    hash(spec)
 
 
 class RecoveryContract(_FleetLaws):

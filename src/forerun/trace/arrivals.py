@@ -96,9 +96,9 @@ def processes() -> Registry[ArrivalProcess]:
     )
 
 
-def summed(gaps: Iterator[Floats], start_ms: float = 0.0) -> Iterator[Floats]:
+def summed(gaps: Iterator[Floats]) -> Iterator[Floats]:
     """Running sums of gaps, chunk after chunk; how they are cut changes no bit."""
-    last = start_ms
+    last = 0.0
     for chunk in gaps:
         instants = np.cumsum(np.concatenate([[last], chunk]))[1:]
         last = float(instants[-1]) if len(instants) else last

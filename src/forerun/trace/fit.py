@@ -77,13 +77,13 @@ class Fit:
         }
 
 
-def fit_all(instants_ms: ArrayLike, *, seed: int = 0, traces: int = 60) -> tuple[Fit, ...]:
+def fit_all(instants_ms: ArrayLike, *, traces: int = 60) -> tuple[Fit, ...]:
     """Every process that can be fitted, the one with the best agreement first, the simpler of equals first.
 
     Parameters come from the whole trace. They are judged on its first 50,000 arrivals if it has more, as
     the note then says.
 
-    instants_ms: the recorded arrivals, ascending, in milliseconds. seed, traces: as for `judge`. A process that cannot look
+    instants_ms: the recorded arrivals, ascending, in milliseconds. traces: as for `judge`. A process that cannot look
     like the trace is left out; raises TraceError with the reasons if none can.
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
@@ -97,7 +97,7 @@ def fit_all(instants_ms: ArrayLike, *, seed: int = 0, traces: int = 60) -> tuple
             continue
         if len(instants) > MOST_JUDGED:
             note += f"; judged on the first {MOST_JUDGED:,} arrivals"
-        fits.append(judge(process, instants[:MOST_JUDGED], note=note, seed=seed, traces=traces))
+        fits.append(judge(process, instants[:MOST_JUDGED], note=note, traces=traces))
     if not fits:
         raise TraceError(*reasons)
     return tuple(sorted(fits, key=lambda fit: (-fit.agreement, round(fit.ks_distance, 2))))

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from forerun.errors import TraceError, suggestion
 from forerun.trace.cells import LARGEST_INT, Field, out_of_range, parse_column
 from forerun.trace.repair import Complaints, shown
-from forerun.trace.source import Source
+from forerun.trace.source import MOST_ROWS, Source
 
 DEEPEST_JSON = 64
 
@@ -42,8 +42,8 @@ def read_objects(
             )
             continue
         count += 1
-        if count > source.limits.rows:
-            raise TraceError.at(source.name, f"has more than {source.limits.rows} rows, the limit here")
+        if count > MOST_ROWS:
+            raise TraceError.at(source.name, f"has more than {MOST_ROWS} rows, the limit here")
         yield number, value
     complaints.finish()
     if not count:

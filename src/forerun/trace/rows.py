@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forerun.errors import TraceError, suggestion
 from forerun.trace.cells import LARGEST_INT, TEXT, Array, Field, Kind, parse_column, parse_instant
 from forerun.trace.repair import Complaints, shown
-from forerun.trace.source import Source
+from forerun.trace.source import MOST_ROWS, Source
 
 __all__ = [
     "LARGEST_INT",
@@ -75,8 +75,8 @@ def read_rows(
             continue
         chunk = _typed(source, layout, numbers, rows, complaints)
         count += len(chunk)
-        if count > source.limits.rows:
-            raise TraceError.at(source.name, f"has more than {source.limits.rows} rows, the limit here")
+        if count > MOST_ROWS:
+            raise TraceError.at(source.name, f"has more than {MOST_ROWS} rows, the limit here")
         if len(chunk):
             yield chunk
     complaints.finish()

@@ -16,7 +16,6 @@ import re
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -26,6 +25,13 @@ from forerun.trace.repair import RepairLog, shown
 
 BLOCK_BYTES = 1 << 18
 XZ_MEMORY_BYTES = 128 << 20
+#: decompressed size of one file, and its longest line
+MOST_TEXT_BYTES = 16 << 30
+MOST_LINE_BYTES = 4 << 20
+#: decompressed over compressed size beyond which a file is a decompression bomb, looked at after 16 MiB of text
+MOST_EXPANSION = 400
+#: records in memory
+MOST_ROWS = 200_000_000
 
 PARQUET = b"PAR1"
 NUMPY = b"\x93NUMPY"
@@ -46,24 +52,6 @@ _NOT_TEXT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits beyond which a reader rejects a file.
-
-    text_bytes: decompressed size of one file. line_bytes: longest line. expansion: decompressed over
-    compressed size beyond which a file is taken for a decompression bomb, looked at after 16 MiB of text.
-    rows: records in memory.
-    """
-
-    text_bytes: int = 16 << 30
-    line_bytes: int = 4 << 20
-    expansion: int = 400
-    rows: int = 200_000_000
-
-
-DEFAULT_LIMITS = Limits()
-
-
 class Source:
     """A text file being read once, forwards.
 
@@ -72,7 +60,6 @@ class Source:
 
     path: the file, plain or compressed with gzip or xz; its content says which.
     repairs: where a byte-order mark and CRLF line ends are counted.
-    limits: sizes beyond which the file is rejected.
     crlf_usual: the format itself ends its lines with CRLF, which is then no repair (default: it does not).
     name: what messages call the file (default: its path).
 
@@ -84,14 +71,12 @@ class Source:
         path: str | Path,
         *,
         repairs: RepairLog,
-        limits: Limits = DEFAULT_LIMITS,
         crlf_usual: bool = False,
         name: str = "",
     ) -> None:
         self.path = Path(path)
         self.name = name or str(path)
         self.repairs = repairs
-        self.limits = limits
         self.crlf_usual = crlf_usual
         self._digest: str | None = None
 
@@ -122,8 +107,8 @@ class Source:
                 lines = self._decoded(data[: cut - 1], number)
                 yield number, lines
                 number += len(lines)
-            if len(carry) > self.limits.line_bytes:
-                self._refuse(number, f"the line is longer than {self.limits.line_bytes} bytes")
+            if len(carry) > MOST_LINE_BYTES:
+                self._refuse(number, f"the line is longer than {MOST_LINE_BYTES} bytes")
         if carry:
             yield number, self._decoded(carry, number)
         elif number == 1:
@@ -163,10 +148,10 @@ class Source:
         lines = text.split("\n")
         if "\r" in text:
             lines = self._without_carriage_returns(lines, first)
-        if len(data) > self.limits.line_bytes:
+        if len(data) > MOST_LINE_BYTES:
             longest = max(range(len(lines)), key=lambda i: len(lines[i]))
-            if len(lines[longest].encode()) > self.limits.line_bytes:
-                self._refuse(first + longest, f"the line is longer than {self.limits.line_bytes} bytes")
+            if len(lines[longest].encode()) > MOST_LINE_BYTES:
+                self._refuse(first + longest, f"the line is longer than {MOST_LINE_BYTES} bytes")
         return lines
 
     def _without_carriage_returns(self, lines: list[str], first: int) -> list[str]:
@@ -212,15 +197,13 @@ class Source:
             raise TraceError.at(self.name, f"cannot be read: {error.strerror or error}") from None
 
     def _check_size(self, size: int, compressed: int) -> None:
-        if size > self.limits.text_bytes:
-            raise TraceError.at(
-                self.name, f"the text is larger than {self.limits.text_bytes} bytes, the limit here"
-            )
-        if size > 16 << 20 and size > self.limits.expansion * compressed:
+        if size > MOST_TEXT_BYTES:
+            raise TraceError.at(self.name, f"the text is larger than {MOST_TEXT_BYTES} bytes, the limit here")
+        if size > 16 << 20 and size > MOST_EXPANSION * compressed:
             ratio = size // max(1, compressed)
             raise TraceError.at(
                 self.name,
-                f"the compressed file expands {ratio} times; beyond {self.limits.expansion} it is refused",
+                f"the compressed file expands {ratio} times; beyond {MOST_EXPANSION} it is refused",
             )
 
     def _checked_start(self, block: bytes) -> bytes:

@@ -206,7 +206,7 @@ def _trial() -> Iterator[Claim]:
     yield Claim(
         page,
         "| the same behind 40 ms, as files | {} s | the thread law binds, {} × short of hiding; 8 threads hide it with "
-        "blocks of {}, 4 with {}, 2 with {}, 1 with {}; blocks of {} and {} threads do with room, {} samples/s ({} "
+        "blocks of {}, 4 with {}, 2 with {}, 1 with {}; blocks of {} and {} threads do with time to spare, {} samples/s ({} "
         "to {}) |",
         (
             files["took_s"],

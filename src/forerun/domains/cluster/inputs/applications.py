@@ -127,8 +127,8 @@ class Application:
 
 def smallest_rotation(placement: Sequence[int]) -> tuple[int, ...]:
     """GPUs on the nodes that hold any, turned so that the sequence is the least."""
-    held = [count for count in placement if count]
-    return min((tuple(held[at:] + held[:at]) for at in range(len(held))), default=())
+    used = [count for count in placement if count]
+    return min((tuple(used[at:] + used[:at]) for at in range(len(used))), default=())
 
 
 def _along(points: F64, local_batch: float) -> tuple[float, float]:
@@ -163,12 +163,12 @@ def _application(folder: Path) -> Application:
     placements: dict[tuple[int, ...], list[Point]] = defaultdict(list)
     averaged: dict[tuple[int, int], dict[float, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for where, row in _rows(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time")):
-        held = tuple(int(digit) for digit in row["placement"] or "" if digit in "123456789")
-        if not held:
+        gpus = tuple(int(digit) for digit in row["placement"] or "" if digit in "123456789")
+        if not gpus:
             raise ProfileError.at(where, f"placement {row['placement']!r} contains no GPU")
         point = _point(where, row)
-        placements[smallest_rotation(held)].append(point)
-        averaged[len(held), sum(held)][point[0]].append(point)
+        placements[smallest_rotation(gpus)].append(point)
+        averaged[len(gpus), sum(gpus)][point[0]].append(point)
     columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
     for where, row in _rows(folder / "scalability.csv", columns):
         point = _point(where, row)

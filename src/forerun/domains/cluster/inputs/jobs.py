@@ -172,9 +172,9 @@ def on_what_they_ask_for(
     kind[alone] = known + np.searchsorted(asked, jobs.gpus[alone])
     iterations[alone], batch[alone] = jobs.duration_s[alone], jobs.gpus[alone]
     notes = [rigid_note(len(alone), len(jobs))]
-    more = {count: held for count in asked if (held := held_rigid(count, cluster)) > count}
+    more = {count: placed for count in asked if (placed := held_rigid(count, cluster)) > count}
     if more:
-        instead = ", ".join(f"{held} for {count}" for count, held in more.items())
+        instead = ", ".join(f"{placed} for {count}" for count, placed in more.items())
         notes.append(
             f"elastic schedules place jobs in halves of nodes and in whole nodes: jobs hold {instead} GPUs"
         )

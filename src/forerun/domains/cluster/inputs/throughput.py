@@ -246,16 +246,16 @@ def rigid(asked: Sequence[int], cluster: Cluster, gpu_type: str) -> ThroughputTa
     (`held_rigid`).
     """
     counts = sorted(set(asked))
-    held = [held_rigid(count, cluster) for count in counts]
-    levels = np.array(sorted(set(held)), np.int64)
+    placed = [held_rigid(count, cluster) for count in counts]
+    levels = np.array(sorted(set(placed)), np.int64)
     rate = np.full((len(counts), len(levels)), np.nan)
-    rate[np.arange(len(counts)), np.searchsorted(levels, held)] = 1.0
+    rate[np.arange(len(counts)), np.searchsorted(levels, placed)] = 1.0
     return ThroughputTable(
         gpu_type=gpu_type,
         kinds=tuple(("", count) for count in counts),
         levels=levels,
         rate=rate,
-        largest_column=np.array(held, np.int64),
+        largest_column=np.array(placed, np.int64),
         source="none: jobs run rigid",
     )
 

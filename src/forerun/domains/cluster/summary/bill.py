@@ -61,8 +61,8 @@ def _with_data_wait(result: Result, scenario: Scenario, waits: Waits, waiting: f
         "gpu_time_waiting_for_data_share": shares["waiting for data"],
         "data_wait_gpu_s": waiting,
     }
-    held = split.parts["useful"] + waiting
-    share = waiting / held if held > 0 else 0.0
+    held_gpu_s = split.parts["useful"] + waiting
+    share = waiting / held_gpu_s if held_gpu_s > 0 else 0.0
     jobs = result.tables["jobs"]
     refused = refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True))
     why = why_of(summary, waits, split, scenario.policy, because(refused))
@@ -72,9 +72,9 @@ def _with_data_wait(result: Result, scenario: Scenario, waits: Waits, waiting: f
 
 def _working(record: Record, stretches: Stretches, waits: Waits) -> F64:
     """Share of its GPU time in which each job worked."""
-    held = stretches.gpu_s(len(record.setting.jobs))
+    held_gpu_s = stretches.gpu_s(len(record.setting.jobs))
     useful = useful_gpu_s(record, stretches, waits)
-    share: F64 = np.divide(useful, held, out=np.zeros(len(held)), where=held > 0)
+    share: F64 = np.divide(useful, held_gpu_s, out=np.zeros(len(held_gpu_s)), where=held_gpu_s > 0)
     return share
 
 
@@ -89,8 +89,8 @@ def _by_stretch(
     computing, draw_w = np.ones(len(row)), np.full(len(row), bill.busy_w if bill is not None else 0.0)
     if use is not None:
         known = (jobs.kind[row] >= 0) & (gpus < use.draw_w.shape[1])
-        kind, held = jobs.kind[row][known], gpus[known]
-        computing[known], draw_w[known] = use.computing[kind, held], use.draw_w[kind, held]
+        kind, count = jobs.kind[row][known], gpus[known]
+        computing[known], draw_w[known] = use.computing[kind, count], use.draw_w[kind, count]
     if bill is not None and (without := np.flatnonzero(draw_w <= 0)).size:
         name = jobs.id[int(row[without[0]])]
         raise ScenarioError.at("$.bill.busy_w", f"is required: no power profile covers job {name}, which ran")

@@ -22,7 +22,7 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     whole = setting.cluster.gpus * (last - start)
     gpu_s = stretches.gpu_s(len(setting.jobs))
     useful_each = useful_gpu_s(record, stretches, waits)
-    held, useful = math.fsum(gpu_s), math.fsum(useful_each)
+    held_gpu_s, useful = math.fsum(gpu_s), math.fsum(useful_each)
     times, pending, _, free, _ = record.events()
     spans = np.diff(np.append(times, last)) if len(times) else np.zeros(0)
     queued = math.fsum(free * spans * (pending > 0)) if len(times) else 0.0
@@ -30,10 +30,10 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     idle_queue = queued - fragmented
     parts = {
         "useful": useful,
-        "overhead": held - useful,
+        "overhead": held_gpu_s - useful,
         "fragmented": fragmented,
         "idle with queue": idle_queue,
-        "idle, nobody waits": whole - held - fragmented - idle_queue,
+        "idle, nobody waits": whole - held_gpu_s - fragmented - idle_queue,
     }
     meanings = {
         "useful": "work was done",

@@ -29,13 +29,13 @@ class Stretches:
 
     def held_s(self, jobs: int) -> F64:
         """Seconds in which each job had GPUs."""
-        held: F64 = np.bincount(self.row, self.to_s - self.from_s, jobs).astype(np.float64)
-        return held
+        seconds: F64 = np.bincount(self.row, self.to_s - self.from_s, jobs).astype(np.float64)
+        return seconds
 
     def gpu_s(self, jobs: int) -> F64:
         """GPU time of each job."""
-        held: F64 = np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs).astype(np.float64)
-        return held
+        gpu_s: F64 = np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs).astype(np.float64)
+        return gpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +112,27 @@ def waits_of(record: Record, stretches: Stretches) -> Waits:
     end = np.maximum(end, submit)
     judged = np.minimum(judged, end)
     row, low, high = stretches.row, stretches.from_s, np.minimum(stretches.to_s, end[stretches.row])
-    held: F64 = np.bincount(row, np.maximum(high - low, 0.0), count).astype(np.float64)
-    useful = _useful_s(record, stretches, held)
+    held_s: F64 = np.bincount(row, np.maximum(high - low, 0.0), count).astype(np.float64)
+    useful = _useful_s(record, stretches, held_s)
     enough = _seconds_with_enough_free(record, row, low, high, judged, end)
-    admission = np.minimum(judged - submit, np.maximum(end - submit - held, 0.0))
-    waiting = np.maximum(end - submit - held, 0.0) - admission
+    admission = np.minimum(judged - submit, np.maximum(end - submit - held_s, 0.0))
+    waiting = np.maximum(end - submit - held_s, 0.0) - admission
     fragmentation = np.minimum(record.fragmentation_s, waiting)
     quota = np.minimum(record.quota_s, waiting - fragmentation)
     policy = np.clip(enough - fragmentation - quota, 0.0, waiting - fragmentation - quota)
     capacity = waiting - fragmentation - quota - policy
-    return Waits(admission, capacity, fragmentation, policy, quota, held - useful, useful)
+    return Waits(admission, capacity, fragmentation, policy, quota, held_s - useful, useful)
 
 
-def _useful_s(record: Record, stretches: Stretches, held: F64) -> F64:
+def _useful_s(record: Record, stretches: Stretches, held_s: F64) -> F64:
     """Seconds in which each job worked."""
-    count = len(held)
+    count = len(held_s)
     gpu_s = stretches.gpu_s(count)
     known = ~np.isnan(record.useful_gpu_s)
     share = np.divide(record.useful_gpu_s, gpu_s, out=np.ones(count), where=known & (gpu_s > 0))
-    worked = np.where(known, held * np.clip(share, 0.0, 1.0), held - record.overhead_s)
+    worked = np.where(known, held_s * np.clip(share, 0.0, 1.0), held_s - record.overhead_s)
     worked = np.where(np.isnan(record.worked_s), worked, record.worked_s)
-    return np.clip(worked, 0.0, held)
+    return np.clip(worked, 0.0, held_s)
 
 
 def _seconds_with_enough_free(record: Record, row: I64, low: F64, high: F64, submit: F64, end: F64) -> F64:
