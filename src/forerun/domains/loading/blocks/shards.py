@@ -1,6 +1,6 @@
 """Formats of many samples a file, recognised so that their files are not taken for samples.
 
-Recognised by what the files begin with, or by their index: LitData (index.json with `chunks`), MDS (index.json with `shards`),
+By what files begin with, or by their index: LitData (index.json with `chunks`), MDS (index.json with `shards`),
 Parquet (first bytes PAR1), TFRecord (length and its masked CRC-32C), Arrow and LMDB by their names, tar by its suffix.
 Sources: litdata 0.2, mosaicml-streaming 0.13, the Parquet format, the TFRecord page of tensorflow.org.
 """
