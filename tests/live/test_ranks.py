@@ -17,6 +17,7 @@ from tests.live.ranks import Group
 from forerun.domains.spot.engine.closed_forms import young
 from forerun.errors import StoreError
 from forerun.live import checkpoint as checkpoints
+from forerun.live import job
 from forerun.live.engines.engine import Checkpoint, Pace
 from forerun.live.job import SHIM_LOST, _Order
 from forerun.live.rank_messages import (
@@ -274,6 +275,28 @@ def test_the_example_of_a_user_is_drained_and_goes_on(tmp_path):
     with Group(tmp_path, example, 1, epoch=2, iterations=step + 2, checkpoint=known) as group:
         assert group.ended() == [0]
         assert group.of(FirstStep)[0].step == step and group.why() == {("finished", step + 2)}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_arrays_data_sets_and_loaders_give_the_same_batches():
+    import torch
+
+    values = np.arange(33.0)
+    pairs = [(value, 2 * value) for value in values]
+    loader = torch.utils.data.DataLoader(pairs, batch_size=7, shuffle=True)
+
+    def batches(data) -> list[list[float]]:
+        got = []
+        with job.attach(iterations=6, torch=False) as me:
+            me.state(nothing=np.zeros(1))
+            for first, second in me.batches(data, 10):
+                assert np.array_equal(2 * np.asarray(first), np.asarray(second))
+                got.append([float(one) for one in first])
+                me.step()
+        return got
+
+    expected = [[float(one) for one in _Order(33, seed=0).of(10 * step, 10 * step + 10)] for step in range(6)]
+    assert batches((values, 2 * values)) == batches(pairs) == batches(loader) == expected
 
 
 # ------------------------------------------------------------------------------------------------------------ pieces
