@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import runpy
 import select
 import signal
 import socket
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +37,64 @@ from forerun.live.rank_messages import (
 PATIENCE_S = 240.0
 
 
+def _run(command: Sequence[str], environment: dict[str, str], inherited: Any) -> None:
+    """In a process that has torch already: be the program."""
+    os.environ |= environment | {FD_VARIABLE: str(inherited.detach())}
+    sys.argv = [*command]
+    runpy.run_path(command[0], run_name="__main__")
+
+
+class Warm:
+    """A rank that is forked from a process with torch, where importing it would be most of the work of a test."""
+
+    _server = multiprocessing.get_context("forkserver") if sys.platform == "linux" else None
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], fd: int) -> None:
+        assert self._server is not None
+        self._server.set_forkserver_preload(["torch", "torch._dynamo"])
+        own = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+        # Only while a process starts can it be given a descriptor.
+        self._process = self._server.Process(target=_run, args=(command, own, _Descriptor(fd)))
+        self._process.start()
+        self.kill, self.wait = self._process.kill, self._process.join
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    returncode = property(poll)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self._process.pid, number)
+
+
+class _Descriptor:
+    """A descriptor on its way to another process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __reduce__(self) -> tuple:
+        return _itself, (DupFd(self._fd),)
+
+
+def _itself(dup: Any) -> Any:
+    return dup
+
+
 class Group:
     """The ranks of a job under one epoch. Leaving the `with` block kills those that still run.
 
-    folder: of the job. command: the program. world: how many ranks. other arguments: of the assignment.
+    folder: of the job. command: the program. world: how many ranks. warm: whether its ranks have torch from the beginning.
+    other arguments: of the assignment.
     """
 
-    def __init__(self, folder: Path, command: Sequence[str], world: int, **assignment: Any) -> None:
+    def __init__(
+        self, folder: Path, command: Sequence[str], world: int, *, warm: bool = False, **assignment: Any
+    ) -> None:
         self.said: list[tuple[int, FromRank]] = []
         self._ends: list[socket.socket] = []
         self._lines = [Lines() for _ in range(world)]
-        self.ranks: list[subprocess.Popen[bytes]] = []
+        self.ranks: list[Any] = []
         known = {
             "job": "job", "epoch": 1, "node": "node", "job_slots": world, "iterations": 100, "secret": "secret",
         }  # fmt: skip
@@ -61,6 +111,10 @@ class Group:
                 "OPENBLAS_NUM_THREADS": "1",
             }
             with theirs:
+                if warm:
+                    self.ranks.append(Warm(command, environment, theirs.fileno()))
+                    self._ends.append(ours)
+                    continue
                 self.ranks.append(
                     subprocess.Popen(
                         [sys.executable, *command],
