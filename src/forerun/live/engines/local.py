@@ -1,0 +1,202 @@
+"""The engine of one machine: a process for each node, on a Unix socket in the run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from forerun.errors import StoreError
+from forerun.live import processes
+from forerun.live.engines.engine import Command, Heartbeat, Kill, Start
+from forerun.live.folder import RunFolder
+from forerun.live.node import mark_of
+from forerun.live.node_messages import FromNode, Rendezvous, Renewal, Shutdown, ToNode
+from forerun.live.observation import Left, NodeDown, NodeUp, Observation
+from forerun.live.wire import Channel, is_of_this_user, listening
+
+#: seconds that nodes have to end their groups when the engine is closed
+CLOSE_S: Final = 8.0
+
+
+class LocalEngine:
+    """Nodes that are processes of this machine.
+
+    A controller that takes a run up again finds the nodes that the one before left: they connect by themselves, and say
+    what they hold.
+
+    Parameters
+    ----------
+    folder : of the run.
+    nodes : how many slots each node has, by name.
+    devices : of each node, for CUDA_VISIBLE_DEVICES by slot (default: none).
+
+    Raises StoreError where the socket cannot be made.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        nodes: Mapping[str, int],
+        devices: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._folder, self._nodes, self._devices = folder, dict(nodes), devices or {}
+        self._selector = selectors.DefaultSelector()
+        self._listener = _listener(folder)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._channels: dict[str, tuple[Channel[FromNode], str]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._seen: list[Observation | Heartbeat] = []
+        #: nodes of the groups started, by job, with the epoch and whether one process stands for all slots
+        self._groups: dict[str, tuple[int, tuple[str, ...], bool]] = {}
+        for name in nodes:
+            self.start_node(name)
+
+    def start_node(self, name: str) -> None:
+        """Start a node's process; it ends at once if one of that name is there already."""
+        command = [
+            sys.executable,
+            "-m",
+            "forerun.live.node",
+            "--name",
+            name,
+            "--slots",
+            str(self._nodes[name]),
+        ]
+        command += ["--socket", str(self._folder.nodes_socket), "--folder", str(self._folder.path)]
+        command += ["--devices", ",".join(self._devices.get(name, ()))]
+        with (self._folder.path / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    # ---------------------------------------------------------------------------------------------------- the engine
+
+    def poll(self, timeout_s: float) -> Sequence[Observation | Heartbeat]:
+        """Everything received since the last call, in order; waits at most `timeout_s` wall seconds for the first."""
+        end_s = time.monotonic() + timeout_s
+        while True:
+            wait_s = 0.0 if self._seen else max(0.0, end_s - time.monotonic())
+            for key, _ in self._selector.select(wait_s):
+                key.data()
+            for channel, _ in self._channels.values():
+                channel.flush()
+            if self._seen or time.monotonic() >= end_s:
+                seen, self._seen = self._seen, []
+                return seen
+
+    def send(self, command: Command) -> None:
+        """Send a command to the nodes concerned, without waiting for its effect."""
+        if isinstance(command, Start):
+            alone = command.one_process or not command.spec.elastic
+            self._groups[command.job] = command.epoch, tuple(command.slots), alone
+        for name in self._nodes_of(command.job, command.epoch):
+            self._give(name, command)
+
+    def renew(self, beat: Heartbeat, term_s: float, groups: Mapping[str, int]) -> None:
+        """Answer a heartbeat: the leases of these epochs, by job, end `term_s` after the heartbeat's stamp."""
+        self._give(
+            beat.node, Renewal(boot=beat.boot, stamp_s=beat.stamp_s, term_s=term_s, groups=dict(groups))
+        )
+
+    def close(self) -> None:
+        """End every group and every process of the run."""
+        for name in self._channels:
+            self._give(name, Shutdown())
+        end_s = time.monotonic() + CLOSE_S
+        while self._channels and time.monotonic() < end_s:
+            for key, _ in self._selector.select(0.1):
+                key.data()
+            for channel, _ in self._channels.values():
+                channel.flush()
+        for process in self._processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, end_s - time.monotonic()))
+            process.kill()
+            process.wait()
+        processes.kill_all(processes.marked(mark_of(self._folder)))
+        for channel, _ in self._channels.values():
+            channel.close()
+        self._listener.close()
+        self._folder.nodes_socket.unlink(missing_ok=True)
+        self._selector.close()
+
+    def leave(self) -> None:
+        """Let the nodes go on alone, until another controller takes the run up or their leases end."""
+        for channel, _ in self._channels.values():
+            channel.close()
+        self._listener.close()
+        self._selector.close()
+
+    # --------------------------------------------------------------------------------------------------------- nodes
+
+    def _nodes_of(self, job: str, epoch: int) -> Sequence[str]:
+        """The nodes of a group; all, where this engine did not start it."""
+        known = self._groups.get(job)
+        return known[1] if known is not None and known[0] == epoch else tuple(self._channels)
+
+    def _give(self, name: str, message: ToNode) -> None:
+        if name in self._channels:
+            self._channels[name][0].send(message)
+
+    def _accept(self) -> None:
+        """Take a connection of this user's processes; others are closed."""
+        connection, _ = self._listener.accept()
+        if not is_of_this_user(connection):
+            connection.close()
+            return
+        channel: Channel[FromNode] = Channel(connection, FromNode)
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear(channel))
+
+    def _hear(self, channel: Channel[FromNode]) -> None:
+        for message in channel.receive():
+            match message:
+                case NodeUp(node=name, boot=boot):
+                    if name not in self._nodes:
+                        channel.fault = f"no node is called {name}"
+                        break
+                    earlier = self._channels.get(name)
+                    if earlier is not None and earlier[0] is not channel:
+                        self._drop(earlier[0])
+                    self._channels[name] = channel, boot
+                    self._seen.append(message)
+                case Rendezvous(job=job, epoch=epoch):
+                    for name in self._nodes_of(job, epoch):
+                        if self._channels.get(name, (None,))[0] is not channel:
+                            self._give(name, message)
+                case _:
+                    self._seen.append(message)
+                    if isinstance(message, Left):
+                        self._release_others(message)
+        if channel.fault:
+            for name, (known, boot) in list(self._channels.items()):
+                if known is channel:
+                    del self._channels[name]
+                    self._seen.append(NodeDown(node=name, boot=boot))
+            self._drop(channel)
+
+    def _release_others(self, left: Left) -> None:
+        """The one process of a group has left: the nodes that held its other slots give them back."""
+        epoch, nodes, alone = self._groups.get(left.job, (0, (), False))
+        if alone and epoch == left.epoch:
+            for name in nodes[1:]:
+                self._give(name, Kill(left.job, left.epoch))
+
+    def _drop(self, channel: Channel[FromNode]) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(channel)
+        channel.close()
+
+
+def _listener(folder: RunFolder) -> socket.socket:
+    """The socket on which nodes connect, for this user only."""
+    try:
+        return listening(folder.nodes_socket)
+    except OSError as error:
+        why = f"is no socket that can be made: {error.strerror or error}"
+        raise StoreError.at(folder.nodes_socket, why) from error

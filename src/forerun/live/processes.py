@@ -1,0 +1,127 @@
+"""Sessions of processes on Linux: a group of ranks is one, so that it can be ended whole, whatever it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+#: name of the variable that every process of a group carries; its value names the run, the job and the epoch
+MARK_VARIABLE: Final = "FORERUN_LIVE_GROUP"
+
+
+def boot_s() -> float:
+    """Seconds since the machine started, suspensions included; no adjustment of the time of day moves it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Let this process be killed when its parent ends; exits if that has happened already.
+
+    Parameters
+    ----------
+    parent : pid of the parent, taken before the fork.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def started_at(pid: int) -> str:
+    """Ticks since boot at which a process started, which tell it from a later one of the same number; empty: none."""
+    with contextlib.suppress(OSError, IndexError):
+        return _fields(pid)[19]
+    return ""
+
+
+def _fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name of the program, which may contain anything."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return text[text.rindex(")") + 2 :].split()
+
+
+def in_session(session: int) -> list[int]:
+    """Processes of a session that still run; those that only wait for their parent to ask for them are left out.
+
+    Parameters
+    ----------
+    session : pid of the process that leads it. 0 is none: processes of other namespaces show it.
+    """
+    if session <= 1:
+        return []
+    return [pid for pid in _pids() if _is_of(pid, session)]
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _is_of(pid: int, session: int) -> bool:
+    try:
+        fields = _fields(pid)
+    except (OSError, ValueError):
+        return False
+    return fields[3] == str(session) and fields[0] not in "ZX"
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that carry a mark in the environment with which they were started, also in sessions of their own.
+
+    Parameters
+    ----------
+    mark : value of the variable, or its beginning.
+    """
+    wanted = f"{MARK_VARIABLE}={mark}".encode()
+    found = []
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if any(variable.startswith(wanted) for variable in variables):
+                found.append(pid)
+    return found
+
+
+def kill_all(pids: list[int]) -> None:
+    """Kill processes, except this one; those that are gone already do not matter."""
+    for pid in pids:
+        if pid != os.getpid():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def end_session(session: int, mark: str) -> bool:
+    """Kill the processes of a session and those with its mark; whether none is left.
+
+    Parameters
+    ----------
+    session : id of the session.
+    mark : that every process of the group was started with.
+    """
+    left = [pid for pid in {*in_session(session), *marked(mark)} if pid != os.getpid()]
+    kill_all(left)
+    return not left
+
+
+def children() -> list[int]:
+    """The children of this process, orphans that it adopted among them."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in listed.read_text(encoding="ascii").split()]
+    return []
