@@ -19,7 +19,7 @@ from forerun.errors import StoreError
 from forerun.live import checkpoint as checkpoints
 from forerun.live import job
 from forerun.live.engines.engine import Checkpoint, Pace
-from forerun.live.job import SHIM_LOST, _Order
+from forerun.live.job import SHIM_LOST, _Order, _unequal_layers
 from forerun.live.rank_messages import (
     MOST_BYTES,
     Drain,
@@ -275,6 +275,15 @@ def test_the_example_of_a_user_is_drained_and_goes_on(tmp_path):
     with Group(tmp_path, example, 1, warm=True, epoch=2, iterations=step + 2, checkpoint=known) as group:
         assert group.ended() == [0]
         assert group.of(FirstStep)[0].step == step and group.why() == {("finished", step + 2)}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_layers_that_depend_on_the_number_of_ranks_are_named():
+    from torch.nn import BatchNorm1d, Dropout, LayerNorm, Linear, Sequential
+
+    equal = Sequential(Linear(3, 3), LayerNorm(3), Dropout(0.0))
+    assert _unequal_layers(equal) == []
+    assert _unequal_layers(Sequential(equal, BatchNorm1d(3), Dropout(0.1))) == ["BatchNorm1d", "Dropout"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

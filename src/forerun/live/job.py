@@ -281,7 +281,12 @@ class Member:
     # --------------------------------------------------------------------------------------------------- state
 
     def parallel(self, model: Any) -> Any:
-        """A torch model on this rank's device, in DistributedDataParallel where the job has several ranks."""
+        """A torch model on this rank's device, in DistributedDataParallel where the job has several ranks.
+
+        Warns in the log of a layer whose effect depends on the number of ranks, as dropout and batch norm do.
+        """
+        if self._inside and self.rank == 0 and (unequal := _unequal_layers(model)):
+            _LOG.warning("the model depends on the number of ranks: it has %s", ", ".join(unequal))
         model = model.to(self.device)
         if self.world_size == 1:
             return model
@@ -632,6 +637,16 @@ def _take_up(part: Any, saved: Any, name: str) -> None:
         raise UsageError.at(f"me.state: {name}", what)
     else:
         part[...] = saved
+
+
+def _unequal_layers(model: Any) -> list[str]:
+    """Kinds of layers that draw per rank, or look at the share of a rank alone."""
+    kinds = {
+        type(layer).__name__
+        for layer in model.modules()
+        if getattr(layer, "p", 0) or getattr(layer, "track_running_stats", False)
+    }
+    return sorted(kind for kind in kinds if "Dropout" in kind or "BatchNorm" in kind)
 
 
 def _in_parallel(part: Any) -> bool:
