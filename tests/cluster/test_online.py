@@ -29,6 +29,7 @@ from forerun.domains.cluster.policies.elasticflow import (
     ElasticScaling,
 )
 from forerun.domains.cluster.policies.gandiva import Gandiva, GandivaRules
+from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin
 from forerun.domains.cluster.policies.las import Las
 from forerun.domains.cluster.policies.pollux import Pollux
 from forerun.domains.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
@@ -45,27 +46,47 @@ from .test_irregular_clusters import hostile_world
 WORLDS = max(40, int(os.environ.get("FORERUN_CASES", "0")))
 
 
+@dataclass(order=True)
+class Event:
+    """Something that happens to the run: a submission of a row, a cancellation, a node down, up or new, or the end of a job
+    whose GPUs were taken away just before."""
+
+    at_s: float
+    what: str
+    number: int
+
+
 @dataclass
 class VirtualJobs:
     """Jobs that work as their profile says, or slower, on a clock of their own.
 
-    slow: float64[jobs], how many times as long a job takes as its profile says.
+    Parameters
+    ----------
+    online : the policy.
+    slow : float64[jobs], how many times as long a job takes as its profile says.
+    whole : the setting whose jobs `events` submit.
+    events : what happens from outside, in order.
     """
 
     online: Online
     slow: F64
+    whole: Setting | None = None
+    events: list[Event] = field(default_factory=list)
     left: F64 = field(init=False)
     owed_s: F64 = field(init=False)
     ended_s: F64 = field(init=False)
     rate: F64 = field(init=False)
     now_s: float = 0.0
     slots: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+    decisions: list[Decision] = field(default_factory=list)
     moved: int = 0
     kept: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.slow)
-        self.left = self.online.work.copy()
+        self.left = np.zeros(count)
+        self.left[: self.online.jobs] = self.online.work
         self.owed_s, self.rate = np.zeros(count), np.zeros(count)
         self.ended_s = np.full(count, np.nan)
 
@@ -79,40 +100,85 @@ class VirtualJobs:
                 np.inf,
             )
             row = int(np.argmin(ends_s))
-            if expected_s is None and math.isinf(ends_s[row]):
+            next_s = math.inf if expected_s is None else expected_s
+            if self.events and self.events[0].at_s <= min(next_s, ends_s[row]):
+                self.go_to(max(self.events[0].at_s, self.now_s))
+                self.happens(self.events.pop(0))
+                continue
+            if math.isinf(min(next_s, ends_s[row])):
                 return
-            if expected_s is None or ends_s[row] < expected_s - 1e-9:
+            if ends_s[row] < next_s - 1e-9:
                 self.go_to(float(ends_s[row]))
                 self.left[row], self.rate[row], self.ended_s[row] = 0.0, 0.0, ends_s[row]
                 self.online.ended(row, float(ends_s[row]))
                 continue
-            self.go_to(float(expected_s))
-            for row in np.flatnonzero(ends_s <= expected_s + 1e-9).tolist():
+            self.go_to(float(next_s))
+            for row in np.flatnonzero(ends_s <= next_s + 1e-9).tolist():
                 self.left[row], self.rate[row] = 0.0, 0.0
-                self.ended_s[row] = min(ends_s[row], expected_s)
-            decision = self.online.decide(
-                expected_s, Progress(self.left.copy(), self.owed_s.copy(), self.ended_s.copy())
-            )
-            gpus = np.zeros(len(self.left), np.int64)
-            for row, count in decision.gpus.items():
-                assert np.isnan(self.ended_s[row])
-                gpus[row] = count
-            assert gpus.sum() <= self.online.setting.cluster.gpus
-            self.check_slots(decision)
-            rate, self.owed_s = model(self.online.rules, gpus, float(expected_s))
-            self.rate = rate / self.slow
+                self.ended_s[row] = min(ends_s[row], next_s)
+            self.carry_out(float(next_s))
         raise AssertionError("the run does not end")
+
+    def carry_out(self, now_s: float) -> None:
+        known = self.online.jobs
+        decision = self.online.decide(
+            now_s, Progress(self.left[:known].copy(), self.owed_s[:known].copy(), self.ended_s[:known].copy())
+        )
+        gpus = np.zeros(len(self.left), np.int64)
+        for row, count in decision.gpus.items():
+            assert np.isnan(self.ended_s[row]) and row not in self.cancelled
+            gpus[row] = count
+        self.check_slots(decision)
+        self.decisions.append(decision)
+        rate, owed_s = model(self.online.rules, gpus[:known], now_s)
+        self.rate[:known], self.owed_s[:known] = rate / self.slow[:known], owed_s
+
+    def happens(self, event: Event) -> None:
+        """Tell the policy, and stop who has lost the ground under it."""
+        online, at_s, number = self.online, self.now_s, event.number
+        if event.what == "submit":
+            assert self.whole is not None
+            row = online.submit(self.whole.jobs.take([number]), at_s)
+            assert row == number
+            self.left[row] = online.work[row]
+            return
+        if event.what == "cancel":
+            online.cancel(number, at_s)
+            if np.isnan(self.ended_s[number]):
+                self.cancelled.add(number)
+                self.rate[number] = 0.0
+            return
+        if event.what == "finish":
+            known = np.flatnonzero((online.record.admitted == 1) & (online.record.end_s < 0)).tolist()
+            waiting = [row for row in known if not self.rate[row] and np.isnan(self.ended_s[row])]
+            for row in [row for row in waiting if row not in self.cancelled][:1]:
+                self.left[row], self.ended_s[row] = 0.0, at_s
+                online.ended(row, at_s)
+            return
+        if event.what == "add":
+            online.add_node(replace(online.setting.cluster.groups[0], name="more", count=1), at_s)
+        elif event.what == "up":
+            online.node_up(number, at_s)
+        else:
+            assert event.what == "down"
+            online.node_down(number, at_s)
+            for row, slots in list(self.slots.items()):
+                if number in online.seats.node_of(np.array(slots)).tolist():
+                    self.rate[row] = 0.0
+                    del self.slots[row]
 
     def check_slots(self, decision: Decision) -> None:
         """Each job has as many GPUs as its count says, none given twice, and the same ones while the count stays."""
         given = [gpu for slots in decision.slots.values() for gpu in slots]
         assert len(set(given)) == len(given)
+        seats = self.online.seats
         assert all(0 <= gpu < self.online.setting.cluster.gpus for gpu in given)
+        assert seats.up[seats.node_of(np.array(given, int))].all()
         assert {row: len(slots) for row, slots in decision.slots.items()} == dict(decision.gpus)
         same = [row for row, slots in self.slots.items() if len(decision.slots.get(row, ())) == len(slots)]
         self.moved += sum(self.slots[row] != decision.slots[row] for row in same)
         self.kept += sum(self.slots[row] == decision.slots[row] for row in same)
-        self.slots = decision.slots
+        self.slots = dict(decision.slots)
 
     def go_to(self, to_s: float) -> None:
         paid_s = np.minimum(self.owed_s, to_s - self.now_s)
@@ -134,7 +200,7 @@ def member_of(policy: Policy) -> str:
 def model(rules: AnyObservingRules, gpus: I64, now_s: float) -> tuple[F64, F64]:
     """Work a second, and seconds until they work, of jobs on GPUs just decided, as the rules' simulation has them."""
     if isinstance(rules, AllocatorRules):
-        f = rules.state.f
+        f = rules.state.f[:, : len(gpus)]
         return np.where(gpus > 0, f[ak.SPEED], 0.0), np.where(
             gpus > 0, np.maximum(f[ak.SINCE] - now_s, 0.0), 0.0
         )
@@ -146,14 +212,14 @@ def model(rules: AnyObservingRules, gpus: I64, now_s: float) -> tuple[F64, F64]:
             owed_s[job.row] = max(needed_s - job.done_s - rules.seen.left[job.row], 0.0)
         return (gpus > 0).astype(float), owed_s
     if isinstance(rules, ThemisSlots):
-        return np.where(gpus > 0, rules.jobs.rate, 0.0), np.zeros(len(gpus))
+        return np.where(gpus > 0, rules.jobs.rate[: len(gpus)], 0.0), np.zeros(len(gpus))
     if isinstance(rules, TiresiasRules | GandivaRules):
-        return (gpus > 0).astype(float), np.where(gpus > 0, rules.owed_s, 0.0)
+        return (gpus > 0).astype(float), np.where(gpus > 0, rules.owed_s[: len(gpus)], 0.0)
     assert isinstance(rules, PlanAheadRules)
     jobs = rules.setting.jobs
-    rate = np.where(gpus > 0, rules.setting.profile.rate_at()[jobs.kind, gpus], 0.0)
+    rate = np.where(gpus > 0, rules.setting.profile.rate_at()[jobs.kind[: len(gpus)], gpus], 0.0)
     pause_s = rules.pause_s if isinstance(rules, PromisingRules) else rules.m.j[mk.CHARGED].astype(float)
-    return rate, np.where(gpus > 0, pause_s, 0.0)
+    return rate, np.where(gpus > 0, pause_s[: len(gpus)], 0.0)
 
 
 def prepared(policy: Policy, made: Setting) -> Setting:
@@ -168,6 +234,7 @@ def prepared(policy: Policy, made: Setting) -> Setting:
     if isinstance(policy, Tiresias | Gandiva | Themis):
         free = dict.fromkeys(("1->2", "2->1", "migrate"), 0.0)
         made = replace(made, costs=cost_table({"*": free}, made.jobs, plain(0, 0, 0), "here"))
+    made = replace(made, placement_kept=True)
     return replace(made, slot_s=1) if isinstance(policy, Tiresias) else made
 
 
@@ -246,6 +313,112 @@ def test_elastic_jobs_at_other_speeds_end_in_hostile_worlds(policy: Policy) -> N
     """
     for number in range(WORLDS):
         check_ends(policy, hostile_world(number), number)
+
+
+EVERY = [*ELASTIC, ElasticScaling(), *RIGID, GavelMaxMin()]
+#: worlds of the laws that run every policy several times
+FEW = max(12, WORLDS // 8)
+
+
+def open_setting(policy: Policy, number: int) -> Setting:
+    """A setting in which a policy can take jobs that nobody knew beforehand."""
+    made = prepared(policy, drawn(number)) if policy in RIGID else drawn(number)
+    return replace(made, corrected=made.corrected - {"queue_limits"})
+
+
+def submitted(
+    policy: Policy, made: Setting, capacity: int, *others: Event, slow: F64 | None = None
+) -> VirtualJobs:
+    """The run of a setting whose jobs are submitted one by one, each at its instant."""
+    none = replace(made, jobs=made.jobs.take([]))
+    online = Online(policy, none, Terms(), 0, is_open=True, capacity=capacity)
+    comings = [Event(float(at_s), "submit", row) for row, at_s in enumerate(made.jobs.submit_s.tolist())]
+    events = sorted([*comings, *others], key=lambda event: event.at_s)
+    jobs = VirtualJobs(online, np.ones(len(made.jobs)) if slow is None else slow, made, events)
+    jobs.play()
+    return jobs
+
+
+def as_data(decisions: list[Decision]) -> list[tuple[object, ...]]:
+    """Decisions that change anything, for comparison."""
+    out, before = [], None
+    for decision in decisions:
+        said = (
+            dict(decision.gpus),
+            dict(decision.slots),
+            decision.admitted,
+            dict(decision.refused or {}),
+            decision.late,
+        )
+        if said[:2] != before or decision.admitted or decision.refused:
+            out.append((decision.now_s, *said))
+        before = said[:2]
+    return out
+
+
+@pytest.mark.parametrize("policy", EVERY, ids=member_of)
+def test_room_for_jobs_changedno_decision(policy: Policy) -> None:
+    """Room for 1, 2 or 4,096 jobs; and all known beforehand, where nothing may rest on that."""
+    changed = 0
+    for number in range(FEW):
+        made = open_setting(policy, number)
+        known = Online(policy, made, Terms(), 0, is_open=True)
+        jobs = VirtualJobs(known, np.ones(len(made.jobs)))
+        jobs.play()
+        expected = as_data(jobs.decisions)
+        changed += len(expected)
+        for capacity in (1, 2, 4096) if number < 4 else (1,):
+            got = submitted(policy, made, capacity)
+            assert as_data(got.decisions) == expected, f"world {number}, room for {capacity}"
+            count = len(made.jobs)
+            for one, other in (
+                (got.online.record.end_s, known.record.end_s),
+                (got.online.record.admitted, known.record.admitted),
+            ):
+                np.testing.assert_allclose(one[:count], other, rtol=0, atol=1e-6, err_msg=f"world {number}")
+    assert changed > 10 * FEW
+
+
+def disturbances(made: Setting, number: int) -> list[Event]:
+    """Jobs taken back, and nodes that go down, come up and are added, at any time."""
+    rng = np.random.default_rng([8, number])
+    end_s = int(made.jobs.submit_s[-1]) + 4000
+    events: list[Event] = []
+    for row in np.flatnonzero(rng.random(len(made.jobs)) < 0.25).tolist():
+        at_s = int(made.jobs.submit_s[row]) + int(rng.integers(0, 3000))
+        events.append(Event(float(at_s), "cancel", row))
+    for node in range(made.cluster.nodes):
+        at_s = int(rng.integers(0, end_s))
+        while rng.random() < 0.6:
+            down_s = at_s + int(rng.integers(1, 2000))
+            events += [Event(float(at_s), "down", node), Event(float(down_s), "up", node)]
+            at_s = down_s + int(rng.integers(1, end_s))
+    for what in ("add", "finish"):
+        events += [Event(float(rng.integers(0, end_s)), what, 0) for _ in range(int(rng.integers(0, 3)))]
+    return events
+
+
+@pytest.mark.parametrize("policy", EVERY, ids=member_of)
+def test_jobs_taken_back_and_nodes_that_come_and_go(policy: Policy) -> None:
+    """GPUs only of nodes that are up, none for jobs taken back; all others that were admitted end when they are seen to."""
+    cancelled = lost = 0
+    for number in range(FEW):
+        made = open_setting(policy, number)
+        rng = np.random.default_rng([9, number])
+        slow = np.where(rng.random(len(made.jobs)) < 0.4, rng.uniform(0.5, 3.0, len(made.jobs)), 1.0)
+        events = disturbances(made, number)
+        jobs = submitted(policy, made, 1, *events, slow=slow)
+        record, count = jobs.online.record, len(made.jobs)
+        taken = np.array([row in jobs.cancelled for row in range(count)])
+        mine = (record.admitted[:count] == 1) & ~taken
+        np.testing.assert_allclose(
+            record.end_s[:count][mine], jobs.ended_s[mine], rtol=0, atol=1.0, err_msg=f"world {number}"
+        )
+        assert (record.end_s[:count][~mine] < 0).all(), f"world {number}"
+        assert (mine | taken | (record.admitted[:count] == 0)).all(), f"world {number}"
+        cancelled += len(jobs.cancelled)
+        lost += sum(event.what == "down" for event in events)
+    assert cancelled > FEW / 2 and lost > FEW / 2
 
 
 def test_a_policy_that_trusts_its_own_model_is_rejected() -> None:

@@ -293,10 +293,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
     slot_s: the slot of published schedules (default 60). placement, costs, multi_node_penalty (speed on 1, 2, 3 ...
     nodes) and quota apply to policies that decide through a view. loading: slows steps down to the arrival of data;
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
-    throughput says. live: how jobs run as real processes. seed: of all random numbers (default 0).
+    throughput says. placement_kept: under ElasticFlow and EDF a job keeps its very GPUs while their number stays, and
+    moves cost what a table says (default: no, as published, but where `live` is given). live: how jobs run as real
+    processes. seed: of all random numbers (default 0).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "live")
+    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "placement_kept", "live")
 
     domain: Literal["cluster"] = "cluster"
     spec_version: int = 1
@@ -315,6 +317,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     loading: tuple[Loading, ...] = ()
     bill: Bill | None = None
     slowdown: Slowdown | None = None
+    placement_kept: bool = False
     live: Live | None = None
     seed: int = 0
 

@@ -7,19 +7,20 @@ which is checked, placed on nodes, charged for restarts, and recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
 from forerun.domains.cluster.engine.kernels import allocator as ak
-from forerun.domains.cluster.engine.record import Record, runs_of
-from forerun.domains.cluster.engine.rules import ObservingRules, Progress, Step
+from forerun.domains.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.domains.cluster.engine.rules import Column, ObservingRules, Progress, Step, longer
 from forerun.domains.cluster.inputs.setting import (
     BOOL,
     F64,
     I64,
+    NEVER_S,
     NO_DEADLINE_S,
     Jobs,
     Setting,
@@ -33,9 +34,6 @@ PLACEMENTS: Final = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy
 
 #: decisions with no GPU in use and no job to come after which a run is ended
 MOST_IDLE_ROUNDS: Final = 1000
-
-#: stretches whose GPUs are remembered, for the drawing
-MOST_PLACES: Final = 60_000
 
 _FAULTS: Final = {
     1: "was given {gpus} GPUs; a count is not negative",
@@ -119,7 +117,7 @@ class AllocatorRules(ObservingRules[float]):
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.placement = PLACEMENTS.index(terms.placement)
         self.now_s = 0.0
-        self.coming_s = float(setting.jobs.submit_s[0])
+        self.coming_s = float(self.state.f[ak.SUBMIT, 0])
         self.wake_s = math.inf
         self.idle_rounds = 0
         self.stuck_rounds = 0
@@ -187,8 +185,90 @@ class AllocatorRules(ObservingRules[float]):
 
     def observe(self, now_s: float, seen: Progress) -> None:
         """Jobs end when they are seen to end; until then the kernel knows no end."""
-        self.seen = seen
-        ak.set_ends(self.state, seen.ended_s)
+        self.seen, state = seen, self.state
+        active = state.active[: state.meta[ak.ACTIVE]]
+        gone = active[
+            (state.i[ak.STATE, active] == ak.WAITING) & seen.has_ended(active)
+        ]  # after it was stopped
+        state.i[ak.STATE, gone] = ak.DONE
+        state.f[ak.END, gone] = seen.ended_s[gone]
+        state.meta[ak.ENDED] += len(gone)
+        self.record.end_all(gone, seen.ended_s[gone])
+        ak.set_ends(state, seen.ended_s)
+
+    def columns(self) -> list[Column]:
+        """The state's columns."""
+        return [self.state.f, self.state.i, self.state.active, self.state.end_at]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        self.setting = setting
+        state, view, count = self.state, self.view, len(setting.jobs)
+        f, i = longer(state.f, count), longer(state.i, count)
+        f[ak.SUBMIT, state.f.shape[1] :] = np.inf
+        self.state = state._replace(
+            f=f, i=i, active=longer(state.active, count), end_at=longer(state.end_at, count)
+        )
+        view.float_columns, view.int_columns = (
+            longer(view.float_columns, count),
+            longer(view.int_columns, count),
+        )
+        self.unplaced = longer(self.unplaced, count)
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row; the policy is asked when it comes."""
+        names = tuple(dict.fromkeys(setting.jobs.user[: row + 1]))
+        active = int(self.state.active[row])
+        super().take_in(row, alone, setting)
+        self.setting, self.state.active[row] = setting, active
+        self.state.i[ak.ROW, row], self.state.i[ak.USER, row] = row, names.index(setting.jobs.user[row])
+        self.coming_s = min(self.coming_s, float(self.state.f[ak.SUBMIT, row]))
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job is taken back: one that waits is gone at once, one that runs at the next decision."""
+        if self.state.i[ak.STATE, row] == ak.HOLDING:
+            self.ended(row, now_s)
+        else:
+            self.state.i[ak.STATE, row] = ak.DONE
+            self.state.meta[ak.ENDED] += 1
+            self.wake_s = min(self.wake_s, max(now_s, self.now_s))
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on. Raises ScenarioError for nodes of a GPU type that is not there yet."""
+        known = set(setting.cluster.node_types())
+        if unknown := sorted(known - set(self.types)):
+            raise ScenarioError.at("node", f"GPU type {unknown[0]!r} was not there when the run began")
+        for row in lost:
+            ak.stop(self.state, row, now_s)
+        self._decided(0)
+        self.setting, state, view = setting, self.state, self.view
+        node_gpus, total = setting.cluster.node_gpus(), setting.cluster.gpus
+        node_type = np.array([self.types.index(name) for name in setting.cluster.node_types()], np.int64)
+        used = state.type_size - state.type_free
+        state.type_size[:] = np.bincount(node_type[up], node_gpus[up], len(self.types))
+        state.type_free[:] = state.type_size - used
+        node_first = np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64)
+        owner = state.owner
+        if len(owner):
+            owner = np.concatenate((owner, np.full(total - len(owner), -1, np.int64)))
+            offered = np.repeat(up, node_gpus)
+            owner[~offered] = ak.NOBODY
+            owner[offered & (owner == ak.NOBODY)] = -1
+            view.node_gpus, view.node_type = node_gpus * up, node_type
+        room = _log_room(total, 0)
+        grown = max(len(state.log_row), room)
+        self.state = state._replace(
+            owner=owner,
+            node_first=node_first,
+            node_type=node_type,
+            end_order=longer(state.end_order, total + 1),
+            end_key=longer(state.end_key, total + 1),
+            log_time=longer(state.log_time, grown),
+            log_row=longer(state.log_row, grown),
+            log_gpus=longer(state.log_gpus, grown),
+        )
+        view.total = int(state.type_size.sum())
+        self.wake_s = min(self.wake_s, max(now_s, self.now_s))
 
     def advance(self, now_s: float) -> None:
         """Play arrivals and ends up to now."""
@@ -203,6 +283,8 @@ class AllocatorRules(ObservingRules[float]):
             self.flush()
         self.now_s = now_s
         if self.seen is not None:
+            waiting = self.state.active[: self.state.meta[ak.ACTIVE]]
+            self.state.f[ak.LEFT, waiting] = self.seen.left[waiting]
             self.coming_s = ak.see(self.state, now_s, self.seen.left, self.seen.owed_s)
 
     def decide(self, now_s: float) -> None:
@@ -537,7 +619,7 @@ def build_state(
     rate, scale, work = _speeds(setting, profiles, types)
     f = np.zeros((ak.FLOATS, count))
     i = np.zeros((ak.INTS, count), np.int64)
-    f[ak.SUBMIT] = jobs.submit_s
+    f[ak.SUBMIT] = np.where(jobs.submit_s < NEVER_S, jobs.submit_s, np.inf)
     f[ak.DEADLINE] = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
     f[ak.LEFT] = f[ak.WORK] = work
     f[ak.SCALE] = scale
@@ -550,7 +632,7 @@ def build_state(
     if setting.costs is not None:
         i[ak.COSTS] = setting.costs.row
     placed = terms.placement != "anywhere"
-    capacity = 8 * total + 4 * min(count, 1 << 14) + 4096
+    capacity = _log_room(total, count)
     return ak.AllocatorState(
         f=f,
         i=i,
@@ -571,6 +653,11 @@ def build_state(
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
     )
+
+
+def _log_room(total: int, jobs: int) -> int:
+    """Changes of GPUs that the log has room for; what one decision changes takes no more than half of it."""
+    return 8 * total + 4 * min(jobs, 1 << 14) + 4096
 
 
 def _plain_costs(terms: Terms) -> F64:

@@ -8,6 +8,7 @@ from forerun.domains.cluster.engine.kernels import deadline_first as dk
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules, by_column, require_plannable, sort_by
 from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Column, longer
 from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 
@@ -29,6 +30,17 @@ class DeadlineFirstRules(PlanAheadRules):
             self.reserve_s = self.restart_reserve_s()
         self.gpus: I64 = np.zeros(len(setting.jobs), np.int64)
         self.ends: I64 = np.zeros(len(setting.jobs), np.int64)
+
+    def columns(self) -> list[Column]:
+        """Those of the machine, what is reserved, and the plans last made."""
+        return [*super().columns(), self.reserve_s, self.gpus, self.ends]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        super().grow(setting)
+        count = len(setting.jobs)
+        self.reserve_s = longer(self.reserve_s, count)
+        self.gpus, self.ends = longer(self.gpus, count), longer(self.ends, count)
 
     #: whether the planned ends of all jobs are asked for, or only those of jobs that have run
     judges_plans = True

@@ -16,6 +16,7 @@ from forerun.domains.cluster.engine.plan_ahead import (
     sort_by,
 )
 from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Column, longer
 from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
@@ -54,6 +55,15 @@ class ElasticRules(PlanAheadRules):
             self.reserve_s = self.restart_reserve_s(RESTARTS_KEPT if seldom else 2 * RESTARTS_KEPT)
             self.reserve_s += self.least_reserve_s
         self.trials = 0
+
+    def columns(self) -> list[Column]:
+        """Those of the machine, and what is reserved."""
+        return [*super().columns(), self.reserve_s]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        super().grow(setting)
+        self.reserve_s = longer(self.reserve_s, len(setting.jobs))
 
     def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
         """Plan jobs afresh and commit; which of them, by position after sorting, would be late."""

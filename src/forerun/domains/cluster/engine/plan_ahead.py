@@ -7,19 +7,28 @@ plans and starts jobs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Self
 
 import numpy as np
 
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.kernels.common import overhead_s
 from forerun.domains.cluster.engine.kernels.planner import Grid
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Progress, Step, WholeSecondRules
+from forerun.domains.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.domains.cluster.engine.rules import Column, Progress, Step, WholeSecondRules, longer, whole_s
+from forerun.domains.cluster.engine.seats import Seats
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import CostTable
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import (
+    BOOL,
+    F64,
+    I64,
+    NEVER_S,
+    NO_DEADLINE_S,
+    Setting,
+    ThroughputTable,
+)
 from forerun.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
 
 #: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
@@ -248,7 +257,8 @@ class PlanAheadRules(WholeSecondRules):
         top = np.clip(top, least_levels(self.profile)[setting.jobs.kind] + 1, works[setting.jobs.kind])
         self.m = build_state(setting, self.profile, top)
         self.places = build_places(setting, self.m)
-        self.now_s = int(setting.jobs.submit_s[0])
+        first_s = int(setting.jobs.submit_s[0])
+        self.now_s = first_s if first_s < NEVER_S else 0
         self.elapsed_s = 0
         self.started = False
         self.held: I64 = np.zeros(0, np.int64)
@@ -261,11 +271,33 @@ class PlanAheadRules(WholeSecondRules):
         self.placed_s = self.now_s
         self.table = setting.costs if setting.is_corrected("cost_table") else None
         self.begun: BOOL = np.zeros(len(setting.jobs), np.bool_)
+        #: which GPUs jobs have, where they keep them; None: everybody is placed afresh at every event
+        self.seats = Seats(setting.cluster.node_gpus(), together=True) if setting.placement_kept else None
+        #: jobs that were moved by the present placement
+        self.moved: frozenset[int] = frozenset()
+        #: the cluster's size by which the formula charges for restarts
+        self.charged_gpus = setting.cluster.gpus
+        #: while nodes are down: jobs that cannot run on the rest, and such of them as are still to be admitted
+        self.parked: list[int] = []
+        self.kept_out: list[int] = []
+        self.returned: list[int] = []
 
     @property
-    def arrivals(self) -> range:
-        """The rows submitted at this instant."""
-        return range(int(self.m.meta[mk.FIRST]), int(self.m.meta[mk.ARRIVED]))
+    def arrivals(self) -> Sequence[int]:
+        """The rows submitted at this instant, and those of before that could not run on the nodes there were."""
+        fresh = range(int(self.m.meta[mk.FIRST]), int(self.m.meta[mk.ARRIVED]))
+        if self.seen is None:
+            return fresh
+        return [row for row in (*self.returned, *fresh) if self.least_gpus(row) <= self.capacity]
+
+    @property
+    def capacity(self) -> int:
+        """GPUs of the nodes that offer theirs."""
+        return len(self.m.floor_level) - 1
+
+    def least_gpus(self, row: int) -> int:
+        """The least number of GPUs that a job can run on."""
+        return int(self.m.levels[int(np.argmax(self.m.rate[self.m.j[mk.KIND, row]] > 0))])
 
     def grid(self, now_s: int) -> Grid:
         """The slots to which plans made now round the ends of jobs."""
@@ -334,6 +366,100 @@ class PlanAheadRules(WholeSecondRules):
         mk.take_events(self.m, now_s)
         self._go_to(now_s)
 
+    def act(self, now_s: float, seen: Progress) -> None:
+        """Take the steps of an instant over real jobs; who came and can never run is refused."""
+        for row in [row for row in self.parked if self.least_gpus(row) <= self.capacity]:
+            self.parked.remove(row)
+            self._return_to_lists(row)
+        super().act(now_s, seen)
+        came = range(int(self.m.meta[mk.FIRST]), int(self.m.meta[mk.ARRIVED]))
+        self.returned = []
+        for row in came:
+            if (least := self.least_gpus(row)) > self.setting.cluster.gpus:
+                self.refuse(row, f"needs {least} GPUs; the cluster has {self.setting.cluster.gpus}")
+            elif least > self.capacity:
+                self.kept_out.append(row)
+
+    def open_up(self) -> None:
+        """More jobs may always come."""
+        super().open_up()
+        self.m.meta[mk.OPEN] = 1
+
+    def columns(self) -> list[Column]:
+        """The machine's columns, and whether each job has run."""
+        return [self.m.j, self.m.left, self.m.useful, self.begun]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        self._use(setting)
+        m, count = self.m, len(setting.jobs)
+        j = longer(m.j, count)
+        j[mk.SUBMIT, m.j.shape[1] :] = mk.FAR
+        self.m = m._replace(
+            j=j,
+            left=longer(m.left, count),
+            useful=longer(m.useful, count),
+            lists=longer(m.lists, 2 * count),
+            wakes=longer(m.wakes, 4 * count + 1024),
+        )
+        self.places = self.places._replace(j=j)
+        self.begun = longer(self.begun, count)
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row; its submission is an event."""
+        super().take_in(row, alone, setting)
+        self._use(setting)
+
+    def _use(self, setting: Setting) -> None:
+        self.setting = setting
+        if self.table is not None:
+            self.table = setting.costs
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job is taken back: it leaves at the next instant, which is soon, and counts for no deadline."""
+        self.m.meta[mk.ACCEPTED] -= self.m.j[mk.STATE, row] == mk.HOLDING and self.m.j[mk.SLO, row] == 1
+        self.m.j[mk.SLO, row] = 0
+        if row in self.parked:
+            self._return_to_lists(row)
+            self.parked.remove(row)
+        self.ended(row, now_s)
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on: plans are made for as many, and jobs that cannot run on so few wait apart."""
+        self._use(setting)
+        m, gpus = self.m, int(setting.cluster.node_gpus()[up].sum())
+        counts = np.arange(gpus + 1)
+        self.m = m = m._replace(
+            floor_level=np.searchsorted(m.levels, counts, side="right").astype(np.int64) - 1
+        )
+        apart = [row for row in self.runnable().tolist() if self.least_gpus(row) > gpus]
+        for row in (*lost, *apart):
+            self.release(np.array([row], np.int64))
+            m.j[mk.GPUS, row], m.j[mk.LEVEL, row], m.j[mk.LAST_GPUS, row] = 0, -1, 0
+        if self.seats is not None:
+            self.seats.offer(setting.cluster.node_gpus(), up, lost)
+        more = setting.cluster.gpus - len(self.places.known)
+        if more > 0:
+            self.places = self.places._replace(known=np.pad(self.places.known, ((0, more), (0, 0))))
+        for row in apart:
+            for which in (mk.RUNNABLE, mk.PENDING, mk.RUNNING):
+                self.drop(which, row)
+            self.give_slot(row)
+            self.parked.append(row)
+        self.returned += [row for row in self.kept_out if self.least_gpus(row) <= gpus]
+        self.kept_out = [row for row in self.kept_out if self.least_gpus(row) > gpus]
+        self.wake_at(max(whole_s(now_s), self.now_s))
+
+    def wake_at(self, time_s: int) -> None:
+        """Ask for an instant, which may be postponed like all others."""
+        mk.add_wake(self.m, time_s)
+
+    def _return_to_lists(self, row: int) -> None:
+        m = self.m
+        for which in (mk.RUNNABLE, mk.RUNNING if m.j[mk.STATE, row] == mk.HOLDING else mk.PENDING):
+            m.lists[which, m.meta[which]] = row
+            m.meta[which] += 1
+
     def _go_to(self, moment: int) -> None:
         """Move the clock."""
         self.elapsed_s = moment - self.now_s if self.started else 0
@@ -387,7 +513,9 @@ class PlanAheadRules(WholeSecondRules):
         for row in m.lists[mk.ENDING, : m.meta[mk.ENDS]].tolist():
             if self.seen is None and m.j[mk.SET_OF, row] < 0:
                 continue
-            for which in (mk.RUNNABLE, mk.RUNNING):
+            for which in (
+                (mk.RUNNABLE, mk.RUNNING) if self.seen is None else (mk.RUNNABLE, mk.RUNNING, mk.PENDING)
+            ):
                 self.drop(which, row)
             self.release(np.array([row], np.int64))
             m.j[mk.STATE, row] = mk.GONE
@@ -420,6 +548,9 @@ class PlanAheadRules(WholeSecondRules):
 
     def release(self, rows: I64, *, everybody: bool = False) -> None:
         """Take jobs off their nodes; `everybody`: no other job is on any."""
+        if self.seats is not None:
+            self.m.j[mk.SET_OF, rows] = -1
+            return
         mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
 
     def place(self, rows: I64, now_s: int) -> None:
@@ -430,6 +561,9 @@ class PlanAheadRules(WholeSecondRules):
         """
         self.record.spread_gpu_s += self.spread_gpus * (now_s - self.placed_s)
         self.spread_gpus, self.placed_s = 0, now_s
+        if self.seats is not None:
+            self._keep(self.seats, rows, now_s)
+            return
         self.owner = self.owner[:0]
         if mk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
             return
@@ -450,6 +584,29 @@ class PlanAheadRules(WholeSecondRules):
             f"the buddy placement, by halves of nodes and whole nodes, has none for {planned} planned GPUs of "
             f"{total}{odd}; compat.buddy_only: corrected also spreads jobs over nodes",
         )
+
+    def _keep(self, seats: Seats, rows: I64, now_s: int) -> None:
+        """Put jobs on nodes round those that keep their GPUs."""
+        m, record = self.m, self.record
+        held = rows[m.j[mk.GPUS, rows] > 0]
+        before = seats.of
+        self.moved = self.settle(
+            seats, dict(zip(held.tolist(), m.j[mk.GPUS, held].tolist(), strict=True)), now_s
+        )
+        m.j[mk.SET_OF, held] = 0
+        self.owner = seats.owner
+        wide = sorted(seats.spread())
+        self.spread_gpus = int(m.j[mk.GPUS, wide].sum())
+        record.spread_rows.update(wide)
+        record.most_nodes = max([record.most_nodes, *(seats.nodes(row) for row in wide)])
+        for row, gpus in seats.of.items():
+            if gpus is not before.get(row) and len(record.places) <= MOST_PLACES:
+                record.places[row, now_s] = runs_of(gpus)
+        record.moves += [(now_s, row, len(seats.of[row])) for row in sorted(self.moved)]
+
+    def settle(self, seats: Seats, wanted: Mapping[int, int], now_s: int) -> frozenset[int]:
+        """Give jobs their GPUs, and say who is moved; anybody may be."""
+        return seats.settle(wanted)
 
     def _place_by_count(self, rows: I64) -> None:
         """Jobs take free GPUs wherever they are, on few nodes each; for the machine all nodes are one set then."""
@@ -553,7 +710,8 @@ class PlanAheadRules(WholeSecondRules):
             self._pay_by_table(self.table, rows)
             return
         unchanged_free = self.setting.is_corrected("overhead_when_unchanged")
-        mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.setting.cluster.gpus)
+        self.m.j[mk.LAST_GPUS, list(self.moved)] = -1  # no number that they have
+        mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.charged_gpus)
 
     def _pay_by_table(self, table: CostTable, rows: I64) -> None:
         """Jobs whose GPUs changed pay what the table says, rounded up to whole seconds; first starts are free."""
@@ -561,7 +719,7 @@ class PlanAheadRules(WholeSecondRules):
         cost_s = np.zeros(len(rows), np.int64)
         for at, row in enumerate(rows.tolist()):
             gpus, before = int(m.j[mk.GPUS, row]), int(m.j[mk.LAST_GPUS, row])
-            if gpus and gpus != before and self.begun[row]:
+            if gpus and (gpus != before or row in self.moved) and self.begun[row]:
                 cost_s[at] = math.ceil(table.change_s(row, before, gpus) - 1e-9)
             self.begun[row] |= gpus > 0
         mk.charge_each(m, rows, cost_s)
@@ -609,7 +767,7 @@ class PlanAheadRules(WholeSecondRules):
         largest = self.m.levels[np.maximum(self.m.j[mk.TOP] - 1, 0)]
         if self.table is not None:
             return np.ceil(restarts * self.table.worst_s(largest)).astype(np.int64)
-        total = self.setting.cluster.gpus
+        total = self.charged_gpus
         each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
         return np.array([restarts * each[int(gpus)] for gpus in largest], np.int64)
 

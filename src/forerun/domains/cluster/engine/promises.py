@@ -14,7 +14,7 @@ deadline, as best effort, and promised again as soon as a plan is. The promises 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,8 @@ from forerun.domains.cluster.engine.kernels import promises as pk
 from forerun.domains.cluster.engine.kernels.common import overhead_s
 from forerun.domains.cluster.engine.plan_ahead import sort_by
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import SLIP_S, Progress, whole_s
+from forerun.domains.cluster.engine.rules import SLIP_S, Column, Progress, longer, whole_s
+from forerun.domains.cluster.engine.seats import Seats
 from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting
 
 #: the switches that must all be corrected for plans to be promises
@@ -57,6 +58,8 @@ class PromisingRules(ElasticRules):
     due_s : all deadlines.
     best : float64[jobs], iterations a second at the best count.
     ends_s : when jobs ended that were observed to end and have not left yet, by row.
+    woken_s : an instant that was asked for, None: none.
+    is_resized : whether other nodes offer GPUs than at the last instant, so that no promise counts unless it is made anew.
     """
 
     def __init__(self, setting: Setting, record: Record) -> None:
@@ -71,10 +74,16 @@ class PromisingRules(ElasticRules):
         #: jobs with a deadline that have no plan in time, and all deadlines: theirs are none in the machine
         self.late: BOOL = np.zeros(jobs, np.bool_)
         self.due_s: I64 = self.m.j[mk.DEADLINE].copy()
-        usable = self.m.levels <= setting.cluster.gpus
+        self.best: F64 = self._best()
+        self.woken_s: int | None = None
+        self.is_resized = False
+
+    def _best(self) -> F64:
+        """Iterations a second of each job at its best count."""
+        usable = self.m.levels <= self.capacity
         usable = usable & (np.arange(len(self.m.levels)) < self.m.j[mk.TOP][:, None])
-        #: iterations a second of each job at its best count
-        self.best: F64 = (self.m.rate[self.m.j[mk.KIND]] * usable).max(axis=1)
+        best: F64 = (self.m.rate[self.m.j[mk.KIND]] * usable).max(axis=1)
+        return best
 
     def _costs(self) -> pk.Costs:
         """Seconds of every change of GPUs: as the table says, else a new communication group at the new count."""
@@ -82,7 +91,7 @@ class PromisingRules(ElasticRules):
         if self.table is not None:
             seconds, row, begun = self.table.between(levels), self.table.row, np.zeros(jobs, np.int64)
             return pk.Costs(seconds, row, begun, self.pause_s)
-        total = self.setting.cluster.gpus
+        total = self.charged_gpus
         each = [float(overhead_s(int(gpus), False, False, total)) for gpus in levels]
         seconds = np.zeros((1, len(levels) + 1, len(levels) + 1))
         seconds[0, :, 1:] = each
@@ -103,12 +112,48 @@ class PromisingRules(ElasticRules):
 
     def observe(self, now_s: int, seen: Progress) -> None:
         """Move the clock; `advance` takes what was observed."""
-        self.seen = seen
+        self.seen, self.woken_s = seen, None
         self._go_to(now_s)
 
     def ended(self, row: int, end_s: float) -> None:
         """A job ended: it leaves at the next instant on the grid."""
         self.ends_s[row] = whole_s(end_s)
+
+    def wake_at(self, time_s: int) -> None:
+        """Ask for the next instant on the grid."""
+        self.woken_s = time_s
+
+    def columns(self) -> list[Column]:
+        """Those of the machine, and what promises keep of each job."""
+        costs = self.costs
+        mine = [
+            costs.row,
+            costs.begun,
+            self.pause_s,
+            self.worked_s,
+            self.slowness,
+            self.late,
+            self.due_s,
+            self.best,
+        ]
+        return [*super().columns(), *mine]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        super().grow(setting)
+        count = len(setting.jobs)
+        self.pause_s, self.worked_s = longer(self.pause_s, count), longer(self.worked_s, count)
+        self.slowness, self.late = longer(self.slowness, count), longer(self.late, count)
+        self.due_s, self.best = longer(self.due_s, count), longer(self.best, count)
+        row, begun = longer(self.costs.row, count), longer(self.costs.begun, count)
+        self.costs = self.costs._replace(row=row, begun=begun, pause_s=self.pause_s)
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on: what was promised is promised again where it can be."""
+        super().resize(setting, up, lost, now_s)
+        self.pause_s[list(lost)] = 0.0
+        self.best[:] = self._best()
+        self.is_resized = True
 
     def expected_s(self) -> int | None:
         """The next instant on the grid at which somebody comes, ends or changes GPUs."""
@@ -117,7 +162,8 @@ class PromisingRules(ElasticRules):
         m, rows = self.m, self.runnable()
         coming_s = m.j[mk.SUBMIT, m.meta[mk.ARRIVED] :][:1]
         ahead = (-(-coming_s // slot_s) * slot_s).tolist()
-        ahead += [-(-end_s // slot_s) * slot_s for end_s in self.ends_s.values()]
+        asked_s = self.ends_s.values() if self.woken_s is None else (*self.ends_s.values(), self.woken_s)
+        ahead += [-(-time_s // slot_s) * slot_s for time_s in asked_s]
         if len(rows):
             times, _ = self._plans(rows)
             changes = times[times > now_s]
@@ -127,7 +173,9 @@ class PromisingRules(ElasticRules):
             # a job that is behind may have less left by its profile than rounding resolves
             ends = np.maximum(np.ceil(now_s + need_s - SLIP_S).astype(np.int64), now_s + 1)
             ahead += (-(-ends // slot_s) * slot_s).tolist()
-        return max(min(ahead), now_s + 1) if min(ahead, default=mk.FAR) < mk.FAR else None
+        if (first_s := min(ahead, default=mk.FAR)) >= mk.FAR:
+            return None
+        return first_s if first_s > now_s else (now_s // slot_s + 1) * slot_s
 
     def _rates(self, rows: I64) -> F64:
         """Iterations a second of jobs on the GPUs that they hold."""
@@ -213,6 +261,7 @@ class PromisingRules(ElasticRules):
             self._set_late(rows, out_of_time)
         else:
             self._go_on(now_s)
+        self.is_resized = False
         newcomers = np.array(self.arrivals, np.int64)
         for row in newcomers[np.argsort(self.m.j[mk.DEADLINE, newcomers], kind="stable")].tolist():
             if self._promise(row, now_s):
@@ -314,7 +363,9 @@ class PromisingRules(ElasticRules):
         with_deadline = rows[m.j[mk.SLO, rows] == 1]
         behind = with_deadline[self.late[with_deadline]].tolist()
         changes: dict[int, int] = {}
-        for row in with_deadline[~self.late[with_deadline]].tolist():
+        if self.is_resized:
+            behind = with_deadline.tolist()
+        for row in with_deadline[~np.isin(with_deadline, behind)].tolist():
             at, end_s = int(m.j[mk.SLOT, row]), int(m.j[mk.END, row])
             entries = int(m.plan_n[at])
             times, gpus = m.plans[0, at, :entries], m.plans[1, at, :entries]
@@ -333,7 +384,7 @@ class PromisingRules(ElasticRules):
                 changes[time_s] = changes.get(time_s, 0) + before - held
                 before = held
         at_s = sorted({now_s, *changes})
-        levels = self.setting.cluster.gpus + np.cumsum([changes.get(time_s, 0) for time_s in at_s])
+        levels = self.capacity + np.cumsum([changes.get(time_s, 0) for time_s in at_s])
         changed = np.flatnonzero(np.concatenate(([True], np.diff(levels) != 0)))
         self.reserve(len(changed) + len(rows))
         m = self.m
@@ -417,6 +468,41 @@ class PromisingRules(ElasticRules):
             self.pause_s[row] = self._due_s(row) if gpus else 0.0
             self.costs.begun[row] = 1
             m.j[mk.LAST_GPUS, row] = gpus
+        for row in self.moved:
+            self.pause_s[row] += self._due_s(row)
+
+    def settle(self, seats: Seats, wanted: Mapping[int, int], now_s: int) -> frozenset[int]:
+        """Give jobs their GPUs; only those are moved whose plans can hold what that costs."""
+        m, grid, before_s = self.m, self.grid(now_s), self.pause_s.copy()
+        stay: set[int] = set()
+
+        def holds(row: int, commits: bool) -> bool:
+            self.pause_s[row] = before_s[row] + self._move_s(row)
+            feasible = pk.plan_move(m, self.costs, grid, row, commits)
+            self.pause_s[row] = before_s[row]
+            return bool(feasible) or m.j[mk.DEADLINE, row] == NO_DEADLINE_S
+
+        def may_move(row: int) -> bool:
+            if row not in stay and not holds(row, commits=False):
+                stay.add(row)
+            return row not in stay
+
+        while True:
+            of, owner = seats.of, seats.owner.copy()
+            moved = seats.settle(wanted, may_move)
+            # one plan that holds a move may leave no room for another's
+            broken = [row for row in sorted(moved) if not holds(row, commits=True)]
+            if not broken:
+                return moved
+            stay.update(broken)
+            seats.of, seats.owner = of, owner
+
+    def _move_s(self, row: int) -> float:
+        """What a job loses at most that gets other GPUs, as many as it has."""
+        gpus = int(self.m.j[mk.GPUS, row])
+        if self.table is not None:
+            return self.table.change_s(row, gpus, gpus)
+        return float(overhead_s(gpus, False, False, self.charged_gpus))
 
     def _due_s(self, row: int) -> float:
         """What a job's change of GPUs costs it; never more than its plan contains."""
@@ -425,4 +511,4 @@ class PromisingRules(ElasticRules):
             free = not self.costs.begun[row]
             return 0.0 if free else self.table.change_s(row, before, int(self.m.j[mk.GPUS, row]))
         known = bool(self.m.j[mk.HIT, row])
-        return float(overhead_s(int(self.m.j[mk.GPUS, row]), False, known, self.setting.cluster.gpus))
+        return float(overhead_s(int(self.m.j[mk.GPUS, row]), False, known, self.charged_gpus))

@@ -5,9 +5,14 @@ Rules write it while they run; the summary reads it.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from forerun.domains.cluster.inputs.setting import BOOL, F64, I8, I64, NO_DEADLINE_S, Setting
+
+#: stretches whose GPUs are remembered, for the drawing
+MOST_PLACES: Final = 60_000
 
 
 class Record:
@@ -41,6 +46,7 @@ class Record:
         one of them.
     overrun_rows : jobs so far behind their plans that no plan was in time any more.
     refusals : why, by row.
+    cancelled : when a job was taken back, by row.
     seeks_remedies : whether to seek what would have admitted a refused job: trials that only explanations need.
     completed : rows in the order of their ends.
     ended_because : why the run ended early.
@@ -77,6 +83,7 @@ class Record:
         self.resumes: I64 = np.zeros(count, np.int64)
         self.restarts: I64 = np.zeros(count, np.int64)
         self.refusals: dict[int, str] = {}
+        self.cancelled: dict[int, float] = {}
         self.seeks_remedies = True
         self.completed: list[int] = []
         self.ended_because = ""
@@ -85,6 +92,19 @@ class Record:
         self._share = _efficiency_table(setting)
         self._changes: list[tuple[F64, I64, I64]] = []
         self._events: list[tuple[F64, I64, I64, I64, F64]] = []
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for the jobs of a setting that begins with those of the present one."""
+        count, fresh = len(self.admitted), Record(setting)
+        for name, column in vars(fresh).items():
+            if isinstance(column, np.ndarray) and column.ndim == 1:
+                column[:count] = vars(self)[name]
+                vars(self)[name] = column
+        self.setting, self._share = setting, fresh._share
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job was taken back: whatever ends it afterwards is no end of its work."""
+        self.cancelled.setdefault(row, now_s)
 
     @property
     def declined_count(self) -> int:
@@ -165,6 +185,8 @@ class Record:
         declined : whether it was late by the schedule's own rule.
         log_time_s : when the schedule noticed (default: at the end).
         """
+        if row in self.cancelled:
+            return
         self.end_s[row] = end_s
         self.logged_s[row] = end_s if log_time_s is None else log_time_s
         self.declined[row] |= declined
@@ -175,10 +197,13 @@ class Record:
         deadline_s = self.setting.jobs.deadline_s[row]
         late = bool(end_s > deadline_s)
         self.finish(row, end_s, declined=late, log_time_s=log_time_s)
-        self.accepted += bool(deadline_s < NO_DEADLINE_S) and not late
+        self.accepted += bool(deadline_s < NO_DEADLINE_S) and not late and row not in self.cancelled
 
     def end_all(self, rows: I64, end_s: F64) -> None:
         """Jobs ended, in this order; their deadlines say which were in time."""
+        if self.cancelled:
+            done = ~np.isin(rows, list(self.cancelled))
+            rows, end_s = rows[done], end_s[done]
         deadline_s = self.setting.jobs.deadline_s[rows]
         timed = deadline_s < NO_DEADLINE_S
         late = timed & (end_s > deadline_s)

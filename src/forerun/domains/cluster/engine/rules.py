@@ -9,19 +9,37 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, Setting
 
 #: the type of a schedule's instants: whole seconds in schedules with an integer clock
 InstantT = TypeVar("InstantT", int, float)
 #: seconds that sums of work may be off by, through rounding
 SLIP_S: Final = 1e-6
+
+
+#: what has one element a job, along its last axis
+Column = npt.NDArray[Any] | list[Any]
+
+
+def longer(column: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """A copy with this many elements along its last axis, the new ones 0."""
+    more = count - column.shape[-1]
+    return np.pad(column, [(0, 0)] * (column.ndim - 1) + [(0, more)])
+
+
+def lengthen(columns: Sequence[Column], count: int) -> None:
+    """Give lists this many elements; the new ones are set when jobs take their rows."""
+    for column in columns:
+        assert isinstance(column, list)
+        column.extend(column[-1:] * (count - len(column)))
 
 
 def whole_s(seconds: float) -> int:
@@ -136,10 +154,12 @@ class ObservingRules(Rules[InstantT]):
     ----------
     needs : known bugs that must be corrected before the rules decide over real jobs.
     seen : what was observed by the present instant; None in a simulation.
+    is_open : whether more jobs may always come, so that nothing rests on which are known to.
     """
 
     needs: frozenset[str] = frozenset()
     seen: Progress | None = None
+    is_open: bool = False
 
     def work(self) -> F64:
         """The work of each job as the schedule counts it: iterations, or seconds on the requested GPUs."""
@@ -159,6 +179,50 @@ class ObservingRules(Rules[InstantT]):
 
     def observe(self, now_s: InstantT, seen: Progress) -> None:
         """Go to an instant, in place of `next_moment`; the steps then take the work done from what was observed."""
+        raise NotImplementedError
+
+    def open_up(self) -> None:
+        """More jobs may always come; called before the run."""
+        self.is_open = True
+
+    def columns(self) -> Sequence[Column]:
+        """What the rules keep of each job."""
+        raise NotImplementedError
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs: a setting with more spare rows takes the place of the present one."""
+        raise NotImplementedError
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row, the first of them; it comes at its submission.
+
+        Parameters
+        ----------
+        row : its row.
+        alone : rules of this job alone, before their first instant.
+        setting : with the job.
+        """
+        for mine, its in zip(self.columns(), alone.columns(), strict=True):
+            if isinstance(mine, list):
+                mine[row] = its[0]
+            else:
+                assert isinstance(its, np.ndarray)
+                mine[..., row] = its[..., 0]
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job is taken back: from the next decision on it has ended, whether it waits or runs."""
+        self.ended(row, now_s)
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on; the rules expect an instant as soon as they may act.
+
+        Parameters
+        ----------
+        setting : with the nodes that are there now.
+        up : which of them offer GPUs.
+        lost : jobs that have lost theirs, and start again where they get others.
+        now_s : when.
+        """
         raise NotImplementedError
 
     def act(self, now_s: float, seen: Progress) -> None:

@@ -8,7 +8,6 @@ one. Only where that finds no room do others move, as few as possible; where nob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Final
 
@@ -23,20 +22,6 @@ FREE: Final = -1
 
 #: GPUs of a job, by node
 OnNodes = Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What became of a decision on the nodes.
-
-    Parameters
-    ----------
-    moved : jobs that have as many GPUs as before, but others.
-    spread : jobs on more nodes than they need.
-    """
-
-    moved: frozenset[int] = frozenset()
-    spread: frozenset[int] = frozenset()
 
 
 def anybody(row: int) -> bool:
@@ -83,8 +68,33 @@ class Seats:
         jobs: list[int] = rows[rows != FREE].tolist()
         return jobs
 
-    def settle(self, wanted: Mapping[int, int], may_move: Callable[[int], bool] = anybody) -> Settled:
-        """Give jobs their GPUs; all others have none from now on.
+    def nodes(self, row: int) -> int:
+        """On how many nodes a job is."""
+        return len(np.unique(self.node_of(self.of[row])))
+
+    def spread(self) -> frozenset[int]:
+        """Jobs on more nodes than they need."""
+        several = (row for row, gpus in self.of.items() if len(gpus) > 1)
+        return frozenset(row for row in several if self.nodes(row) > self._least_nodes(len(self.of[row])))
+
+    def offer(self, node_gpus: I64, up: BOOL, lost: Iterable[int]) -> None:
+        """Have these nodes from now on, those of before first.
+
+        Parameters
+        ----------
+        node_gpus : GPUs of each.
+        up : which offer them.
+        lost : jobs that have none any more.
+        """
+        for row in lost:
+            if row in self.of:
+                self.owner[self.of.pop(row)] = FREE
+        self.first = np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64)
+        self.owner = np.append(self.owner, np.full(int(node_gpus.sum()) - len(self.owner), FREE))
+        self.up = up
+
+    def settle(self, wanted: Mapping[int, int], may_move: Callable[[int], bool] = anybody) -> frozenset[int]:
+        """Give jobs their GPUs; all others have none from now on. Jobs that have as many as before, but others.
 
         Parameters
         ----------
@@ -96,7 +106,7 @@ class Seats:
         }
         coming = sorted((row for row in wanted if row not in kept), key=lambda row: -wanted[row])
         if not coming and len(kept) == len(self.of):
-            return Settled()
+            return frozenset()
         free = np.where(self.up, np.diff(self.first), 0)
         for gpus in kept.values():
             np.subtract.at(free, self.node_of(gpus), 1)
@@ -109,9 +119,7 @@ class Seats:
         for row, by_node in placed.items():
             self.of[row] = self._seize(row, by_node, before.get(row))
         stayed = (row for row, gpus in before.items() if wanted.get(row) == len(gpus))
-        moved = frozenset(row for row in stayed if not np.array_equal(before[row], self.of[row]))
-        wide = (row for row, by_node in placed.items() if len(by_node) > self._least_nodes(wanted[row]))
-        return Settled(moved, frozenset(wide) if self.together else frozenset())
+        return frozenset(row for row in stayed if not np.array_equal(before[row], self.of[row]))
 
     def _is_up(self, gpus: I64) -> bool:
         return bool(self.up[self.node_of(gpus)].all())

@@ -13,7 +13,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -54,11 +54,17 @@ class CostTable:
     row : int64[jobs], which curves a job has.
     points : curves, by row and kind of change: (log2 of a count, seconds), ascending.
     source : where the costs come from, for the result (default: not said).
+    models : the model of each row of `points`; those of the last one are jobs without a model (default: not said).
     """
 
     row: I64
     points: tuple[dict[str, tuple[tuple[float, float], ...]], ...]
     source: str = ""
+    models: tuple[str, ...] = ()
+
+    def of(self, jobs: Jobs) -> CostTable:
+        """The same costs for other jobs. Raises ScenarioError for a model that has none."""
+        return replace(self, row=rows_of(self.models, jobs, self.source or "$.costs"))
 
     def change_s(self, job: int, before: int, after: int) -> float:
         """Seconds a job loses when it goes from `before` to `after` GPUs; `before` 0: it starts again."""
@@ -224,7 +230,14 @@ def cost_table(
     where : the table's place, for errors.
     source : where the costs come from, for the result (default: not said).
     """
-    names = list(models)
+    names = tuple(models)
+    row = rows_of(names, jobs, where)
+    points = (*(_points(models[name]) for name in names), dict(otherwise))
+    return CostTable(row, points, source, names)
+
+
+def rows_of(names: Sequence[str], jobs: Jobs, where: str) -> I64:
+    """The row of each job in a table with these models; raises ScenarioError as `cost_table`, which `where` is of."""
     row_of = {name: at for at, name in enumerate(names)}
     unknown = _unknown(row_of, jobs.model)
     if unknown:
@@ -236,8 +249,7 @@ def cost_table(
         )
     last = len(names)
     row = [last if not model else row_of.get(model, row_of.get(ANY_MODEL, last)) for model in jobs.model]
-    points = (*(_points(models[name]) for name in names), dict(otherwise))
-    return CostTable(np.array(row, np.int64), points, source)
+    return np.array(row, np.int64)
 
 
 def _unknown(known: Mapping[str, int], models: Iterable[str]) -> dict[str, int]:

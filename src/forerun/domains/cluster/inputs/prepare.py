@@ -104,6 +104,7 @@ def prepare(scenario: Scenario) -> Inputs:
         costs=costs_of(scenario, jobs),
         slowness=slowness_of(scenario, len(jobs)),
         applications=policy.applications(),
+        placement_kept=scenario.placement_kept or scenario.live is not None,
     )
     notes = (
         *_notes(setting, {repair.rule for repair in repairs.repairs}),

@@ -24,6 +24,8 @@ BOOL = npt.NDArray[np.bool_]
 
 #: the deadline of a job that has none; far beyond any trace, small enough that sums stay in 64 bits
 NO_DEADLINE_S: Final = 1 << 60
+#: an instant after everything: when a row is spare that a job submitted later will take
+NEVER_S: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,14 @@ class Jobs:
             column = getattr(self, name)
             taken[name] = tuple(column[row] for row in index) if isinstance(column, tuple) else column[index]
         return Jobs(**taken)
+
+    def followed_by(self, others: Jobs) -> Jobs:
+        """These jobs, then the others."""
+        joined: dict[str, Any] = {}
+        for name in self.__slots__:
+            first, second = getattr(self, name), getattr(others, name)
+            joined[name] = first + second if isinstance(first, tuple) else np.concatenate((first, second))
+        return Jobs(**joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +268,9 @@ class Setting:
     slowness : float64[jobs], how many times as long as its profile says each job's work takes, which no policy knows
         beforehand (default: 1 for all).
     applications : training measurements by model, for Pollux (default: none).
+    placement_kept : whether schedules that plan ahead leave jobs on their GPUs while the number of them stays, as jobs that
+        really run do; where others find no room, the fewest move, and pay for it (default: everybody is placed afresh and
+        moves for nothing, as published).
     """
 
     jobs: Jobs
@@ -271,6 +284,7 @@ class Setting:
     costs: CostTable | None = None
     slowness: F64 | None = None
     applications: Mapping[str, Application] = field(default_factory=dict)
+    placement_kept: bool = False
 
     def is_corrected(self, switch: str) -> bool:
         """Whether a switch is corrected in this run (see `engine.known_bugs`)."""

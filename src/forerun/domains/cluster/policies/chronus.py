@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -18,8 +18,16 @@ import numpy as np
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules, whole_s
-from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.engine.rules import (
+    AnyRules,
+    Column,
+    Progress,
+    Step,
+    WholeSecondRules,
+    lengthen,
+    whole_s,
+)
+from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _LEASE_S: Final = 240
@@ -179,8 +187,13 @@ class ChronusRules(LoggedRules, WholeSecondRules):
 
     def expected_s(self) -> int | None:
         """The next tick at which anything can happen."""
-        placeable = any(job.gpus <= self.setting.cluster.gpus for job in self.pending)
-        return self.now_s if self.arrived < len(self.submit_s) or self.running or placeable else None
+        placeable = any(job.gpus <= self.book.total_gpus for job in self.pending)
+        return self.now_s if self._next_submit_s < NEVER_S or self.running or placeable else None
+
+    @property
+    def _next_submit_s(self) -> int:
+        """When the next job comes, as far as that is known."""
+        return self.submit_s[self.arrived] if self.arrived < len(self.submit_s) else NEVER_S
 
     def ended(self, row: int, end_s: float) -> None:
         """A job ended: it leaves at the next tick."""
@@ -191,8 +204,61 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         """Jobs end when they are seen to."""
         self.seen, self.now_s = seen, now_s
 
+    def columns(self) -> list[Column]:
+        """What is kept of each job besides the jobs themselves."""
+        return [self.submit_s, self.deadline_s, self.written_deadline_s, self.held]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        self.setting = setting
+        lengthen(self.columns(), len(setting.jobs))
+        self.submit_s[:] = setting.jobs.submit_s.tolist()
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row; where nobody is there, the clock goes on to it."""
+        super().take_in(row, alone, setting)
+        self.setting = setting
+        self._skip_idle()
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job is taken back: one that waits is gone at once, one that runs at the next tick."""
+        waiting = [job for job in self.pending if job.row == row]
+        for job in waiting:
+            self._drop_plan(job)
+            self.pending.remove(job)
+        if not waiting:
+            self.ended(row, now_s)
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on: all leases are planned again, for those that fit."""
+        self.setting = setting
+        planned = [job for job in (*self.pending, *self.running) if job.plan is not None]
+        for job in planned:
+            self._drop_plan(job)
+        self.book = LeaseBook(int(setting.cluster.node_gpus()[up].sum()))
+        for job in sorted(planned, key=self._plan_order):
+            self._plan(job)
+        free, stay = self.book.total_gpus, []
+        for job in sorted(self.running, key=lambda job: not job.holds_lease):
+            if job.row not in lost and job.gpus <= free:
+                free -= job.gpus
+                stay.append(job)
+                continue
+            self.record.preempts[job.row] += 1
+            self.touched[job.row] = 0
+            self.pending.append(job)
+        self.running = stay
+        tick_s = -(-whole_s(now_s) // self.tick_s) * self.tick_s
+        self.now_s = min(self.now_s, max(tick_s, self.last_s + self.tick_s))
+
     def advance(self, now_s: int) -> None:
         """Running jobs work; those done leave, those beyond their estimate lose their lease for good."""
+        if self.seen is not None:
+            for job in [job for job in self.pending if not math.isnan(self.seen.ended_s[job.row])]:
+                self.pending.remove(job)
+                self._end(job, whole_s(self.seen.ended_s[job.row]), now_s)
+            for job in self.pending:
+                job.done_s = round(job.duration_s + job.resumes * job.restart_s - self.seen.left[job.row])
         still_running = []
         for job in self.running:
             needed_s = job.duration_s + job.resumes * job.restart_s
@@ -233,10 +299,10 @@ class ChronusRules(LoggedRules, WholeSecondRules):
 
     def arrive(self, now_s: int) -> None:
         """On a backfill slot: admit those whose leases can be packed beside the others that came with them."""
-        if now_s % self.slot_s or self.arrived == len(self.submit_s) or self.submit_s[self.arrived] > now_s:
+        if now_s % self.slot_s or self._next_submit_s > now_s:
             return
         batch = [self._claim(job) for job in self.pending if self._wants_plan(job)]
-        while self.arrived < len(self.submit_s) and self.submit_s[self.arrived] <= now_s:
+        while self._next_submit_s <= now_s:
             job = self._newcomer(self.arrived)
             self.arrived += 1
             self.record.admit(job.row, now_s)
@@ -250,7 +316,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         if now_s % self.slot_s == 0:
             self._judge(now_s)
             self.pending.sort(key=lambda job: (job.rank, job.urgency, job.submit_s), reverse=True)
-            free = self.setting.cluster.gpus - sum(job.gpus for job in self.running)
+            free = self.book.total_gpus - sum(job.gpus for job in self.running)
             if free > 0:
                 self._backfill(free, now_s)
             jobs = (*self.pending, *self.running)
@@ -277,9 +343,9 @@ class ChronusRules(LoggedRules, WholeSecondRules):
 
     def _skip_idle(self) -> None:
         """Without jobs, go to the tick at or before the next arrival, counting the leases passed over."""
-        if self.pending or self.running or self.arrived == len(self.submit_s):
+        if self.pending or self.running or self._next_submit_s == NEVER_S:
             return
-        ahead_s = self.submit_s[self.arrived] // self.tick_s * self.tick_s
+        ahead_s = self._next_submit_s // self.tick_s * self.tick_s
         if ahead_s > self.now_s:
             self.lease += -(-ahead_s // self.lease_s) + (-self.now_s // self.lease_s)
             self.now_s = ahead_s
@@ -349,7 +415,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         incumbent = [job.plan for job in jobs]
         planned = best_plan(
             [self._claim(job) for job in jobs],
-            self.setting.cluster.gpus,
+            self.book.total_gpus,
             use_now=not self.spare_waiting,
             incumbent=incumbent,
             limits=self.limits,

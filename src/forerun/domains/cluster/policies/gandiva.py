@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from forerun.domains.cluster.engine.arrivals import Arrivals
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules, whole_s
+from forerun.domains.cluster.engine.rules import (
+    AnyRules,
+    Column,
+    Progress,
+    Step,
+    WholeSecondRules,
+    lengthen,
+    whole_s,
+)
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.setting import BOOL, F64, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _TURN_S: Final = 60
@@ -92,6 +101,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         self.owed_s = [0] * len(jobs)
         self.held: dict[int, int] = {}
         self.returned = False
+        self.returned_nodes = False
         self.placed = False
         self.scheduled = 0
         self.now_s = self.last_s = self.arrivals.next_s or 0
@@ -125,6 +135,67 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         """Jobs end when they are seen to."""
         self.seen = seen
         self.passed_s, self.now_s = now_s - self.last_s, now_s
+        for row in (*self.running, *self.pending):
+            self.done_s[row] = self.duration_s[row] - whole_s(seen.left[row])
+
+    def open_up(self) -> None:
+        """More jobs may always come."""
+        super().open_up()
+        self.arrivals.is_open = True
+
+    def columns(self) -> list[Column]:
+        """What is kept of each job."""
+        fixed = [self.gpus, self.duration_s, self.deadline_s, *self.restart_s.values()]
+        return [*fixed, self.done_s, self.owed_s]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        lengthen(self.columns(), len(setting.jobs))
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row; where nobody runs, the clock waits for it."""
+        super().take_in(row, alone, setting)
+        submit_s = int(setting.jobs.submit_s[row])
+        self.arrivals.add(submit_s, row)
+        soon_s = max(submit_s, self.last_s + 1) if self.scheduled else submit_s
+        self.now_s = min(self.now_s, soon_s) if self.running else soon_s
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job is taken back: one that has no turn is gone at once, one that works at the next instant."""
+        if row in self.pending:
+            self.pending.remove(row)
+            return
+        self.record.accepted -= self.deadline_s[row] < NO_DEADLINE_S
+        self.deadline_s[row] = NO_DEADLINE_S
+        for s in self.sets[self.gpus[row]]:
+            if row in s.jobs[s.capacity :]:
+                s.jobs.remove(row)
+                del self.running[row]
+                return
+        self.ended(row, now_s)
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on; sets close where nodes are lacking, and their jobs wait."""
+        nodes = int(up.sum())
+        self.free_nodes += nodes - self.total_gpus // self.node_gpus
+        self.total_gpus = nodes * self.node_gpus
+        while self.free_nodes < 0:
+            gpus, closed = min(
+                ((gpus, s) for gpus, sets in self.sets.items() for s in sets),
+                key=lambda one: (len(one[1].jobs), one[0]),
+            )
+            self.sets[gpus].remove(closed)
+            self.free_nodes += closed.nodes
+            for row in closed.jobs:
+                del self.running[row]
+                self.record.accepted -= self.deadline_s[row] < NO_DEADLINE_S
+                self.pending.append(row)
+                self.once_pending.add(row)
+        stopped = [row for row in lost if self.held.pop(row, 0)]  # they start again, and pay
+        self.log.add(whole_s(now_s), stopped, [0] * len(stopped), len(self.running) + len(self.pending))
+        self.placed = True
+        self.returned_nodes = True
+        self.now_s = min(self.now_s, max(whole_s(now_s), self.last_s + 1))
 
     def _done(self) -> tuple[int, int, int]:
         return len(self.pending), len(self.running), sum(self.done_s)
@@ -143,7 +214,10 @@ class GandivaRules(LoggedRules, WholeSecondRules):
 
     def advance(self, now_s: int) -> None:
         """Jobs whose turn it is work; those done leave, turns change on the minute, empty sets give nodes back."""
-        self.returned = self.placed = False
+        self.returned, self.returned_nodes = self.returned_nodes, False
+        self.placed = False
+        if self.seen is not None:
+            self._let_go(self.seen)
         for gpus, sets in self.sets.items():
             emptied = False
             for s in sets:
@@ -220,6 +294,18 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         else:
             next_s = now_s + self.slot_s
         self.passed_s, self.last_s, self.now_s = next_s - now_s, now_s, next_s
+
+    def _let_go(self, seen: Progress) -> None:
+        """Jobs that ended after they had lost their turn leave."""
+        for row in [row for row in self.pending if not math.isnan(seen.ended_s[row])]:
+            self.pending.remove(row)
+            self.record.end(row, whole_s(seen.ended_s[row]))
+        for s in (s for sets in self.sets.values() for s in sets):
+            for row in [row for row in s.jobs[s.capacity :] if not math.isnan(seen.ended_s[row])]:
+                s.jobs.remove(row)
+                del self.running[row]
+                self.record.accepted -= self.deadline_s[row] < NO_DEADLINE_S
+                self.record.end(row, whole_s(seen.ended_s[row]))
 
     def _work(self, row: int, now_s: int) -> bool:
         """Let a job work since the last event; whether it is done."""

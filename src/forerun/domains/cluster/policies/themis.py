@@ -7,15 +7,16 @@ does not depend on a solver's version.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules
+from forerun.domains.cluster.engine.rules import AnyRules, Column, Progress, Step, WholeSecondRules, longer
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import F64, Setting
+from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _BLOCK_EVENTS: Final = 8192
@@ -96,7 +97,9 @@ class ThemisSlots(WholeSecondRules):
         self.clock[: kernels.ARRIVED] = jobs.submit_s[0] if count else 0
         self.clock[kernels.OVER] = count == 0
         self.now_at, self.active_at = kernels.NOW_S, kernels.ACTIVE
+        self.arrived_at, self.ending_at = kernels.ARRIVED, kernels.ENDING
         self.ended_at, self.over_at = kernels.ENDED, kernels.OVER
+        self.is_resized = False
         self.rules = kernels.ThemisRules(
             total_gpus=setting.cluster.gpus,
             slot_s=setting.slot_s,
@@ -136,15 +139,74 @@ class ThemisSlots(WholeSecondRules):
         return self.state.left.copy()
 
     def expected_s(self) -> int | None:
-        """The next slot, until all jobs are done."""
-        return None if self.clock[self.over_at] else int(self.clock[self.now_at])
+        """The next slot, until all jobs are done that are known."""
+        if self.clock[self.over_at]:
+            return None
+        if self.seen is not None or self.is_open:
+            submit_s, arrived = self.jobs.submit_s, int(self.clock[self.arrived_at])
+            if self._is_idle and (arrived == len(submit_s) or submit_s[arrived] >= NEVER_S):
+                return None
+        return int(self.clock[self.now_at])
 
     def ended(self, row: int, end_s: float) -> None:
         """A job ended: it leaves at the next slot, whenever that was."""
 
+    def columns(self) -> list[Column]:
+        """What is known of each job, and what it has come to."""
+        state = self.state
+        kept = [state.held, state.begun, state.left, state.remaining_s, state.isolated]
+        since = [state.left_before, state.share_before, state.overhead_s, state.judged_s, state.end_s]
+        return [*self.jobs, *kept, *since]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs; the record has grown already."""
+        count, record = len(setting.jobs), self.record
+        jobs = self.jobs._replace(
+            **{name: longer(column, count) for name, column in self.jobs._asdict().items()}
+        )
+        jobs.submit_s[len(self.jobs.submit_s) :] = NEVER_S
+        self.jobs = jobs
+        columns = {
+            name: longer(column, count) for name, column in self.state._asdict().items() if name != "clock"
+        }
+        columns |= {"overhead_s": record.overhead_s, "judged_s": record.judged_s}
+        self.state = self.state._replace(**columns)
+        self.block = self._block_of(1)
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row; the clock stands at the first slot from its submission on, if nobody is there."""
+        super().take_in(row, alone, setting)
+        submit_s, slot_s, now_s = (
+            int(setting.jobs.submit_s[row]),
+            self.rules.slot_s,
+            int(self.clock[self.now_at]),
+        )
+        if row == 0:
+            self.clock[: self.arrived_at] = submit_s
+        elif self._is_idle and submit_s > now_s:
+            self.clock[self.now_at] = now_s - (now_s - submit_s) // slot_s * slot_s
+        self.clock[self.over_at] = 0
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from the next slot on."""
+        self.rules = self.rules._replace(total_gpus=int(setting.cluster.node_gpus()[up].sum()))
+        rows = np.array(lost, np.int64)
+        self.state.held[rows] = 0
+        if len(rows):
+            self.record.add_event(now_s, rows, np.zeros_like(rows), int(self.clock[self.active_at]))
+        self.clock[self.over_at] = 0
+        self.is_resized = True
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nobody is there, or nobody who fits."""
+        return not (self.is_resized or self.clock[self.ending_at] or self.state.held.any())
+
     def observe(self, now_s: int, seen: Progress) -> None:
         """Jobs end when they are seen to, and have the work left that was seen."""
-        self.seen = seen
+        if self.seen is None:
+            self.record.admitted[:] = -1  # until they come
+        self.seen, self.is_resized = seen, False
         self.clock[self.now_at] = now_s
         self.see_kernel(self.jobs, self.state, seen.left, seen.owed_s, seen.ended_s)
 
@@ -153,6 +215,8 @@ class ThemisSlots(WholeSecondRules):
         count = self.advance_kernel(self.jobs, self.state, self.rules, self.block)
         block = self.block
         changed = block.first[count]
+        if self.seen is not None:
+            self.record.admitted[: self.clock[self.arrived_at]] = 1
         self.record.add_events(
             block.time_s[:count],
             block.pending[:count],

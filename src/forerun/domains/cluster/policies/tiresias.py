@@ -8,17 +8,26 @@ Durations need not be known.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from forerun.domains.cluster.engine.arrivals import Arrivals
 from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyRules, Progress, Step, WholeSecondRules, whole_s
+from forerun.domains.cluster.engine.rules import (
+    AnyRules,
+    Column,
+    Progress,
+    Step,
+    WholeSecondRules,
+    lengthen,
+    whole_s,
+)
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import F64, Setting
+from forerun.domains.cluster.inputs.setting import BOOL, F64, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _NEVER_S: Final = 1 << 62
@@ -142,6 +151,33 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
         for row in self.due:
             self.end_s[row] = whole_s(seen.ended_s[row])
 
+    def open_up(self) -> None:
+        """More jobs may always come."""
+        super().open_up()
+        self.arrivals.is_open = True
+
+    def columns(self) -> list[Column]:
+        """What is kept of each job."""
+        accounts = [self.since_s, self.waiting_since_s, self.done_s, self.attained_s, self.owed_s, self.end_s]
+        return [self.gpus, self.duration_s, *self.restart_s.values(), self.queue_of, self.running, *accounts]
+
+    def grow(self, setting: Setting) -> None:
+        """Make room for more jobs."""
+        lengthen(self.columns(), len(setting.jobs))
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row."""
+        super().take_in(row, alone, setting)
+        self.arrivals.add(int(setting.jobs.submit_s[row]), row)
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on."""
+        self.total_gpus = int(setting.cluster.node_gpus()[up].sum())
+        for row in lost:
+            if self.running[row]:
+                self._stop(row, whole_s(now_s))
+        self.jump_s = min(self.jump_s, max(whole_s(now_s), self.soonest_s))
+
     def _done(self) -> tuple[int, int]:
         return len(self.runnable), sum(self.done_s)
 
@@ -179,7 +215,11 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
                 level = self.queue_of[row]
                 if level < 2 and self.attained_s[row] * self.gpus[row] >= self.limits[level]:
                     self._move(row, level + 1)
-            elif now_s - self.waiting_since_s[row] > self.promote_after * max(self.done_s[row], 1):
+            elif self.seen is not None:
+                self.done_s[row] = self.duration_s[row] - whole_s(self.seen.left[row])
+            if not self.running[row] and now_s - self.waiting_since_s[row] > self.promote_after * max(
+                self.done_s[row], 1
+            ):
                 self.attained_s[row] = 0
                 self.waiting_since_s[row] = now_s
                 self._move(row, 0)

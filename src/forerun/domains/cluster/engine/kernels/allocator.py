@@ -75,6 +75,9 @@ CONSOLIDATED: Final = 3
 BUDDY: Final = 4
 RANDOM: Final = 5
 
+#: the owner of GPUs that no job can have
+NOBODY: Final = 1 << 62
+
 # what is wrong with an allocation
 FINE: Final = 0
 NEGATIVE: Final = 1
@@ -233,6 +236,15 @@ def _give_up(s: AllocatorState, job: int, now: float) -> None:
             if s.owner[g] == job:
                 s.owner[g] = -1
     _log(s, now, job)
+
+
+@kernel
+def stop(s: AllocatorState, job: int, now: float) -> None:
+    """A running job loses its GPUs, and waits."""
+    _count_work(s, job, now)
+    s.i[STATE, job] = WAITING
+    s.i[PREEMPTS, job] += 1
+    _give_up(s, job, now)
 
 
 @kernel

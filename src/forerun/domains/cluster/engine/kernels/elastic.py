@@ -23,6 +23,7 @@ from forerun.domains.cluster.engine.kernels.plan_state import (
     KIND,
     LEVEL,
     OLD_END,
+    OPEN,
     PENDING,
     PLANNED,
     RUNNABLE,
@@ -550,9 +551,9 @@ def look_ahead(m: PlanState, now_s: int) -> None:
 
 @kernel
 def first_event(m: PlanState) -> int:
-    """The instant of the first event ahead; far away if there is none."""
+    """The instant of the first event ahead; far away if there is none. Where more jobs may always come, none is known."""
     least = int(FAR)
-    if m.meta[ARRIVED] < len(m.j[SUBMIT]):
+    if m.meta[OPEN] == 0 and m.meta[ARRIVED] < len(m.j[SUBMIT]):
         least = m.j[SUBMIT, m.meta[ARRIVED]]
     if m.meta[WAKES] > 0:
         least = min(least, m.wakes[0])

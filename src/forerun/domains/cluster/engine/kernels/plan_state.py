@@ -33,6 +33,7 @@ KEYS: Final = 11
 ACCEPTED: Final = 12
 FINISHED: Final = 13
 SORTED: Final = 14  # whether the free nodes are sorted yet
+OPEN: Final = 15  # whether more jobs may always come, known or not
 
 #: states of a job
 ABSENT: Final = 0
@@ -215,7 +216,7 @@ def set_end(m: PlanState, job: int) -> None:
 def next_instant(m: PlanState, now_s: int, slot_s: int) -> int:
     """The next instant: events within a slot of now are postponed to the slot's end; -1 if no event is left.
 
-    A lone last event is not postponed.
+    A lone last event is not postponed, where no more jobs can come.
     """
     jobs = len(m.j[SUBMIT])
     first, second = int(FAR), int(FAR)  # the two least distinct instants of events
@@ -235,7 +236,7 @@ def next_instant(m: PlanState, now_s: int, slot_s: int) -> int:
             first, second = two_least(first, second, time_s)
     if first == FAR:
         return -1
-    if first - now_s <= slot_s and second < FAR:
+    if first - now_s <= slot_s and (second < FAR or m.meta[OPEN] == 1):
         return now_s + slot_s
     return first
 

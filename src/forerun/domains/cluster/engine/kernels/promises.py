@@ -149,6 +149,24 @@ def plan_promises(m: PlanState, costs: Costs, grid: Grid, rows: I64, count: int,
 
 
 @kernel
+def plan_move(m: PlanState, costs: Costs, grid: Grid, job: int, commits: bool) -> bool:
+    """Whether a job that goes on with the GPUs that it has now can be planned beside the others, with all of its pause.
+
+    `commits`: the plan becomes the job's own.
+    """
+    capacity = m.free.shape[1]
+    if m.meta[KEYS] + m.plan_n[m.j[SLOT, job]] + 8 > capacity:
+        return False
+    free = np.empty((2, 2 * capacity), np.int64)
+    out, new = np.empty((2, capacity), np.int64), np.empty((2, capacity), np.int64)
+    entries = window_before(m, job, int(FAR), free)
+    attempt = plan_promise(m, costs, job, grid, free, entries, m.j[LEVEL, job], out, new)
+    if commits and attempt.is_feasible:
+        commit(m, job, attempt.plan, out, new)
+    return attempt.is_feasible
+
+
+@kernel
 def rests_from(free: I64, keys: int, out: I64, entries: int, least: int) -> int:
     """The instant from which on a trial rests on the profile: its first change, or the one that its least share begins at.
 
