@@ -127,7 +127,7 @@ def test_a_policy_without_a_name_is_caught() -> None:
     class Nameless(Srtf, frozen=True, tag=""):
         pass
 
-    assert "has no tag" in str(broken_laws(Nameless())["test_the_recipe_can_be_written_to_a_file"])
+    assert "has no tag" in str(broken_laws(Nameless())["test_the_spec_can_be_written_to_a_file"])
 
 
 def test_the_example_of_the_page_passes_every_law() -> None:

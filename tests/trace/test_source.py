@@ -174,6 +174,7 @@ def test_texts_and_lines_beyond_the_limit_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(source_module, "MOST_TEXT_BYTES", 1000)
     with pytest.raises(TraceError, match="text is larger than 1000 bytes"):
         read(path)
+    monkeypatch.undo()
     monkeypatch.setattr(source_module, "MOST_LINE_BYTES", 4)
     with pytest.raises(TraceError, match=":3: the line is longer than 4 bytes"):
         read(path)
