@@ -66,6 +66,8 @@ class DeadlineFirstRules(PlanAheadRules):
 class EdfRules(DeadlineFirstRules):
     """EDF without admission control: late means declined, no job is refused."""
 
+    needs = frozenset({"edf_overhead", "overhead_when_unchanged"})
+
     judges_plans = False
 
     def arrive(self, now_s: int) -> None:
@@ -99,6 +101,8 @@ class EdfRules(DeadlineFirstRules):
 
 class AdmittingEdfRules(DeadlineFirstRules):
     """EDF that admits new jobs one by one, if no job would be late by the plan."""
+
+    needs = frozenset({"overhead_when_unchanged"})
 
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave; all GPUs are released."""

@@ -38,6 +38,8 @@ class ElasticRules(PlanAheadRules):
     trials : trials of one more level so far.
     """
 
+    needs = frozenset({"overhead_when_unchanged"})
+
     def __init__(self, setting: Setting, record: Record) -> None:
         profile = require_plannable(setting)
         corrected = setting.is_corrected("max_gpus_rule")

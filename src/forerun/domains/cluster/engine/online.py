@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.known_bugs import SWITCHES, touching
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress, whole_s
 from forerun.domains.cluster.engine.seats import Seats
 from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Jobs, NodeGroup, Setting
+from forerun.domains.cluster.policies.tiresias import Tiresias
 from forerun.domains.cluster.policy import Allocator, Policy, Schedule
-from forerun.errors import ScenarioError
+from forerun.errors import Problem, ScenarioError
 from forerun.registry import member_name
 from forerun.rng import stream
 
@@ -273,7 +275,12 @@ def require_live(policy: Policy, setting: Setting, terms: Terms, *, is_open: boo
     """Raise ScenarioError where a policy cannot decide over real jobs as a scenario asks."""
     if is_open and terms.quota is not None:
         raise ScenarioError.at(
-            "$.quota", "counts the users of a trace; where jobs are submitted it cannot be had"
+            "$.quota", "is by the users of a trace; where jobs are submitted it cannot be had"
+        )
+    if is_open and isinstance(policy, Tiresias) and setting.is_corrected("queue_limits"):
+        raise ScenarioError.at(
+            "$.compat.queue_limits",
+            "corrected fits the queues' limits to a whole trace; where jobs are submitted it must be compat",
         )
 
 
@@ -287,9 +294,16 @@ def online_rules(
             raise ScenarioError.at(
                 "$.policy", f"{name} decides by its own model of progress; it cannot follow real jobs"
             )
-        if missing := sorted(rules.needs - setting.corrected):
-            raise ScenarioError.at(
-                "$.compat", f"{name} follows real jobs only with {', '.join(missing)} corrected"
+        ignored = {"cost_table"} if setting.costs is not None and "cost_table" in touching(name) else set()
+        if missing := sorted((rules.needs | ignored) - setting.corrected):
+            raise ScenarioError(
+                *(
+                    Problem(
+                        f"$.compat.{switch}",
+                        f"real jobs do not follow {name} as published: {SWITCHES[switch].published}; it must be corrected",
+                    )
+                    for switch in missing
+                )
             )
         return rules
     assert isinstance(policy, Allocator), policy

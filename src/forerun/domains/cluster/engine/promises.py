@@ -62,6 +62,8 @@ class PromisingRules(ElasticRules):
     is_resized : whether other nodes offer GPUs than at the last instant, so that no promise counts unless it is made anew.
     """
 
+    needs = frozenset({"overrun"})
+
     def __init__(self, setting: Setting, record: Record) -> None:
         super().__init__(setting, record)
         jobs = len(setting.jobs)

@@ -152,7 +152,7 @@ class ObservingRules(Rules[InstantT]):
 
     Attributes
     ----------
-    needs : known bugs that must be corrected before the rules decide over real jobs.
+    needs : known bugs that must be corrected before the rules decide over real jobs, because they misstate work or costs.
     seen : what was observed by the present instant; None in a simulation.
     is_open : whether more jobs may always come, so that nothing rests on which are known to.
     """

@@ -201,8 +201,18 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         self.now_s = min(self.now_s, max(tick_s, self.last_s + self.tick_s))
 
     def observe(self, now_s: int, seen: Progress) -> None:
-        """Jobs end when they are seen to."""
+        """Jobs end when they are seen to. Leases that nobody handed out, because no tick came in time, are gone."""
         self.seen, self.now_s = seen, now_s
+        lease = -(-now_s // self.lease_s)
+        if lease > self.lease:
+            for job in (*self.pending, *self.running):
+                if job.plan and job.plan[0] < lease:
+                    self._drop_plan(job)
+            self.lease = lease
+
+    def instant(self, now_s: float) -> int:
+        """The last tick that is not after a time, but after the tick before."""
+        return max(int(now_s // self.tick_s) * self.tick_s, self.last_s + self.tick_s)
 
     def columns(self) -> list[Column]:
         """What is kept of each job besides the jobs themselves."""

@@ -69,7 +69,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
     cluster, always.
     """
 
-    needs = frozenset({"gandiva_between_arrivals"})
+    needs = frozenset({"gandiva_between_arrivals", "overhead_when_unchanged"})
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, setting: Setting, record: Record) -> None:

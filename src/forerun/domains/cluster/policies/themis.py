@@ -61,6 +61,7 @@ def requested_rate(setting: Setting) -> F64:
 class ThemisSlots(WholeSecondRules):
     """Blocks of slots, each one kernel call; the clock is the slot at which the kernel stopped."""
 
+    needs = frozenset({"themis_overhead"})
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
 
     def __init__(self, policy: Themis, setting: Setting, record: Record) -> None:

@@ -76,6 +76,7 @@ def fitted_limits_gpu_s(setting: Setting) -> tuple[float, float]:
 class TiresiasRules(LoggedRules, WholeSecondRules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
+    needs = frozenset({"tiresias_overhead_in_end"})
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, policy: Tiresias, setting: Setting, record: Record) -> None:
