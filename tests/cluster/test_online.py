@@ -102,7 +102,7 @@ class VirtualJobs:
                 np.inf,
             )
             row = int(np.argmin(ends_s))
-            next_s = math.inf if expected_s is None else max(expected_s, self.now_s)
+            next_s = math.inf if expected_s is None else expected_s
             if self.late_s and expected_s is not None and len(self.decisions) % 3 == 2:
                 next_s = self.online.rules.instant(next_s + self.late_s)
             if self.events and self.events[0].at_s <= min(next_s, ends_s[row]):
@@ -116,7 +116,7 @@ class VirtualJobs:
                 self.left[row], self.rate[row], self.ended_s[row] = 0.0, 0.0, ends_s[row]
                 self.online.ended(row, float(ends_s[row]))
                 continue
-            self.go_to(float(next_s))
+            self.go_to(max(float(next_s), self.now_s))
             for row in np.flatnonzero(ends_s <= next_s + 1e-9).tolist():
                 self.left[row], self.rate[row] = 0.0, 0.0
                 self.ended_s[row] = min(ends_s[row], next_s)
@@ -361,7 +361,7 @@ def as_data(decisions: list[Decision]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("policy", EVERY, ids=member_of)
-def test_room_for_jobs_changedno_decision(policy: Policy) -> None:
+def test_room_for_jobs_changes_no_decision(policy: Policy) -> None:
     """Room for 1, 2 or 4,096 jobs; and all known beforehand, where nothing may rest on that."""
     changed = 0
     for number in range(FEW):
