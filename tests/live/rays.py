@@ -67,7 +67,7 @@ def cluster(mode: Literal["token", "disabled"] = "token") -> Iterator[Rays]:
         from ray._raylet import AuthenticationTokenLoader, Config
     except Exception as error:  # not installed, or broken by another package of this environment
         pytest.skip(f"Ray cannot be imported here: {type(error).__name__}: {error}")
-    sources = os.pathsep.join([str(Path(forerun.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    sources = os.pathsep.join(map(str, [Path(forerun.__file__).parents[1], Path(__file__).parents[2]]))
     temporary = tempfile.mkdtemp(prefix="rays", dir="/tmp")  # sockets have short paths
     own = {
         "PYTHONPATH": sources,

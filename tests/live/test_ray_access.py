@@ -67,9 +67,10 @@ def test_machines_are_the_living_ones_with_gpus_or_declared_slots() -> None:
         ]
     )
     assert known == [
-        Machine(ray_node="a" * 8, name="host-aaaaaaaa", slots=2, resource="forerun_slot"),
-        Machine(ray_node="b" * 8, name="host-bbbbbbbb", slots=8, resource="GPU"),
+        Machine(ray_node="a" * 8, host="host", slots=2, resource="forerun_slot"),
+        Machine(ray_node="b" * 8, host="host", slots=8, resource="GPU"),
     ]
+    assert [machine.name for machine in known] == ["host-aaaaaaaa", "host-bbbbbbbb"]
 
 
 def test_only_addresses_at_which_ray_listens_to_itself_alone_are_loopback() -> None:

@@ -35,15 +35,20 @@ class Machine:
     Parameters
     ----------
     ray_node : its id; a raylet that is started again is another node.
-    name : short, for people: the host and the beginning of the id.
+    host : its name.
     slots : how many.
     resource : what a slot is to Ray: GPU, or `forerun_slot`.
     """
 
     ray_node: str
-    name: str
+    host: str
     slots: int
     resource: str
+
+    @property
+    def name(self) -> str:
+        """A short name of its own, for people."""
+        return f"{self.host}-{self.ray_node[:8]}"
 
 
 def machines(nodes: Iterable[Mapping[str, Any]]) -> list[Machine]:
@@ -54,8 +59,7 @@ def machines(nodes: Iterable[Mapping[str, Any]]) -> list[Machine]:
         resource = SLOT_RESOURCE if SLOT_RESOURCE in resources else "GPU"
         slots = int(resources.get(resource, 0))
         if slots:
-            name = f"{node['NodeManagerHostname']}-{node['NodeID'][:8]}"
-            known.append(Machine(node["NodeID"], name, slots, resource))
+            known.append(Machine(node["NodeID"], node["NodeManagerHostname"], slots, resource))
     return sorted(known, key=lambda machine: machine.name)
 
 
@@ -78,10 +82,8 @@ def connect(address: str) -> Any:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     # Under `uv run` Ray would rebuild the environment for every worker, and hang.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    # Ray prints what happens to its machines on stdout, which belongs to the command, and its trouble on stderr; the journal
-    # and the errors raised here have both.
+    # Ray prints what happens to its machines on stdout, which belongs to the command; the journal has it.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     ray = import_ray(OPTION)
     where = f"{OPTION}:{address}" if address else OPTION
     answers(address, where)
