@@ -184,7 +184,8 @@ class Shim:
         """A rank says that it leaves; rank 0 speaks for all, unless one has failed."""
         self.exit_by_s = self.exit_by_s or processes.boot_s() + EXIT_S
         if said.why == "failed":
-            self._fail(f"rank {number}: {said.detail}", said.step)
+            # It still has to print what happened; the others are of no use any more.
+            self._fail(f"rank {number}: {said.detail}", said.step, spared=number)
         elif number == 0:
             self._leave(GroupLeft(why=said.why, step=said.step))
 
@@ -193,10 +194,10 @@ class Shim:
             self.left = True
             self._say(left)
 
-    def _fail(self, detail: str, step: int = 0) -> None:
-        """Report that the group failed, and end it."""
+    def _fail(self, detail: str, step: int = 0, spared: int | None = None) -> None:
+        """Report that the group failed, and end it, but for one rank that ends by itself."""
         self._leave(GroupLeft(why="failed", step=step, detail=detail))
-        self._kill()
+        self._kill(spared)
 
     def _tell(self, message: rank_messages.ToRank, ranks: list[_Rank]) -> None:
         """Say something to ranks; those that do not listen any more miss it."""
@@ -283,10 +284,10 @@ class Shim:
             return min(wait_s, 5.0)
         return AGAIN_S
 
-    def _kill(self) -> None:
-        """Kill the ranks; what they started is ended once they are gone."""
-        for rank in self.ranks.values():
-            if rank.code is None:
+    def _kill(self, spared: int | None = None) -> None:
+        """Kill the ranks but one; what they started is ended once they are gone."""
+        for number, rank in self.ranks.items():
+            if rank.code is None and number != spared:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGKILL)
 
