@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import forerun
 from forerun.live import wire
 from forerun.live.engines import ray_cluster
 from forerun.live.engines.engine import Command, Heartbeat, Kill, Start
@@ -271,7 +272,9 @@ class RayEngine:
             resources={} if gpus else {machine.resource: machine.slots},
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0),
         )
-        return actor.remote(name, machine.slots, str(self._folder.path), self._run, self._program)
+        return actor.remote(
+            name, machine.slots, str(self._folder.path), self._run, self._program, forerun.__version__
+        )
 
     def _lease_ends_s(self, member: _Member) -> float:
         """The instant by which no group of a node can still run, whatever became of the node."""
@@ -282,6 +285,11 @@ class RayEngine:
         if member.life:
             self._seen.append(NodeDown(node=member.name, boot=member.life))
             member.life = ""
+
+    def _note(self, member: _Member, error: Exception) -> None:
+        """Write down why an agent died, beside what its node process said."""
+        with contextlib.suppress(OSError), (self._folder.path / f"{member.name}.log").open("a") as log:
+            log.write(f"{member.machine.name}: {' '.join(str(error).split())[:1000]}\n")
 
     def _retry(self, member: _Member) -> None:
         """Ask an agent again that could not be reached, or let another one follow it."""
@@ -384,8 +392,9 @@ class RayEngine:
         except errors.ActorUnavailableError:
             if use == self._taken:
                 member.retry_s = time.monotonic() + RETRY_S
-        except errors.RayError:
+        except errors.RayError as error:
             if use == self._taken:  # there is always one such question, and no other needs to be followed
+                self._note(member, error)
                 self._down(member)
                 member.follow, member.retry_s = True, time.monotonic() + member.follow_s
                 member.follow_s = min(2 * member.follow_s, MOST_FOLLOW_S)

@@ -28,8 +28,9 @@ from typing import Final
 
 import msgspec
 
+import forerun
 from forerun.atomic_write import write_bytes
-from forerun.errors import StoreError
+from forerun.errors import StoreError, UsageError
 from forerun.live import processes
 from forerun.live.wire import MAX_BYTES, WireError
 
@@ -114,10 +115,16 @@ class Agent:
     folder : of the run, as the engine sees it; a machine that does not see it gets one of its own.
     run : names the run on this machine.
     program : module that is the node process, and arguments that precede those of the node.
+    version : of the engine's forerun; another one here is an error.
     """
 
-    def __init__(self, name: str, slots: int, folder: str, run: str, program: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, slots: int, folder: str, run: str, program: Sequence[str], version: str
+    ) -> None:
         import ray
+
+        if version != forerun.__version__:
+            raise UsageError.at(name, f"has forerun {forerun.__version__}; the controller has {version}")
 
         self._ray = ray
         self.boot = secrets.token_hex(4)
