@@ -9,21 +9,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.live.group_engine import GroupEngine
 
 import forerun
 from forerun.domains.cluster.inputs.costs import costs_csv, read_costs
-from forerun.live.profiling import Begin, Change, End, Measured, Plan, ProgramFailed, Rate, measure
+from forerun.errors import StoreError, UsageError
+from forerun.live.profiling import Begin, Change, End, Measured, Plan, ProgramFailed, Rate, WarmUp, measure
 from forerun.live.spec import JobSpec
+from forerun.measure.cluster.command import command
 from forerun.report.stored import figures_of_document, open_stored
 
 PACED = (sys.executable, "-m", "forerun.live.programs.paced")
 
 
-def profiled(folder: Path, plan: Plan, command: tuple[str, ...] = PACED, slots: int = 4) -> tuple:
+def profiled(folder: Path, plan: Plan, program: tuple[str, ...] = PACED, slots: int = 4) -> tuple:
     """What is measured, the engine, and the words that a person saw."""
     engine, measured, seen = GroupEngine(folder), Measured("numpy"), []
-    spec = JobSpec(name="profiled", command=command, iterations=10**9)
+    spec = JobSpec(name="profiled", command=program, iterations=10**9)
     try:
         measure(engine, spec, plan, measured, slots=slots, begin=seen.append, at=lambda *_: None)
     finally:
@@ -127,7 +130,8 @@ def test_walks_visit_all_counts_in_both_directions():
     changes = Counter((task.name, task.how) for walk in walks for task in walk if isinstance(task, Change))
     for name in ("1->2", "2->8", "8->2", "2->1", "migrate"):
         assert changes[name, "warm"] >= 3 and changes[name, "cold"] == 1
-    for walk in walks:
+    assert isinstance(walks[0][0], WarmUp)
+    for walk in walks[1:]:
         assert isinstance(walk[0], Begin) and isinstance(walk[-1], End)
         count = walk[0].slots
         for task in walk:
@@ -135,3 +139,45 @@ def test_walks_visit_all_counts_in_both_directions():
                 assert task.before == count
                 count = task.after
     assert sum(isinstance(task, Rate) for walk in walks for task in walk) == 6
+
+
+def test_the_command_measures_on_the_engine_that_runs_jobs(tmp_path, monkeypatch):
+    """The same program, by `forerun measure cluster`, on the engine of this machine."""
+    monkeypatch.chdir(tmp_path)
+    measure_it = ["--slots", "1,2", "--batch", "8", "--for", "300ms", "--repeats", "1"]
+    for model in ("one", "two"):
+        done = CliRunner().invoke(
+            command, [*measure_it, "--no-cold", "--model", model, "--json", "-o", "m", *PACED]
+        )
+        assert done.exit_code == 0, done.output
+        measured = json.loads(done.stdout)
+        assert [row["slots"] for row in measured["throughput"]] == [1, 2] and measured["notes"] == []
+        assert {row["change"] for row in measured["changes"]} == {"start", "drain", "1->2", "2->1", "migrate"}
+    # The table of costs has a row a model.
+    assert read_costs(tmp_path / "m" / "costs.csv").keys() == {"one", "two"}
+    assert {path.name for path in (tmp_path / "m").iterdir()} == {
+        "one.csv", "one.json", "two.csv", "two.json", "costs.csv",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch", "8", "nowhere.py"], "no script 'nowhere.py'"),
+        (["--batch", "8", "no-such-program"], "no program 'no-such-program'"),
+        (["--batch", "8", "--slots", "2,1", "true"], "'2,1' does not rise"),
+        (["--batch", "x", "true"], "'x' is not a list"),
+        (["--batch", "8", "--for", "0s", "true"], "'0s' is no length of time"),
+    ],
+)
+def test_wrong_arguments_are_told_in_a_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(command, arguments)
+    assert isinstance(done.exception, UsageError) and message in str(done.exception)
+
+
+def test_files_of_others_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "costs.csv").write_text("mine")
+    done = CliRunner().invoke(command, ["--batch", "8", "-o", ".", "true"])
+    assert isinstance(done.exception, StoreError) and (tmp_path / "costs.csv").read_text() == "mine"

@@ -354,6 +354,7 @@ class Node:
             every_s=spec.checkpoints.every_s,
             failures_s=spec.checkpoints.failures_s,
             keep=spec.checkpoints.keep,
+            report_s=start.report_s,
             seed=start.seed,
             pace=start.pace,
         )

@@ -52,6 +52,14 @@ class ProgramFailed(ForerunError):
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Start and end once, unmeasured, so that the process that others are forked from is there."""
+
+    slots: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """Start from nothing."""
 
@@ -86,7 +94,7 @@ class End:
     """Drain, and wait until the slots are free."""
 
 
-Task = Begin | Rate | Change | End
+Task = WarmUp | Begin | Rate | Change | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +118,7 @@ class Plan:
 
     def tasks(self) -> Iterator[tuple[Task, ...]]:
         """The walks: up through the counts with every batch, then up, aside and down for the changes."""
+        yield (WarmUp(self.counts[0], self.batches[0]),)
         for batch in self.batches:
             yield tuple(self._up(batch, "warm", rates=True))
         for how, repeats in (("warm", self.repeats - 1), ("cold", 1 if self.cold else 0)):
@@ -135,6 +144,8 @@ class Plan:
         match task:
             case Rate(for_s=for_s):
                 return for_s
+            case WarmUp():
+                return _GUESSED_S["cold"]
             case Begin(how=how) | Change(how=how):
                 return _GUESSED_S[how]
             case End():
@@ -144,6 +155,8 @@ class Plan:
 def words(task: Task) -> str:
     """A task for people."""
     match task:
+        case WarmUp():
+            return "first start, not measured"
         case Begin(slots=slots, batch=batch, how=how):
             return f"start on {slots} with batch {batch}, {how}"
         case Rate():
@@ -293,6 +306,9 @@ def measure(
 def _carry_out(bench: _Bench, task: Task, measured: Measured, at: Callable[[float, str], None]) -> None:
     begun_s = bench.now_s
     match task:
+        case WarmUp(slots=slots, batch=batch):
+            bench.begin(slots, batch, "warm")
+            bench.drain()
         case Begin(slots=slots, batch=batch, how=how):
             measured.add("start", how, bench.begin(slots, batch, how))
         case Rate(for_s=for_s):
@@ -362,8 +378,9 @@ class _Bench:
         self._seen = replace(self._seen, reports=())
 
         def enough() -> bool:
-            at(min(1.0, (self.now_s - begun_s) / for_s), f"{len(self._seen.reports)} reports")
-            return self.now_s - begun_s >= for_s and len(self._seen.reports) > _LEAST_REPORTS
+            reports, for_now_s = self._seen.reports, self.now_s - begun_s
+            at(min(1.0, for_now_s / for_s, len(reports) / (_LEAST_REPORTS + 1)), f"{len(reports)} reports")
+            return for_now_s >= for_s and len(reports) > _LEAST_REPORTS
 
         self._await(enough, "reports of progress", self._limit_s + for_s)
         reports = self._seen.reports[1:]
