@@ -52,7 +52,8 @@ def command(
     processes of this machine, as under `forerun live`. DIR gets MODEL.csv and costs.csv, which a scenario names under
     `profile` and `costs`, and MODEL.json, which `forerun report` draws. Rows of other models in costs.csv stay.
     """
-    from forerun.cli._show import print_json
+    import json
+
     from forerun.errors import UsageError
     from forerun.live.profiling import Measured, Plan
     from forerun.units import parse_quantity
@@ -81,7 +82,7 @@ def command(
     stopped, host = _run(plan, spec, measured, tell)
     data = _written(measured, host, stopped, largest=costs == "largest", out=out)
     if as_json:
-        print_json(data)
+        click.echo(json.dumps(data, indent=1))
     else:
         _show(measured, out)
     if stopped:
