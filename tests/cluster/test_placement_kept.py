@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 
@@ -17,7 +18,8 @@ from forerun.domains.cluster.inputs.costs import cost_table, plain
 from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import schedulers
-from forerun.scenario.spec import content_id
+from forerun.errors import ScenarioError
+from forerun.scenario.spec import canonical_json, content_id, to_data
 from forerun.testing.cluster import Scene
 from forerun.testing.cluster import play as lawful
 
@@ -130,5 +132,9 @@ def test_a_scenario_asks_for_it_and_others_keep_their_ids() -> None:
     """
     kept, free = forerun.loads(text, ["placement_kept=true"]), forerun.loads(text)
     assert content_id(kept, "1") != content_id(free, "1")
-    assert content_id(free, "1") == content_id(forerun.loads(text, ["placement_kept=false"]), "1")
+    given = {name: value for name, value in to_data(free).items() if name not in free.added_later}
+    digest = hashlib.sha256(b"1\0" + canonical_json(given)).hexdigest()[:16]
+    assert content_id(free, "1") == digest
+    with pytest.raises(ScenarioError, match="placement_kept: is false; real jobs move only when they must"):
+        forerun.loads(text, ["placement_kept=false", "live={}"])
     assert forerun.simulate(kept).summary["deadlines_met"] > 0

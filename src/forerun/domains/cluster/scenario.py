@@ -141,8 +141,9 @@ class Costs(Spec, frozen=True, kw_only=True):
 
     restart_s: restarting after preemption, or on other GPUs. grow_s, shrink_s: changing to more or fewer GPUs (default
     0 each). These are for jobs without a model, and for all jobs where there is no table. A table has seconds by model
-    and change, as `1->2`, `16->8`, `migrate`, `restart`: a CSV `file` (`model,1->2,2->1,...`), `models` written here,
-    or the `preset` elasticflow (published medians). The row `*` is for all other models.
+    and change, as `1->2`, `16->8`, `migrate`, `restart`, `start` (the first one), and `drain` (until GPUs given up are
+    free, for which others wait; both default 0): a CSV `file` (`model,1->2,2->1,...`), `models` written here, or the
+    `preset` elasticflow (published medians). The row `*` is for all other models.
     """
 
     restart_s: Seconds = 0.0
@@ -294,7 +295,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     nodes) and quota apply to policies that decide through a view. loading: slows steps down to the arrival of data;
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
     throughput says. placement_kept: under ElasticFlow and EDF a job keeps its very GPUs while their number stays, and
-    moves cost what a table says (default: no, as published, but where `live` is given). live: how jobs run as real
+    moves cost what a table says (default: no, as published; yes where `live` is given). live: how jobs run as real
     processes. seed: of all random numbers (default 0).
     """
 
@@ -317,7 +318,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     loading: tuple[Loading, ...] = ()
     bill: Bill | None = None
     slowdown: Slowdown | None = None
-    placement_kept: bool = False
+    placement_kept: bool | None = None
     live: Live | None = None
     seed: int = 0
 
@@ -349,6 +350,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
                     "ef-accessctrl in mode: corrected, which plans them again",
                 )
             )
+        if self.live is not None and self.placement_kept is False:
+            problems.append(("placement_kept", "is false; real jobs move only when they must (`live`)"))
         if not self.multi_node_penalty:
             problems.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
         return problems

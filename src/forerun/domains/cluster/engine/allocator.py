@@ -661,8 +661,10 @@ def _log_room(total: int, jobs: int) -> int:
 
 
 def _plain_costs(terms: Terms) -> F64:
-    """The same seconds for all: [restart, grow, shrink, move], moving is restarting."""
-    return np.array([terms.restart_s, terms.grow_s, terms.shrink_s, terms.restart_s]).reshape(1, 4, 1)
+    """The same seconds for all, by kind of change; moving is restarting, first starts and drains take no time."""
+    return np.array([terms.restart_s, terms.grow_s, terms.shrink_s, terms.restart_s, 0.0, 0.0]).reshape(
+        1, 6, 1
+    )
 
 
 def _speeds(

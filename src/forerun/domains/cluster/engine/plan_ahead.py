@@ -233,7 +233,7 @@ class PlanAheadRules(WholeSecondRules):
     owner : the job on each GPU where jobs are placed by count; empty: the buddy placement's sets say it.
     spread_gpus, placed_s : GPUs of jobs on more nodes than they need, since the last placement.
     table : costs of changes of GPUs, where a table says them; None: the published formula.
-    begun : whether each job has run before: first starts are free by a table.
+    begun : whether each job has run before: first starts have a cost of their own in a table.
     """
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
@@ -714,15 +714,25 @@ class PlanAheadRules(WholeSecondRules):
         mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.charged_gpus)
 
     def _pay_by_table(self, table: CostTable, rows: I64) -> None:
-        """Jobs whose GPUs changed pay what the table says, rounded up to whole seconds; first starts are free."""
-        m = self.m
+        """Jobs whose GPUs changed pay what the table says, rounded up to whole seconds."""
+        m, wait_s = self.m, self.wait_s(rows)
         cost_s = np.zeros(len(rows), np.int64)
         for at, row in enumerate(rows.tolist()):
             gpus, before = int(m.j[mk.GPUS, row]), int(m.j[mk.LAST_GPUS, row])
-            if gpus and (gpus != before or row in self.moved) and self.begun[row]:
-                cost_s[at] = math.ceil(table.change_s(row, before, gpus) - 1e-9)
+            if gpus and (gpus != before or row in self.moved):
+                needed_s = table.change_s(row, before, gpus) if self.begun[row] else table.start_s(row, gpus)
+                needed_s += wait_s if gpus > before or row in self.moved else 0.0
+                cost_s[at] = math.ceil(needed_s - 1e-9)
             self.begun[row] |= gpus > 0
         mk.charge_each(m, rows, cost_s)
+
+    def wait_s(self, rows: I64) -> float:
+        """How long those who get GPUs at this instant wait for those who give some up, at most."""
+        if self.table is None or not self.table.longest_drain_s:
+            return 0.0
+        before = self.m.j[mk.LAST_GPUS]
+        fewer = rows[self.m.j[mk.GPUS, rows] < before[rows]].tolist()
+        return max((self.table.drain_s(row, int(before[row])) for row in (*fewer, *self.moved)), default=0.0)
 
     def would_admit(self, row: int, admits: Callable[[], bool], *, alone: bool) -> str:
         """What would have a refused job admitted, as far as it was tried: a later deadline, more GPUs (whole nodes).

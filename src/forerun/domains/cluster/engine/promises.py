@@ -345,11 +345,8 @@ class PromisingRules(ElasticRules):
         ):
             if held:
                 level = floor_level[held]
-                lost_s = (
-                    seconds[floor_level[last] + 1 if last else 0, level + 1]
-                    if begun and held != last
-                    else 0.0
-                )
+                before = -1 if not begun else floor_level[last] + 1 if last else 0
+                lost_s = seconds[before, level + 1] if held != last else 0.0
                 done += (max(0, min(to_s, end_s) - from_s) - lost_s) * rate[level]
                 begun = True
             last = held
@@ -465,13 +462,14 @@ class PromisingRules(ElasticRules):
         """Jobs whose GPUs changed pay; a communication group that is known costs less."""
         m = self.m
         rows = self.runnable()
+        wait_s = self.wait_s(rows)
         for row in rows[m.j[mk.GPUS, rows] != m.j[mk.LAST_GPUS, rows]].tolist():
-            gpus = int(m.j[mk.GPUS, row])
-            self.pause_s[row] = self._due_s(row) if gpus else 0.0
+            gpus, before = int(m.j[mk.GPUS, row]), int(m.j[mk.LAST_GPUS, row])
+            self.pause_s[row] = self._due_s(row) + wait_s * (gpus > before) if gpus else 0.0
             self.costs.begun[row] = 1
             m.j[mk.LAST_GPUS, row] = gpus
         for row in self.moved:
-            self.pause_s[row] += self._due_s(row)
+            self.pause_s[row] += self._due_s(row) + wait_s
 
     def settle(self, seats: Seats, wanted: Mapping[int, int], now_s: int) -> frozenset[int]:
         """Give jobs their GPUs; only those are moved whose plans can hold what that costs."""
@@ -503,14 +501,15 @@ class PromisingRules(ElasticRules):
         """What a job loses at most that gets other GPUs, as many as it has."""
         gpus = int(self.m.j[mk.GPUS, row])
         if self.table is not None:
-            return self.table.change_s(row, gpus, gpus)
+            return self.table.change_s(row, gpus, gpus) + self.table.longest_drain_s
         return float(overhead_s(gpus, False, False, self.charged_gpus))
 
     def _due_s(self, row: int) -> float:
         """What a job's change of GPUs costs it; never more than its plan contains."""
         if self.table is not None:
-            before = int(self.m.j[mk.LAST_GPUS, row])
-            free = not self.costs.begun[row]
-            return 0.0 if free else self.table.change_s(row, before, int(self.m.j[mk.GPUS, row]))
+            before, gpus = int(self.m.j[mk.LAST_GPUS, row]), int(self.m.j[mk.GPUS, row])
+            if not self.costs.begun[row]:
+                return self.table.start_s(row, gpus)
+            return self.table.change_s(row, before, gpus)
         known = bool(self.m.j[mk.HIT, row])
         return float(overhead_s(int(self.m.j[mk.GPUS, row]), False, known, self.charged_gpus))

@@ -1,9 +1,11 @@
 """What a job loses when its GPUs change: seconds by model and kind of change.
 
 A table has a row a model and a column a change: `1->2` (growing), `16->8` (shrinking), `migrate` (other GPUs, the same
-number) and `restart` (after it had none). Between measured counts the cost goes with the logarithm of the larger count,
-beyond them the nearest measured one applies; what is not given for restarts is that for migrating. The row `*` is for all
-other models. Jobs without a model have the scenario's plain seconds.
+number) and `restart` (after it had none); `start` is its first start, and `drain` the time until the GPUs that it gives up
+are free, for which whoever gets GPUs at that instant waits. Between measured counts the cost goes with the logarithm of the
+larger count, beyond them the nearest measured one applies; what is not given for restarts is that for migrating, starts and
+drains that are not given take no time. The row `*` is for all other models. Jobs without a model have the scenario's plain
+seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from forerun.domains.cluster.inputs.files import read_rows
 from forerun.domains.cluster.inputs.setting import F64, I64, Jobs, Setting
 from forerun.errors import Problem, ScenarioError, known_names
 
-#: the four kinds of change, in the order of the kernels' arrays
-KINDS: Final = ("restart", "grow", "shrink", "move")
+#: the kinds of change, in the order of the kernels' arrays
+KINDS: Final = ("restart", "grow", "shrink", "move", "start", "drain")
+#: those that have a name in a table, not counts of GPUs
+_NAMED: Final = {"restart": "restart", "migrate": "move", "start": "start", "drain": "drain"}
+_NOTHING: Final = ((0.0, 0.0),)
 ANY_MODEL: Final = "*"
 _CHANGE: Final = re.compile(r"(\d+)\s*(?:->|→)\s*(\d+)")
 
@@ -72,8 +77,21 @@ class CostTable:
         kind = "restart" if before == 0 else kind
         return _at(self.points[int(self.row[job])][kind], max(before, after))
 
+    def start_s(self, job: int, gpus: int) -> float:
+        """Seconds until a job works that starts for the first time."""
+        return _at(self.points[int(self.row[job])]["start"], gpus)
+
+    def drain_s(self, job: int, gpus: int) -> float:
+        """Seconds until the GPUs are free that a job gives up, of so many that it had."""
+        return _at(self.points[int(self.row[job])]["drain"], gpus)
+
+    @property
+    def longest_drain_s(self) -> float:
+        """The most that anybody can have to wait for GPUs that others give up."""
+        return max(seconds for kinds in self.points for _, seconds in kinds["drain"])
+
     def curves(self, most: int) -> F64:
-        """Seconds by row, kind of change and larger count, float64[rows, 4, most + 1]; 0 at count 0."""
+        """Seconds by row, kind of change and larger count, float64[rows, kinds, most + 1]; 0 at count 0."""
         out = np.zeros((len(self.points), len(KINDS), most + 1))
         for row, kinds in enumerate(self.points):
             for at, kind in enumerate(KINDS):
@@ -81,21 +99,25 @@ class CostTable:
         return out
 
     def between(self, levels: I64) -> F64:
-        """Seconds by row, level before and level after (0: none, then `levels`), float64[rows, 1 + levels, 1 + levels]."""
+        """Seconds by row, level before and level after (0: none, then `levels`), float64[rows, 2 + levels, 1 + levels].
+
+        The last row of levels before is the first start. Whoever may have to wait for GPUs that others give up, does.
+        """
         curves = self.curves(int(levels[-1]))
         counts = [0, *levels.tolist()]
-        out = np.zeros((len(self.points), len(counts), len(counts)))
-        for i, before in enumerate(counts):
-            for k, after in enumerate(counts[1:], 1):
+        out = np.zeros((len(self.points), len(counts) + 1, len(counts)))
+        for k, after in enumerate(counts[1:], 1):
+            for i, before in enumerate(counts):
                 kind = 0 if before == 0 else 3 if before == after else 1 if after > before else 2
-                out[:, i, k] = curves[:, kind, max(before, after)]
+                out[:, i, k] = curves[:, kind, max(before, after)] + (kind != 2) * self.longest_drain_s
+            out[:, -1, k] = curves[:, 4, after] + self.longest_drain_s
         return out
 
     def worst_s(self, most: I64) -> F64:
         """The most a single change can cost each job on up to `most[jobs]` GPUs."""
-        curves = self.curves(int(most.max(initial=1)))
+        curves = self.curves(int(most.max(initial=1)))[:, : KINDS.index("drain")]
         worst: F64 = np.maximum.accumulate(curves.max(axis=1), axis=1)[self.row, most]
-        return worst
+        return worst + self.longest_drain_s
 
     def restart_s(self, gpus: I64) -> I64:
         """Whole seconds, rounded up, that each job loses when it starts again on its GPUs."""
@@ -164,7 +186,7 @@ def faults(changes: Mapping[str, float]) -> list[str]:
     for change, seconds in changes.items():
         if (kind := _kind_of(change)) is None:
             problems.append(
-                f"{change!r} is no change; known: migrate, restart, and counts of GPUs as 1->2 or 16->8"
+                f"{change!r} is no change; known: migrate, restart, start, drain, and counts of GPUs as 1->2 or 16->8"
             )
             continue
         kinds.add(kind)
@@ -180,9 +202,9 @@ def faults(changes: Mapping[str, float]) -> list[str]:
 
 
 def _kind_of(change: str) -> str | None:
-    """Which of the four kinds a change is, by its name; None: it is none."""
-    if change in ("restart", "migrate"):
-        return {"restart": "restart", "migrate": "move"}[change]
+    """Which kind a change is, by its name; None: it is none."""
+    if change in _NAMED:
+        return _NAMED[change]
     if (match := _CHANGE.fullmatch(change)) is None:
         return None
     before, after = int(match[1]), int(match[2])
@@ -202,13 +224,14 @@ def _points(changes: Mapping[str, float]) -> dict[str, tuple[tuple[float, float]
         points_of[kind].append((math.log2(count), seconds))
     points_of["move"] = points_of["move"] or points_of["restart"] or points_of["grow"]
     points_of["restart"] = points_of["restart"] or points_of["move"]
-    return {kind: tuple(sorted(points)) for kind, points in points_of.items()}
+    return {kind: tuple(sorted(points)) or _NOTHING for kind, points in points_of.items()}
 
 
 def plain(restart_s: float, grow_s: float, shrink_s: float) -> dict[str, tuple[tuple[float, float], ...]]:
     """Curves of jobs that all cost the same; moving is restarting."""
     seconds = {"restart": restart_s, "grow": grow_s, "shrink": shrink_s, "move": restart_s}
-    return {kind: ((0.0, amount),) for kind, amount in seconds.items()}
+    points: dict[str, tuple[tuple[float, float], ...]] = {"start": _NOTHING, "drain": _NOTHING}
+    return points | {kind: ((0.0, amount),) for kind, amount in seconds.items()}
 
 
 def cost_table(
@@ -265,11 +288,22 @@ def uses_table(setting: Setting) -> bool:
     return setting.costs is not None and setting.is_corrected("cost_table")
 
 
+def first_costs_s(setting: Setting) -> tuple[list[int], list[int]]:
+    """Whole seconds of the first start of each rigid job, and until its GPUs are free again when it is stopped."""
+    jobs = setting.jobs
+    if not uses_table(setting):
+        return [0] * len(jobs), [0] * len(jobs)
+    assert setting.costs is not None
+    counts, table = list(enumerate(jobs.gpus.tolist())), setting.costs
+    starts = [math.ceil(table.start_s(row, gpus) - 1e-9) for row, gpus in counts]
+    return starts, [math.ceil(table.drain_s(row, gpus) - 1e-9) for row, gpus in counts]
+
+
 def restart_costs_s(setting: Setting) -> dict[bool, list[int]]:
     """Whole seconds each rigid job of a published schedule loses at a start, by whether all groups are rebuilt then.
 
     The simulator's formula; or, where that is corrected and the scenario has a table, the table's (nothing is rebuilt then,
-    and first starts are free).
+    and first starts cost something else: `first_costs_s`).
     """
     from forerun.domains.cluster.engine.kernels.common import overhead_s
 

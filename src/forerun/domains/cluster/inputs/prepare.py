@@ -104,7 +104,9 @@ def prepare(scenario: Scenario) -> Inputs:
         costs=costs_of(scenario, jobs),
         slowness=slowness_of(scenario, len(jobs)),
         applications=policy.applications(),
-        placement_kept=scenario.placement_kept or scenario.live is not None,
+        placement_kept=scenario.live is not None
+        if scenario.placement_kept is None
+        else scenario.placement_kept,
     )
     notes = (
         *_notes(setting, {repair.rule for repair in repairs.repairs}),

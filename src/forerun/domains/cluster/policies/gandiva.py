@@ -27,7 +27,7 @@ from forerun.domains.cluster.engine.rules import (
     whole_s,
 )
 from forerun.domains.cluster.engine.standstill import Standstill
-from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
+from forerun.domains.cluster.inputs.costs import first_costs_s, restart_costs_s, uses_table
 from forerun.domains.cluster.inputs.setting import BOOL, F64, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
@@ -91,6 +91,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
         self.restart_s = restart_costs_s(setting)
+        self.start_s, self.drain_s = first_costs_s(setting)
         self.by_table = uses_table(setting)
         self.arrivals = Arrivals(jobs.submit_s)
         self.sets: defaultdict[int, list[GpuSet]] = defaultdict(list)
@@ -103,6 +104,8 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         self.returned = False
         self.returned_nodes = False
         self.placed = False
+        #: until GPUs that were taken away at this instant are free
+        self.wait_s = 0
         self.scheduled = 0
         self.now_s = self.last_s = self.arrivals.next_s or 0
         self.passed_s = 0
@@ -145,7 +148,14 @@ class GandivaRules(LoggedRules, WholeSecondRules):
 
     def columns(self) -> list[Column]:
         """What is kept of each job."""
-        fixed = [self.gpus, self.duration_s, self.deadline_s, *self.restart_s.values()]
+        fixed = [
+            self.gpus,
+            self.duration_s,
+            self.deadline_s,
+            self.start_s,
+            self.drain_s,
+            *self.restart_s.values(),
+        ]
         return [*fixed, self.done_s, self.owed_s]
 
     def grow(self, setting: Setting) -> None:
@@ -271,8 +281,10 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         rows = self.fresh + gone
         waiting = len(self.running) + len(self.pending) - len(held)
         self.log.add(now_s, rows, [held.get(row, 0) for row in rows], waiting)
-        for row in gone:
-            self.record.preempts[row] += row in self.running
+        stopped = [row for row in gone if row in self.running]
+        self.wait_s = max((self.drain_s[row] for row in stopped), default=0)
+        for row in stopped:
+            self.record.preempts[row] += 1
         for row in self.fresh:
             self.record.restarts[row] += 1
         self.held = held
@@ -283,9 +295,8 @@ class GandivaRules(LoggedRules, WholeSecondRules):
             tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0 and not self.by_table
             self.scheduled += 1
             for row in self.fresh if self.pays_changes_only or self.by_table else self.running:
-                if self.by_table and self.record.restarts[row] == 1:
-                    continue  # its first start
-                self.owed_s[row] = self.restart_s[tick][row]
+                first = self.by_table and self.record.restarts[row] == 1
+                self.owed_s[row] = (self.start_s[row] if first else self.restart_s[tick][row]) + self.wait_s
         if self.acts_between:
             next_s = self._next_change_s(now_s)
         elif self.arrivals:

@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyRules, Column, Progress, Step, WholeSecondRules, longer
-from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
+from forerun.domains.cluster.inputs.costs import first_costs_s, restart_costs_s, uses_table
 from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Setting
 from forerun.domains.cluster.policy import Schedule
 
@@ -76,7 +76,16 @@ class ThemisSlots(WholeSecondRules):
         self.record = record
         self.advance_kernel, self.see_kernel = kernels.advance, kernels.see
         restart_s = np.array(restart_costs_s(setting)[False], np.int64)
-        self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(setting), restart_s)
+        start_s, drain_s = (np.array(seconds, np.int64) for seconds in first_costs_s(setting))
+        rate = requested_rate(setting)
+        self.jobs = kernels.ThemisJobs(
+            jobs.submit_s,
+            jobs.gpus,
+            rate,
+            restart_s,
+            start_s,
+            drain_s if self._drains(setting) else drain_s[:0],
+        )
         work = np.maximum(jobs.iterations, 1).astype(np.float64)
         self.state = kernels.ThemisState(
             clock=np.zeros(7, np.int64),
@@ -108,11 +117,16 @@ class ThemisSlots(WholeSecondRules):
             unit_is_throughput=setting.is_corrected("themis_unit"),
             now_is_present=setting.is_corrected("themis_now"),
             restarts_cost=setting.is_corrected("themis_overhead"),
-            first_free=uses_table(setting),
+            first_apart=uses_table(setting),
         )
         self.block = self._block_of(policy.block_events)
         self.noted = 0
         record.admitted[:] = 1
+
+    @staticmethod
+    def _drains(setting: Setting) -> bool:
+        """Whether any job's GPUs can be free later than they are taken away."""
+        return uses_table(setting) and setting.costs is not None and setting.costs.longest_drain_s > 0
 
     def _block_of(self, events: int) -> Any:
         """Arrays for this many events."""
@@ -157,13 +171,13 @@ class ThemisSlots(WholeSecondRules):
         state = self.state
         kept = [state.held, state.begun, state.left, state.remaining_s, state.isolated]
         since = [state.left_before, state.share_before, state.overhead_s, state.judged_s, state.end_s]
-        return [*self.jobs, *kept, *since]
+        return [column for column in (*self.jobs, *kept, *since) if len(column)]
 
     def grow(self, setting: Setting) -> None:
         """Make room for more jobs; the record has grown already."""
         count, record = len(setting.jobs), self.record
         jobs = self.jobs._replace(
-            **{name: longer(column, count) for name, column in self.jobs._asdict().items()}
+            **{name: longer(column, count) for name, column in self.jobs._asdict().items() if len(column)}
         )
         jobs.submit_s[len(self.jobs.submit_s) :] = NEVER_S
         self.jobs = jobs

@@ -26,7 +26,7 @@ from forerun.domains.cluster.engine.rules import (
     whole_s,
 )
 from forerun.domains.cluster.engine.standstill import Standstill
-from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
+from forerun.domains.cluster.inputs.costs import first_costs_s, restart_costs_s, uses_table
 from forerun.domains.cluster.inputs.setting import BOOL, F64, Setting
 from forerun.domains.cluster.policy import Schedule
 
@@ -95,6 +95,7 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
         self.duration_s: list[int] = jobs.duration_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
         self.restart_s = restart_costs_s(setting)
+        self.start_s, self.drain_s = first_costs_s(setting)
         self.by_table = uses_table(setting)
         count = len(jobs)
         self.arrivals = Arrivals(jobs.submit_s)
@@ -160,7 +161,16 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
     def columns(self) -> list[Column]:
         """What is kept of each job."""
         accounts = [self.since_s, self.waiting_since_s, self.done_s, self.attained_s, self.owed_s, self.end_s]
-        return [self.gpus, self.duration_s, *self.restart_s.values(), self.queue_of, self.running, *accounts]
+        return [
+            self.gpus,
+            self.duration_s,
+            self.start_s,
+            self.drain_s,
+            *self.restart_s.values(),
+            self.queue_of,
+            self.running,
+            *accounts,
+        ]
 
     def grow(self, setting: Setting) -> None:
         """Make room for more jobs."""
@@ -242,8 +252,10 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
                     stopped.append(row)
         for row in stopped:
             self._stop(row, now_s)
+        wait_s = max((self.drain_s[row] for row in stopped), default=0)
         for row in started:
             self._start(row, tick)
+            self.owed_s[row] += wait_s
         self._reorder()
         self._predict(now_s, tick)
         waiting = len(self.runnable) - sum(map(self.running.__getitem__, self.runnable))
@@ -269,7 +281,7 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
     def _start(self, row: int, tick: bool) -> None:
         self.running[row] = True
         first = self.record.restarts[row] == 0
-        self.owed_s[row] = 0 if self.by_table and first else self.restart_s[tick][row]
+        self.owed_s[row] = self.start_s[row] if self.by_table and first else self.restart_s[tick][row]
         self.changed[row] = self.gpus[row]
         self.record.restarts[row] += 1
 

@@ -53,6 +53,8 @@ RESTART: Final = 0
 GROW: Final = 1
 SHRINK: Final = 2
 MOVE: Final = 3
+BEGIN: Final = 4
+DRAIN: Final = 5
 
 # places in meta
 ARRIVED: Final = 0
@@ -98,8 +100,8 @@ class AllocatorState(NamedTuple):
     type_free, type_size : GPUs of each type, free and in all.
     owner : the job on each GPU, -1: none; empty where nodes do not matter.
     node_first, node_type : the first GPU of each node (and one after the last), and its type.
-    cost : float64[rows, 4, GPUs + 1], seconds of a start after preemption, of growing, shrinking and moving, by the larger
-        count; beyond the last one the last applies.
+    cost : float64[rows, 6, GPUs + 1], seconds of a start after preemption, of growing, shrinking and moving, by the larger
+        count, of the first start, and until the GPUs that a job gives up are free; beyond the last one the last applies.
     penalty : speed of a job on that many nodes, relative to one; beyond the last number the last applies.
     meta : the counters above.
     log_time, log_row, log_gpus : changes of GPUs that the caller has not taken yet.
@@ -419,12 +421,15 @@ def apply(
     named, named_first : int64[2, n], nodes and GPUs there; those of position p are `named_first[p]` up to
         `named_first[p + 1]` (none: the placement chooses; `named_first` empty: for no job).
     """
+    wait = 0.0  # until GPUs that are given up are free
     for at in range(count):
         unplaced[at] = 0
         job = rows[at]
         held = s.i[HELD, job]
         moved = _is_named(named_first, at)
         if held > 0 and (gpus[at] != held or types[at] != s.i[TYPE, job] or moved):
+            if gpus[at] <= held:
+                wait = max(wait, s.cost[s.i[COSTS, job], DRAIN, min(held, s.cost.shape[2] - 1)])
             _count_work(s, job, now)
             s.i[BEFORE, job] = held
             if gpus[at] == 0:
@@ -449,7 +454,7 @@ def apply(
                 first, last = named_first[at], named_first[at + 1]
             if len(named_first) > 0 and turn == 0 and last == first:
                 continue
-            if not _start(s, now, job, gpus[at], types[at], placement, seed, named, first, last):
+            if not _start(s, now, job, gpus[at], types[at], placement, seed, named, first, last, wait):
                 unplaced[at] = 1
                 missing += 1
     return missing
@@ -472,6 +477,7 @@ def _start(
     named: I64,
     first: int,
     last: int,
+    wait: float,
 ) -> bool:
     nodes = 1
     if last > first:
@@ -489,13 +495,15 @@ def _start(
             _log(s, now, job)
         return False
     s.type_free[gpu_type] -= gpus
-    pause = 0.0
     before = s.i[BEFORE, job] if s.i[STATE, job] == HOLDING else 0
-    if before > 0 or s.i[STARTS, job] > 0:
-        what = MOVE
-        if before != gpus:
-            what = RESTART if before == 0 else (GROW if gpus > before else SHRINK)
-        pause = s.cost[s.i[COSTS, job], what, min(max(gpus, before), s.cost.shape[2] - 1)]
+    what = MOVE
+    if before == 0:
+        what = RESTART if s.i[STARTS, job] > 0 else BEGIN
+    elif before != gpus:
+        what = GROW if gpus > before else SHRINK
+    pause = s.cost[s.i[COSTS, job], what, min(max(gpus, before), s.cost.shape[2] - 1)]
+    if what != SHRINK:
+        pause += wait
     s.i[STATE, job] = HOLDING
     s.i[HELD, job] = gpus
     s.i[TYPE, job] = gpu_type

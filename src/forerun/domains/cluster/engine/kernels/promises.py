@@ -58,9 +58,9 @@ class Costs(NamedTuple):
 
     Parameters
     ----------
-    seconds : float64[rows, from, to], by level + 1; 0: no GPUs.
+    seconds : float64[rows, from, to], by level + 1; 0: no GPUs; the last `from` is a first start.
     row : int64[jobs], the row of each job.
-    begun : int64[jobs]; 0: the job's first start, which is free, is still to come.
+    begun : int64[jobs]; 0: the job's first start is still to come.
     pause_s : float64[jobs], what is left of a restart.
     """
 
@@ -113,8 +113,8 @@ def plan_promise(
             gpus = out[1, i]
             if gpus > 0 and gpus != held:
                 level = floor_level[gpus]
-                if begun == 1:
-                    lost += seconds[level_within(floor_level, held) + 1, level + 1] * rate[level]
+                before = level_within(floor_level, held) + 1 if begun == 1 else len(seconds) - 1
+                lost += seconds[before, level + 1] * rate[level]
                 begun = 1
             held = gpus
         lost += owed
@@ -235,9 +235,11 @@ def boost_promises(m: PlanState, costs: Costs, grid: Grid, least_first: bool) ->
                 rate = rates[want]
                 last = m.j[LAST_GPUS, job]
                 cost_s = costs.pause_s[job]
-                if m.levels[want] != last and costs.begun[job] == 1:
-                    before = level_within(m.floor_level, last)
-                    cost_s += costs.seconds[costs.row[job], before + 1, want + 1]
+                if m.levels[want] != last:
+                    before = costs.seconds.shape[1] - 1
+                    if costs.begun[job] == 1:
+                        before = level_within(m.floor_level, last) + 1
+                    cost_s += costs.seconds[costs.row[job], before, want + 1]
                 real = whole_up(now_s + (m.left[job] + cost_s * rate) / rate)
                 end = grid_up(0, real, slot_s)
                 if real <= m.j[DEADLINE, job] and (entries == 1 or free[0, 1] >= end):

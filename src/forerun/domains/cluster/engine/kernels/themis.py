@@ -29,13 +29,16 @@ class ThemisJobs(NamedTuple):
     submit_s : when they come.
     gpus : what they ask for, and get if anything.
     rate : iterations a second on these.
-    restart_s : what a start costs, where restarts cost anything.
+    restart_s, start_s : what a start costs, and the first one, where restarts cost anything.
+    drain_s : until their GPUs are free when they are stopped; empty: at once.
     """
 
     submit_s: I64
     gpus: I64
     rate: F64  # iterations per second on the requested GPUs
     restart_s: I64
+    start_s: I64
+    drain_s: I64
 
 
 class ThemisState(NamedTuple):
@@ -71,7 +74,7 @@ class ThemisRules(NamedTuple):
     unit_is_throughput : a fair share counts in iterations, not as if it were the throughput itself.
     now_is_present : fairness is judged at the present, not at the last event.
     restarts_cost : restarts cost what they cost under other schedules.
-    first_free : the first start costs nothing.
+    first_apart : the first start has a cost of its own.
     """
 
     total_gpus: int
@@ -80,7 +83,7 @@ class ThemisRules(NamedTuple):
     unit_is_throughput: bool
     now_is_present: bool
     restarts_cost: bool
-    first_free: bool
+    first_apart: bool
 
 
 class EventBlock(NamedTuple):
@@ -269,14 +272,28 @@ def _rank(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules) -> None:
 
 
 @kernel
-def _run(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, row: int) -> None:
+def _wait_s(jobs: ThemisJobs, state: ThemisState, free: int) -> int:
+    """How long those who start in this slot wait for the slowest of those who stop."""
+    wait_s = 0
+    for i in range(state.clock[ACTIVE] if len(jobs.drain_s) > 0 else 0):
+        row = state.order[i]
+        if jobs.gpus[row] <= free:
+            free -= jobs.gpus[row]
+        elif state.held[row] > 0:
+            wait_s = max(wait_s, jobs.drain_s[row])
+    return wait_s
+
+
+@kernel
+def _run(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, row: int, wait_s: int) -> None:
     """One job holds its GPUs for a slot; one that will be done by the slot's end is marked."""
     now_s, slot_s = state.clock[NOW_S], rules.slot_s
     worked_s = float(slot_s)
     if rules.restarts_cost and state.held[row] == 0:
-        lost_s = min(float(jobs.restart_s[row]), worked_s)
-        if rules.first_free and state.begun[row] == 0:
-            lost_s = 0.0
+        cost_s = jobs.restart_s[row]
+        if rules.first_apart and state.begun[row] == 0:
+            cost_s = jobs.start_s[row]
+        lost_s = min(float(cost_s + wait_s), worked_s)
         worked_s -= lost_s
         state.remaining_s[row] += lost_s
         state.overhead_s[row] += lost_s
@@ -314,11 +331,12 @@ def advance(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, block: Eve
         if active:
             _rank(jobs, state, rules)
         free, waiting = rules.total_gpus, 0
+        wait_s = _wait_s(jobs, state, free)
         for i in range(active):
             row = state.order[i]
             if jobs.gpus[row] <= free:
                 free -= jobs.gpus[row]
-                _run(jobs, state, rules, row)
+                _run(jobs, state, rules, row, wait_s)
                 granted = jobs.gpus[row]
             else:
                 granted = 0
