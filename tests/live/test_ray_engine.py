@@ -201,8 +201,8 @@ def test_ranks_on_two_machines_leave_go_on_and_end_with_their_raylet(rays: Rays,
     # Three ranks on two machines meet, and leave together with a checkpoint.
     assert start(1, {"a": (0, 1), "b": (0,)}, None) == 0
     watched.engine.send(Drain("job", 1, PATIENCE_S))
-    gone = {"a", "b"}
-    watched.until(lambda seen: gone <= {one.node for one in seen if isinstance(one, Gone)})
+    watched.until(lambda seen: NODES.keys() <= {one.node for one in seen if isinstance(one, Gone)})
+    assert all(one.orderly for one in watched.seen if isinstance(one, Gone))
     saved = next(one for one in watched.seen if isinstance(one, Checkpointed))
 
     # It goes on from there on the other machine, which sees the same folder.

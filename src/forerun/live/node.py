@@ -387,8 +387,8 @@ class Node:
                     self.out.append(Rendezvous(job=job, epoch=epoch, address=address, port=port))
             case GroupLeft():
                 self._left(group, message)
-            case Over(detail=detail):
-                self._gone(group, detail)
+            case Over(detail=detail, orderly=orderly):
+                self._gone(group, detail, orderly=orderly)
 
     def lost(self, job: str, epoch: int) -> None:
         """The shim of a group closed its connection; the group ends, and what is left of it is ended."""
@@ -405,9 +405,9 @@ class Node:
             )
             self.out.append(group.left)
 
-    def _gone(self, group: _Group, detail: str) -> None:
+    def _gone(self, group: _Group, detail: str, *, orderly: bool = False) -> None:
         start = group.start
-        group.gone = Gone(job=start.job, epoch=start.epoch, node=self.name, detail=detail)
+        group.gone = Gone(job=start.job, epoch=start.epoch, node=self.name, detail=detail, orderly=orderly)
         self.out.append(group.gone)
 
 

@@ -185,9 +185,11 @@ class Over(_Message, frozen=True, kw_only=True):
     Parameters
     ----------
     detail : exit codes, for people.
+    orderly : whether all ranks ended by themselves with exit code 0.
     """
 
     detail: str
+    orderly: bool = False
 
 
 ToShim = LeaseEnd | DrainRanks | KillRanks | SkipTo | Meet

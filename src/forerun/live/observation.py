@@ -165,10 +165,13 @@ class Gone(_OfGroup, frozen=True, kw_only=True):
     ----------
     node : on which it ran; a group on several nodes is gone from each.
     detail : exit codes, for people.
+    orderly : whether all its ranks on this node ended by themselves with exit code 0. Those of other nodes then do so
+        too, and may still be saving the state (default: no, something ended them).
     """
 
     node: str
     detail: str = ""
+    orderly: bool = False
 
 
 class Refused(_OfGroup, frozen=True, kw_only=True):

@@ -117,7 +117,8 @@ class Shim:
             self._look_at_the_time()
         self._end_everybody()
         self._occupy("end", [slot for one in self.order.ranks for slot in one.assignment.slots])
-        self._say(Over(detail=self._how_they_ended()))
+        orderly = not self.why_ended and all(rank.code == 0 for rank in self.ranks.values())
+        self._say(Over(detail=self._how_they_ended(), orderly=orderly))
         self.node.socket.setblocking(True)
         self.node.flush()
 
