@@ -103,7 +103,8 @@ def stats(
 ) -> None:
     """Describe the arrivals in FILE: rate, burstiness, ties. With DOMAIN first, describe a trace of that domain."""
     if len(files) > 1:
-        _only_for_arrivals({"--fit": fit})
+        if fit:
+            raise UsageError.at("--fit", "is for arrivals: forerun trace fit DOMAIN fits traces of a domain")
         recorded = _recorded(files[1:], reading)
         with output.working(f"reading {files[1]}"):
             report = _traces_of(files[0]).stats(recorded, settings, seed=seed)
@@ -238,6 +239,7 @@ def generate(
     of the domain, or a file as `forerun trace fit DOMAIN` writes).
     """
     from forerun.domain import domain_names
+    from forerun.trace.domain_traces import Wanted
     from forerun.trace.generate import generate as arrivals
     from forerun.trace.generate import process_from, seconds
 
@@ -245,7 +247,9 @@ def generate(
     if what in domain_names():
         with output.working(f"generating {what}"):
             made = _traces_of(what).generate(
-                description, settings, count=count, horizon_s=horizon_s, seed=seed
+                Wanted(
+                    description=description, settings=settings, count=count, horizon_s=horizon_s, seed=seed
+                )
             )
             made.save(out)
         if output.as_json:
@@ -403,22 +407,6 @@ def _show_report(report: TraceReport, output: Output) -> None:
             _show.print_table(table.columns, table.rows, title=title, about=table.about)
     for note in report.notes:
         _show.prose(f"note: {note}")
-
-
-def _only_for_arrivals(given: dict[str, bool]) -> None:
-    """Reject options that a domain's own traces do not have.
-
-    Parameters
-    ----------
-    given : whether each option, by name, was given.
-
-    Raises
-    ------
-    UsageError : one of them was given.
-    """
-    for name, there in given.items():
-        if there:
-            raise UsageError.at(name, "is for arrivals: forerun trace fit DOMAIN fits traces of a domain")
 
 
 def _text(process: Any) -> str:

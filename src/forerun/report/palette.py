@@ -93,14 +93,7 @@ DARK: Final = Palette(
 
 #: every colour as a CSS variable, for charts drawn in a page
 VARIABLES: Final = Palette(
-    paper="var(--paper)",
-    card="var(--card)",
-    ink="var(--ink)",
-    soft="var(--soft)",
-    line="var(--line)",
-    accent="var(--accent)",
-    good="var(--good)",
-    bad="var(--bad)",
+    **{name: f"var(--{name})" for name in LIGHT.named()},
     series=tuple(f"var(--s{number})" for number in range(len(LIGHT.series))),
     tints=tuple(f"var(--t{number})" for number in range(len(LIGHT.tints))),
 )

@@ -23,6 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
+import msgspec
+
 import forerun
 from forerun.atomic_write import lock_file
 from forerun.errors import ForerunError, StoreError
@@ -100,15 +102,10 @@ class Store:
         Raises StoreError for another format, another version of forerun or another study.
         """
         assert self.plan is not None
-        view = {"metrics": canonical_json(list(self.plan.metrics)).decode(), "objective": self.plan.objective}
-        view["given"] = canonical_json(self.plan.given).decode()
+        view = {"objective": self.plan.objective, **_written(self.plan, "metrics", "given")}
         if not about and writing:
             entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": forerun.__version__}
-            entries["axes"] = canonical_json([list(axis) for axis in self.plan.axes]).decode()
-            entries["seeds"] = canonical_json(list(self.plan.seeds)).decode()
-            entries["base"] = canonical_json(self.plan.base).decode()
-            entries["paths"] = canonical_json(self.plan.paths).decode()
-            entries |= view
+            entries |= {**_written(self.plan, "axes", "seeds", "base", "paths"), **view}
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
             connection.execute("COMMIT")
@@ -191,20 +188,22 @@ class Store:
         """The plan as the store keeps it: enough to name its cells. Raises StoreError if the store is damaged."""
         try:
             about = self.about()
-            axes = tuple((name, tuple(values)) for name, values in json.loads(about["axes"]))
-            seeds, metrics = tuple(json.loads(about["seeds"])), tuple(json.loads(about.get("metrics", "[]")))
-            base, objective = json.loads(about["base"]), about.get("objective", "")
-            paths = json.loads(about.get("paths", "null"))
-            named = (paths[0], tuple(paths[1])) if paths else None
-            listed = json.loads(about.get("given", "null"))
-            given = None if listed is None else tuple(listed)
-            return Plan(
-                self.path.stem, base, self.path.parent, axes, seeds, metrics, objective, named, given=given
-            )
+            data = {name: json.loads(about[name]) for name in ("axes", "seeds", "base")}
+            data |= {
+                name: json.loads(about.get(name, absent))
+                for name, absent in (("metrics", "[]"), ("paths", "null"), ("given", "null"))
+            }
+            where = {"name": self.path.stem, "folder": self.path.parent}
+            return msgspec.convert({**where, **data, "objective": about.get("objective", "")}, Plan)
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
         except (KeyError, ValueError, TypeError) as error:
             raise StoreError.at(self.path, f"does not say which study it contains: {error}") from error
+
+
+def _written(plan: Plan, *names: str) -> dict[str, str]:
+    """Some fields of a plan as the store keeps them."""
+    return {name: canonical_json(getattr(plan, name)).decode() for name in names}
 
 
 def is_store(path: Path) -> bool:

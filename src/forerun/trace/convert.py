@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,8 @@ class Check:
             "guessed": self.guessed,
             "ok": self.ok,
             "rows": self.rows,
-            "repairs": [{"rule": r.rule, "count": r.count, "first": list(r.first)} for r in self.repairs],
-            "problems": [{"where": p.where, "what": p.what} for p in self.problems],
+            "repairs": [repair.data() for repair in self.repairs],
+            "problems": [asdict(problem) for problem in self.problems],
         }
 
 
@@ -71,7 +71,7 @@ class Imported:
             "guessed": self.guessed,
             "kind": self.trace.kind,
             "rows": len(self.trace),
-            "columns": [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in self.trace.schema],
+            "columns": [asdict(column) for column in self.trace.schema],
             "digest": self.trace.digest,
             "provenance": made.data(),
         }

@@ -59,6 +59,22 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be generated.
+
+    description: a name that the domain knows, a description file, or empty for the domain's default. settings: `key=value`
+    texts that override it. count, horizon_s: how many rows, or until when [s] (default: as described). seed: of all random
+    numbers (default 0).
+    """
+
+    description: str = ""
+    settings: Sequence[str] = ()
+    count: int | None = None
+    horizon_s: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedTrace:
     """A generated trace: `count` rows of `what` (`jobs`, `nodes` ...), written atomically by `save(path)`.
 
@@ -101,20 +117,8 @@ class DomainTraces:
     makes: str = ""
     about: str = ""
 
-    def generate(
-        self,
-        description: str,
-        settings: Sequence[str],
-        *,
-        count: int | None,
-        horizon_s: float | None,
-        seed: int,
-    ) -> GeneratedTrace:
-        """Generate a trace from a description.
-
-        description: a name that the domain knows, a description file, or empty for the domain's default.
-        settings: `key=value` texts that override it.
-        """
+    def generate(self, wanted: Wanted) -> GeneratedTrace:
+        """Generate a trace from a description."""
         raise UsageError.at(type(self).__module__, "generates no traces")
 
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:

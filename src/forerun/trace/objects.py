@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from forerun.errors import TraceError, suggestion
-from forerun.trace.cells import LARGEST_INT, Field, out_of_range, parse_column
 from forerun.trace.repair import Complaints, shown
+from forerun.trace.rows import LARGEST_INT, Field, out_of_range
 from forerun.trace.source import MOST_ROWS, Source
 
 DEEPEST_JSON = 64
@@ -155,7 +155,7 @@ def json_number(field: Field, value: Any) -> float | int:
 def json_field(
     source: Source, line: int, record: dict[str, Any], field: Field, complaints: Complaints
 ) -> Any:
-    """The value of `field` in a decoded object; a complaint and None if it is absent or not as declared."""
+    """The number of `field` in a decoded object; a complaint and None if it is absent or not as declared."""
     where = source.at(line, field.header)
     if field.header not in record:
         if field.required:
@@ -163,19 +163,10 @@ def json_field(
         return None
     value = record[field.header]
     try:
-        return _json_text(field, value) if field.kind == "text" else json_number(field, value)
+        return json_number(field, value)
     except ValueError as error:
         complaints.add(where, str(error))
         return None
-
-
-def _json_text(field: Field, value: Any) -> str | None:
-    if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is {_json_kind(value)}; a text is needed")
-    _, faults = parse_column(field, [value])
-    if faults:
-        raise ValueError(faults[0][1])
-    return value
 
 
 def _near_key(name: str, record: dict[str, Any]) -> str:

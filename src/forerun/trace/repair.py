@@ -7,7 +7,7 @@ are errors. A `Complaints` gathers what cannot be repaired, so that one reading 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from forerun.errors import Problem, TraceError
 
@@ -22,6 +22,10 @@ class Repair:
     rule: str
     count: int
     first: tuple[str, ...]
+
+    def data(self) -> dict[str, object]:
+        """As plain data, for files."""
+        return {**asdict(self), "first": list(self.first)}
 
     def __str__(self) -> str:
         more = f" and {self.count - len(self.first)} more" if self.count > len(self.first) else ""
@@ -67,7 +71,7 @@ class RepairLog:
 
     def rows(self) -> list[dict[str, object]]:
         """The log as plain data, for files beside an imported trace."""
-        return [{"rule": r.rule, "count": r.count, "first": list(r.first)} for r in self.repairs]
+        return [repair.data() for repair in self.repairs]
 
     def finish(self) -> None:
         """Raise `TraceError` if repairs are not allowed and there were some."""

@@ -1,35 +1,246 @@
 """Delimited text as typed columns, every value checked.
 
-A reader declares the columns of its format as `Field`s; `read_rows` streams chunks of typed arrays and
-gathers problems as `file:line:field: problem`.
+A reader declares the columns of its format as `Field`s; `read_rows` streams chunks of typed arrays and gathers problems as
+`file:line:field: problem`. Numbers are parsed to the nearest double and must be finite, plain decimal numbers within the
+field's range; nothing is coerced. Every fault quotes the text.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import TraceError, suggestion
-from forerun.trace.cells import LARGEST_INT, TEXT, Array, Field, Kind, parse_column, parse_instant
 from forerun.trace.repair import Complaints, shown
 from forerun.trace.source import MOST_ROWS, Source
 
-__all__ = [
-    "LARGEST_INT",
-    "TEXT",
-    "Array",
-    "Chunk",
-    "Field",
-    "Kind",
-    "gathered",
-    "parse_column",
-    "parse_instant",
-    "read_rows",
-]
+Kind: TypeAlias = Literal["float", "int", "text", "datetime"]
+Array: TypeAlias = NDArray[Any]
+
+_PLAIN_INSTANTS = re.compile(
+    r"(?:(?:19|20|21)[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9}+)?+\n)*+"
+)
+LARGEST_INT = 2**53
+TEXT = np.dtypes.StringDType(na_object=None)
+
+# Possessive quantifiers: a hostile text of a million digits is rejected in linear time.
+_DECIMALS = re.compile(r"(?:[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+\n)*+")
+_INTEGERS = re.compile(r"(?:[+-]?+[0-9]{1,18}+\n)*+")
+_INSTANT = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One column of a public format: its name in the file and in forerun, its unit, and its allowed values.
+
+    name: ours, with the unit as suffix. column: its header there (default: the same). kind: `float`, `int`
+    (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's clock, or UTC
+    if the file gives a zone). missing: texts that stand for "no value": NaN in a float column, None in a
+    text one; not allowed elsewhere. blank: what an empty cell of an `int` column stands for (None: it must
+    not be empty). minimum, maximum: inclusive. whole_decimals: an `int` may be written
+    `12.0`. required: the column must be there.
+    """
+
+    name: str
+    kind: Kind = "float"
+    unit: str = ""
+    meaning: str = ""
+    column: str = ""
+    required: bool = True
+    missing: tuple[str, ...] = ()
+    blank: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    whole_decimals: bool = False
+    longest: int = 4096
+
+    def __post_init__(self) -> None:
+        assert not (self.missing and self.kind in ("int", "datetime")), (
+            "no array value stands for a missing one"
+        )
+
+    @property
+    def header(self) -> str:
+        """The column's name in the file."""
+        return self.column or self.name
+
+
+def parse_column(field: Field, texts: Sequence[str]) -> tuple[Array, list[tuple[int, str]]]:
+    """Texts as an array of the field's kind, and the errors: (index, message). Bad places contain a
+    filler.
+    """
+    cells = [text.strip() for text in texts]
+    match field.kind:
+        case "text":
+            return _text_column(field, cells)
+        case "datetime":
+            return _datetime_column(cells)
+        case "int":
+            return _int_column(field, cells)
+        case "float":
+            return _float_column(field, cells)
+
+
+def _text_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    faults = []
+    values: list[str | None] = list(cells)
+    for i, cell in enumerate(cells):
+        if cell in field.missing:
+            values[i] = None
+        elif not cell:
+            faults.append((i, "is empty"))
+        elif len(cell) > field.longest:
+            faults.append((i, f"is longer than {field.longest} characters: {shown(cell)}"))
+        elif field.choices and cell not in field.choices:
+            faults.append((i, f"{shown(cell)} is not one of {', '.join(field.choices)}"))
+    return np.array(values, dtype=TEXT), faults
+
+
+def _float_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    absent = [i for i, cell in enumerate(cells) if cell in field.missing] if field.missing else []
+    for i in absent:
+        cells[i] = "0"
+    faults: list[tuple[int, str]] = []
+    if not _DECIMALS.fullmatch("\n".join(cells) + "\n"):
+        for i, cell in enumerate(cells):
+            if not _DECIMALS.fullmatch(cell + "\n"):
+                faults.append((i, _not_a_number(cell)))
+                cells[i] = "0"
+    values = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
+    bad = {i for i, _ in faults} | set(absent)
+    low = -np.inf if field.minimum is None else field.minimum
+    high = np.inf if field.maximum is None else field.maximum
+    for i in np.flatnonzero(~np.isfinite(values) | (values < low) | (values > high)).tolist():
+        if i not in bad:
+            faults.append(
+                (i, out_of_range(field, float(values[i])) or f"{shown(cells[i])} is too large a number")
+            )
+    values[absent] = np.nan
+    return values, faults
+
+
+def _int_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    faults: list[tuple[int, str]] = []
+    empty: list[int] = []
+    if field.blank is not None:
+        empty = [i for i, cell in enumerate(cells) if not cell]
+        for i in empty:
+            cells[i] = str(field.blank)
+    if not _INTEGERS.fullmatch("\n".join(cells) + "\n"):
+        for i, cell in enumerate(cells):
+            if not _INTEGERS.fullmatch(cell + "\n"):
+                cells[i] = _whole(field, cell)
+                if not cells[i]:
+                    faults.append((i, _not_a_whole_number(cell)))
+                    cells[i] = "0"
+    values = np.fromiter(map(int, cells), dtype=np.int64, count=len(cells))
+    bad = {i for i, _ in faults}.union(empty)
+    low = -LARGEST_INT if field.minimum is None else max(field.minimum, -LARGEST_INT)
+    high = LARGEST_INT if field.maximum is None else min(field.maximum, LARGEST_INT)
+    for i in np.flatnonzero((values < low) | (values > high)).tolist():
+        if i not in bad:
+            value = int(values[i])
+            beyond = f"{value} is beyond 2^53, where numbers stop being exact"
+            faults.append((i, beyond if abs(value) > LARGEST_INT else out_of_range(field, value) or beyond))
+    return values, faults
+
+
+def _whole(field: Field, cell: str) -> str:
+    """`12.0` as `12` where the field allows it, else an empty text."""
+    if field.whole_decimals and len(cell) <= 32 and _DECIMALS.fullmatch(cell + "\n"):
+        value = float(cell)
+        if value.is_integer() and abs(value) <= LARGEST_INT:
+            return str(int(value))
+    return ""
+
+
+def _not_a_whole_number(cell: str) -> str:
+    if re.fullmatch(r"[+-]?[0-9]+", cell):
+        return f"{shown(cell)} is beyond 2^53, where numbers stop being exact"
+    if _DECIMALS.fullmatch(cell + "\n"):
+        return f"{shown(cell)} is not a whole number"
+    return _not_a_number(cell)
+
+
+def _not_a_number(cell: str) -> str:
+    if not cell:
+        return "is empty; a number is needed"
+    bare = cell.lstrip("+-").lower()
+    if bare in ("nan", "inf", "infinity"):
+        return f"{shown(cell)} is not a finite number"
+    if re.fullmatch(r"[+-]?[0-9]{1,40},[0-9]{1,40}", cell):
+        return f"{shown(cell)} is written with a decimal comma; write a point"
+    return f"{shown(cell)} is not a number"
+
+
+def out_of_range(field: Field, value: float) -> str:
+    """What is wrong with a value that lies outside the field's range; empty if it lies inside."""
+    number = f"{value:g}" if not float(value).is_integer() or abs(value) > 1e15 else str(int(value))
+    if field.minimum is not None and value < field.minimum:
+        return f"{number} is negative" if field.minimum == 0 else f"{number} is below {field.minimum:g}"
+    if field.maximum is not None and value > field.maximum:
+        return f"{number} is above {field.maximum:g}"
+    return ""
+
+
+def _datetime_column(cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    if _PLAIN_INSTANTS.fullmatch("\n".join(cells) + "\n"):
+        try:
+            return np.array(cells, dtype="datetime64[ns]").astype(np.int64), []
+        except ValueError:
+            pass  # some cell is no instant of the calendar: find out which below
+    values = np.zeros(len(cells), dtype=np.int64)
+    faults: list[tuple[int, str]] = []
+    zoned = bool(cells) and _zone_of(cells[0]) is not None
+    for i, cell in enumerate(cells):
+        try:
+            values[i] = parse_instant(cell)
+        except ValueError as error:
+            faults.append((i, str(error)))
+            continue
+        if (_zone_of(cell) is not None) != zoned:
+            faults.append((i, f"{shown(cell)}: some rows have a time zone and some have none"))
+    return values, faults
+
+
+def _zone_of(cell: str) -> str | None:
+    match = _INSTANT.fullmatch(cell)
+    return match.group(8) if match else None
+
+
+def parse_instant(text: str) -> int:
+    """`2023-11-16 18:17:03.9799600` as whole nanoseconds since 1970-01-01 00:00:00; a zone is applied if
+    given.
+
+    Up to nine decimals are exact. ValueError says what is wrong.
+    """
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{shown(text)} is not a time like 2023-11-16 18:17:03.97996" if text else "is empty"
+        )
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    try:
+        base = np.datetime64(f"{year}-{month}-{day}T{hour}:{minute}:{second}", "s")
+    except ValueError:
+        raise ValueError(f"{shown(text)} is no instant of the calendar") from None
+    if not 1900 <= int(year) < 2200:
+        raise ValueError(f"{shown(text)} lies outside the years 1900 to 2199")
+    offset = 0
+    if zone and zone != "Z":
+        digits = zone[1:].replace(":", "")
+        offset = (int(digits[:2]) * 3600 + int(digits[2:]) * 60) * (1 if zone[0] == "+" else -1)
+    return (int(base.astype(np.int64)) - offset) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
 
 @dataclass(frozen=True, slots=True)

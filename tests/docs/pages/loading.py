@@ -13,6 +13,7 @@ from forerun.domains.loading.summary.measured import MEAN_ERROR, WORST_ERROR
 from forerun.domains.loading.traces import TRACES
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.probing import BLOCKS, COLD, FIRST_REQUESTS, PROBE_REQUESTS, PROBE_S, THREADS
+from forerun.trace.domain_traces import Wanted
 
 from ..claims import RESULTS, Claim, constant, record
 
@@ -190,7 +191,7 @@ def _head_to_head() -> Iterator[Claim]:
 
 def _trial() -> Iterator[Claim]:
     page, job = PAGE, Job()
-    made = TRACES.generate("", (), count=20_000, horizon_s=None, seed=0).report.data
+    made = TRACES.generate(Wanted(count=20_000)).report.data
     yield Claim(
         page,
         "A folder of {} files (`forerun trace generate loading -n 20000 -o DIR`, {} GB) as a new user would try it, "

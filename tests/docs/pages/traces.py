@@ -13,7 +13,7 @@ from ..claims import Claim
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code."""
     from forerun.domains.spot.traces.fit import fit
-    from forerun.trace.cells import LARGEST_INT
+    from forerun.trace.rows import LARGEST_INT
     from forerun.trace.stats import WINDOWS_S
 
     page = "docs/traces.md"

@@ -31,6 +31,7 @@ from forerun.trace.domain_traces import (
     Recorded,
     ReportTable,
     TraceReport,
+    Wanted,
     decoded,
     is_description,
 )
@@ -88,26 +89,18 @@ class ClusterTraces(DomainTraces):
     makes = "jobs"
     about = "published (draw for draw), generate (streams and fits), resample (blocks of a real log)"
 
-    def generate(
-        self,
-        description: str,
-        settings: Sequence[str],
-        *,
-        count: int | None,
-        horizon_s: float | None,
-        seed: int,
-    ) -> GeneratedTrace:
+    def generate(self, wanted: Wanted) -> GeneratedTrace:
         """Jobs from a generator's name, a description file or a scenario, as a CSV with the native header."""
-        described, assumed = _described(description, settings)
-        spec, repairs = described.trace, RepairLog(strict=described.trace.strict)
+        described, assumed = _described(wanted.description, wanted.settings)
+        spec, seed, repairs = described.trace, wanted.seed, RepairLog(strict=described.trace.strict)
         profile = profile_from(described.profile[0], _ANY_CLUSTER) if described.profile else None
-        if count is not None:
-            spec = _with_jobs(spec, count)
+        if wanted.count is not None:
+            spec = _with_jobs(spec, wanted.count)
         table = table_from(spec, profile, seed, repairs)
-        if horizon_s is not None:
-            if count is None:
-                spec, table = _until(spec, profile, seed, repairs, horizon_s)
-            table = table.take(np.flatnonzero(table.jobs.submit_s < horizon_s))
+        if wanted.horizon_s is not None:
+            if wanted.count is None:
+                spec, table = _until(spec, profile, seed, repairs, wanted.horizon_s)
+            table = table.take(np.flatnonzero(table.jobs.submit_s < wanted.horizon_s))
         if spec.first:
             table = table.take(range(min(spec.first, len(table))))
         repairs.finish()

@@ -29,6 +29,7 @@ from forerun.trace.domain_traces import (
     Recorded,
     ReportTable,
     TraceReport,
+    Wanted,
     decoded,
 )
 
@@ -66,30 +67,22 @@ class LoadingTraces(DomainTraces):
     makes = "files"
     about = "files of random sizes; stats of run directories and DLIO workloads; fit of training logs and DLIO workloads"
 
-    def generate(
-        self,
-        description: str,
-        settings: Sequence[str],
-        *,
-        count: int | None,
-        horizon_s: float | None,
-        seed: int,
-    ) -> GeneratedTrace:
+    def generate(self, wanted: Wanted) -> GeneratedTrace:
         """A folder of files: those of a scenario's data set, or of the data set that the settings describe.
 
-        description: a loading scenario or a data set, as a file; empty for files of 53 KB in the mean. settings: such
-        as `sample_bytes.mean_bytes=2000`. count: of files (default: as described). seed: of sizes and content. Raises
+        wanted: its description is a loading scenario or a data set, as a file; empty for files of 53 KB in the mean. Its
+        settings are such as `sample_bytes.mean_bytes=2000`, its count is of files, its seed of sizes and content. Raises
         UsageError for a horizon.
         """
-        if horizon_s is not None:
+        if wanted.horizon_s is not None:
             raise UsageError.at("--horizon", "files have no horizon; say how many, with -n")
-        if description:
-            dataset = decoded(description, {}, settings, Scenario).dataset
+        if wanted.description:
+            dataset = decoded(wanted.description, {}, wanted.settings, Scenario).dataset
         else:
-            dataset = decoded("", START, settings, Dataset)
-        if count is not None:
-            dataset = dataset.with_(samples=count)
-        scenario = Scenario(dataset=dataset, step=Step(step_s=0.1), run=Run(batch=1), seed=seed)
+            dataset = decoded("", START, wanted.settings, Dataset)
+        if wanted.count is not None:
+            dataset = dataset.with_(samples=wanted.count)
+        scenario = Scenario(dataset=dataset, step=Step(step_s=0.1), run=Run(batch=1), seed=wanted.seed)
         sizes = np.round(sample_sizes(scenario)).astype(int)
         data = {
             "files": len(sizes), "bytes": int(sizes.sum()), "mean_bytes": float(sizes.mean()),
@@ -98,7 +91,7 @@ class LoadingTraces(DomainTraces):
         return GeneratedTrace(
             count=len(sizes),
             what="files",
-            save=lambda path: write_files(path, sizes.tolist(), stream(seed, "files")),
+            save=lambda path: write_files(path, sizes.tolist(), stream(wanted.seed, "files")),
             report=TraceReport(
                 data=data,
                 tables=(

@@ -50,6 +50,7 @@ from forerun.trace.domain_traces import (
     Recorded,
     ReportTable,
     TraceReport,
+    Wanted,
     decoded,
     is_description,
 )
@@ -112,24 +113,16 @@ class SpotTraces(DomainTraces):
     makes = "changes of membership"
     about = "poisson, per_node, hourly, lifetimes, bathtub, storms, tick (the 2021 notebook's)"
 
-    def generate(
-        self,
-        description: str,
-        settings: Sequence[str],
-        *,
-        count: int | None,
-        horizon_s: float | None,
-        seed: int,
-    ) -> GeneratedTrace:
+    def generate(self, wanted: Wanted) -> GeneratedTrace:
         """One history from a process's name, a description file or a scenario."""
-        if count is not None:
+        if wanted.count is not None:
             raise UsageError.at("--count", "a fleet is generated for a time: --horizon 6h")
-        described = _described(description, settings)
-        until_s = horizon_s if horizon_s is not None else described.horizon_s
+        described = _described(wanted.description, wanted.settings)
+        until_s = described.horizon_s if wanted.horizon_s is None else wanted.horizon_s
         if not until_s > 0:
             raise UsageError.at("--horizon", "is missing: set the length of the history, such as 6h")
-        fleet = generate(described.fleet, seed=seed, horizon_s=until_s)
-        process = {"fleet": to_data(described.fleet), "seed": seed, "horizon_s": until_s}
+        fleet = generate(described.fleet, seed=wanted.seed, horizon_s=until_s)
+        process = {"fleet": to_data(described.fleet), "seed": wanted.seed, "horizon_s": until_s}
         trace = trace_of(fleet, Provenance(format="generated", options=process))
         seen = fleet_statistics(fleet, until_s)
         return GeneratedTrace(
