@@ -8,7 +8,8 @@ import tarfile
 
 import pytest
 
-from forerun.data.archive import ArchiveLimits, unpacked
+from forerun.data import archive as archive_module
+from forerun.data.archive import unpacked
 from forerun.errors import DataError
 
 
@@ -83,12 +84,10 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, wanted):
         pass
 
 
-def test_too_many_members_are_refused(tmp_path):
+def test_too_many_members_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive_module, "MOST_MEMBERS", 20)
     archive = tar_of(tmp_path / "many.tar", *((f"{i}.csv", b"") for i in range(30)), mode="w")
-    with (
-        pytest.raises(DataError, match="has more than 20 members"),
-        unpacked(archive, limits=ArchiveLimits(members=20)),
-    ):
+    with pytest.raises(DataError, match="has more than 20 members"), unpacked(archive):
         pass
 
 

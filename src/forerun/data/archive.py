@@ -8,7 +8,6 @@ import tempfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -17,24 +16,14 @@ from forerun.regular import open_regular, unreadable
 
 BLOCK_BYTES = 1 << 18
 MOST_LEVELS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveLimits:
-    """Limits of unpacking an archive: members, bytes written, total bytes read."""
-
-    members: int = 100_000
-    total_bytes: int = 4 << 30
-    expansion: int = 400
-
-
-DEFAULT_LIMITS = ArchiveLimits()
+#: limits of an archive: its members, bytes written, and bytes written over bytes read
+MOST_MEMBERS = 100_000
+MOST_BYTES = 4 << 30
+MOST_EXPANSION = 400
 
 
 @contextmanager
-def unpacked(
-    archive: Path, *, wanted: Collection[str] = (), limits: ArchiveLimits = DEFAULT_LIMITS
-) -> Iterator[tuple[Path, ...]]:
+def unpacked(archive: Path, *, wanted: Collection[str] = ()) -> Iterator[tuple[Path, ...]]:
     """The files of a tar archive in a temporary folder that goes away afterwards.
 
     wanted: file names to unpack, without folders; all if empty. The whole archive is inspected all the
@@ -42,13 +31,13 @@ def unpacked(
     too many members or bytes. Raises DataError naming archive and member.
     """
     with tempfile.TemporaryDirectory(prefix="forerun-archive-") as folder:
-        yield tuple(_unpack(archive, Path(folder), set(wanted), limits))
+        yield tuple(_unpack(archive, Path(folder), set(wanted)))
 
 
-def _unpack(archive: Path, folder: Path, wanted: set[str], limits: ArchiveLimits) -> Iterator[Path]:
+def _unpack(archive: Path, folder: Path, wanted: set[str]) -> Iterator[Path]:
     try:
         with open_regular(archive):
-            budget = _Budget(archive, limits)
+            budget = _Budget(archive)
         if not tarfile.is_tarfile(archive):
             raise DataError.at(archive.name, "is no tar archive")
         yield from _untar(archive, folder, wanted, budget)
@@ -61,17 +50,16 @@ def _unpack(archive: Path, folder: Path, wanted: set[str], limits: ArchiveLimits
 class _Budget:
     """What an archive may still use; `spend` raises when it has used too much."""
 
-    def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
+    def __init__(self, archive: Path) -> None:
         self.name = archive.name
-        self.limits = limits
         self.members = 0
         self.bytes = 0
-        self.most = min(limits.total_bytes, max(64 << 20, limits.expansion * archive.stat().st_size))
+        self.most = min(MOST_BYTES, max(64 << 20, MOST_EXPANSION * archive.stat().st_size))
 
     def next_member(self, size: int) -> None:
         self.members += 1
-        if self.members > self.limits.members:
-            raise DataError.at(self.name, f"has more than {self.limits.members} members")
+        if self.members > MOST_MEMBERS:
+            raise DataError.at(self.name, f"has more than {MOST_MEMBERS} members")
         if self.bytes + size > self.most:
             raise DataError.at(self.name, f"unpacks to more than {self.most} bytes; taken for a bomb")
 
