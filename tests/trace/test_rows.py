@@ -272,7 +272,9 @@ def test_json_values_are_complaints_with_their_line(tmp_path):
     source, complaints = Source(path, repairs=RepairLog()), Complaints()
     assert json_field(source, 4, {"tokens": 3}, FIELDS[1], complaints) == 3
     assert json_field(source, 4, {"tokens": "3"}, FIELDS[1], complaints) is None
-    assert [str(problem) for problem in complaints.problems] == [f"{path}:4:tokens: '3' is a text; a number is needed"]
+    assert [str(problem) for problem in complaints.problems] == [
+        f"{path}:4:tokens: '3' is a text; a number is needed"
+    ]
 
 
 def test_text_arrays_hold_strings():
