@@ -59,6 +59,10 @@ class NodeDrained(_Kind, frozen=True, kw_only=True):
     node: str
 
 
+class StopAsked(_Kind, frozen=True, kw_only=True):
+    """A user wants all jobs saved and all processes ended, until a controller takes the run up again."""
+
+
 # ------------------------------------------------------------------------------------------------------------ nodes
 
 
@@ -219,6 +223,7 @@ Observation = (
     Submitted
     | Cancelled
     | NodeDrained
+    | StopAsked
     | NodeUp
     | NodeDown
     | Started

@@ -1,0 +1,166 @@
+"""A live run as files: what a new one writes, and the controller that they describe."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+import forerun
+from forerun.atomic_write import write_bytes, write_text
+from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.inputs.prepare import Inputs
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
+from forerun.domains.cluster.scenario import Live, Scenario
+from forerun.errors import ScenarioError, StoreError
+from forerun.live.clock import clock_of
+from forerun.live.controller import Controller
+from forerun.live.folder import RunFolder
+from forerun.live.journal import Journal, RunMeta
+from forerun.live.spec import Checkpoints, JobSpec
+from forerun.scenario.resolve import map_inputs
+from forerun.scenario.spec import Input, yaml_text
+from forerun.scenario.text import Place
+
+#: the program of jobs whose scenario names none
+PACED = ("forerun.live.programs.paced",)
+
+
+def node_names(inputs: Inputs) -> tuple[str, ...]:
+    """Names of the nodes of a cluster, in its order: those of their groups, numbered where a group has several."""
+    return tuple(
+        group.name if group.count == 1 else f"{group.name}-{number}"
+        for group in inputs.setting.cluster.groups
+        for number in range(group.count)
+    )
+
+
+def job_specs(inputs: Inputs, folder: Path) -> tuple[JobSpec, ...]:
+    """What each job of a trace runs, in the trace's order.
+
+    Parameters
+    ----------
+    inputs : the scenario, read.
+    folder : in which the programs run.
+    """
+    live = inputs.scenario.live or Live()
+    jobs = inputs.setting.jobs
+    names: set[str] = set()
+    specs = []
+    for row, (name, model) in enumerate(zip(jobs.id, jobs.model, strict=True)):
+        command = live.commands.get(model, live.command)
+        deadline_s = int(jobs.deadline_s[row])
+        rigid = inputs.setting.profile is None or int(jobs.kind[row]) < 0
+        specs.append(
+            JobSpec(
+                name=_unique(str(name), names),
+                command=command or (sys.executable, "-m", *PACED),
+                iterations=max(1, int(jobs.duration_s[row] if rigid else jobs.iterations[row])),
+                slots=int(jobs.gpus[row]),
+                model=model,
+                batch=int(jobs.batch[row]),
+                duration_s=float(max(1, jobs.duration_s[row])),
+                deadline_s=None
+                if deadline_s >= NO_DEADLINE_S
+                else float(max(1, deadline_s - jobs.submit_s[row])),
+                user=jobs.user[row],
+                environment=live.environment,
+                folder=str(folder.absolute()),
+                checkpoints=Checkpoints(every_s=live.checkpoint_s, keep=live.checkpoints_kept),
+                retries=live.retries,
+            )
+        )
+    return tuple(specs)
+
+
+def _unique(name: str, names: set[str]) -> str:
+    """A name that can be one of a folder and is not taken yet."""
+    plain = re.sub("[^A-Za-z0-9._-]", "-", name)[:90]
+    plain = plain if re.match("[A-Za-z0-9]", plain) else f"job{plain}"
+    chosen, number = plain, 1
+    while chosen in names:
+        number += 1
+        chosen = f"{plain}-{number}"
+    names.add(chosen)
+    return chosen
+
+
+def create_run(
+    path: Path,
+    scenario: Scenario,
+    *,
+    nodes: Sequence[str] = (),
+    clock: str = "wall",
+    engine: str = "local",
+    is_open: bool = False,
+    programs: Path | None = None,
+    specs: Sequence[JobSpec] | None = None,
+) -> RunFolder:
+    """Make the folder of a new run, with everything that it depends on.
+
+    Parameters
+    ----------
+    path : of the folder; it must not exist, or be empty.
+    scenario : as `forerun.load` returns it.
+    nodes : names of the cluster's nodes (default: after their groups).
+    clock : wall, compressed:K or fast-forward.
+    engine : for people.
+    is_open : whether jobs are submitted while it runs.
+    programs : folder in which the programs of the trace's jobs run (default: the present one).
+    specs : what the jobs run (default: as the scenario says).
+
+    Raises
+    ------
+    ScenarioError, TraceError, ProfileError : the scenario cannot be run.
+    StoreError : the folder cannot be written.
+    """
+    if not isinstance(scenario, Scenario):
+        raise ScenarioError.at("$.domain", "only scenarios of the cluster domain run live")
+    inputs = DOMAIN.prepare(scenario)
+    names = tuple(nodes) or node_names(inputs)
+    if len(set(names)) < len(names):
+        raise ScenarioError.at("$.machines", f"two nodes have one name: {', '.join(names)}")
+    course = clock_of(clock).course
+    run_specs = tuple(specs) if specs is not None else job_specs(inputs, programs or Path.cwd())
+    Controller(inputs, run_specs, names, course, is_open=is_open)  # raises now what it would raise later
+    folder = RunFolder.create(path)
+    try:
+        write_text(folder.scenario, yaml_text(_with_copies(scenario, folder)))
+        write_bytes(folder.specs, msgspec.json.encode(run_specs))
+        Journal.create(
+            folder.journal, RunMeta(nodes=names, clock=clock, is_open=is_open, engine=engine)
+        ).close()
+    except OSError as error:
+        raise StoreError.at(path, f"cannot be written: {error.strerror or error}") from error
+    return folder
+
+
+def _with_copies(scenario: Scenario, folder: RunFolder) -> Scenario:
+    """The scenario with copies of its files, by paths relative to the folder."""
+    copies: dict[str, Path] = {}
+
+    def copied(given: Input, place: Place) -> Input:
+        if given.path not in copies:
+            target = folder.inputs / str(len(copies)) / Path(given.path).name
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(given.path, target)
+            copies[given.path] = target.relative_to(folder.path)
+        return Input(path=str(copies[given.path]), sha256=given.sha256)
+
+    made: Scenario = map_inputs(scenario, copied)
+    return made
+
+
+def inputs_of(folder: RunFolder) -> Inputs:
+    """The inputs of a run, from its folder alone."""
+    return DOMAIN.prepare(forerun.load(folder.scenario))
+
+
+def controller_of(folder: RunFolder, run: RunMeta) -> Controller:
+    """The controller of a run before it has observed anything."""
+    specs = msgspec.json.decode(folder.specs.read_bytes(), type=tuple[JobSpec, ...])
+    return Controller(inputs_of(folder), specs, run.nodes, clock_of(run.clock).course, is_open=run.is_open)
