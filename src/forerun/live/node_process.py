@@ -32,6 +32,8 @@ from forerun.live.zygote import send_order
 RETRY_S: Final = 0.2
 #: seconds without an engine and without groups after which a node ends itself
 ALONE_S: Final = 60.0
+#: seconds without a word from an engine that is connected, after which a node connects again and says that it is there
+UNANSWERED_S: Final = 5.0
 #: seconds that a node tries to end what an earlier life of it left behind
 LEFT_BEHIND_S: Final = 10.0
 
@@ -210,7 +212,7 @@ class NodeProcess:
         self.node, self.host, self.address = node, host, address
         self._engine: Channel[ToNode] | None = None
         self._selector = selectors.DefaultSelector()
-        self._tried_s = self._heard_s = -1e9
+        self._tried_s = self._heard_s = self._answered_s = -1e9
 
     def run(self) -> None:
         """Serve until the node is told to end, or nobody asks for it."""
@@ -223,6 +225,7 @@ class NodeProcess:
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
         self._heard_s = self.host.now_s()
         while not (self.node.closing and not self.node.present()):
+            self._leave_the_silent()
             self._connect()
             self.node.tick()
             self._send()
@@ -248,6 +251,14 @@ class NodeProcess:
             self._heard_s = self.host.now_s()
         return self.host.now_s() - self._heard_s > ALONE_S and not self.node.present()
 
+    def _leave_the_silent(self) -> None:
+        """Give a connection up on which heartbeats are not answered: the controller may have taken this node for gone."""
+        engine = self._engine
+        if engine is not None and self.host.now_s() - self._answered_s > UNANSWERED_S:
+            self._selector.unregister(engine)
+            engine.close()
+            self._engine = None
+
     def _connect(self) -> None:
         """Reach the engine, now and then."""
         now_s = self.host.now_s()
@@ -259,6 +270,7 @@ class NodeProcess:
         except OSError:
             return
         self._engine = Channel(connection, ToNode)
+        self._answered_s = now_s
         self._selector.register(self._engine, selectors.EVENT_READ, self._hear_engine)
         self.node.out.clear()  # what it holds says all that matters, and its ends are reported again
         self.node.connected()
@@ -268,6 +280,7 @@ class NodeProcess:
         if engine is None:
             return
         for message in engine.receive():
+            self._answered_s = self.host.now_s()
             self.node.handle(message)
         if engine.fault:
             self._selector.unregister(engine)
