@@ -124,6 +124,19 @@ def script(folder: Path, text: str, name: str = "program.py", **given: object) -
     return JobSpec(command=(sys.executable, name), **about)  # type: ignore[arg-type]
 
 
+def test_ranks_are_forked_from_a_process_with_one_thread(controller: Controller, tmp_path: Path) -> None:
+    """A fork of a process with threads inherits locks that nobody releases; numpy would start a thread a core."""
+    about = """
+        import os
+        status = lambda pid: dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+        shim = status(os.getppid())
+        print(shim["Threads"], status(shim["PPid"].strip())["Threads"], file=open("threads", "w"))
+    """
+    controller.start(script(tmp_path, about), n0=1)
+    controller.until(Gone, "a")
+    assert (tmp_path / "threads").read_text().split() == ["1", "1"]
+
+
 def test_ranks_start_drain_and_go_on_from_the_checkpoint_on_fewer_slots(controller: Controller) -> None:
     spec = JobSpec(name="a", command=NUMPY, iterations=3000, batch=64)
     controller.start(spec, n0=4)

@@ -278,6 +278,19 @@ def test_the_example_of_a_user_is_drained_and_goes_on(tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_a_rank_takes_the_part_of_the_cores_that_its_slot_is(tmp_path):
+    program = tmp_path / "threads.py"
+    program.write_text(
+        "import torch\nfrom forerun.live import job\nwith job.attach() as me: raise RuntimeError(torch.get_num_threads())\n"
+    )
+    cores = len(os.sched_getaffinity(0))
+    for node_slots, threads in ((1, cores), (cores, 1), (8 * cores, 1)):
+        with Group(tmp_path, [str(program)], 1, warm=True, node_slots=node_slots) as group:
+            group.ended()
+            assert group.of(Leaving)[0].detail == f"RuntimeError: {threads}"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_layers_that_depend_on_the_number_of_ranks_are_named():
     from torch.nn import BatchNorm1d, Dropout, LayerNorm, Linear, Sequential
 

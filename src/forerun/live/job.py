@@ -245,8 +245,11 @@ class Member:
         import torch
 
         self._torch = torch
-        # Ranks share the cores of their node; torch takes all of them for each otherwise.
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // self._assignment.local_size))
+        if self._inside:
+            # A slot is a part of its node's cores, however many slots the job has: torch would take all for each rank, and
+            # the job would be slower or faster with what runs beside it.
+            cores = len(os.sched_getaffinity(0)) * len(self.slots) // self._assignment.node_slots
+            torch.set_num_threads(max(1, cores))
         if self.world_size == 1:
             return
         address = self._assignment.address if self.rank == 0 else ""

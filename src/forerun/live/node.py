@@ -298,7 +298,7 @@ class Node:
                     command=command,
                     is_python=is_python,
                     folder=start.spec.folder or str(folder),
-                    environment=self._environment(start, len(ranks)),
+                    environment=self._environment(start),
                     iterations=start.spec.iterations,
                     end_s=group.end_s,
                     occupancy=str(self.folder.occupancy),
@@ -341,6 +341,7 @@ class Node:
             local_rank=local,
             local_size=here,
             node=self.name,
+            node_slots=self.slots,
             slots=slots,
             job_slots=sum(len(there) for there in start.slots.values()),
             iterations=spec.iterations,
@@ -359,13 +360,13 @@ class Node:
             pace=start.pace,
         )
 
-    def _environment(self, start: Start, here: int) -> Mapping[str, str]:
+    def _environment(self, start: Start) -> Mapping[str, str]:
         """The variables of a program: those that every program needs, and those that its job file lists."""
         names = {*BASE_ENVIRONMENT, *start.spec.environment}
         variables = {name: os.environ[name] for name in sorted(names) if name in os.environ}
         variables[MARK_VARIABLE] = f"{mark_of(self.folder)}/{start.job}/{start.epoch}"
         variables["PYTHONUNBUFFERED"] = "1"
-        variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // here)))
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.slots)))
         if len(start.slots) == 1:
             variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return variables

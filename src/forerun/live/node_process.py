@@ -170,6 +170,8 @@ class RealHost:
                 ],
                 pass_fds=[theirs.fileno()],
                 cwd=folder,
+                # numpy would start a thread a core, and a process with threads cannot be forked safely.
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -34,6 +34,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rank, world_size : which rank of how many.
     local_rank, local_size : which of the ranks on its node, of how many.
     node : name of the node.
+    node_slots : slots of the node; a rank on one of them takes that part of the node's cores (default: 1).
     slots : the node's slots that this rank occupies: one, or all of the job's where one process stands for them.
     job_slots : slots of the whole job.
     iterations : steps of the global batch in all.
@@ -73,6 +74,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checkpoint: Checkpoint | None = None
     older: tuple[Checkpoint, ...] = ()
     every_s: float = 60.0
+    node_slots: int = 1
     failures_s: float | None = None
     keep: int = 2
     hold_s: float = 60.0
