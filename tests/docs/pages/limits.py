@@ -10,7 +10,7 @@ from ..claims import Claim
 
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code, and what the files on the pages say."""
-    from forerun.data.archive import DEFAULT_LIMITS
+    from forerun.data.archive import MOST_EXPANSION, MOST_MEMBERS
     from forerun.report import thin
     from forerun.report.compose import MOST_RUNS
     from forerun.report.drawing import readable_scale
@@ -32,7 +32,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         "docs/development/malformed-inputs.md",
         "more than {} members, and what unpacks to more than {} times its size are refused",
-        (DEFAULT_LIMITS.members, DEFAULT_LIMITS.expansion),
+        (MOST_MEMBERS, MOST_EXPANSION),
     )
     yield Claim("docs/scenarios.md", "nesting beyond {} levels", (MAX_DEPTH,))
     yield Claim(page, "follows one another, at most {} on a page", (MOST_RUNS,))
