@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.summary.summarize import summarize
 from forerun.live.compare import Prediction, predictions_table
 from forerun.live.stays import STATES, State, Stay
+from forerun.registry import member_name
 from forerun.result.ledger import Ledger
 from forerun.result.run import Result
 from forerun.result.tables import Column, Table, TableSchema
@@ -48,6 +51,9 @@ SLOTS: Final = TableSchema(
     ),
     "one row a stretch in which a slot did one thing",
 )
+
+#: figures of a simulation that stand first, and what stands in their place
+HEADLINE_OF: Final = {"gpu_time_useful_share": "slot_time_useful_share"}
 
 _MEANINGS: Final[Mapping[str, str]] = {
     "starting": "from the start command to the first step",
@@ -90,21 +96,59 @@ def live_result(
     if predictions:
         tables["predictions"] = predictions_table(predictions)
     slot_ledger = _slot_ledger(stays, sum(nodes.values()) * (last_s - first_s), last_s)
+    job_ledger = _job_ledger(stays, jobs)
     return replace(
         base,
+        headline=tuple(HEADLINE_OF.get(name, name) for name in base.headline),
+        why=_why(member_name(type(outcome.inputs.scenario.policy)), slot_ledger, job_ledger, base.summary),
         summary={
-            **base.summary,
+            # What the policy's own model says of GPU time is not what was observed.
+            **{name: value for name, value in base.summary.items() if not name.startswith("gpu_time_")},
             "starts": len(stays),
             "failed_starts": sum(stay.why == "failed" for stay in stays),
             "lost_steps": lost_steps,
             **{f"slot_time_{part}_share": share for part, share in slot_ledger.shares().items()},
         },
         tables=tables,
-        ledgers=(slot_ledger, *_job_ledger(stays, jobs)),
+        ledgers=(slot_ledger, *job_ledger),
         timeline=_timeline(pieces, nodes),
         notes=(*base.notes, *notes),
         provenance={**base.provenance, "live": True},
     )
+
+
+def _why(policy: str, slots: Ledger, job: Sequence[Ledger], summary: Mapping[str, Any]) -> str:
+    """One sentence: what the slots did, what the mean job's time went into besides work, and how many were rejected."""
+    said = f"under {policy} {slots.shares()['useful']:.0%} of the slot time was useful work"
+    if job:
+        shares = job[0].shares()
+        largest = max((part for part in shares if part != "useful"), key=lambda part: shares[part])
+        said += f"; {shares[largest]:.0%} of the time of a job was {largest}"
+    refused = int(summary["refused_jobs"])
+    return said + (f"; {refused} {'job was' if refused == 1 else 'jobs were'} rejected" if refused else "")
+
+
+def of_known_jobs(record: Record, names: Sequence[str]) -> Record:
+    """A record without the room that it has for more jobs, and with the names that the jobs have in the run.
+
+    Parameters
+    ----------
+    record : of a policy at work on real jobs.
+    names : of the known jobs, by row.
+    """
+    room, count = len(record.setting.jobs), len(names)
+    setting = record.setting
+    known = copy.copy(record)
+    known.setting = replace(
+        setting,
+        jobs=replace(setting.jobs.take(range(count)), id=tuple(names)),
+        costs=setting.costs and replace(setting.costs, row=setting.costs.row[:count]),
+        slowness=None if setting.slowness is None else setting.slowness[:count],
+    )
+    for name, column in vars(record).items():
+        if isinstance(column, np.ndarray) and column.shape[:1] == (room,):
+            setattr(known, name, column[:count])
+    return known
 
 
 def _instants(stay: Stay) -> list[float]:

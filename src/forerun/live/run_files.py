@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -121,6 +122,8 @@ def create_run(
     if not isinstance(scenario, Scenario):
         raise ScenarioError.at("$.domain", "only scenarios of the cluster domain run live")
     inputs = DOMAIN.prepare(scenario)
+    if is_open:
+        inputs = without_jobs(inputs)
     names = tuple(nodes) or node_names(inputs)
     if len(set(names)) < len(names):
         raise ScenarioError.at("$.machines", f"two nodes have one name: {', '.join(names)}")
@@ -163,4 +166,14 @@ def inputs_of(folder: RunFolder) -> Inputs:
 def controller_of(folder: RunFolder, run: RunMeta) -> Controller:
     """The controller of a run before it has observed anything."""
     specs = msgspec.json.decode(folder.specs.read_bytes(), type=tuple[JobSpec, ...])
-    return Controller(inputs_of(folder), specs, run.nodes, clock_of(run.clock).course, is_open=run.is_open)
+    inputs = without_jobs(inputs_of(folder)) if run.is_open else inputs_of(folder)
+    return Controller(inputs, specs, run.nodes, clock_of(run.clock).course, is_open=run.is_open)
+
+
+def without_jobs(inputs: Inputs) -> Inputs:
+    """Inputs without the jobs of their trace: what runs is submitted."""
+    setting = inputs.setting
+    jobs = setting.jobs.take(())
+    costs = None if setting.costs is None else setting.costs.of(jobs)
+    slowness = None if setting.slowness is None else setting.slowness[:0]
+    return replace(inputs, setting=replace(setting, jobs=jobs, costs=costs, slowness=slowness))

@@ -1,0 +1,416 @@
+"""A live run from one call: its folder, engine, controller and control socket, and at its end the result.
+
+`run_scenario` plays a scenario's trace, `serve` takes jobs as they are submitted. Both go on with a run that was stopped or
+killed when they are called again with its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import forerun
+from forerun.atomic_write import lock_file
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import Outcome
+from forerun.domains.cluster.scenario import Scenario
+from forerun.errors import ForerunError, StoreError, UnknownName, UsageError
+from forerun.live.clock import clock_of
+from forerun.live.compare import Comparison, compare
+from forerun.live.controller import Controller
+from forerun.live.engines.engine import Engine
+from forerun.live.folder import RunFolder
+from forerun.live.inbox import Inbox
+from forerun.live.job_state import Finished, Submitted
+from forerun.live.journal import Journal, RunMeta
+from forerun.live.observation import Cancelled, NodeDrained, NodeUp, Observation, Seen, StopAsked, Timer
+from forerun.live.observation import Submitted as SubmitAsked
+from forerun.live.result import live_result, of_known_jobs
+from forerun.live.run_files import PACED, controller_of, create_run
+from forerun.live.service import Answer, Cancel, DrainNode, GetStatus, Request, Service, Stop, Submit
+from forerun.live.session import Session
+from forerun.live.spec import JobSpec
+from forerun.live.status import FINAL, JobStatus, RunStatus, serve_metrics
+from forerun.live.stays import Stay, stays_of
+from forerun.result.run import Result
+from forerun.scenario.spec import content_id
+
+T = TypeVar("T")
+#: a context that calls the function that it is given when the run is to stop
+Stopper = Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]]
+
+#: wall seconds that a request waits for the controller, and a submission for the policy's decision
+ANSWER_S: Final = 30.0
+DECISION_S: Final = 5.0
+
+
+class Stopped(Exception):
+    """A user stopped the run before its end; what was done so far is saved, and it can be taken up again."""
+
+
+def run_scenario(
+    scenario: Scenario,
+    path: Path,
+    *,
+    engine: str = "local",
+    clock: str = "wall",
+    stop: Stopper | None = None,
+) -> Result:
+    """Play a scenario's trace with real processes, and save the result in the run's folder.
+
+    Parameters
+    ----------
+    scenario : as `forerun.load` returns it.
+    path : the run's folder; one that was stopped or killed goes on.
+    engine : local or ray (default: local).
+    clock : wall, compressed:K or fast-forward (default: wall).
+    stop : who may stop it (default: requests on the control socket alone).
+
+    Raises
+    ------
+    Stopped : somebody stopped it; what was done so far is saved.
+    ForerunError : the scenario cannot be run, or the folder not be written.
+    """
+    meta = RunMeta(nodes=(), clock=clock, engine=engine)
+    result = _at_work(scenario, path, meta, stop=stop)
+    assert result is not None, "a trace has jobs"
+    return result
+
+
+def serve(
+    scenario: Scenario,
+    path: Path,
+    *,
+    engine: str = "local",
+    metrics_port: int | None = None,
+    stop: Stopper | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> Result | None:
+    """Run jobs on the machines of a scenario as they are submitted, until somebody stops it; its trace is left out.
+
+    Parameters
+    ----------
+    scenario, path, engine, stop : as of `run_scenario`.
+    ready : called once requests are taken (default: nothing).
+    metrics_port : on which Prometheus text is offered on the loopback interface (default: none).
+
+    Returns
+    -------
+    The result so far, saved in the run's folder as well; None if no job was submitted.
+
+    Raises
+    ------
+    ForerunError : the scenario cannot be run, the folder not be written, or the port is taken.
+    """
+    meta = RunMeta(nodes=(), is_open=True, engine=engine)
+    return _at_work(scenario, path, meta, stop=stop, ready=ready, metrics_port=metrics_port)
+
+
+def compare_run(path: Path) -> Comparison:
+    """The jobs of a run beside their simulation. Raises StoreError where there is no run."""
+    folder = RunFolder(path.absolute())
+    journal = Journal(folder.journal, read_only=True)
+    controller = _replayed(folder, journal)
+    return compare(controller.inputs, _noted(controller), _stays(journal))
+
+
+def stopped_status(path: Path) -> RunStatus:
+    """What a run that nobody serves did until it was last served. Raises StoreError where there is no run."""
+    folder = RunFolder(path.absolute())
+    journal = Journal(folder.journal, read_only=True)
+    controller = _replayed(folder, journal)
+    return controller.status(is_running=False, clock=journal.run.clock, engine=journal.run.engine)
+
+
+# ------------------------------------------------------------------------------------------------------------ at work
+
+
+def _at_work(
+    scenario: Scenario,
+    path: Path,
+    meta: RunMeta,
+    *,
+    stop: Stopper | None,
+    ready: Callable[[], None] = lambda: None,
+    metrics_port: int | None = None,
+) -> Result | None:
+    """Run until everything has ended or somebody stops it, and save the result."""
+    folder = _taken_up(scenario, path, meta) if _has_begun(path) else _new(scenario, path, meta)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_locked(folder))
+        if folder.result.exists() and not meta.is_open and _ended(folder):
+            raise StoreError.at(path, "this run has ended; name another folder for the next")
+        _warm_up(folder)
+        inbox = Inbox()
+        engine = _engine(folder, meta.engine)
+        stack.callback(engine.close)
+        session = Session(folder, engine, clock_of(meta.clock), inbox)
+        stack.callback(session.close)
+        desk = Desk(inbox, session.journal.run)
+        stack.enter_context(Service(folder.path, desk.answer))
+        if metrics_port is not None:
+            stack.callback(_metrics(desk, metrics_port))
+        if stop is not None:
+            stack.enter_context(stop(lambda: _ignore(inbox.ask(StopAsked()))))
+        ready()
+        session.run()
+        if not session.controller.rows:
+            return None
+        result = _result(session.controller, session.journal)
+        result.save(folder.result, overwrite=True)
+        if session.controller.stops and not meta.is_open:
+            raise Stopped
+        return result
+
+
+def _ignore(future: object) -> None:
+    """Nobody waits for this answer."""
+
+
+def _has_begun(path: Path) -> bool:
+    return RunFolder(path.absolute()).journal.exists()
+
+
+def _new(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
+    return create_run(path, scenario, clock=meta.clock, engine=meta.engine, is_open=meta.is_open)
+
+
+def _taken_up(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
+    """The folder of a run that had begun. Raises StoreError if it is the run of something else."""
+    folder = RunFolder(path.absolute())
+    journal = Journal(folder.journal, read_only=True)
+    run = journal.run
+    before = forerun.load(folder.scenario)
+    if content_id(before, forerun.__version__) != content_id(scenario, forerun.__version__):
+        raise StoreError.at(path, "has a run of another scenario; name another folder")
+    for name, then, now in (
+        ("live serve" if run.is_open else "live run", run.is_open, meta.is_open),
+        (f"--clock {run.clock}", run.clock, meta.clock),
+        (f"--engine {run.engine}", run.engine, meta.engine),
+    ):
+        if then != now:
+            raise StoreError.at(
+                path, f"has a run that began with {name}; go on with that, or name another folder"
+            )
+    return folder
+
+
+def _ended(folder: RunFolder) -> bool:
+    """Whether every job of a run has ended."""
+    return _replayed(folder, Journal(folder.journal, read_only=True)).is_over
+
+
+@contextlib.contextmanager
+def _locked(folder: RunFolder) -> Iterator[None]:
+    """Be the only controller of a run. Raises StoreError if another process is."""
+    handle = os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            lock_file(handle)
+        except OSError:
+            raise StoreError.at(folder.path, "another controller serves this run") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _warm_up(folder: RunFolder) -> None:
+    """Let a controller that is thrown away decide, so that compiled code is there before leases begin to run.
+
+    The first decision of all on a machine compiles for longer than a lease lasts.
+    """
+    run = Journal(folder.journal, read_only=True).run
+    controller = controller_of(folder, run)
+    profile = controller.online.setting.profile
+    model, batch = profile.kinds[0] if run.is_open and profile is not None and profile.kinds else ("", 0)
+    try_out = JobSpec(
+        name="try-out", command=("true",), iterations=100, duration_s=100.0, model=model, batch=batch
+    )
+    events: list[Observation] = [
+        NodeUp(node=name, boot="try-out", slots=node.slots) for name, node in controller.nodes.items()
+    ]
+    events += [SubmitAsked(spec=try_out)] if run.is_open else []
+    number = itertools.count(1)
+    with contextlib.suppress(ForerunError):  # the real one says the same in its time
+        for event in events:
+            controller.receive(Seen(next(number), controller.now_s, event))
+        for _ in range(3):
+            due_s = controller.due_s()
+            if due_s is not None:
+                controller.receive(Seen(next(number), due_s, Timer()))
+
+
+def _engine(folder: RunFolder, name: str) -> Engine:
+    """The engine of a run, with its nodes started."""
+    controller = controller_of(folder, Journal(folder.journal, read_only=True).run)
+    nodes = {node: one.slots for node, one in controller.nodes.items()}
+    if name == "ray":
+        from forerun.live.engines.ray import RayEngine
+
+        return RayEngine(folder, nodes)
+    from forerun.live.engines.local import LocalEngine
+
+    return LocalEngine(folder, nodes)
+
+
+def _metrics(desk: Desk, port: int) -> Callable[[], None]:
+    """Offer metrics; returns what ends that. Raises UsageError where it cannot be done."""
+    try:
+        return serve_metrics(desk.status, port)
+    except ImportError:
+        raise UsageError.at("--metrics", "needs prometheus_client: pip install 'forerun[live]'") from None
+    except OSError as error:
+        raise UsageError.at(f"--metrics {port}", f"cannot be opened: {error.strerror or error}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------- requests
+
+
+class Desk:
+    """Answers users' requests: each becomes an observation, and is answered once that is in the journal.
+
+    Parameters
+    ----------
+    inbox : of the session.
+    run : what the journal is of.
+    """
+
+    def __init__(self, inbox: Inbox, run: RunMeta) -> None:
+        self._inbox, self._run = inbox, run
+
+    def status(self) -> RunStatus:
+        """What the run does now."""
+        clock, engine = self._run.clock, self._run.engine
+        return self._look(lambda controller: controller.status(clock=clock, engine=engine))
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request; problems are in it."""
+        try:
+            match request:
+                case GetStatus():
+                    return Answer(status=self.status())
+                case Submit(spec=spec):
+                    return Answer(said=self._submit(spec))
+                case Cancel(job=job):
+                    return Answer(said=self._cancel(job))
+                case DrainNode(node=node):
+                    return Answer(said=self._drain(node))
+                case Stop():
+                    self._ask(StopAsked())
+                    return Answer(said="stopping: jobs save their state and leave")
+        except ForerunError as error:
+            return Answer(problems=tuple(map(str, error.problems)))
+        except NoAnswer:
+            return Answer(problems=(f"the controller did not answer within {ANSWER_S:.0f} s",))
+
+    def _submit(self, spec: JobSpec) -> str:
+        """Take a job in, wait a little for the policy's decision, and say what it is."""
+        known = self._look(lambda controller: getattr(controller.jobs.get(spec.name), "spec", None))
+        if known is not None and known != spec:
+            raise UsageError.at(
+                f"job {spec.name}", "another job has this name in this run; choose one with --set name=..."
+            )
+        self._ask(SubmitAsked(spec=spec))
+        until_s = time.monotonic() + DECISION_S
+        while True:
+            job = self._look(lambda controller: _job(controller, spec.name))
+            if job.state != Submitted.name or time.monotonic() > until_s:
+                break
+            time.sleep(0.05)
+        again = " (it had been submitted before)" if known is not None else ""
+        if job.state == "refused":
+            return f"{spec.name}: rejected: {job.why}{again}"
+        if job.state == Submitted.name:
+            return f"{spec.name}: submitted; the policy decides at its next slot{again}"
+        promise = "" if job.promise_s is None else f", planned to end by {job.promise_s:.0f} s of the run"
+        due = "" if job.deadline_s is None else f", deadline at {job.deadline_s:.0f} s"
+        return f"{spec.name}: {job.state}{promise}{due}{again}"
+
+    def _cancel(self, name: str) -> str:
+        names = self._look(lambda controller: tuple(controller.jobs))
+        if name not in names:
+            raise UnknownName.among("job", name, names)
+        before = self._look(lambda controller: _job(controller, name))
+        if before.state in FINAL:
+            return f"{name}: has ended already: {before.state}"
+        self._ask(Cancelled(job=name))
+        return f"{name}: cancelled"
+
+    def _drain(self, name: str) -> str:
+        names = self._look(lambda controller: tuple(controller.nodes))
+        if name not in names:
+            raise UnknownName.among("node", name, names)
+        self._ask(NodeDrained(node=name))
+        return f"{name}: its jobs save their state and leave; nothing more starts on it"
+
+    def _ask(self, what: Observation) -> None:
+        self._inbox.ask(what).result(ANSWER_S)
+
+    def _look(self, at: Callable[[Controller], T]) -> T:
+        return self._inbox.look(at).result(ANSWER_S)
+
+
+def _job(controller: Controller, name: str) -> JobStatus:
+    return next(job for job in controller.status().jobs if job.job == name)
+
+
+# ----------------------------------------------------------------------------------------------------------- results
+
+
+def _replayed(folder: RunFolder, journal: Journal) -> Controller:
+    """The controller of a run, as far as its journal goes."""
+    controller = controller_of(folder, journal.run)
+    for seen in journal.seen():
+        controller.receive(seen)
+    return controller
+
+
+def _noted(controller: Controller) -> Record:
+    """The record of a run so far, with the ends that the policy would have taken note of at its next instant."""
+    record = controller.online.record
+    while controller.is_over and (due_s := controller.due_s()) is not None:
+        open_rows = [job.row for job in controller.rows if isinstance(job.state, Finished)]
+        if all(record.end_s[row] >= 0 for row in open_rows):
+            break
+        controller.receive(Seen(controller.number + 1, max(due_s, controller.now_s), Timer()))
+    controller.online.rules.flush()
+    return of_known_jobs(record, [job.name for job in controller.rows])
+
+
+def _stays(journal: Journal) -> list[Stay]:
+    return stays_of(journal.seen(), journal.sent())
+
+
+def _result(controller: Controller, journal: Journal) -> Result:
+    """The result of a run so far."""
+    record = _noted(controller)
+    stays = _stays(journal)
+    comparison = compare(controller.inputs, record, stays)
+    inputs = replace(controller.inputs, setting=record.setting)
+    nodes = {name: node.slots for name, node in controller.nodes.items()}
+    paced = all(PACED[0] in job.spec.command for job in controller.rows)
+    notes = [
+        *comparison.notes,
+        f"live under the {journal.run.engine} engine, {_clock_note(journal.run.clock)}",
+    ]
+    if paced and controller.rows:
+        notes.append(
+            "all jobs are paced programs: real processes whose steps take the time that the throughput says"
+        )
+    return live_result(Outcome(inputs, record), stays, nodes, comparison.jobs, notes)
+
+
+def _clock_note(clock: str) -> str:
+    kind, _, factor = clock.partition(":")
+    if kind == "compressed":
+        return f"the clock compressed {factor} times: times of paced jobs and of the run are divided by it"
+    if kind == "fast-forward":
+        return "fast-forward: the time between decisions was skipped, not waited for"
+    return "by the wall clock"
