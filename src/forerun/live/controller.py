@@ -378,7 +378,8 @@ class Controller:
                 continue
             if group.boots[up.node] != up.boot:  # another life of the node: it ended what it ran before
                 self._free(job, group, up.node, "revoked")
-            elif up.node in group.started:
+            elif up.node in group.started:  # its lease ended, or it did, while nobody listened
+                group.trouble = group.trouble or "lost"
                 self._free(job, group, up.node, "released")
             elif isinstance(job.state, Starting) and not group.killed and not group.trouble:
                 self._send(self._start_of(job, group))
@@ -517,6 +518,8 @@ class Controller:
         if node not in group.present:
             return
         group.present.discard(node)
+        if how != "released":  # nobody knows what became of it: that is no failure of its own
+            group.trouble = group.trouble or "lost"
         slots = self._slots_on(group, node)
         for slot in slots:
             del self.leases[slot]
@@ -735,7 +738,8 @@ class Controller:
         job.epoch += 1
         first_by_s = float(self._first_by_s[job.row])
         if job.costs_again and first_by_s < self.now_s:
-            first_by_s = self._first_by_s[job.row] = self.now_s + self._cost_s[job.row]
+            first_by_s = self.now_s + float(self._cost_s[job.row])
+            self._first_by_s[job.row] = first_by_s
         job.costs_again = False
         job.group = group = Group(
             epoch=job.epoch,
