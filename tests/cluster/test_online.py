@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -330,11 +330,17 @@ def open_setting(policy: Policy, number: int) -> Setting:
     return replace(made, corrected=made.corrected - {"queue_limits"})
 
 
+def odd_setting(policy: Policy, number: int) -> Setting:
+    """Odd nodes, profiles with bumps and holes, costly changes."""
+    return hostile_world(number)
+
+
 def submitted(
     policy: Policy, made: Setting, capacity: int, *others: Event, slow: F64 | None = None
 ) -> VirtualJobs:
     """The run of a setting whose jobs are submitted one by one, each at its instant."""
-    none = replace(made, jobs=made.jobs.take([]))
+    nobody = made.jobs.take([])
+    none = replace(made, jobs=nobody, costs=None if made.costs is None else made.costs.of(nobody))
     online = Online(policy, none, Terms(), 0, is_open=True, capacity=capacity)
     comings = [Event(float(at_s), "submit", row) for row, at_s in enumerate(made.jobs.submit_s.tolist())]
     events = sorted([*comings, *others], key=lambda event: event.at_s)
@@ -402,12 +408,18 @@ def disturbances(made: Setting, number: int) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("policy", EVERY, ids=member_of)
-def test_jobs_taken_back_and_nodes_that_come_and_go(policy: Policy) -> None:
+@pytest.mark.parametrize(
+    ("policy", "world"),
+    [*((policy, open_setting) for policy in EVERY), *((policy, odd_setting) for policy in ELASTIC)],
+    ids=lambda one: one.__name__ if callable(one) else member_of(one),
+)
+def test_jobs_taken_back_and_nodes_that_come_and_go(
+    policy: Policy, world: Callable[[Policy, int], Setting]
+) -> None:
     """GPUs only of nodes that are up, none for jobs taken back; all others that were admitted end when they are seen to."""
     cancelled = lost = 0
     for number in range(FEW):
-        made = open_setting(policy, number)
+        made = world(policy, number)
         rng = np.random.default_rng([9, number])
         slow = np.where(rng.random(len(made.jobs)) < 0.4, rng.uniform(0.5, 3.0, len(made.jobs)), 1.0)
         events = disturbances(made, number)

@@ -141,8 +141,8 @@ class Online:
         return row
 
     def cancel(self, row: int, now_s: float) -> None:
-        """Take a job back; from the next decision on it has no GPUs."""
-        if row in self._cancelled or self.record.end_s[row] >= 0:
+        """Take a job back that has not ended; from the next decision on it has no GPUs."""
+        if row in self._cancelled or row in self._ended:
             return
         self._cancelled[row] = now_s
         self.record.cancel(row, now_s)
