@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.online import Decision, Online
@@ -320,6 +320,8 @@ def test_elastic_jobs_at_other_speeds_end_in_hostile_worlds(policy: Policy) -> N
 
 
 EVERY = [*ELASTIC, ElasticScaling(), *RIGID, GavelMaxMin()]
+#: nodes do not matter, and nothing costs anything
+PLAIN = Terms()
 #: worlds of the laws that run every policy several times
 FEW = max(12, WORLDS // 8)
 
@@ -336,12 +338,17 @@ def odd_setting(policy: Policy, number: int) -> Setting:
 
 
 def submitted(
-    policy: Policy, made: Setting, capacity: int, *others: Event, slow: F64 | None = None
+    policy: Policy,
+    made: Setting,
+    capacity: int,
+    *others: Event,
+    slow: F64 | None = None,
+    terms: Terms = PLAIN,
 ) -> VirtualJobs:
     """The run of a setting whose jobs are submitted one by one, each at its instant."""
     nobody = made.jobs.take([])
     none = replace(made, jobs=nobody, costs=None if made.costs is None else made.costs.of(nobody))
-    online = Online(policy, none, Terms(), 0, is_open=True, capacity=capacity)
+    online = Online(policy, none, terms, 0, is_open=True, capacity=capacity)
     comings = [Event(float(at_s), "submit", row) for row, at_s in enumerate(made.jobs.submit_s.tolist())]
     events = sorted([*comings, *others], key=lambda event: event.at_s)
     jobs = VirtualJobs(online, np.ones(len(made.jobs)) if slow is None else slow, made, events)
@@ -435,6 +442,22 @@ def test_jobs_taken_back_and_nodes_that_come_and_go(
         cancelled += len(jobs.cancelled)
         lost += sum(event.what == "down" for event in events)
     assert cancelled > FEW / 2 and lost > FEW / 2
+
+
+@pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "anywhere"])
+def test_placements_leave_nodes_that_are_down_alone(placement: str) -> None:
+    """Policies with a view, whose scenario places jobs: as above, and the same GPUs while the count stays."""
+    terms, kept = Terms(placement=placement, restart_s=3.0), 0
+    for policy in (Las(), Fifo(backfill=True), GavelMaxMin()):
+        for number in range(6):
+            made = open_setting(policy, number)
+            jobs = submitted(policy, made, 1, *disturbances(made, number), terms=terms)
+            record, count = jobs.online.record, len(made.jobs)
+            mine = np.array([row not in jobs.cancelled for row in range(count)])
+            np.testing.assert_allclose(record.end_s[:count][mine], jobs.ended_s[mine], rtol=0, atol=1.0)
+            assert not jobs.moved
+            kept += jobs.kept
+    assert kept > 100
 
 
 def test_a_policy_that_trusts_its_own_model_is_rejected() -> None:
