@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forerun.live.answers import Freed
 from forerun.live.engines.engine import Command, Drain, Kill, Start
 from forerun.live.observation import Checkpointed, FirstStep, Gone, LeaseExpired, Left, Progressed, Seen
 from forerun.live.spec import JobSpec
@@ -79,6 +80,14 @@ def test_a_node_that_went_silent_loses_all_since_the_checkpoint() -> None:
     assert list(stay.parts("m", 30.0)) == [("starting", 0.0, 2.0), ("lost", 2.0, 6.0), ("draining", 6.0, 7.0)]
     assert [part[0] for part in stay.parts("n", 30.0)] == ["starting", "lost", "draining"]
     assert stay.end_s("n", 30.0) == 18.0 and stay.lost_steps == 30
+
+
+def test_a_stay_ends_with_its_lease_where_nobody_saw_it_end() -> None:
+    """A controller that was away learns from the node that the slots are free."""
+    seen, sent = observed((0.0, start()), (2.0, FirstStep(job="a", epoch=1, step=0)))
+    freed = Freed(job="a", epoch=1, node="n", slots=(0, 1), how="released")
+    (stay,) = stays_of(seen, [*sent, (1, 9.0, freed)])
+    assert list(stay.parts("n", 30.0)) == [("starting", 0.0, 2.0), ("lost", 2.0, 9.0)]
 
 
 def test_a_running_stay_is_useful_so_far() -> None:

@@ -171,18 +171,16 @@ class Journal:
         ------
         StoreError : they cannot be written; nothing since the last commit is.
         """
+        # What cannot be encoded must not leave half an observation in the open transaction.
+        text = msgspec.json.encode(seen).decode()
+        texts = [(answer, msgspec.json.encode(answer).decode()) for answer in answers]
         try:
             if not self._open:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._open = True
-            self._db.execute(
-                "INSERT OR IGNORE INTO seen VALUES (?, ?)", (seen.number, msgspec.json.encode(seen).decode())
-            )
-            for place, answer in enumerate(answers):
-                self._db.execute(
-                    "INSERT INTO answers VALUES (?, ?, ?)",
-                    (seen.number, place, msgspec.json.encode(answer).decode()),
-                )
+            self._db.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (seen.number, text))
+            for place, (answer, written) in enumerate(texts):
+                self._db.execute("INSERT INTO answers VALUES (?, ?, ?)", (seen.number, place, written))
                 self._note_lease(seen.number, answer, slots)
         except sqlite3.Error as error:
             self._undo()

@@ -22,6 +22,7 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import ForerunError, StoreError, UnknownName, UsageError
+from forerun.live.answers import Freed
 from forerun.live.clock import clock_of
 from forerun.live.compare import Comparison, compare
 from forerun.live.controller import Controller
@@ -385,7 +386,10 @@ def _noted(controller: Controller) -> Record:
 
 
 def _stays(journal: Journal) -> list[Stay]:
-    return stays_of(journal.seen(), journal.sent())
+    seen = list(journal.seen())
+    at_s = {one.number: one.at_s for one in seen}
+    freed = [(number, at_s[number], one) for number, one in journal.answers() if isinstance(one, Freed)]
+    return stays_of(seen, [*journal.sent(), *freed])
 
 
 def _result(controller: Controller, journal: Journal) -> Result:

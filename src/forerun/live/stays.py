@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
+from forerun.live.answers import Freed
 from forerun.live.engines.engine import Command, Drain, Kill, Start
 from forerun.live.observation import (
     Checkpointed,
@@ -90,17 +91,20 @@ class Stay:
                 yield state, from_s, to_s
 
 
-def stays_of(seen: Iterable[Seen], sent: Iterable[tuple[int, float, Command]]) -> list[Stay]:
+def stays_of(seen: Iterable[Seen], answered: Iterable[tuple[int, float, Command | Freed]]) -> list[Stay]:
     """The stays of a run, in the order of their starts.
 
     Parameters
     ----------
     seen : everything observed, in order.
-    sent : commands, each with the number of the last observation before it and its instant in seconds.
+    answered : commands and ends of leases, each with the number of the last observation before it and its instant in
+        seconds.
     """
     stays: dict[tuple[str, int], Stay] = {}
-    events: list[tuple[int, int, float, Seen | Command]] = [(one.number, 0, one.at_s, one) for one in seen]
-    events += [(number, 1, at_s, command) for number, at_s, command in sent]
+    events: list[tuple[int, int, float, Seen | Command | Freed]] = [
+        (one.number, 0, one.at_s, one) for one in seen
+    ]
+    events += [(number, 1, at_s, command) for number, at_s, command in answered]
     for _, _, at_s, event in sorted(events, key=lambda event: event[:2]):
         what = event.what if isinstance(event, Seen) else event
         if isinstance(what, Start):
@@ -127,7 +131,7 @@ def _note(stay: Stay, at_s: float, what: object) -> None:
         case Left(why=why, step=step) if stay.left_s is None:
             stay.left_s, stay.why = at_s, why
             stay.step = max(stay.step, step)
-        case Gone(node=node) | LeaseExpired(node=node) | Refused(node=node):
+        case Gone(node=node) | LeaseExpired(node=node) | Refused(node=node) | Freed(node=node):
             stay.free_s.setdefault(node, at_s)
         case _:
             pass
