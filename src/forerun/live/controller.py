@@ -467,9 +467,9 @@ class Controller:
             case StartRefused(node=node, why=why):
                 group.trouble, group.detail = "refused", why
                 self._free(job, group, node, "released")
-            case Gone(node=node, detail=detail):
+            case Gone(node=node, detail=detail, orderly=orderly):
                 group.detail = group.detail or detail
-                self._free(job, group, node, "released")
+                self._free(job, group, node, "released", orderly=orderly)
             case LeaseExpired(node=node):
                 group.trouble = group.trouble or "lost"
                 self._free(job, group, node, "expired")
@@ -513,8 +513,11 @@ class Controller:
         if not isinstance(job.state, Draining | Lost):
             self._enter(job, Draining(self.now_s))
 
-    def _free(self, job: Job, group: Group, node: str, how: str) -> None:
-        """Slots of a group on a node are free; the last of them end the group."""
+    def _free(self, job: Job, group: Group, node: str, how: str, *, orderly: bool = False) -> None:
+        """Slots of a group on a node are free; the last of them end the group.
+
+        orderly: its ranks there are done, and those elsewhere may still be saving the state.
+        """
         if node not in group.present:
             return
         group.present.discard(node)
@@ -528,7 +531,7 @@ class Controller:
         )
         if not group.present:
             self._over(job, group)
-        elif group.left is None and group.asked_s is None and not group.killed:
+        elif not orderly and group.left is None and group.asked_s is None and not group.killed:
             # A part of it ended by itself; the rest cannot go on.
             group.trouble = group.trouble or "failed"
             self._kill(job, group)
