@@ -27,6 +27,7 @@ ELSEWHERE = {
     "traces.md": ("tests/trace/test_traces_page.py", "tests/cluster/test_cluster_traces.py"),
     "composition.md": ("tests/docs/test_figures.py",),
     "extending.md": ("tests/cluster/test_cluster_contract.py",),
+    "live.md": ("tests/live/test_live_page.py",),
 }
 RUN_HERE = [
     path

@@ -131,18 +131,18 @@ def stay(job: str, epoch: int, start: float, first: float, asked: float, free: f
     )
 
 
-def test_measured_costs_are_from_the_request_to_the_next_first_step() -> None:
+def test_measured_costs_are_from_the_start_command_and_from_the_request_to_leave() -> None:
     stays = [
-        stay("x", 1, 0, 3, 10, 12, 1),
-        stay("x", 2, 12, 15, 20, 21, 2),  # 1->2: 15 - 10
-        stay("x", 3, 21, 24, 30, 31, 2),  # migrate: 24 - 20
-        stay("x", 4, 60, 62, 70, 71, 1),  # it waited: restart 62 - 60
-        stay("y", 1, 0, 3, 10, 12, 4),
+        stay("x", 1, 0, 3, 10, 12, 1),  # start 3, drain 2
+        stay("x", 2, 12, 15, 20, 21, 2),  # 1->2: 3; drain 1
+        stay("x", 3, 21, 24, 30, 31, 2),  # migrate: 3; drain 1
+        stay("x", 4, 60, 62, 70, 71, 1),  # it waited: restart 2
+        stay("y", 1, 0, 3, 10, 12, 4),  # start 3, drain 2
         stay("y", 2, 12, 14, 20, 21, 2),  # 4->2: 14 - 10
     ]
     assert measured_costs(stays, {"x": "bert", "y": ""}) == {
-        "bert": {"1->2": 5, "migrate": 4, "restart": 2, "2->1": 4},
-        "*": {"4->2": 4, "1->2": 5},
+        "bert": {"start": 3, "drain": 1, "1->2": 3, "migrate": 3, "restart": 2, "2->1": 4},
+        "*": {"start": 3, "drain": 2, "4->2": 4, "1->2": 3},
     }
 
 

@@ -43,6 +43,9 @@ PREDICTIONS: Final = TableSchema(
     "one row a job, in order of submission: measured beside simulated",
 )
 
+#: a start later than this after its slots were free was no change of count: the job had waited
+WAITED_S: Final = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -189,8 +192,9 @@ def errors_of(ends: Sequence[tuple[float, float, float]]) -> Errors | None:
 def measured_costs(stays: Sequence[Stay], model_of: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """What changes took in a run: median seconds by model and change, in the form of the scenario's `costs: {models: ...}`.
 
-    A change takes from the request to leave to the first step after it. Models without a measured growth or shrinkage have
-    those of all models together, or else of what was measured.
+    A start, a restart, a growth and a migration take from the start command, which waits until the slots are free, to the
+    first step; a drain from the request to leave to that instant; a shrinkage both, because nobody waits for its slots.
+    Models without a measured growth or shrinkage have those of all models together, or else of what was measured.
 
     Parameters
     ----------
@@ -202,30 +206,37 @@ def measured_costs(stays: Sequence[Stay], model_of: Mapping[str, str]) -> dict[s
     by_job: dict[str, list[Stay]] = {}
     for stay in stays:
         by_job.setdefault(stay.job, []).append(stay)
+
+    def note(job: str, change: str, spent_s: float) -> None:
+        seconds.setdefault(model_of.get(job) or ANY_MODEL, {}).setdefault(change, []).append(spent_s)
+
     for job, own in by_job.items():
-        model = model_of.get(job) or ANY_MODEL
+        if own[0].first_step_s is not None:
+            note(job, "start", own[0].first_step_s - own[0].start_s)
         for before, after in pairwise(own):
             if after.first_step_s is None or before.why != "drained" or before.asked_s is None:
                 continue
             free_s = max(before.free_s.values(), default=after.start_s)
-            if after.start_s - free_s > 1.0:  # it waited in between: it lost what it takes to start
-                change, spent_s = "restart", after.first_step_s - after.start_s
+            note(job, "drain", free_s - before.asked_s)
+            start_s = after.first_step_s - after.start_s
+            if after.start_s - free_s > WAITED_S:
+                note(job, "restart", start_s)
+            elif before.count == after.count:
+                note(job, "migrate", start_s)
             else:
-                spent_s = after.first_step_s - before.asked_s
-                counts = before.count, after.count
-                change = "migrate" if counts[0] == counts[1] else f"{counts[0]}->{counts[1]}"
-                if counts[0] != counts[1]:
-                    together["grow" if counts[1] > counts[0] else "shrink"].append(spent_s)
-            seconds.setdefault(model, {}).setdefault(change, []).append(spent_s)
+                grows = after.count > before.count
+                spent_s = start_s if grows else after.first_step_s - before.asked_s
+                together["grow" if grows else "shrink"].append(spent_s)
+                note(job, f"{before.count}->{after.count}", spent_s)
     medians = {
         model: {change: statistics.median(each) for change, each in changes.items()}
         for model, changes in seconds.items()
     }
     for changes in medians.values():
         if not any(_grows(change) is True for change in changes):
-            changes["1->2"] = statistics.median(together["grow"] or changes.values())
+            changes["1->2"] = statistics.median(together["grow"] or list(changes.values()))
         if not any(_grows(change) is False for change in changes):
-            changes["2->1"] = statistics.median(together["shrink"] or changes.values())
+            changes["2->1"] = statistics.median(together["shrink"] or list(changes.values()))
     return medians
 
 

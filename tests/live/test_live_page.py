@@ -1,0 +1,60 @@
+"""The commands of docs/live.md, in order, as a reader would type them in two terminals (live.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: seconds after which a command is taken to hang
+PATIENCE_S = 300.0
+
+
+def environment() -> dict[str, str]:
+    """The tests' own environment, with this Python's commands first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    served: list[subprocess.Popen[bytes]] = []
+    written: set[str] = set()
+    try:
+        for kind, text in BLOCK.findall((ROOT / "docs" / "live.md").read_text(encoding="utf-8")):
+            named = re.match(r"# file: (\S+)\n", text)
+            if named:
+                (tmp_path / named[1]).write_text(text.partition("\n")[2])
+                written.add(named[1])
+            elif kind == "console":
+                for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                    run_line(line, tmp_path, served)
+        assert served and {"train.py", "machine.yaml", "job.yaml"} <= written
+        for one in served:
+            assert one.wait(PATIENCE_S) == 0
+    finally:
+        for one in served:
+            one.kill()
+
+
+def run_line(line: str, folder: Path, served: list[subprocess.Popen[bytes]]) -> None:
+    """Run a command; one that ends in `&` is waited for until it takes requests."""
+    command, _, comment = line.partition("  #")
+    wanted = int(found[1]) if (found := re.search(r"exit (\d+)", comment)) else 0
+    words = shlex.split(command)
+    if words[-1] == "&":
+        served.append(subprocess.Popen(words[:-1], cwd=folder, env=environment()))
+        until_s = time.monotonic() + PATIENCE_S
+        while not (folder / "live-run" / "control.sock").exists():
+            assert served[-1].poll() is None and time.monotonic() < until_s, line
+            time.sleep(0.05)
+        return
+    done = subprocess.run(
+        words, cwd=folder, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
