@@ -45,6 +45,10 @@ class Rays:
         """Send a signal to a raylet."""
         os.kill(self.pid(node), number)
 
+    def nodes(self) -> list[str]:
+        """Ids of the nodes whose raylets were started, killed ones among them."""
+        return list(self._raylets)
+
     def pid(self, node: str) -> int:
         """Of a raylet."""
         return int(self._raylets[node].all_processes["raylet"][0].process.pid)

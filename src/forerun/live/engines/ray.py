@@ -240,11 +240,12 @@ class RayEngine:
 
     def _join(self, name: str, machine: Machine) -> None:
         """Let a machine be a node, by an agent on it: that from before if it still lives, or a new one."""
-        group = self._group(f"{self._run}/{name}/{machine.ray_node}", machine)
+        group = self._group(name, machine)
         member = self._members[name] = _Member(name, machine, group, self._agent(name, machine, group))
         self._take(member)
 
-    def _group(self, named: str, machine: Machine) -> Any:
+    def _group(self, name: str, machine: Machine) -> Any:
+        named = f"{self._run}/{name}/{machine.ray_node}"
         with contextlib.suppress(ValueError):  # there is none
             return self._ray.util.get_placement_group(named)
         return self._ray.util.placement_group(
@@ -296,6 +297,8 @@ class RayEngine:
         member.retry_s = None
         if member.follow:
             member.follow = False
+            # An agent that nobody asked for long has freed its bundle before it ended.
+            member.group = self._group(member.name, member.machine)
             member.agent = self._agent(member.name, member.machine, member.group)
         self._take(member)
 
