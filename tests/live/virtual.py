@@ -30,7 +30,7 @@ class VirtualClock:
         self._due_s = math.nan
 
     def begin(self, now_s: float) -> None:
-        self.time_s = now_s
+        self.time_s = max(self.time_s, now_s)  # while no controller was there, time went on
 
     def now_s(self) -> float:
         return self.time_s

@@ -118,6 +118,11 @@ class Journal:
         self.commit()
         self._db.close()
 
+    def abandon(self) -> None:
+        """Close the file without what was not committed, as if the process had been killed."""
+        self._undo()
+        self._db.close()
+
     # ------------------------------------------------------------------------------------------------------ reading
 
     def seen(self, after: int = 0) -> Iterator[Seen]:

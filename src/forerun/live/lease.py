@@ -89,7 +89,7 @@ class LeaseKeeper:
 
     def silent(self, wall_s: float) -> list[str]:
         """Nodes that have been silent for the term of a lease."""
-        return sorted(node for node, at_s in self._heard_s.items() if wall_s - at_s > self.terms.lease_s)
+        return sorted(node for node, at_s in self._heard_s.items() if wall_s >= at_s + self.terms.lease_s)
 
     def next_s(self) -> float:
         """When the next lease ends or the next node counts as silent; infinite if nothing is there to wait for."""
