@@ -85,13 +85,19 @@ def test_no_unsafe_calls_and_no_prints(path: Path) -> None:
             continue
         called = ast.unparse(node.func)
         assert called not in UNSAFE, f"{path}:{node.lineno}: {called}"
-        assert called != "print", f"{path}:{node.lineno}: library code does not print"
+        assert called != "print" or path.parent.name == "programs", (
+            f"{path}:{node.lineno}: library code does not print"
+        )
         options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
         assert options.get("shell") != "True" and options.get("allow_pickle") != "True", (
             f"{path}:{node.lineno}"
         )
         if called.endswith(".extractall"):
             assert "filter" in options, f"{path}:{node.lineno}: archives are extracted with a filter"
+        if (
+            path.name == "shim.py"
+        ):  # the process that it makes runs a user's program, which may use global generators
+            continue
         assert not re.match(r"np\.random\.(seed|rand|randn|normal|choice|shuffle|uniform)$", called), (
             f"{path}:{node.lineno}"
         )

@@ -183,7 +183,7 @@ def test_nodes_on_raylets_that_are_lost_and_replaced(rays: Rays, tmp_path: Path)
 
 def test_ranks_on_two_machines_leave_go_on_and_end_with_their_raylet(rays: Rays, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    watched = Watched(folder, rays, "forerun.live.node", lease_s=10 * PATIENCE_S)
+    watched = Watched(folder, rays, "forerun.live.node_process", lease_s=10 * PATIENCE_S)
     for node in NODES:
         watched.boot(node)
     command = (sys.executable, "-m", "forerun.live.programs.numpy_job")

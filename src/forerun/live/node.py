@@ -1,7 +1,7 @@
 """What runs on a node: it starts groups of ranks through their shims, keeps their leases, and reports what they do.
 
 `Node` decides; it reads no clock and starts no process but through its `Host`. The same code serves one machine, a Ray
-cluster, and a simulated host in tests. `python -m forerun.live.node` is the process (`live.node_process`).
+cluster, and a simulated host in tests. `live.node_process` is the process.
 """
 
 from __future__ import annotations
@@ -473,9 +473,3 @@ def proof_of(folder: RunFolder, node: str, boot: str) -> str:
 def mark_of(folder: RunFolder) -> str:
     """What the processes of a run carry in their environment, to be known again."""
     return hashlib.sha256(str(folder.path).encode()).hexdigest()[:16]
-
-
-if __name__ == "__main__":
-    from forerun.live.node_process import main
-
-    main()

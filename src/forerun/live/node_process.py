@@ -324,7 +324,7 @@ class NodeProcess:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="forerun.live.node", description="A node of a live run.")
+    parser = argparse.ArgumentParser(prog="forerun.live.node_process", description="A node of a live run.")
     parser.add_argument("--name", required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--socket", type=Path, required=True)
@@ -345,3 +345,7 @@ def main() -> None:
         devices = tuple(filter(None, given.devices.split(",")))
         node = Node(given.name, given.slots, folder, host, given.address, devices)
         NodeProcess(node, host, given.socket).run()
+
+
+if __name__ == "__main__":
+    main()

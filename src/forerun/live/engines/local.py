@@ -62,7 +62,7 @@ class LocalEngine:
         command = [
             sys.executable,
             "-m",
-            "forerun.live.node",
+            "forerun.live.node_process",
             "--name",
             name,
             "--slots",

@@ -33,7 +33,7 @@ from forerun.live.node_messages import FromNode, Rendezvous, Renewal, ToNode
 from forerun.live.observation import Left, NodeDown, NodeUp, Observation
 
 #: what the node process is
-NODE_PROGRAM: Final = ("forerun.live.node",)
+NODE_PROGRAM: Final = ("forerun.live.node_process",)
 #: wall seconds between two looks at which machines the cluster has
 LOOK_S: Final = 1.0
 #: wall seconds for which an agent waits for news before it answers without any
