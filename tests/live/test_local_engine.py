@@ -41,8 +41,10 @@ NUMPY = (sys.executable, "-m", "forerun.live.programs.numpy_job")
 class Controller:
     """What tests do in place of a controller: they send commands, and renew leases while they wait."""
 
-    def __init__(self, folder: RunFolder, nodes: dict[str, int]) -> None:
-        self.folder, self.engine = folder, LocalEngine(folder, nodes)
+    def __init__(
+        self, folder: RunFolder, nodes: dict[str, int], devices: dict[str, tuple[str, ...]] | None = None
+    ) -> None:
+        self.folder, self.engine = folder, LocalEngine(folder, nodes, devices)
         self.seen: list[Observation] = []
         self.groups: dict[str, int] = {}
         self.terms: dict[str, Term] = {}
@@ -204,6 +206,42 @@ def test_a_rank_that_is_killed_ends_its_group(controller: Controller) -> None:
     gone = controller.until(Gone, "a")
     assert isinstance(gone, Gone) and "SIGKILL" in gone.detail
     until(lambda: processes.in_session(shim) == [])
+
+
+def test_a_rank_that_is_stopped_ends_when_its_group_is_killed(controller: Controller) -> None:
+    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.until(FirstStep, "a")
+    [shim] = sessions_of(controller, "n0")
+    os.kill(next(pid for pid in processes.in_session(shim) if pid != shim), signal.SIGSTOP)
+    controller.engine.send(Kill("a", 1))
+    controller.until(Gone, "a")
+    until(lambda: processes.in_session(shim) == [])
+
+
+def test_each_rank_sees_its_slots_device_and_has_the_signals_of_any_python(tmp_path: Path) -> None:
+    program = """
+        import json, os, pathlib, signal
+        about = json.loads(os.environ["FORERUN_LIVE_ASSIGNMENT"])
+        handlers = [signal.getsignal(one) for one in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM)]
+        expected = [signal.SIG_IGN, signal.default_int_handler, signal.SIG_DFL]
+        read, write = os.pipe()
+        os.close(read)
+        try:
+            os.write(write, b"to nobody")
+        except BrokenPipeError:
+            text = f"{os.environ['CUDA_VISIBLE_DEVICES']} {handlers == expected}"
+            pathlib.Path(f"saw-{about['slots'][0]}").write_text(text)
+    """
+    folder = RunFolder.create(tmp_path / "run")
+    devices = {"n0": ("GPU-8f1b", "GPU-02cc", "GPU-77aa")}
+    own = Controller(folder, {"n0": 3}, devices)
+    try:
+        own.start(script(tmp_path, program), n0=3)
+        own.until(Gone, "a")
+    finally:
+        own.engine.close()
+    saw = {path.name: path.read_text() for path in tmp_path.glob("saw-*")}
+    assert saw == {f"saw-{slot}": f"{device} True" for slot, device in enumerate(devices["n0"])}
 
 
 #: a program that does not go when it is asked to, and leaves children behind, one of them in a session of its own

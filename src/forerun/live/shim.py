@@ -50,6 +50,8 @@ from forerun.live.wire import Channel
 EXIT_S: Final = 10.0
 #: seconds between two attempts to end what is left of a group
 AGAIN_S: Final = 0.05
+#: seconds between two looks at the clock: waiting does not count a suspension of the machine, leases do
+LOOK_S: Final = 1.0
 #: exit code of a rank whose program cannot be run
 CANNOT_RUN: Final = 127
 
@@ -282,7 +284,7 @@ class Shim:
         ends = [end for end in (self.end_s, self.drain_by_s, self.exit_by_s) if end is not None]
         wait_s = max(0.0, min(ends) - processes.boot_s())
         if any(rank.code is None for rank in self.ranks.values()) and wait_s > 0:
-            return min(wait_s, 5.0)
+            return min(wait_s, LOOK_S)
         return AGAIN_S
 
     def _kill(self, spared: int | None = None) -> None:
@@ -392,8 +394,11 @@ def _empty(read: int) -> None:
 def _be_rank(order: Order, one: RankOrder, connection: int, output: int) -> int:
     """Run the program in this process, which was just forked; the exit code."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
+    for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    # As Python sets them at its start: writing to a rank that is gone raises an error, and does not kill this one.
+    signal.signal(signal.SIGINT, signal.default_int_handler if order.is_python else signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN if order.is_python else signal.SIG_DFL)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.dup2(output, 1)
