@@ -61,8 +61,8 @@ def read_below(*folders: Path) -> set[str]:
 @pytest.mark.parametrize("name", domain_names())
 def test_every_key_of_a_scenario_is_read(name: str) -> None:
     own = SOURCE / "domains" / name
-    # Engines of published systems read the options of their own modes.
-    here = read_below(own, SOURCE / "replication")
+    # Engines of published systems read the options of their own modes, and live runs how their jobs run.
+    here = read_below(own, SOURCE / "replication", SOURCE / "live")
     shared = read_below(SOURCE / "trace", SOURCE / "profile", SOURCE / "scenario")
     seen: dict[type, None] = {}
     records(get_domain(name).scenario_type, seen)

@@ -54,8 +54,6 @@ from forerun.live.processes import MARK_VARIABLE
 from forerun.live.rank_messages import Assignment, Progress, Saved
 from forerun.live.spec import JobSpec
 
-#: seconds between two signs of life
-HEARTBEAT_S: Final = 1.0
 #: bytes of a rank's output that are kept
 LOG_BYTES: Final = 16 << 20
 #: seconds that a shim has to end its group after the lease, before the node does it
@@ -121,6 +119,7 @@ class Node:
     host : the machine.
     address : under which other nodes reach this one (default: loopback).
     devices : for CUDA_VISIBLE_DEVICES, by slot: numbers or UUIDs of GPUs (default: none).
+    heartbeat_s : wall seconds between two signs of life (default: 1).
     boot : of this life of the node process.
 
     Attributes
@@ -135,6 +134,7 @@ class Node:
     host: Host
     address: str = LOOPBACK
     devices: Sequence[str] = ()
+    heartbeat_s: float = 1.0
     boot: str = field(default_factory=lambda: secrets.token_hex(8))
     out: list[FromNode] = field(default_factory=list)
     closing: bool = False
@@ -168,7 +168,7 @@ class Node:
     def tick(self) -> None:
         """Give a sign of life when it is due, and end what has no lease any more."""
         now_s = self.host.now_s()
-        if now_s - self._beat_s >= HEARTBEAT_S:
+        if now_s - self._beat_s >= self.heartbeat_s:
             self._beat_s = now_s
             holds = {job: group.start.epoch for job, group in self.present().items()}
             self.out.append(Heartbeat(self.name, self.boot, now_s, holds))
@@ -185,7 +185,7 @@ class Node:
         if any(group.lost for group in present):
             return self.host.now_s() + SHIM_S
         ends = [group.end_s + (SHIM_S if group.shim else 0.0) for group in present]
-        return min([self._beat_s + HEARTBEAT_S, *ends])
+        return min([self._beat_s + self.heartbeat_s, *ends])
 
     # ----------------------------------------------------------------------------------------------- from the engine
 

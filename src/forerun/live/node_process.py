@@ -331,6 +331,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--address", default=LOOPBACK)
     parser.add_argument("--devices", default="")
+    parser.add_argument("--heartbeat", type=float, default=1.0)
     given = parser.parse_args()
     own = given.socket.parent
     with (own / f"{given.name}.lock").open("w") as lock:
@@ -343,7 +344,7 @@ def main() -> None:
         host = RealHost(folder, own / f"{given.name}.sessions", given.name)
         host.end_earlier()
         devices = tuple(filter(None, given.devices.split(",")))
-        node = Node(given.name, given.slots, folder, host, given.address, devices)
+        node = Node(given.name, given.slots, folder, host, given.address, devices, given.heartbeat)
         NodeProcess(node, host, given.socket).run()
 
 

@@ -252,13 +252,14 @@ def _engine(folder: RunFolder, name: str) -> Engine:
     """The engine of a run, with its nodes started."""
     controller = controller_of(folder, Journal(folder.journal, read_only=True).run)
     nodes = {node: one.slots for node, one in controller.nodes.items()}
+    heartbeat_s = controller.terms.heartbeat_s
     if name == "ray":
-        from forerun.live.engines.ray import RayEngine
+        from forerun.live.engines.ray import NODE_PROGRAM, RayEngine
 
-        return RayEngine(folder, nodes)
+        return RayEngine(folder, nodes, program=(*NODE_PROGRAM, "--heartbeat", str(heartbeat_s)))
     from forerun.live.engines.local import LocalEngine
 
-    return LocalEngine(folder, nodes)
+    return LocalEngine(folder, nodes, heartbeat_s=heartbeat_s)
 
 
 def _metrics(desk: Desk, port: int) -> Callable[[], None]:

@@ -35,6 +35,7 @@ class LocalEngine:
     folder : of the run.
     nodes : how many slots each node has, by name.
     devices : of each node, for CUDA_VISIBLE_DEVICES by slot (default: none).
+    heartbeat_s : wall seconds between two signs of life of a node (default: 1).
 
     Raises StoreError where the socket cannot be made.
     """
@@ -44,7 +45,9 @@ class LocalEngine:
         folder: RunFolder,
         nodes: Mapping[str, int],
         devices: Mapping[str, Sequence[str]] | None = None,
+        heartbeat_s: float = 1.0,
     ) -> None:
+        self._heartbeat_s = heartbeat_s
         self._folder, self._nodes, self._devices = folder, dict(nodes), devices or {}
         self._selector = selectors.DefaultSelector()
         self._listener = _listener(folder)
@@ -69,7 +72,7 @@ class LocalEngine:
             str(self._nodes[name]),
         ]
         command += ["--socket", str(self._folder.nodes_socket), "--folder", str(self._folder.path)]
-        command += ["--devices", ",".join(self._devices.get(name, ()))]
+        command += ["--devices", ",".join(self._devices.get(name, ())), "--heartbeat", str(self._heartbeat_s)]
         with (self._folder.path / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
