@@ -1,0 +1,146 @@
+"""What the controller of live runs costs: decisions, recovery from a journal, its share of a core. It starts no process.
+
+Run as `python benchmarks/live/controller.py [decisions] [recovery] [share]`. Nodes are those of the tests, on a virtual
+clock; all figures are CPU seconds, without imports and without compiling.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.live.faulty import FaultyEngine
+from tests.live.virtual import IdealEngine, VirtualClock
+
+from forerun.live.observation import Timer
+from forerun.live.run_files import create_run, inputs_of
+from forerun.live.session import Session
+from forerun.scenarios import from_data
+
+
+def scenario(jobs: int, nodes: int, gap_s: float, terms: dict[str, float]) -> object:
+    """Jobs of about an hour on nodes of eight GPUs."""
+    return from_data(
+        {
+            "domain": "cluster",
+            "seed": 1,
+            "trace": {
+                "generate": {
+                    "jobs": jobs,
+                    "mean_gap_s": gap_s,
+                    "durations": [{"weight": 1, "median_s": 3600, "log_spread": 0.7}],
+                    "least_slack": 1.0,
+                    "most_slack": 3.0,
+                    "best_effort_share": 0.3,
+                }
+            },
+            "machines": {"nodes": [{"name": "a", "count": nodes, "gpus": 8}]},
+            "profile": [{"analytic": "balanced", "kinds": [["vision", 64], ["language", 128]]}],
+            "policy": "ef-accessctrl",
+            "slot_s": 60,
+            "live": terms,
+        }
+    )
+
+
+def folder() -> Path:
+    """Where the journal goes: in memory, so that other users of the disk do not count."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else None
+    made = Path(tempfile.mkdtemp(dir=place, prefix="forerun-bench-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made / "run"
+
+
+def session_of(jobs: int, nodes: int, gap_s: float, *, beats: bool) -> Session:
+    """A run that begins."""
+    terms = {} if beats else {"lease_s": 1e12, "heartbeat_s": 1e11, "hang_s": 1e12}
+    run = create_run(folder(), scenario(jobs, nodes, gap_s, terms))  # type: ignore[arg-type]
+    clock = VirtualClock()
+    clock.time_s = float(inputs_of(run).setting.jobs.submit_s[0])
+    names = dict.fromkeys((f"a-{number}" for number in range(nodes)), 8)
+    engine = FaultyEngine(clock, names, np.random.default_rng(0), 0.0) if beats else IdealEngine(clock, names)
+    return Session(run, engine, clock, poll_s=0.25 if beats else math.inf)
+
+
+def decisions() -> None:
+    """128 nodes of 8 GPUs, 500 jobs that come within some minutes."""
+    session = session_of(500, 128, 0.6, beats=False)
+    controller = session.controller
+    receive, spent, active = controller.receive, [], []
+
+    def timed(seen):  # type: ignore[no-untyped-def]
+        before, begin_s = controller.decisions, time.process_time()
+        answers = receive(seen)
+        if isinstance(seen.what, Timer) and controller.decisions > before:
+            spent.append(time.process_time() - begin_s)
+            active.append(
+                sum(job.group is not None or job.state.name == "waiting" for job in controller.rows)
+            )
+        return answers
+
+    controller.receive = timed  # type: ignore[method-assign]
+    begin_s = time.process_time()
+    while not session.is_over and time.process_time() - begin_s < 15:
+        session.step()
+    busy = [seconds for seconds, jobs in zip(spent[1:], active[1:]) if jobs >= 200] or spent[1:]
+    print(
+        f"decisions at 1,024 slots: {len(spent)} with up to {max(active)} active jobs; with 200 and more: "
+        f"median {np.median(busy):.3f} s, 99 % {np.quantile(busy, 0.99):.3f} s, most {max(busy):.3f} s"
+    )
+
+
+def recovery() -> None:
+    """A journal of some 10,000 observations, read by another controller."""
+    session = session_of(300, 16, 120.0, beats=False)
+    while not session.is_over and session.controller.number < 10_000:
+        session.step()
+    session._flush(all=True)
+    number = session.controller.number
+    session.journal.abandon()
+    begin_s = time.process_time()
+    again = Session(session.folder, session.engine, session.clock, poll_s=math.inf)
+    spent_s = time.process_time() - begin_s
+    print(
+        f"recovery: {number} observations and {again.controller.decisions} decisions in {spent_s:.2f} s "
+        f"({10_000 * spent_s / number:.2f} s for 10,000)"
+    )
+
+
+def share() -> None:
+    """16 nodes of 8 slots with heartbeats every second, progress of every job every five."""
+    session = session_of(128, 16, 1.0, beats=True)
+    engine, inside = session.engine, [0.0]
+    poll = engine.poll
+
+    def timed(timeout_s):  # type: ignore[no-untyped-def]
+        begin_s = time.process_time()
+        received = poll(timeout_s)
+        inside[0] += time.process_time() - begin_s
+        return received
+
+    engine.poll = timed  # type: ignore[method-assign]
+    begin_s, from_s, before = session.clock.wall_s(), time.process_time(), session.controller.decisions
+    while session.clock.wall_s() - begin_s < 600:
+        session.step()
+    spent_s, wall_s = time.process_time() - from_s - inside[0], session.clock.wall_s() - begin_s
+    print(
+        f"share of a core at 128 slots: {100 * spent_s / wall_s:.2f} % over {wall_s:.0f} s with "
+        f"{session.controller.decisions - before} decisions and {session.controller.number} observations"
+    )
+
+
+if __name__ == "__main__":
+    parts = {"decisions": decisions, "recovery": recovery, "share": share}
+    for name in sys.argv[1:] or parts:
+        parts[name]()
