@@ -96,7 +96,8 @@ class Group:
         self._lines = [Lines() for _ in range(world)]
         self.ranks: list[Any] = []
         known = {
-            "job": "job", "epoch": 1, "node": "node", "job_slots": world, "iterations": 100, "secret": "secret",
+            "job": "job", "epoch": 1, "node": "node", "node_slots": 64, "job_slots": world, "iterations": 100,
+            "secret": "secret",
         }  # fmt: skip
         for rank in range(world):
             ours, theirs = socket.socketpair()
