@@ -44,6 +44,8 @@ class Arrivals:
     def take(self, now_s: int) -> list[int]:
         """The jobs due by this instant, taken away."""
         rows: list[int] = []
+        if not self._batches or self._batches[0][0] > now_s:
+            return rows
         while self._batches and self._batches[0][0] <= now_s:
             rows += self._batches.popleft()[1]
         return rows

@@ -710,7 +710,8 @@ class PlanAheadRules(WholeSecondRules):
             self._pay_by_table(self.table, rows)
             return
         unchanged_free = self.setting.is_corrected("overhead_when_unchanged")
-        self.m.j[mk.LAST_GPUS, list(self.moved)] = -1  # no number that they have
+        if self.moved:
+            self.m.j[mk.LAST_GPUS, list(self.moved)] = -1  # no number that they have
         mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.charged_gpus)
 
     def _pay_by_table(self, table: CostTable, rows: I64) -> None:

@@ -281,10 +281,11 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         rows = self.fresh + gone
         waiting = len(self.running) + len(self.pending) - len(held)
         self.log.add(now_s, rows, [held.get(row, 0) for row in rows], waiting)
-        stopped = [row for row in gone if row in self.running]
-        self.wait_s = max((self.drain_s[row] for row in stopped), default=0)
-        for row in stopped:
-            self.record.preempts[row] += 1
+        self.wait_s = 0
+        for row in gone:
+            if row in self.running:
+                self.record.preempts[row] += 1
+                self.wait_s = max(self.wait_s, self.drain_s[row])
         for row in self.fresh:
             self.record.restarts[row] += 1
         self.held = held

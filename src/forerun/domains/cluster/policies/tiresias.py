@@ -226,14 +226,13 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
                 level = self.queue_of[row]
                 if level < 2 and self.attained_s[row] * self.gpus[row] >= self.limits[level]:
                     self._move(row, level + 1)
-            elif self.seen is not None:
-                self.done_s[row] = self.duration_s[row] - whole_s(self.seen.left[row])
-            if not self.running[row] and now_s - self.waiting_since_s[row] > self.promote_after * max(
-                self.done_s[row], 1
-            ):
-                self.attained_s[row] = 0
-                self.waiting_since_s[row] = now_s
-                self._move(row, 0)
+            else:
+                if self.seen is not None:
+                    self.done_s[row] = self.duration_s[row] - whole_s(self.seen.left[row])
+                if now_s - self.waiting_since_s[row] > self.promote_after * max(self.done_s[row], 1):
+                    self.attained_s[row] = 0
+                    self.waiting_since_s[row] = now_s
+                    self._move(row, 0)
             self.since_s[row] = now_s
 
     def decide(self, now_s: int) -> None:
@@ -250,9 +249,10 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
                         started.append(row)
                 elif self.running[row]:
                     stopped.append(row)
+        wait_s = 0
         for row in stopped:
             self._stop(row, now_s)
-        wait_s = max((self.drain_s[row] for row in stopped), default=0)
+            wait_s = max(wait_s, self.drain_s[row])
         for row in started:
             self._start(row, tick)
             self.owed_s[row] += wait_s
