@@ -17,7 +17,7 @@ from forerun.replication import reproduce_all, reproductions
 from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 
 SPECIFIED = {
-    "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig8a", "ef-fig8b",
+    "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig6a-live", "ef-fig8a", "ef-fig8b",
     "ef-fig9", "ef-fig10", "ef-fig11", "zeus-savings-potential", "zeus-single", "zeus-regret",
     "zeus-groups", "bamboo-notebook", "bamboo-run86", "bamboo-table", "oobleck-throughput",
     "cant-be-late", "blocks-librispeech-remote", "blocks-imagenet-local", "blocks-early-stop",
@@ -44,9 +44,9 @@ FAKES = (
     ),
     Reproduction("infeasible", "no plan", "a paper", raising(Infeasible.at("plan", "nothing fits"))),
     Reproduction("broken", "a defect", "a paper", raising(ZeroDivisionError("by zero"))),
-    Reproduction("long", "takes long", "a paper", found(2.0), minutes=4.0),
+    Reproduction("long", "takes long", "a paper", found(2.0), minutes=2.0),
     Reproduction(
-        "shorter", "has a quick form", "a paper", found(2.0), minutes=4.0, quick=found(1.0, "2 seeds")
+        "shorter", "has a quick form", "a paper", found(2.0), minutes=1.9, quick=found(1.0, "2 seeds")
     ),
 )
 
@@ -72,7 +72,20 @@ def test_every_outcome_is_told_and_the_order_is_kept(fakes: None) -> None:
 def test_quick_takes_the_quick_form_or_says_why_it_leaves_out(fakes: None) -> None:
     by = {each.entry.id: each for each in reproduce_all(quick=True)}
     assert by["shorter"].reproduced is not None and by["shorter"].reproduced.notes == ("2 seeds",)
-    assert by["long"].left_out == "takes about 4 minutes: run `forerun reproduce long`"
+    assert by["long"].left_out == "takes about 2 minutes: run `forerun reproduce long`"
+
+
+def test_long_ones_run_by_name_alone_and_are_named(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    hours = Reproduction("hours", "takes hours", "a paper", found(1.0), minutes=120.0)
+    monkeypatch.setattr(module, "reproductions", lambda: (FAKES[0], hours))
+    holds, left = reproduce_all()
+    assert holds.reproduced is not None and left.reproduced is None and not left.failed
+    (named,) = reproduce_all(["hours"])
+    assert named.reproduced is not None
+    assert cli(["reproduce", "--all", "-j", "1"]) == 0
+    assert "left out, as they take long; run them one by one: hours (120 min)" in capsys.readouterr().out
+    assert cli(["reproduce", "--list"]) == 0
+    assert re.search(r"hours +takes hours +120 ", capsys.readouterr().out)
 
 
 def test_the_page_and_the_exit_code(fakes: None, tmp_path: Path, capsys: Any) -> None:

@@ -180,6 +180,11 @@ def test_ok_is_computed() -> None:
     assert Row("a", 0.30, 0.32, None, 0.01).ok is False
     assert Row("a", 0.30, None, 0.305, 0.01).ok is True
     assert Row("a", 0.30, math.nan, None, 0.01).ok is False
+    # What was measured is judged by the simulation of the same, not by another machine's number.
+    assert Row("a", 0.30, None, 0.50, 0.01, measured=0.51).ok is True
+    assert Row("a", 0.50, None, 0.30, 0.01, measured=0.50).ok is False
+    assert Row("a", 0.50, None, None, 0.01, measured=0.50).ok is None
+    assert Row("a", 0.50, None, 0.50, 0.01, measured=math.nan).ok is False
     assert Row("a", 0.30, None, None, 0.01).ok is False
     assert Row("a", None, 0.3, None, 0.01).ok is None
     assert Row("a", 0.30, 0.3, None).data()["ok"] is None

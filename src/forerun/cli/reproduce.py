@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command(name="reproduce")
 @click.argument("identifier", metavar="[ID]", required=False)
 @click.option("--list", "show_list", is_flag=True, help="List what can be reproduced.")
-@click.option("--all", "everything", is_flag=True, help="Reproduce everything.")
+@click.option("--all", "everything", is_flag=True, help="Reproduce all that take two minutes at most.")
 @click.option("--quick", is_flag=True, help="With --all: fewer seeds and traces, in about two minutes.")
 @click.option(
     "-j",
@@ -63,10 +63,14 @@ def _list(output: Output) -> None:
     from forerun.replication import reproductions
 
     _show.print_listing(
-        [{"id": entry.id, "title": entry.title, "source": entry.source} for entry in reproductions()],
+        [
+            {"id": entry.id, "title": entry.title, "minutes": entry.minutes, "source": entry.source}
+            for entry in reproductions()
+        ],
         as_json=output.as_json,
         title="Published results that can be reproduced",
-        about="id: what `forerun reproduce ID` takes; source: the paper, or the artefact",
+        about="id: what `forerun reproduce ID` takes; minutes: about how long it takes on two cores; source: the paper, "
+        "or the artefact",
     )
 
 
@@ -104,13 +108,17 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
             {"id": entry.id, "rows": [row.data() for row in reproduced.rows], "wall_s": round(wall_s, 3)}
         )
     else:
-        columns = ("name", "published", "compat", "corrected", "tolerance", "ok", "note")
+        about = (
+            "published: as the source prints it; compat: ours with the published simulator's known bugs; "
+            "corrected: ours without them; tolerance: how far compat may be from published, ok: whether it is within"
+        )
+        rows = [row.data() for row in reproduced.rows]
+        if any(row.measured is not None for row in reproduced.rows):
+            about += "; measured: real processes on this machine, with a tolerance to corrected"
+        else:
+            rows = [{name: value for name, value in row.items() if name != "measured"} for row in rows]
         _show.print_table(
-            columns,
-            [tuple(row.data().values()) for row in reproduced.rows],
-            title=entry.title,
-            about="published: as the source prints it; compat: ours with the published simulator's known bugs; "
-            "corrected: ours without them; tolerance: how far compat may be from published, ok: whether it is within",
+            tuple(rows[0]), [tuple(row.values()) for row in rows], title=entry.title, about=about
         )
         for note in reproduced.notes:
             _show.prose(f"note: {note}")
@@ -122,7 +130,7 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
 
 
 def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None:
-    """Reproduce everything, each in a process of its own.
+    """Reproduce everything that does not take long, each in a process of its own.
 
     Parameters
     ----------
@@ -167,6 +175,9 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
         for each in attempts:
             for line in each.absent:
                 _show.prose(f"absent: {each.entry.id}: {line}")
+        left_out = [f"{each.entry.id} ({each.entry.minutes:g} min)" for each in attempts if each.left_out]
+        if left_out:
+            _show.prose(f"left out, as they take long; run them one by one: {', '.join(left_out)}")
         _show.prose(f"{count} published results, {wall_s:.0f} s{f'; the page: {out}' if out else ''}")
     problems = [
         Problem(each.entry.id, each.error or f"{row} is not within its tolerance")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ from forerun.study.executors.apart import apart
 SYSTEMS: Final = ("elasticflow", "zeus", "cndlsys", "inferline", "bamboo", "oobleck", "cant_be_late")
 #: minutes above which a reproduction without a quick form is left out of quick runs
 QUICK_MINUTES: Final = 0.8
+#: minutes above which a reproduction is left out where all are run: it is run by its own id
+MOST_MINUTES: Final = 2.0
 
 
 def reproductions() -> tuple[Reproduction, ...]:
@@ -77,6 +80,8 @@ def reproduce_all(
 ) -> tuple[Attempt, ...]:
     """Run several reproductions, in parallel; returns one attempt each, in order.
 
+    Without identifiers, those of more than `MOST_MINUTES` are left out, and their attempts say so.
+
     An error in one reproduction is recorded in its attempt and does not stop the others. The slowest start first.
 
     Parameters
@@ -102,7 +107,8 @@ def reproduce_all(
         progress(attempt)
 
     for entry in entries:
-        if quick and entry.quick is None and entry.minutes > QUICK_MINUTES:
+        most = QUICK_MINUTES if quick else math.inf if identifiers else MOST_MINUTES
+        if entry.minutes > most and not (quick and entry.quick is not None):
             why = f"takes about {entry.minutes:g} minutes: run `forerun reproduce {entry.id}`"
             keep(Attempt(entry, left_out=why))
     todo = sorted(

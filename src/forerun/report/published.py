@@ -13,6 +13,7 @@ from forerun.result.reproduction import Attempt, Reproduced, Reproduction, Row
 #: a table with more rows follows the figures, which a reader would reach too late below it
 _LONG = 12
 _HEAD = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Note")
+_MEASURED_HEAD = ("What", "Published", "Compat", "Corrected", "Measured", "Tolerance", "Within", "Note")
 
 
 def reproduction_page(entry: Reproduction, reproduced: Reproduced) -> str:
@@ -106,7 +107,7 @@ def _state(each: Attempt) -> str:
         return verdict(each.reproduced)
     if each.absent:
         return "data are not here"
-    return "left out of quick runs" if each.left_out else "did not run to its end"
+    return "left out, as it takes long" if each.left_out else "did not run to its end"
 
 
 def _attempt(each: Attempt) -> Html:
@@ -128,19 +129,26 @@ def _attempt(each: Attempt) -> Html:
 
 def _numbers(reproduced: Reproduced) -> Html:
     """The table of published and reproduced numbers, and what its columns are."""
+    measured = any(row.measured is not None for row in reproduced.rows)
     rows: list[list[Content]] = [
         [
             row.name,
-            *(amount(value) for value in (row.published, row.compat, row.corrected, row.tolerance)),
+            *map(amount, (row.published, row.compat, row.corrected, *((row.measured,) if measured else ()))),
+            amount(row.tolerance),
             _badge(row),
             row.note,
         ]
         for row in reproduced.rows
     ]
-    table = data_table(_HEAD, rows, label="Published numbers beside ours", right=(1, 2, 3, 4), wide=True)
+    head, right = (_MEASURED_HEAD, (1, 2, 3, 4, 5)) if measured else (_HEAD, (1, 2, 3, 4))
+    table = data_table(head, rows, label="Published numbers beside ours", right=right, wide=True)
     explained = (
         "Compat: in the original's arithmetic. Corrected: in ours. The tolerance is the absolute difference admitted "
         "between the published number and compat (corrected, where there is no compat)."
+    ) + (
+        " Measured: real processes on this machine; then the tolerance is between measured and corrected, a simulation."
+        if measured
+        else ""
     )
     return join(tag("div", table, class_="published"), paragraph(explained))
 

@@ -17,6 +17,8 @@ class Row:
     name says what it is and carries a unit. published: as printed (None: not published). compat: in the original's
     arithmetic; corrected: in ours. tolerance: absolute difference admitted between published and compat (or corrected,
     where there is no compat); None: nothing is judged. note: why it differs, what was not public, how it was derived.
+    measured: what real processes on this machine did (None: nothing ran). Then the tolerance is between it and corrected,
+    a simulation of the same; a published number of another machine stands beside and is not judged.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Row:
     corrected: float | None
     tolerance: float | None = None
     note: str = ""
+    measured: float | None = None
 
     @classmethod
     def unpublished(
@@ -35,14 +38,17 @@ class Row:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the reproduction is within the tolerance of the published number; None if it cannot be judged."""
+        """Whether it is within the tolerance of what it is judged by; None if it cannot be judged."""
         ours = self.compat if self.compat is not None else self.corrected
-        if self.published is None or self.tolerance is None:
+        wanted = self.published
+        if self.measured is not None:
+            ours, wanted = self.measured, self.corrected
+        if wanted is None or self.tolerance is None:
             return None
         if ours is None or math.isnan(ours):
             return False
         # A last-bit allowance, so that 0.30 against 0.31 within 0.01 is not refused by binary rounding.
-        return abs(ours - self.published) <= self.tolerance + 1e-12 * max(1.0, abs(self.published))
+        return abs(ours - wanted) <= self.tolerance + 1e-12 * max(1.0, abs(wanted))
 
     def data(self) -> dict[str, Any]:
         """As plain data, for `--json`; a value that does not exist is null."""
@@ -51,6 +57,7 @@ class Row:
             "published": _number(self.published),
             "compat": _number(self.compat),
             "corrected": _number(self.corrected),
+            "measured": _number(self.measured),
             "tolerance": _number(self.tolerance),
             "ok": self.ok,
             "note": self.note,
@@ -73,7 +80,7 @@ class Reproduced:
     def _repr_html_(self) -> str:
         from forerun.result import notebook
 
-        head = ("what", "published", "compat", "corrected", "tolerance", "within", "note")
+        head = ("what", "published", "compat", "corrected", "measured", "tolerance", "within", "note")
         return notebook.grid(head, (tuple(row.data().values()) for row in self.rows))
 
 
@@ -110,7 +117,7 @@ def _number(value: float | None) -> float | None:
 class Attempt:
     """One attempt at a reproduction: its outcome, or why there is none.
 
-    absent: lines that name missing public data and how to get them. left_out: why a quick run did not try. error: what
+    absent: lines that name missing public data and how to get them. left_out: why a run of all did not try. error: what
     ended it.
     """
 

@@ -6,15 +6,13 @@ published the row has no tolerance; the note says so.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +23,9 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.replication.elasticflow.live import fig6a_live
 from forerun.replication.elasticflow.public import public_profile, public_setting
+from forerun.replication.elasticflow.published import LABEL, PAPER, PUBLISHED, RATIO, SIX
 from forerun.result.figures import Axis, Figure, by_series, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import standard_error, student_quantile
@@ -33,28 +33,9 @@ from forerun.study.executors.interrupts import blocked, end_quietly
 
 Floats = NDArray[np.float64]
 
-PAPER: Final = "Gu et al.: ElasticFlow, ASPLOS 2023"
-LABEL: Final = {
-    "edf": "EDF",
-    "gandiva": "Gandiva",
-    "dlas-gpu": "Tiresias",
-    "themis": "Themis",
-    "chronus": "Chronus",
-    "pollux": "Pollux",
-    "ef-accessctrl": "ElasticFlow",
-    "edf-accessctrl": "EDF with admission control",
-    "ef": "EDF with elastic scaling",
-}
-#: the axis of most figures
-RATIO: Final = Axis("ratio", "deadlines met, share")
-SIX: Final = ("edf", "gandiva", "dlas-gpu", "themis", "chronus", "ef-accessctrl")
 ALL: Final = frozenset(SWITCHES)
 NONE: Final[frozenset[str]] = frozenset()
 
-#: the values printed in the paper, by figure and schedule: a ratio, or one ratio per trace, cluster or share
-PUBLISHED: Final[Mapping[str, Mapping[str, Any]]] = json.loads(
-    Path(__file__).with_name("published.json").read_text(encoding="utf-8")
-)["figures"]
 #: cluster of each trace of figure 8(b)
 CLUSTERS_8B: Final = {
     **{
@@ -755,6 +736,11 @@ def _entry(
 REPRODUCTIONS: Final = (
     _entry(
         "ef-fig6a", "Deadlines met by six schedulers, 25 jobs", "figure 6(a)", fig6a, 0.1,
+        beside=("elasticflow_traces",),
+    ),
+    _entry(
+        "ef-fig6a-live", "Deadlines met by six schedulers, 25 jobs as real, paced processes", "figure 6(a)",
+        fig6a_live, 2.0, partial(fig6a_live, first=10, schedules=("edf", "ef-accessctrl")),
         beside=("elasticflow_traces",),
     ),
     _entry(

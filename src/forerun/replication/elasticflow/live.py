@@ -1,0 +1,162 @@
+"""The testbed's figures of the ElasticFlow paper with real processes: its schedulers decide over paced jobs.
+
+A paced job is a process of its own whose steps take the time that the published A100 throughput gives for its GPUs, and that
+starts, saves its state, leaves and goes on as any live job. The clock is fast-forward, as the published testbed's was: the
+time between two decisions is skipped. What is judged is the run beside a simulation of the same scenario.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from forerun.domains.cluster.scenario import Scenario
+from forerun.replication.elasticflow.public import public_path
+from forerun.replication.elasticflow.published import LABEL, PUBLISHED, RATIO, SIX
+from forerun.result.figures import Figure, from_points
+from forerun.result.reproduction import Progress, Reproduced, Row
+from forerun.result.run import Result
+from forerun.scenarios import from_data
+
+#: the policies of which the specified count is the simulation's own; of the others, one job may differ
+EXACT: Final = ("edf", "ef-accessctrl")
+#: what must be said wherever figures of such runs stand
+PACED: Final = "paced, fast-forward"
+_NOTES: Final = (
+    "measured: real processes under forerun.live on this machine, paced by the published A100 throughput, one process a job "
+    "(width: declared), under the fast-forward clock",
+    "corrected: a simulation of the same scenario; the tolerance is between it and measured",
+    "published: the paper's testbed; it stands beside and is not judged, as neither its trace nor its logs were published",
+)
+
+
+def scenario_of(schedule: str, nodes: int, first: int = 0) -> Scenario:
+    """Jobs of the 195-job trace on nodes of 8 GPUs, by the paper's rules.
+
+    Parameters
+    ----------
+    schedule : name of the policy.
+    nodes : how many.
+    first : only so many jobs (default: 0, all).
+
+    Raises
+    ------
+    DataError : public data is missing.
+    """
+    tables = sorted(public_path("throughputs_A100").glob("*.csv"))
+    made: Scenario = from_data(
+        {
+            "domain": "cluster",
+            "trace": {"file": str(public_path("elasticflow_traces/195job.csv")), "first": first},
+            "machines": {"nodes": [{"name": "node", "count": nodes, "gpus": 8}]},
+            "profile": [{"tables": [str(table) for table in tables], "gpu_type": "A100"}],
+            "policy": schedule,
+            "slot_s": 240,
+            "live": {"width": "declared"},
+        }
+    )
+    return made
+
+
+def played(schedule: str, nodes: int, first: int = 0) -> Result:
+    """A run with real processes, in a folder that is removed afterwards.
+
+    Parameters
+    ----------
+    schedule, nodes, first : as of `scenario_of`.
+    """
+    from forerun.live.runs import run_scenario  # here: it brings compiled code
+
+    with tempfile.TemporaryDirectory(prefix="forerun-live-") as folder:
+        return run_scenario(scenario_of(schedule, nodes, first), Path(folder) / "run", clock="fast-forward")
+
+
+def _results(progress: Progress, schedules: Sequence[str], nodes: int, first: int) -> dict[str, Result]:
+    """A run of each policy, one after the other: each has the machine to itself."""
+    results = {}
+    for number, schedule in enumerate(schedules, 1):
+        progress(f"{number} of {len(schedules)}: {LABEL[schedule]} live ({PACED})")
+        results[schedule] = played(schedule, nodes, first)
+    return results
+
+
+def fig6a_live(progress: Progress, *, first: int = 25, schedules: Sequence[str] = SIX) -> Reproduced:
+    """Figure 6(a) of the ElasticFlow paper with real processes: deadlines met, 25 jobs on 4 nodes of 8 A100, paced.
+
+    Parameters
+    ----------
+    progress : called with a message at each run.
+    first : only so many jobs (default: 25).
+    schedules : which policies (default: six).
+
+    Raises
+    ------
+    DataError : public data is missing.
+    """
+    return _deadlines(progress, figure="6a", nodes=4, most_apart=1, first=first, schedules=schedules)
+
+
+def _deadlines(
+    progress: Progress,
+    *,
+    figure: str,
+    nodes: int,
+    most_apart: int,
+    first: int,
+    schedules: Sequence[str],
+) -> Reproduced:
+    """Deadlines met by live jobs beside simulated and published ones.
+
+    Parameters
+    ----------
+    progress : called with a message at each run.
+    figure : of the paper, as 6a.
+    nodes : of 8 GPUs.
+    most_apart : jobs by which a run may differ from its simulation.
+    first : only so many jobs; 0 for all.
+    schedules : which policies.
+    """
+    rows = []
+    for schedule, result in _results(progress, schedules, nodes, first).items():
+        jobs = result.tables["predictions"]
+        count, met, foretold = (
+            len(jobs),
+            int(sum(jobs["met"])),
+            int(sum(jobs["predicted_met"])),
+        )
+        rows.append(
+            Row(
+                f"{LABEL[schedule].lower()} deadline ratio, {PACED}",
+                PUBLISHED[figure][schedule],
+                None,
+                foretold / count,
+                0.0 if schedule in EXACT else most_apart / count,
+                f"{met} of {count} jobs met their deadline live, {foretold} simulated; "
+                f"{len(result.tables['stays'])} starts of processes",
+                met / count,
+            )
+        )
+    return Reproduced(tuple(rows), (_bars(figure, schedules, rows),), _NOTES)
+
+
+def _bars(figure: str, schedules: Sequence[str], rows: Sequence[Row]) -> Figure:
+    """Published, simulated and live side by side."""
+    kinds = ("published, testbed", "simulated", f"live, {PACED}")
+    points = [
+        (LABEL[schedule], value, kind)
+        for schedule, row in zip(schedules, rows, strict=True)
+        for kind, value in zip(kinds, (row.published, row.corrected, row.measured), strict=True)
+    ]
+    return Figure.of(
+        "bar",
+        f"fig{figure}-live",
+        "Deadlines met by live jobs",
+        from_points(("schedule", "ratio", "which"), points),
+        x="schedule",
+        y=RATIO,
+        series="which",
+        order=kinds,
+        caption=f"Figure {figure[0]}({figure[1:]}): published bars, a simulation, and real processes ({PACED}).",
+    )
