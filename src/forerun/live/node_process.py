@@ -214,7 +214,7 @@ class NodeProcess:
         self.node, self.host, self.address = node, host, address
         self._engine: Channel[ToNode] | None = None
         self._selector = selectors.DefaultSelector()
-        self._tried_s = self._heard_s = self._answered_s = -1e9
+        self._tried_s = self._heard_s = self._answered_s = self._looked_s = -1e9
 
     def run(self) -> None:
         """Serve until the node is told to end, or nobody asks for it."""
@@ -255,8 +255,13 @@ class NodeProcess:
 
     def _leave_the_silent(self) -> None:
         """Give a connection up on which heartbeats are not answered: the controller may have taken this node for gone."""
-        engine = self._engine
-        if engine is not None and self.host.now_s() - self._answered_s > UNANSWERED_S:
+        engine, now_s = self._engine, self.host.now_s()
+        if (
+            now_s - self._looked_s > UNANSWERED_S / 2
+        ):  # this node stood still: the answers may lie there unread
+            self._answered_s = now_s
+        self._looked_s = now_s
+        if engine is not None and now_s - self._answered_s > UNANSWERED_S:
             self._selector.unregister(engine)
             engine.close()
             self._engine = None
@@ -302,6 +307,8 @@ class NodeProcess:
         """Listen to shims that were started since."""
         fresh, self.host.fresh = self.host.fresh, []
         for shim in fresh:
+            with contextlib.suppress(KeyError):  # of a shim that was closed before it said anything
+                self._selector.unregister(shim.channel.fileno())
             self._selector.register(
                 shim.channel, selectors.EVENT_READ, lambda shim=shim: self._hear_shim(shim)
             )
