@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import replace
 from pathlib import Path
@@ -259,7 +261,31 @@ def _engine(folder: RunFolder, name: str) -> Engine:
         return RayEngine(folder, nodes, program=(*NODE_PROGRAM, "--heartbeat", str(heartbeat_s)))
     from forerun.live.engines.local import LocalEngine
 
-    return LocalEngine(folder, nodes, heartbeat_s=heartbeat_s)
+    return LocalEngine(folder, nodes, gpus_by_node(nodes), heartbeat_s)
+
+
+def gpus_by_node(nodes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """The GPUs of this machine for the slots of its nodes, one each; none where it has fewer GPUs than the nodes have slots.
+
+    They are those of CUDA_VISIBLE_DEVICES, or all that nvidia-smi lists.
+
+    Parameters
+    ----------
+    nodes : slots by node.
+    """
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        gpus = list(filter(None, given.split(",")))
+    elif (tool := shutil.which("nvidia-smi")) is not None:
+        words = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
+        asked = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        gpus = asked.stdout.split() if asked.returncode == 0 else []
+    else:
+        gpus = []
+    if len(gpus) < sum(nodes.values()):
+        return {}
+    ends = list(itertools.accumulate(nodes.values()))
+    return {node: tuple(gpus[end - nodes[node] : end]) for node, end in zip(nodes, ends, strict=True)}
 
 
 def _metrics(desk: Desk, port: int) -> Callable[[], None]:
