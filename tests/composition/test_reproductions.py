@@ -17,7 +17,8 @@ from forerun.replication import reproduce_all, reproductions
 from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 
 SPECIFIED = {
-    "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig6a-live", "ef-fig8a", "ef-fig8b",
+    "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig6a-live", "ef-fig6b-live",
+    "ef-fig7", "ef-fig12", "ef-fig8a", "ef-fig8b",
     "ef-fig9", "ef-fig10", "ef-fig11", "zeus-savings-potential", "zeus-single", "zeus-regret",
     "zeus-groups", "bamboo-notebook", "bamboo-run86", "bamboo-table", "oobleck-throughput",
     "cant-be-late", "blocks-librispeech-remote", "blocks-imagenet-local", "blocks-early-stop",

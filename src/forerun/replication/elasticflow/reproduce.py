@@ -23,7 +23,8 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.replication.elasticflow.live import fig6a_live
+from forerun.replication.elasticflow.live import fig6a_live, fig6b_live, fig7
+from forerun.replication.elasticflow.overheads import QUICK_PLAN, fig12
 from forerun.replication.elasticflow.public import public_profile, public_setting
 from forerun.replication.elasticflow.published import LABEL, PAPER, PUBLISHED, RATIO, SIX
 from forerun.result.figures import Axis, Figure, by_series, from_points
@@ -744,6 +745,15 @@ REPRODUCTIONS: Final = (
         beside=("elasticflow_traces",),
     ),
     _entry(
+        "ef-fig6b-live", "Deadlines met by six schedulers, 195 jobs as real, paced processes", "figure 6(b)",
+        fig6b_live, 15.0, partial(fig6b_live, first=10, nodes=4, schedules=("edf",)),
+        beside=("elasticflow_traces",),
+    ),
+    _entry(
+        "ef-fig7", "GPUs allocated and jobs admitted over time, by real, paced processes", "figure 7",
+        fig7, 15.0, partial(fig7, first=10, nodes=4, schedules=("ef-accessctrl",)), beside=("elasticflow_traces",),
+    ),
+    _entry(
         "ef-fig8a", "Deadlines met by seven schedulers, 195 jobs", "figure 8(a)", fig8a, 0.3,
         beside=("pollux_t4",),
     ),
@@ -763,4 +773,8 @@ REPRODUCTIONS: Final = (
         "ef-fig10", "Cluster efficiency over time", "figure 10", fig10, 0.1, beside=("elasticflow_generated",)
     ),
     _entry("ef-fig11", "Best-effort jobs beside deadlines", "figure 11", fig11, 0.7, partial(fig11, seeds=3)),
+    Reproduction(
+        "ef-fig12", "Seconds of profiling and of changes: published, and ours on this machine", f"{PAPER}, figure 12",
+        fig12, minutes=2.0, quick=partial(fig12, plan=QUICK_PLAN, programs=("numpy_job",)),
+    ),
 )  # fmt: skip
