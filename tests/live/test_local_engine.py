@@ -332,6 +332,7 @@ def test_a_shim_that_is_killed_takes_its_ranks_along(controller: Controller, tmp
     controller.start(script(tmp_path, STUBBORN), n0=1)
     until((tmp_path / "children").exists)
     [shim] = sessions_of(controller, "n0")
+    until(lambda: len(_sessions(shim)) == 2)  # one child has a session of its own
     everybody = set(_tree(shim))
     os.kill(shim, signal.SIGKILL)
     controller.until(Gone, "a")

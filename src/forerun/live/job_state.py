@@ -121,7 +121,7 @@ class Group:
     first_step, first_s : iterations done at the first step, and when that was.
     asked_s : when it was asked to leave (None: it was not).
     killed : whether it was ended on purpose before its first step.
-    ending : whether it was told to go to its last step, under a fast-forward clock.
+    ending : whether it was sent to its last step, under a fast-forward clock.
     left : what its ranks said when they left.
     troubles : why it ended otherwise: lost, hung, refused, or a line of its own.
     """

@@ -8,25 +8,14 @@ from typing import Literal
 import msgspec
 
 from forerun.live.engines.engine import Drain, Heartbeat, Kill, Skip, Start
+from forerun.live.message import Message
 from forerun.live.observation import Observation
 from forerun.live.rank_messages import Assignment, FirstStep, Progress, Saved
-
-
-class _Message(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag=lambda name: name.lower(),
-):
-    """One kind of message."""
-
 
 # ------------------------------------------------------------------------------------------------ engine and node
 
 
-class Renewal(_Message, frozen=True, kw_only=True):
+class Renewal(Message, frozen=True, kw_only=True):
     """The answer to a heartbeat.
 
     Parameters
@@ -43,7 +32,7 @@ class Renewal(_Message, frozen=True, kw_only=True):
     groups: dict[str, int]
 
 
-class Rendezvous(_Message, frozen=True, kw_only=True):
+class Rendezvous(Message, frozen=True, kw_only=True):
     """Where rank 0 of a group on several nodes listens; the engine passes it on to the group's other nodes.
 
     Parameters
@@ -58,7 +47,7 @@ class Rendezvous(_Message, frozen=True, kw_only=True):
     port: int
 
 
-class Shutdown(_Message, frozen=True, kw_only=True):
+class Shutdown(Message, frozen=True, kw_only=True):
     """End all groups, and then the node process."""
 
 
@@ -115,7 +104,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     log_bytes: int
 
 
-class LeaseEnd(_Message, frozen=True, kw_only=True):
+class LeaseEnd(Message, frozen=True, kw_only=True):
     """The lease goes on.
 
     Parameters
@@ -126,7 +115,7 @@ class LeaseEnd(_Message, frozen=True, kw_only=True):
     end_s: float
 
 
-class DrainRanks(_Message, frozen=True, kw_only=True):
+class DrainRanks(Message, frozen=True, kw_only=True):
     """Let the ranks save and leave.
 
     Parameters
@@ -137,24 +126,24 @@ class DrainRanks(_Message, frozen=True, kw_only=True):
     by_s: float
 
 
-class KillRanks(_Message, frozen=True, kw_only=True):
+class KillRanks(Message, frozen=True, kw_only=True):
     """End the group at once."""
 
 
-class SkipTo(_Message, frozen=True, kw_only=True):
+class SkipTo(Message, frozen=True, kw_only=True):
     """Tell rank 0 to go on at a later step."""
 
     step: int
 
 
-class Meet(_Message, frozen=True, kw_only=True):
+class Meet(Message, frozen=True, kw_only=True):
     """Where rank 0 listens: from its shim to the node, and from a node to the shims of other ranks."""
 
     address: str
     port: int
 
 
-class Running(_Message, frozen=True, kw_only=True):
+class Running(Message, frozen=True, kw_only=True):
     """All ranks of this node have been started.
 
     Parameters
@@ -165,13 +154,13 @@ class Running(_Message, frozen=True, kw_only=True):
     pid: int
 
 
-class Reported(_Message, frozen=True, kw_only=True):
+class Reported(Message, frozen=True, kw_only=True):
     """Rank 0 reports something."""
 
     what: FirstStep | Progress | Saved
 
 
-class GroupLeft(_Message, frozen=True, kw_only=True):
+class GroupLeft(Message, frozen=True, kw_only=True):
     """The ranks leave, or one of them failed; as in `observation.Left`."""
 
     why: Literal["finished", "drained", "failed"]
@@ -179,7 +168,7 @@ class GroupLeft(_Message, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Over(_Message, frozen=True, kw_only=True):
+class Over(Message, frozen=True, kw_only=True):
     """No process of the group is left on this node.
 
     Parameters

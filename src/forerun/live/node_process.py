@@ -217,7 +217,7 @@ class NodeProcess:
         self._tried_s = self._heard_s = self._answered_s = self._looked_s = -1e9
 
     def run(self) -> None:
-        """Serve until the node is told to end, or nobody asks for it."""
+        """Serve until the node is asked to end, or nobody asks for it."""
         woken, wake = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wake, False)

@@ -11,21 +11,11 @@ from typing import Literal
 
 import msgspec
 
+from forerun.live.message import Message
 from forerun.live.spec import JobSpec
 
 
-class _Kind(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag=lambda name: name.lower(),
-):
-    """One kind of observation."""
-
-
-class _OfGroup(_Kind, frozen=True, kw_only=True):
+class _OfGroup(Message, frozen=True, kw_only=True):
     """About the ranks of a job under one epoch; observations of other epochs than the present one are stale.
 
     Parameters
@@ -41,32 +31,32 @@ class _OfGroup(_Kind, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------------------------------------ users
 
 
-class Submitted(_Kind, frozen=True, kw_only=True):
+class Submitted(Message, frozen=True, kw_only=True):
     """A job was submitted; the same name twice is the same submission."""
 
     spec: JobSpec
 
 
-class Cancelled(_Kind, frozen=True, kw_only=True):
+class Cancelled(Message, frozen=True, kw_only=True):
     """A user takes a job back."""
 
     job: str
 
 
-class NodeDrained(_Kind, frozen=True, kw_only=True):
+class NodeDrained(Message, frozen=True, kw_only=True):
     """A user wants a node to be empty."""
 
     node: str
 
 
-class StopAsked(_Kind, frozen=True, kw_only=True):
+class StopAsked(Message, frozen=True, kw_only=True):
     """A user wants all jobs saved and all processes ended, until a controller takes the run up again."""
 
 
 # ------------------------------------------------------------------------------------------------------------ nodes
 
 
-class NodeUp(_Kind, frozen=True, kw_only=True):
+class NodeUp(Message, frozen=True, kw_only=True):
     """A node is there.
 
     Parameters
@@ -87,7 +77,7 @@ class NodeUp(_Kind, frozen=True, kw_only=True):
     proof: str = ""
 
 
-class NodeDown(_Kind, frozen=True, kw_only=True):
+class NodeDown(Message, frozen=True, kw_only=True):
     """A node is silent or gone; its groups end by their leases."""
 
     node: str
@@ -194,7 +184,7 @@ class Refused(_OfGroup, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------------------------- the controller
 
 
-class Timer(_Kind, frozen=True, kw_only=True):
+class Timer(Message, frozen=True, kw_only=True):
     """The instant came that the policy, a drain or a back-off waited for."""
 
 
@@ -215,7 +205,7 @@ class Hung(_OfGroup, frozen=True, kw_only=True):
     silent_s: float
 
 
-class Restarted(_Kind, frozen=True, kw_only=True):
+class Restarted(Message, frozen=True, kw_only=True):
     """A controller took the journal up again."""
 
 

@@ -3,7 +3,7 @@
 The shim starts a rank with two variables in its environment: `FORERUN_LIVE_FD`, the number of the inherited socket, and
 `FORERUN_LIVE_ASSIGNMENT`, an `Assignment` as JSON. A rank first says `Hello`. Rank 0 of several then says `Rendezvous`; the
 shim forwards it to the shims of the other ranks, which hand it to them as the same message, each once it arrives. Every rank
-is told to `Drain`; the ranks agree among themselves at which step they leave. Only rank 0 says `FirstStep`, `Progress` and
+is asked to `Drain`; the ranks agree among themselves at which step they leave. Only rank 0 says `FirstStep`, `Progress` and
 `Saved`; every rank says `Leaving`, and then exits with code 0 if it finished or drained.
 
 A rank whose socket closes has lost its shim and exits at once. Lines are at most `MOST_BYTES` long; a reader closes the
@@ -17,6 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from forerun.live.engines.engine import Checkpoint, Pace
+from forerun.live.message import Message
 
 #: names of the variables that a rank is started with
 FD_VARIABLE: Final = "FORERUN_LIVE_FD"
@@ -83,21 +84,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pace: Pace | None = None
 
 
-class _Message(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag=lambda name: name.lower(),
-):
-    """One kind of message."""
-
-
 # ---------------------------------------------------------------------------------------------------- rank to shim
 
 
-class Hello(_Message, frozen=True, kw_only=True):
+class Hello(Message, frozen=True, kw_only=True):
     """The rank's program has attached.
 
     Parameters
@@ -110,7 +100,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     pid: int
 
 
-class FirstStep(_Message, frozen=True, kw_only=True):
+class FirstStep(Message, frozen=True, kw_only=True):
     """Rank 0 begins its first step after the start.
 
     Parameters
@@ -121,7 +111,7 @@ class FirstStep(_Message, frozen=True, kw_only=True):
     step: int
 
 
-class Progress(_Message, frozen=True, kw_only=True):
+class Progress(Message, frozen=True, kw_only=True):
     """Iterations done so far.
 
     Parameters
@@ -134,7 +124,7 @@ class Progress(_Message, frozen=True, kw_only=True):
     rate: float = 0.0
 
 
-class Saved(_Message, frozen=True, kw_only=True):
+class Saved(Message, frozen=True, kw_only=True):
     """A checkpoint is on disk, whole.
 
     Parameters
@@ -149,7 +139,7 @@ class Saved(_Message, frozen=True, kw_only=True):
     sha256: str
 
 
-class Leaving(_Message, frozen=True, kw_only=True):
+class Leaving(Message, frozen=True, kw_only=True):
     """A rank exits.
 
     Parameters
@@ -167,7 +157,7 @@ class Leaving(_Message, frozen=True, kw_only=True):
 # -------------------------------------------------------------------------------------------------- both directions
 
 
-class Rendezvous(_Message, frozen=True, kw_only=True):
+class Rendezvous(Message, frozen=True, kw_only=True):
     """Where rank 0 listens: it says so, and the shims of the other ranks tell them.
 
     Parameters
@@ -182,11 +172,11 @@ class Rendezvous(_Message, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------------------------------------- shim to rank
 
 
-class Drain(_Message, frozen=True, kw_only=True):
+class Drain(Message, frozen=True, kw_only=True):
     """Save the state at the next step that all ranks agree on, and leave."""
 
 
-class Skip(_Message, frozen=True, kw_only=True):
+class Skip(Message, frozen=True, kw_only=True):
     """Go on at a later step, as if those before it had been done; for paced jobs under a fast-forward clock, to rank 0.
 
     Parameters

@@ -129,14 +129,14 @@ def _why(policy: str, slots: Ledger, job: Sequence[Ledger], summary: Mapping[str
 
 
 def of_known_jobs(record: Record, names: Sequence[str]) -> Record:
-    """A record without the room that it has for more jobs, and with the names that the jobs have in the run.
+    """A record without its spare rows, and with the names that the jobs have in the run.
 
     Parameters
     ----------
     record : of a policy at work on real jobs.
     names : of the known jobs, by row.
     """
-    room, count = len(record.setting.jobs), len(names)
+    rows, count = len(record.setting.jobs), len(names)
     setting = record.setting
     known = copy.copy(record)
     known.setting = replace(
@@ -146,7 +146,7 @@ def of_known_jobs(record: Record, names: Sequence[str]) -> Record:
         slowness=None if setting.slowness is None else setting.slowness[:count],
     )
     for name, column in vars(record).items():
-        if isinstance(column, np.ndarray) and column.shape[:1] == (room,):
+        if isinstance(column, np.ndarray) and column.shape[:1] == (rows,):
             setattr(known, name, column[:count])
     return known
 

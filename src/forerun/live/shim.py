@@ -66,7 +66,7 @@ class _Rank:
     socket : the connection to it; None once it is closed.
     pipe : what it prints; None once that is closed.
     log : file descriptor of its log (-1: it cannot be written).
-    room : bytes that the log still takes.
+    unused_bytes : that the log still takes.
     greeted : whether its program has attached.
     leaving : its last word.
     code : how it ended; None while it runs.
@@ -76,7 +76,7 @@ class _Rank:
     socket: socket.socket | None
     pipe: int | None
     log: int
-    room: int
+    unused_bytes: int
     lines: Lines = field(default_factory=Lines)
     greeted: bool = False
     leaving: Leaving | None = None
@@ -331,11 +331,11 @@ class Shim:
                 os.close(rank.pipe)
                 rank.pipe = None
                 return
-            if rank.log < 0 or rank.room <= 0:
+            if rank.log < 0 or rank.unused_bytes <= 0:
                 continue
-            rank.room -= len(data)
-            if rank.room <= 0:
-                data = data[: rank.room or None]
+            rank.unused_bytes -= len(data)
+            if rank.unused_bytes <= 0:
+                data = data[: rank.unused_bytes or None]
                 data += f"\n[forerun: {self.order.log_bytes} bytes are kept; the rest is not]\n".encode()
             with contextlib.suppress(OSError):  # a full disk: the log has a gap, the job goes on
                 os.write(rank.log, data)

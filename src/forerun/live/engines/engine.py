@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
+from forerun.live.message import Message
 from forerun.live.observation import Observation
 from forerun.live.spec import JobSpec
 
@@ -59,17 +58,7 @@ class Term:
     end_s: float
 
 
-class _Message(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag=lambda name: name.lower(),
-):
-    """One kind of message between a controller and a node."""
-
-
-class Start(_Message, frozen=True):
+class Start(Message, frozen=True):
     """Start the ranks of a job, one a slot.
 
     Parameters
@@ -100,7 +89,7 @@ class Start(_Message, frozen=True):
     terms: Mapping[str, Term] = {}
 
 
-class Drain(_Message, frozen=True):
+class Drain(Message, frozen=True):
     """Ask a group to save its state at the next step and to leave; it is killed after `within_s` wall seconds."""
 
     job: str
@@ -108,14 +97,14 @@ class Drain(_Message, frozen=True):
     within_s: float
 
 
-class Kill(_Message, frozen=True):
+class Kill(Message, frozen=True):
     """End a group at once."""
 
     job: str
     epoch: int
 
 
-class Skip(_Message, frozen=True):
+class Skip(Message, frozen=True):
     """Tell a paced job under a fast-forward clock to go on at a later step, as if those before it had been done."""
 
     job: str
@@ -126,7 +115,7 @@ class Skip(_Message, frozen=True):
 Command = Start | Drain | Kill | Skip
 
 
-class Heartbeat(_Message, frozen=True):
+class Heartbeat(Message, frozen=True):
     """A node's sign of life. It is answered by `Engine.renew`, and not journalled.
 
     Parameters

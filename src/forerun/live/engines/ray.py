@@ -65,7 +65,7 @@ class _Member:
     boot : the agent's; empty until it first answered.
     life : boot of the node, from its last NodeUp; empty until it came up, and after it went down.
     inbox, given : frames from it and for it.
-    told_s : instant, by the monotonic clock, at which it was last told anything that a lease may begin with.
+    told_s : instant, by the monotonic clock, at which it last got a message that a lease may begin with.
     retry_s : instant, by the monotonic clock, at which it is asked again or followed; None while a question is open.
     follow : whether another actor is due then.
     follow_s : seconds before the next agent follows one that died.

@@ -201,7 +201,7 @@ class AllocatorRules(ObservingRules[float]):
         return [self.state.f, self.state.i, self.state.active, self.state.end_at]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         self.setting = setting
         state, view, count = self.state, self.view, len(setting.jobs)
         f, i = longer(state.f, count), longer(state.i, count)
@@ -255,8 +255,7 @@ class AllocatorRules(ObservingRules[float]):
             owner[~offered] = ak.NOBODY
             owner[offered & (owner == ak.NOBODY)] = -1
             view.node_gpus, view.node_type = node_gpus * up, node_type
-        room = _log_room(total, 0)
-        grown = max(len(state.log_row), room)
+        grown = max(len(state.log_row), _log_room(total, 0))
         self.state = state._replace(
             owner=owner,
             node_first=node_first,
@@ -656,7 +655,7 @@ def build_state(
 
 
 def _log_room(total: int, jobs: int) -> int:
-    """Changes of GPUs that the log has room for; what one decision changes takes no more than half of it."""
+    """Changes of GPUs that the log can hold; what one decision changes takes no more than half of it."""
     return 8 * total + 4 * min(jobs, 1 << 14) + 4096
 
 

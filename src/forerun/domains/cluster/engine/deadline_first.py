@@ -36,7 +36,7 @@ class DeadlineFirstRules(PlanAheadRules):
         return [*super().columns(), self.reserve_s, self.gpus, self.ends]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         super().grow(setting)
         count = len(setting.jobs)
         self.reserve_s = longer(self.reserve_s, count)

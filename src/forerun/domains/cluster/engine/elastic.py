@@ -63,7 +63,7 @@ class ElasticRules(PlanAheadRules):
         return [*super().columns(), self.reserve_s]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         super().grow(setting)
         self.reserve_s = longer(self.reserve_s, len(setting.jobs))
 

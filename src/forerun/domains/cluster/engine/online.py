@@ -36,7 +36,7 @@ class Decision:
     now_s : the instant, in seconds of the run.
     gpus : GPUs from now on of every job that has any, by row.
     slots : which GPUs these are, by row: numbers through the cluster, ascending. A job whose number of GPUs is unchanged
-        keeps its own, except where others find no room without it.
+        keeps its own, except where others do not fit without it.
     admitted : rows admitted since the last decision.
     refused : why, by row refused since the last decision.
     late : rows so far behind their plans that no plan is in time any more, of policies that promise ends.
@@ -60,13 +60,13 @@ class Online:
     terms : placement, costs and quotas, for policies that decide through a view.
     seed : of the policy's own random numbers.
     is_open : whether more jobs may always come; nothing then rests on which of them are known beforehand (default: no).
-    capacity : jobs for which there is room at the start; more of them make more room (default: those known beforehand).
+    capacity : jobs that fit into the arrays at the start; they grow for more (default: those known beforehand).
 
     Attributes
     ----------
     jobs : how many jobs are known; they have the rows from 0.
     work : float64[jobs], the work of each in the unit of the policy's rules, in which `Progress.left` counts.
-    record : what was decided so far; it judges ends by the jobs' deadlines. Its columns have room for more jobs.
+    record : what was decided so far; it judges ends by the jobs' deadlines. Its columns have spare rows.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Online:
         )
 
     def _patched(self, seen: Progress) -> Progress:
-        """What was observed, with room for more jobs; a job that was taken back has ended."""
+        """What was observed, with spare rows; a job that was taken back has ended."""
         more = len(self.setting.jobs) - len(seen.left)
         ended_s = np.append(seen.ended_s, np.full(more, np.nan))
         for row, at_s in self._cancelled.items():

@@ -390,7 +390,7 @@ class PlanAheadRules(WholeSecondRules):
         return [self.m.j, self.m.left, self.m.useful, self.begun]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         self._use(setting)
         m, count = self.m, len(setting.jobs)
         j = longer(m.j, count)

@@ -141,7 +141,7 @@ class PromisingRules(ElasticRules):
         return [*super().columns(), *mine]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         super().grow(setting)
         count = len(setting.jobs)
         self.pause_s, self.worked_s = longer(self.pause_s, count), longer(self.worked_s, count)
@@ -490,7 +490,7 @@ class PromisingRules(ElasticRules):
         while True:
             of, owner = seats.of, seats.owner.copy()
             moved = seats.settle(wanted, may_move)
-            # one plan that holds a move may leave no room for another's
+            # one plan that holds a move may leave no GPUs for another's
             broken = [row for row in sorted(moved) if not holds(row, commits=True)]
             if not broken:
                 return moved

@@ -94,7 +94,7 @@ class Record:
         self._events: list[tuple[F64, I64, I64, I64, F64]] = []
 
     def grow(self, setting: Setting) -> None:
-        """Make room for the jobs of a setting that begins with those of the present one."""
+        """Grow the columns to the jobs of a setting that begins with those of the present one."""
         count, fresh = len(self.admitted), Record(setting)
         for name, column in vars(fresh).items():
             if isinstance(column, np.ndarray) and column.ndim == 1:

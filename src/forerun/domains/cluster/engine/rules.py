@@ -190,7 +190,7 @@ class ObservingRules(Rules[InstantT]):
         raise NotImplementedError
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs: a setting with more spare rows takes the place of the present one."""
+        """Grow the arrays for more jobs: a setting with more spare rows takes the place of the present one."""
         raise NotImplementedError
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:

@@ -2,7 +2,7 @@
 
 GPUs are numbered through the cluster, in the order of its nodes. Jobs whose number changes, and new ones, are placed round
 those that stay. A job that fits on a node belongs on one; a larger one takes whole nodes and, for the rest, part of
-one. Only where that finds no room do others move, as few as possible; where nobody may move, a job is spread over nodes.
+one. Only where it does not fit do others move, as few as possible; where nobody may move, a job is spread over nodes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Seats:
         Parameters
         ----------
         wanted : GPUs by job, those that come first being placed first among equals; in all not more than are up.
-        may_move : whether a job whose number stays may get other GPUs; asked only where there is no room otherwise.
+        may_move : whether a job whose number stays may get other GPUs; asked only where a job does not fit otherwise.
         """
         kept = {
             row: gpus for row, gpus in self.of.items() if wanted.get(row) == len(gpus) and self._is_up(gpus)
@@ -148,11 +148,11 @@ class Seats:
             who for count in range(1, min(most, len(movable) + 1)) for who in combinations(movable, count)
         )
         for who in islice(sets, MOST_TRIED):
-            room = free.copy()
+            spare = free.copy()
             for row in who:
-                np.add.at(room, self.node_of(kept[row]), 1)
+                np.add.at(spare, self.node_of(kept[row]), 1)
             in_turn = sorted((*coming, *who), key=lambda row: -wanted[row])
-            if (placed := self._together(wanted, in_turn, room)) is not None:
+            if (placed := self._together(wanted, in_turn, spare)) is not None:
                 return placed, frozenset(who)
         if chosen is not None:
             return chosen
@@ -169,7 +169,7 @@ class Seats:
     def _together(
         self, wanted: Mapping[int, int], rows: Iterable[int], free: I64
     ) -> dict[int, OnNodes] | None:
-        """Nodes for jobs, one after another, each on as few as it needs; None if one finds no room."""
+        """Nodes for jobs, one after another, each on as few as it needs; None if one does not fit."""
         placed: dict[int, OnNodes] = {}
         for row in rows:
             near = np.unique(self.node_of(self.of[row])).tolist() if row in self.of else ()
@@ -181,7 +181,7 @@ class Seats:
         return placed
 
     def _room(self, free: I64, gpus: int, near: Iterable[int]) -> OnNodes | None:
-        """Nodes with room for a job: the fullest that has enough, among equals one of those near; None if none has."""
+        """Nodes that a job fits on: the fullest that has enough, among equals one of those near; None if none has."""
         size = int(np.diff(self.first).max())
         whole, rest = divmod(gpus, size)
         score = 2 * free
@@ -208,7 +208,7 @@ class Seats:
         free: I64,
         may_move: Callable[[int], bool],
     ) -> tuple[dict[int, OnNodes], frozenset[int]] | None:
-        """Largest first, each makes room where fewest smaller jobs have to leave; None if one cannot."""
+        """Largest first, each goes where fewest smaller jobs have to leave; None if one cannot."""
         nodes = {row: np.unique(self.node_of(gpus)) for row, gpus in kept.items()}
         on: dict[int, set[int]] = {}
         for row, where in nodes.items():

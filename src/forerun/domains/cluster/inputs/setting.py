@@ -269,7 +269,7 @@ class Setting:
         beforehand (default: 1 for all).
     applications : training measurements by model, for Pollux (default: none).
     placement_kept : whether schedules that plan ahead leave jobs on their GPUs while the number of them stays, as jobs that
-        really run do; where others find no room, the fewest move, and pay for it (default: everybody is placed afresh and
+        really run do; where others do not fit, the fewest move, and pay for it (default: everybody is placed afresh and
         moves for nothing, as published).
     """
 

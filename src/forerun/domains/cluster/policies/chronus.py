@@ -219,7 +219,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         return [self.submit_s, self.deadline_s, self.written_deadline_s, self.held]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         self.setting = setting
         lengthen(self.columns(), len(setting.jobs))
         self.submit_s[:] = setting.jobs.submit_s.tolist()

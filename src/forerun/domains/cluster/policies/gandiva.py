@@ -159,7 +159,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         return [*fixed, self.done_s, self.owed_s]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         lengthen(self.columns(), len(setting.jobs))
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:

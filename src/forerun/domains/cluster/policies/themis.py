@@ -174,7 +174,7 @@ class ThemisSlots(WholeSecondRules):
         return [column for column in (*self.jobs, *kept, *since) if len(column)]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs; the record has grown already."""
+        """Grow the arrays for more jobs; the record has grown already."""
         count, record = len(setting.jobs), self.record
         jobs = self.jobs._replace(
             **{name: longer(column, count) for name, column in self.jobs._asdict().items() if len(column)}

@@ -173,7 +173,7 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
         ]
 
     def grow(self, setting: Setting) -> None:
-        """Make room for more jobs."""
+        """Grow the arrays for more jobs."""
         lengthen(self.columns(), len(setting.jobs))
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:
