@@ -89,7 +89,9 @@ class Controller:
 
     def processes(self) -> list[int]:
         """Processes that were started by a command of this run, nodes and zygotes aside."""
-        return processes.marked(mark_of(self.folder))
+        nodes = {process.pid for process in self.engine._processes.values()}
+        marked = processes.marked(mark_of(self.folder))
+        return [pid for pid in marked if int(processes._fields(pid)[1]) not in nodes]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -191,7 +193,7 @@ def test_a_rank_that_fails_ends_its_group(controller: Controller, tmp_path: Path
     left = controller.until(Left, "a")
     assert isinstance(left, Left) and left.why == "failed" and "of its own" in left.detail
     controller.until(Gone, "a")
-    assert controller.processes() == []
+    until(lambda: controller.processes() == [])  # the shim ends a moment after it said so
     assert "ValueError: of its own" in controller.folder.log("a", 1, 1).read_text()
 
 
@@ -313,7 +315,8 @@ def test_groups_end_when_nobody_renews_their_leases(controller: Controller) -> N
         controller.look()
     controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
     gone = controller.until(Gone, "a")
-    assert isinstance(gone, Gone) and "the lease ended" in gone.detail
+    assert isinstance(gone, Gone) and gone.why == "lease" and "the lease ended" in gone.detail
+    assert not any(isinstance(one, Left) for one in controller.seen)
 
 
 def test_groups_end_with_their_node_and_the_next_one_is_empty(controller: Controller) -> None:
@@ -328,22 +331,52 @@ def test_groups_end_with_their_node_and_the_next_one_is_empty(controller: Contro
     assert isinstance(up, NodeUp) and up.holds == {}
 
 
-def test_a_shim_that_is_killed_takes_its_ranks_along(controller: Controller, tmp_path: Path) -> None:
-    controller.start(script(tmp_path, STUBBORN), n0=1)
-    until((tmp_path / "children").exists)
+def _stubborn(controller: Controller, folder: Path) -> tuple[int, int, set[int]]:
+    """Start a stubborn group; its zygote, its shim, and all its processes, one of them in a session of its own."""
+    controller.start(script(folder, STUBBORN), n0=1)
+    until((folder / "children").exists)
     [shim] = sessions_of(controller, "n0")
-    until(lambda: len(_sessions(shim)) == 2)  # one child has a session of its own
-    everybody = set(_tree(shim))
+    until(lambda: len(_sessions(shim)) == 2)
+    return int(processes._fields(shim)[1]), shim, set(_tree(shim))
+
+
+@pytest.mark.parametrize("zygote_gets", [None, signal.SIGKILL, signal.SIGSTOP])
+def test_nobody_is_left_when_a_group_is_gone_though_its_shim_was_killed(
+    controller: Controller, tmp_path: Path, zygote_gets: signal.Signals | None
+) -> None:
+    """Also where the process that would adopt what the shim leaves behind is killed or stopped."""
+    zygote, shim, everybody = _stubborn(controller, tmp_path)
+    if zygote_gets:
+        os.kill(zygote, zygote_gets)
     os.kill(shim, signal.SIGKILL)
-    controller.until(Gone, "a")
-    until(lambda: not any(_runs(pid) for pid in everybody))
+    gone = controller.until(Gone, "a")
+    assert not [pid for pid in everybody if processes.is_running(pid)]
+    assert isinstance(gone, Gone) and gone.why == "failed"
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return processes._fields(pid)[0] not in "ZX"
-    except OSError:
-        return False
+def test_the_next_node_ends_what_a_killed_node_zygote_and_shim_left(
+    controller: Controller, tmp_path: Path
+) -> None:
+    """Then nobody adopts the process in a session of its own; its environment shows whose it is."""
+    zygote, shim, everybody = _stubborn(controller, tmp_path)
+    for pid in (node_pid(controller, "n0"), zygote, shim):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (node_pid(controller, "n0"), zygote, shim):
+        os.kill(pid, signal.SIGKILL)
+    controller.wait(lambda one: isinstance(one, NodeDown))
+    assert [pid for pid in everybody if processes.is_running(pid)]
+    controller.engine.start_node("n0")
+    controller.wait(lambda one: isinstance(one, NodeUp), new=True)
+    assert not [pid for pid in everybody if processes.is_running(pid)]
+
+
+def test_a_group_that_is_killed_has_not_failed(controller: Controller) -> None:
+    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.until(FirstStep, "a")
+    controller.engine.send(Kill("a", 1))
+    gone = controller.until(Gone, "a")
+    assert isinstance(gone, Gone) and gone.why == "asked"
+    assert not any(isinstance(one, Left) for one in controller.seen)
 
 
 def test_commands_are_idempotent_and_stale_epochs_do_nothing(controller: Controller) -> None:
@@ -413,7 +446,9 @@ def test_programs_have_the_variables_that_are_listed_and_no_others(
     folder = RunFolder.create(tmp_path / "own")
     own = Controller(folder, {"n0": 1})
     try:
-        program = "import os\nprint(sorted(os.environ), os.environ['LISTED'])\n"
+        program = (
+            "import os\nprint(open('/proc/self/environ').read(), sorted(os.environ), os.environ['LISTED'])\n"
+        )
         own.start(script(tmp_path, program, environment=("LISTED", "ABSENT")), n0=1)
         own.until(Gone, "a")
     finally:
@@ -478,5 +513,5 @@ def test_nothing_is_left_when_the_engine_is_closed(tmp_path: Path) -> None:
     nodes = [node_pid(controller, name) for name in ("n0", "n1")]
     everybody = {pid for node in nodes for pid in _tree(node)}
     controller.engine.close()
-    until(lambda: not any(_runs(pid) for pid in everybody))
+    until(lambda: not any(map(processes.is_running, everybody)))
     assert not controller.folder.nodes_socket.exists()

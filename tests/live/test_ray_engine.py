@@ -202,7 +202,7 @@ def test_ranks_on_two_machines_leave_go_on_and_end_with_their_raylet(rays: Rays,
     assert start(1, {"a": (0, 1), "b": (0,)}, None) == 0
     watched.engine.send(Drain("job", 1, PATIENCE_S))
     watched.until(lambda seen: NODES.keys() <= {one.node for one in seen if isinstance(one, Gone)})
-    assert all(one.orderly for one in watched.seen if isinstance(one, Gone))
+    assert all(one.why == "exited" for one in watched.seen if isinstance(one, Gone))
     saved = next(one for one in watched.seen if isinstance(one, Checkpointed))
 
     # It goes on from there on the other machine, which sees the same folder.

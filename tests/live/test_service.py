@@ -11,6 +11,9 @@ import pytest
 
 from forerun.errors import UsageError
 from forerun.live import service
+from forerun.live.inbox import Inbox
+from forerun.live.journal import RunMeta
+from forerun.live.runs import Desk
 from forerun.live.service import Answer, Cancel, Client, DrainNode, GetStatus, Request, Service, Stop, Submit
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, RunStatus
@@ -116,6 +119,20 @@ def test_a_run_that_nobody_serves_says_so(tmp_path: Path) -> None:
         Client(tmp_path).ask(Stop())
     with Service(tmp_path, echo):
         assert Client(tmp_path).ask(Stop()).said
+
+
+def test_requests_that_nobody_takes_any_more_are_answered_at_once() -> None:
+    inbox = Inbox()
+    desk = Desk(inbox, RunMeta(nodes=("a",)))
+    answers: list[Answer] = []
+    asks = threading.Thread(target=lambda: answers.append(desk.answer(GetStatus())))
+    asks.start()
+    while not inbox._waiting.qsize():
+        asks.join(0.01)
+    inbox.close()
+    asks.join()
+    answers.append(desk.answer(Cancel(job="a")))
+    assert [answer.problems for answer in answers] == [("the controller has ended",)] * 2
 
 
 def test_a_folder_with_a_long_name_has_a_socket_too(tmp_path: Path) -> None:

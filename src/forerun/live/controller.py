@@ -75,6 +75,8 @@ from forerun.registry import member_name
 MOST_BACK_OFF_S: Final = 60.0
 #: starts refused in a row after which a job fails
 MOST_REFUSALS: Final = 8
+#: wall seconds that a checkpoint stays at least
+HOLD_S: Final = 60.0
 #: progress reports of a job before its measured speed counts
 REPORTS_NEEDED: Final = 3
 #: measured speeds within this share of the profile's count as the profile's
@@ -436,6 +438,8 @@ class Controller:
         job = self.jobs.get(what.job)
         group = None if job is None else job.group
         if job is None or group is None or group.epoch != what.epoch:
+            if job is not None and isinstance(what, Checkpointed) and what.epoch == job.epoch:
+                self._saved_late(job, what)
             self.stale += 1
             return
         match what:
@@ -455,9 +459,8 @@ class Controller:
                     self._enter(job, Running(self.now_s))
             case Progressed(step=step):
                 self._progressed(job, group, step)
-            case Checkpointed(file=file, step=step, sha256=digest):
-                kept = (Checkpoint(file, step, digest), *job.saved)
-                job.saved = kept[: job.spec.checkpoints.keep]
+            case Checkpointed():
+                self._keep(job, what)
             case Left() as left if group.left is None:
                 self._left_by_itself(job, group, left)
             case Hung(silent_s=silent_s):
@@ -467,14 +470,30 @@ class Controller:
             case StartRefused(node=node, why=why):
                 group.trouble, group.detail = "refused", why
                 self._free(job, group, node, "released")
-            case Gone(node=node, detail=detail, orderly=orderly):
+            case Gone(node=node, why=why, detail=detail):
                 group.detail = group.detail or detail
-                self._free(job, group, node, "released", orderly=orderly)
+                if why in ("asked", "lease"):  # unless it was this controller that asked, a node lost it
+                    group.trouble = group.trouble or "lost"
+                self._free(job, group, node, "released", orderly=why == "exited")
             case LeaseExpired(node=node):
                 group.trouble = group.trouble or "lost"
                 self._free(job, group, node, "expired")
             case _:
                 pass
+
+    def _keep(self, job: Job, saved: Checkpointed) -> None:
+        """A checkpoint is there, unless a node that is back repeats it."""
+        if saved.file not in {one.file for one in job.saved}:
+            kept = (Checkpoint(saved.file, saved.step, saved.sha256), *job.saved)
+            job.saved = kept[: job.spec.checkpoints.keep]
+
+    def _saved_late(self, job: Job, saved: Checkpointed) -> None:
+        """The last group of a job saved while nobody heard it, and its slots are free by now; the job goes on from there."""
+        if job.group is None and isinstance(job.state, Waiting):
+            self._keep(job, saved)
+            job.lost_steps -= min(job.lost_steps, max(0, job.saved[0].step - job.step))
+            job.step = job.saved[0].step
+            self._note_left(job)
 
     def _progressed(self, job: Job, group: Group, step: int) -> None:
         """Iterations were reported: the speed counts once it is known from several reports."""
@@ -778,6 +797,7 @@ class Controller:
             pace=pace,
             one_process=self.terms.width == "declared",
             seed=self.inputs.scenario.seed,
+            hold_s=max(HOLD_S, 2 * (self.terms.lease_s + self.terms.grace_s)),
         )
 
     # ------------------------------------------------------------------------------------------------------ answers

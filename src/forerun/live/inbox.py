@@ -32,22 +32,37 @@ class Look:
 
 
 class Inbox:
-    """Requests from other threads, in order."""
+    """Requests from other threads, in order; once it is closed, all are cancelled."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Asked | Look] = queue.SimpleQueue()
+        self._is_closed = False
 
     def ask(self, what: Observation) -> Future[tuple[Answer, ...]]:
         """Let the session observe something; the answers come once they are in the journal."""
         asked = Asked(what)
-        self._waiting.put(asked)
+        self._put(asked)
         return asked.answers
 
     def look(self, at: Callable[[Controller], T]) -> Future[T]:
         """Ask something of the controller's state; the function must not change it nor keep any of it."""
         look = Look(at)
-        self._waiting.put(look)
+        self._put(look)
         return look.answer
+
+    def close(self) -> None:
+        """Nobody takes requests any more."""
+        self._is_closed = True
+        self._cancel_all()
+
+    def _put(self, request: Asked | Look) -> None:
+        self._waiting.put(request)
+        if self._is_closed:
+            self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        for request in self.take():
+            (request.answers if isinstance(request, Asked) else request.answer).cancel()
 
     def take(self) -> list[Asked | Look]:
         """All requests that wait."""

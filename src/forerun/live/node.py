@@ -43,6 +43,7 @@ from forerun.live.observation import (
     Checkpointed,
     FirstStep,
     Gone,
+    GoneWhy,
     Left,
     NodeUp,
     Observation,
@@ -63,6 +64,8 @@ BASE_ENVIRONMENT: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
     "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH",
 )  # fmt: skip
+#: seconds between two attempts to end a group
+AGAIN_S: Final = 0.05
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -95,6 +98,7 @@ class _Group:
     start : the command.
     end_s : when the lease ends, by the host's clock.
     shim : None where the node holds the lease only, because one process elsewhere stands for all slots.
+    saved : the last checkpoint that was reported.
     left, gone : what was reported of its end.
     lost : the shim closed its connection without saying that the group is over.
     """
@@ -102,6 +106,7 @@ class _Group:
     start: Start
     end_s: float
     shim: Shim | None = None
+    saved: Checkpointed | None = None
     left: Left | None = None
     gone: Gone | None = None
     lost: bool = False
@@ -149,7 +154,11 @@ class Node:
         return {job: group for job, group in self._groups.items() if group.gone is None}
 
     def connected(self) -> None:
-        """A connection to an engine was made: say that the node is there, and what it holds."""
+        """A connection to an engine was made: say that the node is there, and what it holds.
+
+        Checkpoints come first: nobody may have heard of those, and a group that has ended goes on from its last.
+        """
+        self.out += [group.saved for group in self._groups.values() if group.saved is not None]
         self.out.append(
             NodeUp(
                 node=self.name,
@@ -175,16 +184,20 @@ class Node:
         for group in list(self.present().values()):
             if group.shim is None:
                 if now_s >= group.end_s:
-                    self._gone(group, "the lease ended")
+                    self._gone(group, "lease", "the lease ended")
             elif (group.lost or now_s >= group.end_s + SHIM_S) and group.shim.end():
-                self._gone(group, "its shim was gone" if group.lost else "the lease ended")
+                if now_s < group.end_s + SHIM_S:
+                    self._gone(group, "failed", "its shim was gone")
+                else:
+                    self._gone(group, "lease", "the lease ended")
 
     def next_s(self) -> float:
         """When `tick` is due next."""
-        present = self.present().values()
-        if any(group.lost for group in present):
-            return self.host.now_s() + SHIM_S
-        ends = [group.end_s + (SHIM_S if group.shim else 0.0) for group in present]
+        again_s = self.host.now_s() + AGAIN_S
+        ends = [
+            again_s if group.lost else max(again_s, group.end_s + (SHIM_S if group.shim else 0.0))
+            for group in self.present().values()
+        ]
         return min([self._beat_s + self.heartbeat_s, *ends])
 
     # ----------------------------------------------------------------------------------------------- from the engine
@@ -229,7 +242,7 @@ class Node:
         if group.shim is not None:
             group.shim.say(message)
         else:
-            self._gone(group, "no process of it ran here")
+            self._gone(group, "asked", "no process of it ran here")
 
     def _renew(self, renewal: Renewal) -> None:
         """Leases go on, or their groups end."""
@@ -250,11 +263,13 @@ class Node:
 
     def _start(self, start: Start) -> None:
         """Start this node's part of a group, or say why not."""
-        if self.name not in start.slots or start.epoch == self._epochs.get(start.job):
+        last = self._epochs.get(start.job, 0)
+        if self.name not in start.slots or start.epoch == last:
             return
         why = self._why_not(start)
+        # One that was refused stays so: a copy of it that comes later, with a longer lease, would run unknown to anybody.
+        self._epochs[start.job] = max(last, start.epoch)
         if not why:
-            self._epochs[start.job] = start.epoch
             try:
                 self._begin(start)
             except OSError as error:
@@ -357,14 +372,14 @@ class Node:
             keep=spec.checkpoints.keep,
             report_s=start.report_s,
             seed=start.seed,
+            hold_s=start.hold_s,
             pace=start.pace,
         )
 
     def _environment(self, start: Start) -> Mapping[str, str]:
         """The variables of a program: those that every program needs, and those that its job file lists."""
-        names = {*BASE_ENVIRONMENT, *start.spec.environment}
-        variables = {name: os.environ[name] for name in sorted(names) if name in os.environ}
-        variables[MARK_VARIABLE] = f"{mark_of(self.folder)}/{start.job}/{start.epoch}"
+        variables = inherited(start.spec.environment)
+        variables[MARK_VARIABLE] = mark_of(self.folder, start.job, start.epoch)
         variables["PYTHONUNBUFFERED"] = "1"
         variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.slots)))
         if len(start.slots) == 1:
@@ -382,14 +397,17 @@ class Node:
             case Running():
                 self.out.append(Started(job=job, epoch=epoch, node=self.name))
             case Reported(what=what):
-                self.out.append(_observed(job, epoch, what))
+                observed = _observed(job, epoch, what)
+                if isinstance(observed, Checkpointed):
+                    group.saved = observed
+                self.out.append(observed)
             case Meet(address=address, port=port):
                 if len(group.start.slots) > 1:
                     self.out.append(Rendezvous(job=job, epoch=epoch, address=address, port=port))
             case GroupLeft():
                 self._left(group, message)
-            case Over(detail=detail, orderly=orderly):
-                self._gone(group, detail, orderly=orderly)
+            case Over(why=why, detail=detail):
+                self._gone(group, why, detail)
 
     def lost(self, job: str, epoch: int) -> None:
         """The shim of a group closed its connection; the group ends, and what is left of it is ended."""
@@ -406,9 +424,9 @@ class Node:
             )
             self.out.append(group.left)
 
-    def _gone(self, group: _Group, detail: str, *, orderly: bool = False) -> None:
+    def _gone(self, group: _Group, why: GoneWhy, detail: str) -> None:
         start = group.start
-        group.gone = Gone(job=start.job, epoch=start.epoch, node=self.name, detail=detail, orderly=orderly)
+        group.gone = Gone(job=start.job, epoch=start.epoch, node=self.name, why=why, detail=detail)
         self.out.append(group.gone)
 
 
@@ -470,6 +488,23 @@ def proof_of(folder: RunFolder, node: str, boot: str) -> str:
     return "" if nonce is None else _proof(nonce, f"{node}/{boot}")
 
 
-def mark_of(folder: RunFolder) -> str:
-    """What the processes of a run carry in their environment, to be known again."""
-    return hashlib.sha256(str(folder.path).encode()).hexdigest()[:16]
+def inherited(names: Sequence[str] = ()) -> dict[str, str]:
+    """The variables that every program gets from this process's environment.
+
+    Parameters
+    ----------
+    names : of others that it gets, too (default: none).
+    """
+    return {name: os.environ[name] for name in sorted({*BASE_ENVIRONMENT, *names}) if name in os.environ}
+
+
+def mark_of(folder: RunFolder, *parts: str | int) -> str:
+    """What the processes of a run carry in their environment, to be known again.
+
+    Parameters
+    ----------
+    folder : of the run.
+    parts : a job and an epoch, or `@` and a node's name (default: the beginning of all marks of the run).
+    """
+    run = hashlib.sha256(str(folder.path).encode()).hexdigest()[:16]
+    return "".join(f"{part}/" for part in (run, *parts))

@@ -9,7 +9,7 @@ import msgspec
 
 from forerun.live.engines.engine import Drain, Heartbeat, Kill, Skip, Start
 from forerun.live.message import Message
-from forerun.live.observation import Observation
+from forerun.live.observation import GoneWhy, Observation
 from forerun.live.rank_messages import Assignment, FirstStep, Progress, Saved
 
 # ------------------------------------------------------------------------------------------------ engine and node
@@ -173,12 +173,12 @@ class Over(Message, frozen=True, kw_only=True):
 
     Parameters
     ----------
+    why : as in `observation.Gone`.
     detail : exit codes, for people.
-    orderly : whether all ranks ended by themselves with exit code 0.
     """
 
+    why: GoneWhy
     detail: str
-    orderly: bool = False
 
 
 ToShim = LeaseEnd | DrainRanks | KillRanks | SkipTo | Meet

@@ -23,8 +23,9 @@ import msgspec
 from forerun.atomic_write import write_bytes
 from forerun.live import processes
 from forerun.live.folder import RunFolder
-from forerun.live.node import LOOPBACK, Node, mark_of
+from forerun.live.node import LOOPBACK, Node, inherited, mark_of
 from forerun.live.node_messages import FromShim, Order, Running, ToNode, ToShim
+from forerun.live.processes import MARK_VARIABLE
 from forerun.live.wire import Channel, connected
 from forerun.live.zygote import send_order
 
@@ -34,6 +35,10 @@ RETRY_S: Final = 0.2
 ALONE_S: Final = 60.0
 #: seconds without a word from an engine that is connected, after which a node connects again and says that it is there
 UNANSWERED_S: Final = 5.0
+#: seconds that a zygote has to end what a shim that was killed has left behind, before the node kills it and does so
+ZYGOTE_S: Final = 2.0
+#: seconds between two looks at the processes of shims
+WATCH_S: Final = 1.0
 #: seconds that a node tries to end what an earlier life of it left behind
 LEFT_BEHIND_S: Final = 10.0
 
@@ -48,13 +53,24 @@ class _Session(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Shim:
-    """A shim of this node."""
+    """A shim of this node.
+
+    Parameters
+    ----------
+    host, order, channel : as the names say; the channel ends once nothing of the group is left.
+    mark : that programs of the group carry.
+    zygote : that forked it.
+    pid : its process and session (0: it has not said so yet).
+    killed_s : when it was first seen to be killed with everything in its session.
+    """
 
     host: RealHost
     order: Order
     channel: Channel[FromShim]
     mark: str
+    zygote: subprocess.Popen[bytes]
     pid: int = 0
+    killed_s: float | None = None
 
     def say(self, message: ToShim) -> None:
         """Send it a message."""
@@ -62,8 +78,17 @@ class _Shim:
 
     def end(self) -> bool:
         """Kill it and every process of its group; whether none is left."""
-        self.channel.close()
-        return processes.end_session(self.pid, self.mark)
+        killed = processes.end_session(self.pid, self.mark)
+        if self.channel.fault:
+            return killed and self.host.end_orphans()
+        if killed:
+            now_s = self.host.now_s()
+            self.killed_s = self.killed_s or now_s
+            if now_s - self.killed_s > ZYGOTE_S:
+                self.zygote.kill()
+        if self.zygote.poll() is not None:
+            self.host.end_orphans()
+        return False
 
 
 @dataclass(slots=True)
@@ -111,8 +136,9 @@ class RealHost:
             else:
                 ours.close()
                 raise ChildProcessError(10, "cannot fork ranks", interpreter)
-        mark = f"{mark_of(self.folder)}/{order.job}/{order.epoch}"
-        shim = _Shim(self, order, Channel(ours, FromShim), mark)
+        mark = mark_of(self.folder, order.job, order.epoch)
+        process = self._zygotes[interpreter, order.folder, torch][0]
+        shim = _Shim(self, order, Channel(ours, FromShim), mark, process)
         self.shims[order.job, order.epoch] = shim
         self.fresh.append(shim)
         return shim
@@ -141,6 +167,12 @@ class RealHost:
                     if time.monotonic() > until_s:
                         break
                     time.sleep(0.02)
+        processes.end_marked(mark_of(self.folder, f"@{self.name}"), LEFT_BEHIND_S)
+
+    def end_orphans(self) -> bool:
+        """End what zygotes and shims that were killed have left to this process; whether none is left."""
+        known = {process.pid for process, _ in self._zygotes.values()}
+        return processes.end_orphans(known | {shim.pid for shim in self.shims.values()})
 
     def not_a_zygote(self, order: Order) -> None:
         """A shim never answered: its interpreter may not have forerun, and runs programs the slow way from now on."""
@@ -171,7 +203,8 @@ class RealHost:
                 pass_fds=[theirs.fileno()],
                 cwd=folder,
                 # numpy would start a thread a core, and a process with threads cannot be forked safely.
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+                env=inherited()
+                | {"OPENBLAS_NUM_THREADS": "1", MARK_VARIABLE: mark_of(self.folder, f"@{self.name}")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -214,7 +247,7 @@ class NodeProcess:
         self.node, self.host, self.address = node, host, address
         self._engine: Channel[ToNode] | None = None
         self._selector = selectors.DefaultSelector()
-        self._tried_s = self._heard_s = self._answered_s = self._looked_s = -1e9
+        self._tried_s = self._heard_s = self._answered_s = self._looked_s = self._watched_s = -1e9
 
     def run(self) -> None:
         """Serve until the node is asked to end, or nobody asks for it."""
@@ -234,6 +267,7 @@ class NodeProcess:
             for key, _ in self._selector.select(self._wait_s()):
                 key.data()
             self._watch_fresh()
+            self._watch_shims()
             if self._is_alone():
                 break
         self._send()
@@ -313,6 +347,15 @@ class NodeProcess:
                 shim.channel, selectors.EVENT_READ, lambda shim=shim: self._hear_shim(shim)
             )
 
+    def _watch_shims(self) -> None:
+        """Notice shims that were killed, where a zygote that stands still keeps their connections open."""
+        now_s = self.host.now_s()
+        if now_s - self._watched_s > WATCH_S:
+            self._watched_s = now_s
+            for (job, epoch), shim in list(self.host.shims.items()):
+                if shim.pid and not processes.is_running(shim.pid):
+                    self.node.lost(job, epoch)
+
     def _hear_shim(self, shim: _Shim) -> None:
         job, epoch = shim.order.job, shim.order.epoch
         for message in shim.channel.receive():
@@ -321,10 +364,10 @@ class NodeProcess:
             self.node.heard(job, epoch, message)
         if shim.channel.fault:
             self._selector.unregister(shim.channel)
+            shim.channel.close()
             if not shim.pid:
                 self.host.not_a_zygote(shim.order)
             self.node.lost(job, epoch)
-            shim.channel.close()
             self.host.shims.pop((job, epoch), None)
             self.host.write_sessions()
 

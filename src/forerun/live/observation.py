@@ -14,6 +14,9 @@ import msgspec
 from forerun.live.message import Message
 from forerun.live.spec import JobSpec
 
+#: why no process of a group is left on a node
+GoneWhy = Literal["exited", "failed", "asked", "lease"]
+
 
 class _OfGroup(Message, frozen=True, kw_only=True):
     """About the ranks of a job under one epoch; observations of other epochs than the present one are stale.
@@ -158,14 +161,16 @@ class Gone(_OfGroup, frozen=True, kw_only=True):
     Parameters
     ----------
     node : on which it ran; a group on several nodes is gone from each.
+    why : exited (all its ranks on this node ended by themselves with exit code 0; those of other nodes then do so too,
+        and may still be saving the state), failed (they ended otherwise; the default), asked (the node ended them,
+        because it was asked to) or lease (they were ended with their lease or with their node; that is no failure of
+        theirs).
     detail : exit codes, for people.
-    orderly : whether all its ranks on this node ended by themselves with exit code 0. Those of other nodes then do so
-        too, and may still be saving the state (default: no, something ended them).
     """
 
     node: str
+    why: GoneWhy = "failed"
     detail: str = ""
-    orderly: bool = False
 
 
 class Refused(_OfGroup, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,23 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def wake_on_children() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def empty(read: int) -> None:
+    """Read all that waits in such a descriptor."""
+    with contextlib.suppress(BlockingIOError):
+        while os.read(read, 4096):
+            pass
+
+
 def started_at(pid: int) -> str:
     """Ticks since boot at which a process started, which tell it from a later one of the same number; empty: none."""
     with contextlib.suppress(OSError, IndexError):
@@ -55,6 +73,14 @@ def _fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name of the program, which may contain anything."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return text[text.rindex(")") + 2 :].split()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs, and does not only wait for its parent to ask for it."""
+    try:
+        return _fields(pid)[0] not in "ZX"
+    except (OSError, ValueError):
+        return False
 
 
 def in_session(session: int) -> list[int]:
@@ -116,6 +142,40 @@ def end_session(session: int, mark: str) -> bool:
     """
     left = [pid for pid in {*in_session(session), *marked(mark)} if pid != os.getpid()]
     kill_all(left)
+    return not left
+
+
+def end_marked(mark: str, within_s: float) -> bool:
+    """Kill the processes that carry a mark until none is left; whether that was so in time.
+
+    Parameters
+    ----------
+    mark : value of the variable, or its beginning.
+    within_s : seconds to try at most.
+    """
+    until_s = time.monotonic() + within_s
+    while left := [pid for pid in marked(mark) if pid != os.getpid()]:
+        if time.monotonic() > until_s:
+            return False
+        kill_all(left)
+        time.sleep(0.02)
+    return True
+
+
+def end_orphans(known: Collection[int]) -> bool:
+    """Kill the children of this process that it adopted; whether none is left.
+
+    A process that is killed leaves its own children to the same parent, so that one call is seldom enough.
+
+    Parameters
+    ----------
+    known : pids of the children that it started itself.
+    """
+    left = [pid for pid in children() if pid not in known]
+    kill_all(left)
+    for pid in left:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
     return not left
 
 

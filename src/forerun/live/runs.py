@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +159,7 @@ def _at_work(
         stack.callback(session.close)
         desk = Desk(inbox, session.journal.run)
         stack.enter_context(Service(folder.path, desk.answer))
+        stack.callback(inbox.close)
         if metrics_port is not None:
             stack.callback(_metrics(desk, metrics_port))
         if stop is not None:
@@ -335,6 +337,8 @@ class Desk:
                     return Answer(said="stopping: jobs save their state and leave")
         except ForerunError as error:
             return Answer(problems=tuple(map(str, error.problems)))
+        except CancelledError:
+            return Answer(problems=("the controller has ended",))
         except NoAnswer:
             return Answer(problems=(f"the controller did not answer within {ANSWER_S:.0f} s",))
 

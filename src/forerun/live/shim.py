@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
@@ -43,6 +43,7 @@ from forerun.live.node_messages import (
     SkipTo,
     ToShim,
 )
+from forerun.live.observation import GoneWhy
 from forerun.live.rank_messages import ASSIGNMENT_VARIABLE, FD_VARIABLE, Hello, Leaving, Lines
 from forerun.live.wire import Channel
 
@@ -100,13 +101,14 @@ class Shim:
         self.drain_by_s: float | None = None
         self.exit_by_s: float | None = None
         self.left = False
-        self.why_ended = ""
+        #: why it ends though its ranks have not left, for the node and for people
+        self.ended_for: tuple[Literal["asked", "lease"], str] | None = None
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
         """Run the group until no process of it is left."""
-        woken = _wake_on_children()
-        self._selector.register(woken, selectors.EVENT_READ, lambda: _empty(woken))
+        woken = processes.wake_on_children()
+        self._selector.register(woken, selectors.EVENT_READ, lambda: processes.empty(woken))
         self._selector.register(self.node, selectors.EVENT_READ, self._hear_node)
         for one in self.order.ranks:
             self.ranks[one.assignment.rank] = self._start(one)
@@ -119,8 +121,7 @@ class Shim:
             self._look_at_the_time()
         self._end_everybody()
         self._occupy("end", [slot for one in self.order.ranks for slot in one.assignment.slots])
-        orderly = not self.why_ended and all(rank.code == 0 for rank in self.ranks.values())
-        self._say(Over(detail=self._how_they_ended(), orderly=orderly))
+        self._say(Over(why=self._why(), detail=self._how_they_ended()))
         self.node.socket.setblocking(True)
         self.node.flush()
 
@@ -225,7 +226,7 @@ class Shim:
                         self._ended(number, rank)
 
     def _ended(self, number: int, rank: _Rank) -> None:
-        if rank.code == 0 and rank.leaving is not None:
+        if self.ended_for or (rank.code == 0 and rank.leaving is not None):
             return
         if rank.code == 0 and not rank.greeted:  # a plain command, done
             if number == 0:
@@ -244,16 +245,14 @@ class Shim:
                 case DrainRanks(by_s=by_s):
                     self._drain(by_s)
                 case KillRanks():
-                    self.why_ended = self.why_ended or "killed"
-                    self._kill()
+                    self._end_for("asked", "killed")
                 case SkipTo(step=step):
                     self._tell(rank_messages.Skip(step=step), [r for n, r in self.ranks.items() if n == 0])
                 case Meet():
                     self._meet(message)
         if self.node.fault:
             self._selector.unregister(self.node)
-            self.why_ended = self.why_ended or "the node's connection ended"
-            self._kill()
+            self._end_for("lease", "the node's connection ended")
 
     def _drain(self, by_s: float) -> None:
         """Let the ranks leave; programs that never attached get SIGTERM."""
@@ -272,11 +271,9 @@ class Shim:
     def _look_at_the_time(self) -> None:
         now_s = processes.boot_s()
         if now_s >= self.end_s:
-            self.why_ended = self.why_ended or "the lease ended"
-            self._kill()
+            self._end_for("lease", "the lease ended")
         elif self.drain_by_s is not None and now_s >= self.drain_by_s:
-            self.why_ended = self.why_ended or "did not leave in time"
-            self._kill()
+            self._end_for("asked", "did not leave in time")
         elif self.exit_by_s is not None and now_s >= self.exit_by_s:
             self._kill()
 
@@ -286,6 +283,11 @@ class Shim:
         if any(rank.code is None for rank in self.ranks.values()) and wait_s > 0:
             return min(wait_s, LOOK_S)
         return AGAIN_S
+
+    def _end_for(self, why: Literal["asked", "lease"], detail: str) -> None:
+        """End the group though its ranks have not left, which is no failure of theirs."""
+        self.ended_for = self.ended_for or (why, detail)
+        self._kill()
 
     def _kill(self, spared: int | None = None) -> None:
         """Kill the ranks but one; what they started is ended once they are gone."""
@@ -302,12 +304,8 @@ class Shim:
         with selectors.DefaultSelector() as wait:
             while True:
                 others = [pid for pid in processes.in_session(os.getpid()) if pid != os.getpid()]
-                others += processes.children()
                 processes.kill_all(others)
-                with contextlib.suppress(ChildProcessError):
-                    while os.waitpid(-1, os.WNOHANG)[0]:
-                        pass
-                if not others:
+                if processes.end_orphans(()) and not others:
                     break
                 wait.select(AGAIN_S)
         for rank in self.ranks.values():
@@ -315,7 +313,13 @@ class Shim:
 
     def _how_they_ended(self) -> str:
         ends = ", ".join(f"rank {number} {_how(rank.code)}" for number, rank in self.ranks.items())
-        return f"{self.why_ended}; {ends}" if self.why_ended else ends
+        return f"{self.ended_for[1]}; {ends}" if self.ended_for else ends
+
+    def _why(self) -> GoneWhy:
+        """Why no process is left, for the node."""
+        if self.ended_for:
+            return self.ended_for[0]
+        return "exited" if all(rank.code == 0 for rank in self.ranks.values()) else "failed"
 
     # ------------------------------------------------------------------------------------------------------- files
 
@@ -370,22 +374,6 @@ def _opened(path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError:
         return -1
-
-
-def _wake_on_children() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    return read
-
-
-def _empty(read: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        while os.read(read, 4096):
-            pass
 
 
 # ------------------------------------------------------------------------------------------------------- in the rank

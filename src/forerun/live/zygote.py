@@ -25,8 +25,8 @@ from forerun.live import job, processes, shim
 from forerun.live.node_messages import Order
 
 _LENGTH: Final = struct.Struct(">I")
-#: seconds between two looks at processes that were left behind
-LOOK_S: Final = 1.0
+#: seconds between two attempts to end what a shim has left behind
+AGAIN_S: Final = 0.02
 
 
 def send_order(zygote: socket.socket, order: Order, connection: socket.socket) -> None:
@@ -59,12 +59,22 @@ def _received(zygote: socket.socket) -> tuple[Order, socket.socket] | None:
 
 
 def serve(zygote: socket.socket) -> None:
-    """Fork a shim for every order, until the node closes the connection."""
-    shims: set[int] = set()
+    """Fork a shim for every order, until the node closes the connection.
+
+    The end of a shim's connection means that no process of its group is left, even where the shim itself was killed: this
+    process keeps the other end until it has ended everything that such a shim left behind.
+    """
+    woken = processes.wake_on_children()
+    shims: dict[int, socket.socket] = {}
+    ended: list[socket.socket] = []
     while True:
-        ready, _, _ = select.select([zygote], [], [], LOOK_S)
-        _look_after(shims)
-        if not ready:
+        ready, _, _ = select.select([zygote.fileno(), woken], [], [], AGAIN_S if ended else None)
+        processes.empty(woken)
+        ended += _ended(shims)
+        if ended and processes.end_orphans(shims):
+            while ended:
+                ended.pop().close()
+        if zygote.fileno() not in ready:
             continue
         received = _received(zygote)
         if received is None:
@@ -72,18 +82,20 @@ def serve(zygote: socket.socket) -> None:
         order, connection = received
         pid = os.fork()
         if pid == 0:
-            zygote.close()
+            for other in (zygote, *shims.values(), *ended):
+                other.close()
             shim.run(connection, order)
-        connection.close()
-        shims.add(pid)
+        shims[pid] = connection
 
 
-def _look_after(shims: set[int]) -> None:
-    """Forget shims that have ended, and end what the ranks of a shim that was killed have left behind."""
+def _ended(shims: dict[int, socket.socket]) -> list[socket.socket]:
+    """The connections of shims that have ended, which are forgotten."""
+    ended = []
     with contextlib.suppress(ChildProcessError):
         while pid := os.waitpid(-1, os.WNOHANG)[0]:
-            shims.discard(pid)
-    processes.kill_all([pid for pid in processes.children() if pid not in shims])
+            if pid in shims:
+                ended.append(shims.pop(pid))
+    return ended
 
 
 def main() -> None:

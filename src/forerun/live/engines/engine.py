@@ -73,6 +73,7 @@ class Start(Message, frozen=True):
         the first node; the others hold the lease only.
     report_s : wall seconds between two reports of progress at least (default: 5).
     seed : of the job's random numbers (default: 0).
+    hold_s : wall seconds that a checkpoint stays at least: as long as the group may run unheard (default: 60).
     terms : by node, until when the lease goes. The journal omits them: they are added when the command is sent.
     """
 
@@ -86,6 +87,7 @@ class Start(Message, frozen=True):
     one_process: bool = False
     report_s: float = 5.0
     seed: int = 0
+    hold_s: float = 60.0
     terms: Mapping[str, Term] = {}
 
 

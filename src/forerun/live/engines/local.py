@@ -20,6 +20,8 @@ from forerun.live.node_messages import FromNode, Rendezvous, Renewal, Shutdown, 
 from forerun.live.observation import Left, NodeDown, NodeUp, Observation
 from forerun.live.wire import Channel, is_of_this_user, listening
 
+#: wall seconds between two starts of a node's process
+REVIVE_S: Final = 2.0
 #: seconds that nodes have to end their groups when the engine is closed
 CLOSE_S: Final = 8.0
 
@@ -28,7 +30,7 @@ class LocalEngine:
     """Nodes that are processes of this machine.
 
     A controller that takes a run up again finds the nodes that the one before left: they connect by themselves, and say
-    what they hold.
+    what they hold. A node whose process has ended is started again, as a new and empty node.
 
     Parameters
     ----------
@@ -54,6 +56,7 @@ class LocalEngine:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._channels: dict[str, tuple[Channel[FromNode], str]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._started_s: dict[str, float] = {}
         self._seen: list[Observation | Heartbeat] = []
         #: nodes of the groups started, by job, with the epoch and whether one process stands for all slots
         self._groups: dict[str, tuple[int, tuple[str, ...], bool]] = {}
@@ -62,6 +65,7 @@ class LocalEngine:
 
     def start_node(self, name: str) -> None:
         """Start a node's process; it ends at once if one of that name is there already."""
+        self._started_s[name] = time.monotonic()
         command = [
             sys.executable,
             "-m",
@@ -89,6 +93,7 @@ class LocalEngine:
                 key.data()
             for channel, _ in self._channels.values():
                 channel.flush()
+            self._revive()
             if self._seen or time.monotonic() >= end_s:
                 seen, self._seen = self._seen, []
                 return seen
@@ -122,7 +127,7 @@ class LocalEngine:
                 process.wait(max(0.1, end_s - time.monotonic()))
             process.kill()
             process.wait()
-        processes.kill_all(processes.marked(mark_of(self._folder)))
+        processes.end_marked(mark_of(self._folder), CLOSE_S)
         for channel, _ in self._channels.values():
             channel.close()
         self._listener.close()
@@ -137,6 +142,13 @@ class LocalEngine:
         self._selector.close()
 
     # --------------------------------------------------------------------------------------------------------- nodes
+
+    def _revive(self) -> None:
+        """Start the processes of nodes that have ended."""
+        for name, process in self._processes.items():
+            due_s = self._started_s[name] + REVIVE_S
+            if name not in self._channels and time.monotonic() > due_s and process.poll() is not None:
+                self.start_node(name)
 
     def _nodes_of(self, job: str, epoch: int) -> Sequence[str]:
         """The nodes of a group; all, where this engine did not start it."""
