@@ -23,7 +23,10 @@ class Steps:
     """The steps of a measurement. expected_s: how long each may take, by estimate; 0 where it is not known: then it is
     taken to last as long as those before it on average.
 
-    tell: gets the lines. clock: seconds, monotonic.
+    Parameters
+    ----------
+    tell : gets the lines.
+    clock : seconds, monotonic.
     """
 
     def __init__(

@@ -43,9 +43,13 @@ class ArrivalProcess(NamedSpec, frozen=True, kw_only=True):
     ) -> Floats:
         """The first `n` arrivals, or all before `horizon_s`: float64[arrivals], ascending, in milliseconds.
 
-        most: with `horizon_s`, stop a little beyond this many arrivals (whoever gives it refuses them). Exactly one of
-        `n` and `horizon_s` is given. Raises ScenarioError if the parameters do not make a process, or if
-        it ends before `n` arrivals.
+        Exactly one of `n` and `horizon_s` is given.
+
+        Parameters
+        ----------
+        most : with `horizon_s`, stop a little beyond this many arrivals (whoever gives it refuses them).
+
+        Raises ScenarioError if the parameters do not make a process, or if it ends before `n` arrivals.
         """
         problems = self.problems()
         if (n is None) == (horizon_s is None):

@@ -23,7 +23,11 @@ LOG_SUFFIX = ".repairs.json"
 class Check:
     """Whether a file is a usable trace: its format, whether it was guessed, what was repaired, what is wrong.
 
-    format: empty if it was not recognised. guessed: the format was recognised from the content. rows: 0 if unusable.
+    Parameters
+    ----------
+    format : empty if it was not recognised.
+    guessed : the format was recognised from the content.
+    rows : 0 if unusable.
     """
 
     path: str
@@ -82,7 +86,10 @@ def check_trace(
 ) -> Check:
     """Read a file to its end and say what is wrong with it, instead of raising.
 
-    path, format, options: as for `read_trace`. strict: repairs are problems (default: they are only listed).
+    Parameters
+    ----------
+    path, format, options : as for `read_trace`.
+    strict : repairs are problems (default: they are only listed).
     """
     log = RepairLog(strict=strict)
     guessed = not format
@@ -104,8 +111,11 @@ def import_trace(
 ) -> Imported:
     """Read a file of a public format and save it as forerun's own, with the log of repairs beside it.
 
-    out: ends in `.parquet` or `.csv`; the log is `OUT.repairs.json`. Raises TraceError, UsageError or
-    UnknownName, with nothing written.
+    Parameters
+    ----------
+    out : ends in `.parquet` or `.csv`; the log is `OUT.repairs.json`.
+
+    Raises TraceError, UsageError or UnknownName, with nothing written.
     """
     log = RepairLog(strict=strict)
     trace = read_trace(path, format, options=options, repairs=log)

@@ -33,10 +33,19 @@ _DECODER = json.JSONDecoder()
 class JsonDocument:
     """A JSON file while it becomes a trace.
 
-    text: the document. line: the line of the file that it begins in (default 1). part: which part of the file it is, for
-    messages (default: the whole). value: what it contains. source,
-    complaints: as for `Rows`. facts: what was learned about the file, for the provenance of the trace. A place in it is a
-    sequence of keys and indices.
+    A place in it is a sequence of keys and indices.
+
+    Parameters
+    ----------
+    text : the document.
+    line : the line of the file that it begins in (default: 1).
+    part : which part of the file it is, for messages (default: the whole).
+
+    Attributes
+    ----------
+    value : what it contains.
+    source, complaints : as for `Rows`.
+    facts : what was learned about the file, for the provenance of the trace.
     """
 
     def __init__(self, source: Source, text: str, *, line: int = 1, part: str = "") -> None:

@@ -51,7 +51,9 @@ class TraceReport:
 class Fitted:
     """A description fitted to recorded traces, with a report of how well it fits.
 
-    description: plain data; `generate` reads it from a YAML file.
+    Parameters
+    ----------
+    description : plain data; `generate` reads it from a YAML file.
     """
 
     description: Mapping[str, Any]
@@ -62,9 +64,12 @@ class Fitted:
 class Wanted:
     """What is to be generated.
 
-    description: a name that the domain knows, a description file, or empty for the domain's default. settings: `key=value`
-    texts that override it. count, horizon_s: how many rows, or until when [s] (default: as described). seed: of all random
-    numbers (default 0).
+    Parameters
+    ----------
+    description : a name that the domain knows, a description file, or empty for the domain's default.
+    settings : `key=value` texts that override it.
+    count, horizon_s : how many rows, or until when [s] (default: as described).
+    seed : of all random numbers (default: 0).
     """
 
     description: str = ""
@@ -111,7 +116,10 @@ class Recorded:
 class DomainTraces:
     """Base class: override the methods that the domain supports; the others raise UsageError.
 
-    makes: what one row of its traces is, such as `jobs`. about: one line that says what can be generated.
+    Parameters
+    ----------
+    makes : what one row of its traces is, such as `jobs`.
+    about : one line that says what can be generated.
     """
 
     makes: str = ""

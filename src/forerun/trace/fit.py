@@ -51,8 +51,12 @@ class Feature:
 class Fit:
     """A process with the parameters that match a trace best, and how well it stands in for it.
 
-    ks_distance: largest distance between the distributions of the recorded gaps and of the process's
-    (estimated from a long run). features: see `Feature`. note: how the parameters were estimated.
+    Parameters
+    ----------
+    ks_distance : largest distance between the distributions of the recorded gaps and of the process's (estimated from
+        a long run).
+    features : see `Feature`.
+    note : how the parameters were estimated.
     """
 
     process: ArrivalProcess
@@ -83,8 +87,12 @@ def fit_all(instants_ms: ArrayLike, *, traces: int = 60) -> tuple[Fit, ...]:
     Parameters come from the whole trace. They are judged on its first 50,000 arrivals if it has more, as
     the note then says.
 
-    instants_ms: the recorded arrivals, ascending, in milliseconds. traces: as for `judge`. A process that cannot look
-    like the trace is left out; raises TraceError with the reasons if none can.
+    A process that cannot look like the trace is left out; raises TraceError with the reasons if none can.
+
+    Parameters
+    ----------
+    instants_ms : the recorded arrivals, ascending, in milliseconds.
+    traces : as for `judge`.
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     fits: list[Fit] = []
@@ -155,9 +163,13 @@ def judge(
 ) -> Fit:
     """How well a process stands in for a recorded trace.
 
-    process: the fitted process. instants_ms: the recorded arrivals, ascending, in milliseconds. note: how the parameters
-    were estimated. seed: of the first of its own traces (the others take the next ones). traces: how many of its own traces,
-    each of as many arrivals, give the band of a feature (default 60).
+    Parameters
+    ----------
+    process : the fitted process.
+    instants_ms : the recorded arrivals, ascending, in milliseconds.
+    note : how the parameters were estimated.
+    seed : of the first of its own traces (the others take the next ones).
+    traces : how many of its own traces, each of as many arrivals, give the band of a feature (default: 60).
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     gaps = _gaps(instants)
@@ -250,8 +262,12 @@ def _expected(
 ) -> tuple[Floats, list[float], float]:
     """Forward-backward: chance of the high state in each bin, expected chances of leaving, log likelihood.
 
-    level: mean count while low, while high. The factorial of the Poisson density is the same for both
-    states and left out. Forward weights are scaled to 1 in each bin.
+    The factorial of the Poisson density is the same for both states and left out. Forward weights are scaled to 1 in
+    each bin.
+
+    Parameters
+    ----------
+    level : mean count while low, while high.
     """
     logs = [counts * math.log(mean) - mean for mean in level]
     shift = np.maximum(*logs)

@@ -43,10 +43,14 @@ def process_from(name_or_file: str, settings: Iterable[str] = ()) -> ArrivalProc
 def generate(
     process: ArrivalProcess, *, seed: int, n: int | None = None, horizon_s: float | None = None
 ) -> Trace:
-    """A trace of requests of a process, with how it was made.
+    """A trace of requests of a process, with how it was made. Exactly one of `n` and `horizon_s` is given.
 
-    process: when requests arrive. seed: of its random streams. n: how many requests, or horizon_s: until when [s]; exactly
-    one of the two is given.
+    Parameters
+    ----------
+    process : when requests arrive.
+    seed : of its random streams.
+    n : how many requests.
+    horizon_s : until when requests arrive [s].
 
     Raises ScenarioError as `ArrivalProcess.arrivals_ms` does.
     """

@@ -94,7 +94,13 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
         years (a missing end read as a sentinel), and with an id seen before. Without times the duration stands alone.
 
-        columns: by the names of `JOB_FIELDS`; one that is missing is empty. facts: for the provenance.
+
+        Parameters
+        ----------
+        source : the file, which counts repairs and names lines in messages.
+        lines : the line of the file that each row stands in.
+        columns : by the names of `JOB_FIELDS`; one that is missing is empty.
+        facts : what was learned about the file, for the provenance.
         """
         rows = Rows(source, Complaints(), lines, {})
         for field in JOB_FIELDS:
@@ -131,8 +137,10 @@ def _typed(field: Field, values: Iterable[Any] | None, count: int) -> Array:
 def _settle_duration(rows: Rows, *, recorded: bool) -> None:
     """One duration a run; where the recorded one and end less start differ by over a second, that is noted.
 
-    recorded: the recorded one counts. It leaves out what a job was suspended for, and does not change with the clock;
-    a run that is longer than end less start then ends where its duration says.
+    Parameters
+    ----------
+    recorded : the recorded one counts. It leaves out what a job was suspended for, and does not change with the
+        clock; a run that is longer than end less start then ends where its duration says.
     """
     measured_s = rows["end_s"] - rows["start_s"]
     known = ~np.isnan(measured_s)

@@ -134,8 +134,12 @@ def optional_text(value: Any, name: str) -> str:
 def json_number(field: Field, value: Any) -> float | int:
     """A decoded JSON value as the number that a field wants.
 
-    field: its kind, `float` or `int`, and its range. value: what the decoder made of the text; an `int` may be written 12.0
-    if the field allows that. ValueError says why it is not such a number.
+    ValueError says why it is not such a number.
+
+    Parameters
+    ----------
+    field : its kind, `float` or `int`, and its range.
+    value : what the decoder made of the text; an `int` may be written 12.0 if the field allows that.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{shown(value)} is {_json_kind(value)}; a number is needed")

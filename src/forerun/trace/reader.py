@@ -31,8 +31,16 @@ HEAD_LINES = 8
 class Head:
     """The beginning of a file, for recognising its format.
 
-    name: of the file, without `.gz` or `.xz`. lines: the first few, decoded. names: cells of the first line
-    at commas, stripped. A directory, a Parquet file or a NumPy array has no lines.
+    A directory, a Parquet file or a NumPy array has no lines.
+
+    Parameters
+    ----------
+    name : of the file, without `.gz` or `.xz`.
+    lines : the first few, decoded.
+
+    Attributes
+    ----------
+    names : cells of the first line at commas, stripped.
     """
 
     name: str
@@ -79,7 +87,11 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
     def provenance(self, source: Source, **facts: object) -> Provenance:
         """Where a trace comes from: the format with its options, the file with its digest, and the repairs.
 
-        source: the file, read to its end. facts: what was learned about it, recorded beside the options.
+
+        Parameters
+        ----------
+        source : the file, read to its end.
+        facts : what was learned about it, recorded beside the options.
         """
         options = {key: value for key, value in to_data(self).items() if key != "name"}
         return Provenance(
@@ -167,11 +179,13 @@ def read_trace(
 ) -> Trace:
     """The trace in a file of a public format; `trace.provenance` names the format and lists the repairs.
 
-    path: the file; for some formats a directory. A text file may be compressed with gzip or xz.
-    format: a reader's name, as `forerun trace formats` lists them (default: recognised from the content).
-    options: of that format, by name (default: its own defaults).
-    strict: repairs are errors (default: they are made and counted).
-    repairs: a log to count them in (default: a fresh one). Its own `strict` then counts.
+    Parameters
+    ----------
+    path : the file; for some formats a directory. A text file may be compressed with gzip or xz.
+    format : a reader's name, as `forerun trace formats` lists them (default: recognised from the content).
+    options : of that format, by name (default: its own defaults).
+    strict : repairs are errors (default: they are made and counted).
+    repairs : a log to count them in (default: a fresh one). Its own `strict` then counts.
 
     Raises TraceError with up to twenty problems of the file, UnknownName for a format that does not exist, UsageError for
     options that it does not have, or for a file that no format, or more than one, recognises.

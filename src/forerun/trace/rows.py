@@ -42,12 +42,17 @@ _INSTANT = re.compile(
 class Field:
     """One column of a public format: its name in the file and in forerun, its unit, and its allowed values.
 
-    name: ours, with the unit as suffix. column: its header there (default: the same). kind: `float`, `int`
-    (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's clock, or UTC
-    if the file gives a zone). missing: texts that stand for "no value": NaN in a float column, None in a
-    text one; not allowed elsewhere. blank: what an empty cell of an `int` column stands for (None: it must
-    not be empty). minimum, maximum: inclusive. whole_decimals: an `int` may be written
-    `12.0`. required: the column must be there.
+    Parameters
+    ----------
+    name : ours, with the unit as suffix.
+    column : its header there (default: the same).
+    kind : `float`, `int` (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's
+        clock, or UTC if the file gives a zone).
+    missing : texts that stand for "no value": NaN in a float column, None in a text one; not allowed elsewhere.
+    blank : what an empty cell of an `int` column stands for (None: it must not be empty).
+    minimum, maximum : inclusive.
+    whole_decimals : an `int` may be written `12.0`.
+    required : the column must be there.
     """
 
     name: str
@@ -247,8 +252,10 @@ def parse_instant(text: str) -> int:
 class Chunk:
     """Consecutive good rows of a file.
 
-    lines: int64[rows], line number of each row. columns: by our field names, float64, int64 or strings
-    [rows].
+    Parameters
+    ----------
+    lines : int64[rows], line number of each row.
+    columns : by our field names, float64, int64 or strings [rows].
     """
 
     lines: NDArray[np.int64]

@@ -21,8 +21,13 @@ Floats = NDArray[np.float64]
 class Signal:
     """A step function with a unit.
 
-    times_s: float64[n], strictly increasing instants in seconds, n >= 1. values: float64[n], finite.
-    end_s: where the last value stops holding, exclusive; infinity if it never does. name: for messages.
+    Parameters
+    ----------
+    times_s : float64[n], strictly increasing instants in seconds, n >= 1.
+    values : float64[n], finite.
+    end_s : where the last value stops holding, exclusive; infinity if it never does.
+    name : for messages.
+
     Raises TraceError if the steps are empty, unequal in number, not finite, or not increasing.
     """
 
@@ -108,7 +113,9 @@ class Signal:
     def mean(self, start_s: float, stop_s: float) -> float:
         """The time average over [start, stop), in the signal's unit; the value itself where the two are equal.
 
-        start_s, stop_s: both within the signal, else TraceError.
+        Parameters
+        ----------
+        start_s, stop_s : both within the signal, else TraceError.
         """
         if start_s == stop_s:
             return self.at(float(start_s))

@@ -58,10 +58,12 @@ class Source:
     `blocks()` yields (number of the first line, list of lines) and counts lines from 1; lines come without
     their ends. After the last block `sha256` is the digest of the file as it lies on disk.
 
-    path: the file, plain or compressed with gzip or xz; its content says which.
-    repairs: where a byte-order mark and CRLF line ends are counted.
-    crlf_usual: the format itself ends its lines with CRLF, which is then no repair (default: it does not).
-    name: what messages call the file (default: its path).
+    Parameters
+    ----------
+    path : the file, plain or compressed with gzip or xz; its content says which.
+    repairs : where a byte-order mark and CRLF line ends are counted.
+    crlf_usual : the format itself ends its lines with CRLF, which is then no repair (default: it does not).
+    name : what messages call the file (default: its path).
 
     Raises `TraceError` naming file and line for everything that is not readable text.
     """

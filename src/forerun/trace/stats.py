@@ -20,8 +20,11 @@ FEWEST_WINDOWS = 10
 class WindowStats:
     """Arrivals counted in consecutive windows of one length, the last partial one left out.
 
-    peak_to_mean: most arrivals of a window over the mean. dispersion: variance over mean of the counts, 1 for
-    Poisson, the index of dispersion. windows: how many there were.
+    Parameters
+    ----------
+    peak_to_mean : most arrivals of a window over the mean.
+    dispersion : variance over mean of the counts, 1 for Poisson, the index of dispersion.
+    windows : how many there were.
     """
 
     window_s: float
@@ -34,10 +37,16 @@ class WindowStats:
 class ArrivalStats:
     """Count, time and gaps of a stream of arrivals.
 
-    rate_rps: gaps per second between first and last arrival. gap_cv: standard deviation (of the population)
-    over mean of the gaps; gap_scv its square. gap_correlation: between a gap and the next. zero_gaps: gaps
-    of length 0. tied: arrivals that share their instant with another. duplicates: rows equal to an earlier
-    one in every column. Values that do not exist (a rate without time, a cv of no gaps) are None.
+    Values that do not exist (a rate without time, a cv of no gaps) are None.
+
+    Parameters
+    ----------
+    rate_rps : gaps per second between first and last arrival.
+    gap_cv : standard deviation (of the population) over mean of the gaps; gap_scv its square.
+    gap_correlation : between a gap and the next.
+    zero_gaps : gaps of length 0.
+    tied : arrivals that share their instant with another.
+    duplicates : rows equal to an earlier one in every column.
     """
 
     count: int
@@ -71,9 +80,14 @@ def arrival_stats(
 ) -> ArrivalStats:
     """Statistics of a stream of arrivals.
 
-    instants_ms: ascending instants, float64[arrivals] in milliseconds. windows_s: lengths of the windows in which arrivals
-    are counted [s]; those that do not fit ten times are left out. duplicates: rows equal to an earlier one, as counted by
-    the caller (default 0). Raises TraceError if there are no arrivals.
+    Parameters
+    ----------
+    instants_ms : ascending instants, float64[arrivals] in milliseconds.
+    windows_s : lengths of the windows in which arrivals are counted [s]; those that do not fit ten times are left
+        out.
+    duplicates : rows equal to an earlier one, as counted by the caller (default: 0).
+
+    Raises TraceError if there are no arrivals.
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     if not len(instants):
@@ -105,7 +119,10 @@ def arrival_stats(
 def counts_in_windows(instants_ms: NDArray[np.float64], window_s: float) -> NDArray[np.int64]:
     """Arrivals in each full window from the first arrival on, int64[windows].
 
-    instants_ms: ascending instants, at least one. window_s: length of a window [s]. The last partial window is left out.
+    Parameters
+    ----------
+    instants_ms : ascending instants, at least one.
+    window_s : length of a window [s]. The last partial window is left out.
     """
     offset = (instants_ms - instants_ms[0]) / (window_s * 1e3)
     full = int(offset[-1])

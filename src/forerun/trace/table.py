@@ -40,8 +40,13 @@ class Column:
 class Provenance:
     """Where a trace came from.
 
-    format: reader or generator. source: file name as given, or empty. sha256: digest of that file.
-    options: what the reader or generator was asked for. repairs: what was mended, as in `RepairLog.rows`.
+    Parameters
+    ----------
+    format : reader or generator.
+    source : file name as given, or empty.
+    sha256 : digest of that file.
+    options : what the reader or generator was asked for.
+    repairs : what was mended, as in `RepairLog.rows`.
     """
 
     format: str
@@ -64,10 +69,16 @@ class Provenance:
 class Trace:
     """A sorted immutable table of what happened.
 
-    kind: what a row is, such as `requests`, `jobs`, `membership`. schema: its columns, in order. time: the
-    column it is sorted by, ascending. Columns are read-only float64, int64, bool or string arrays of one
-    length. Raises TraceError if the columns do not fit the schema, are not of one length, hold a time that
-    is not finite, or are not sorted.
+    Columns are read-only float64, int64, bool or string arrays of one length.
+
+    Parameters
+    ----------
+    kind : what a row is, such as `requests`, `jobs`, `membership`.
+    schema : its columns, in order.
+    time : the column it is sorted by, ascending.
+
+    Raises TraceError if the columns do not fit the schema, are not of one length, hold a time that is not finite, or
+    are not sorted.
     """
 
     def __init__(
@@ -176,8 +187,12 @@ def sort_rows(
 ) -> dict[str, Array]:
     """Columns sorted by `time`, ties in file order; rows out of order are counted as repairs.
 
-    where: from a row's index to its `file:line`; None if the order in the file carries no meaning (then
-    nothing is noted). A row is out of order if its time is before the largest one above it.
+    A row is out of order if its time is before the largest one above it.
+
+    Parameters
+    ----------
+    where : from a row's index to its `file:line`; None if the order in the file carries no meaning (then nothing is
+        noted).
     """
     instants = columns[time]
     if not bool((instants[1:] < instants[:-1]).any()):

@@ -26,8 +26,15 @@ Mask = NDArray[np.bool_]
 class Rows:
     """Rows of a file while the rules of its format apply.
 
-    columns: arrays by our names, which rules may replace. lines: the line number of each row. headers: the columns' names
-    in the file, by ours. facts: what the rules learned about the file, for the provenance of the trace.
+    Parameters
+    ----------
+    columns : arrays by our names, which rules may replace.
+    lines : the line number of each row.
+
+    Attributes
+    ----------
+    headers : the columns' names in the file, by ours.
+    facts : what the rules learned about the file, for the provenance of the trace.
     """
 
     def __init__(
@@ -126,8 +133,11 @@ class Rows:
     ) -> Trace:
         """The trace of these rows, sorted by a column, ties in file order.
 
-        fields: columns of the trace; those that the rows do not have are left out. time: the column it is sorted by
-        (default: the first). order: `kept` if the format promises sorted rows (others count as repairs), `free` if not.
+        Parameters
+        ----------
+        fields : columns of the trace; those that the rows do not have are left out.
+        time : the column it is sorted by (default: the first).
+        order : `kept` if the format promises sorted rows (others count as repairs), `free` if not.
         """
         time = time or fields[0].name
         self.sort(time, noted=order == "kept")

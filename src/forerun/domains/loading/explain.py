@@ -20,8 +20,10 @@ class LoadingExplainer(Explainer[Scenario]):
     def answer(self, summary: Mapping[str, Any]) -> Answer:
         """Whether loading is hidden behind the step.
 
-        summary: of a run; its `hidden` is true if the loop waits for less than 1 % of the last epoch after the first
-        batches.
+        Parameters
+        ----------
+        summary : of a run; its `hidden` is true if the loop waits for less than 1 % of the last epoch after the first
+            batches.
         """
         return Answer("Is loading hidden behind the step?", bool(summary["hidden"]))
 

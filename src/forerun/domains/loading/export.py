@@ -30,7 +30,10 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
 
     Raises UsageError for readers that cannot be simulated: loaders of worker processes know one job only.
 
-    scenario: whose step is replaced by one that takes no time. at: numbers of readers.
+    Parameters
+    ----------
+    scenario : whose step is replaced by one that takes no time.
+    at : numbers of readers.
     """
     plain = scenario.loader.mode == "threads"
     readers = tuple(sorted(set(at))) or (READERS if plain else (1,))

@@ -32,9 +32,12 @@ TIE_S = 1e-9
 class Inputs:
     """A scenario with its files read.
 
-    sizes: float64[samples], stored bytes of each sample. recorded: float64 seconds of each file that a time of the
-    scenario is sampled from, by its path. tie_order: number of the order of events at one instant, None for the order in
-    which the engine meets them (the default).
+    Parameters
+    ----------
+    sizes : float64[samples], stored bytes of each sample.
+    recorded : float64 seconds of each file that a time of the scenario is sampled from, by its path.
+    tie_order : number of the order of events at one instant, None for the order in which the engine meets them (the
+        default).
     """
 
     scenario: Scenario
@@ -45,7 +48,9 @@ class Inputs:
     def of(self, scenario: Scenario, sizes: F64 | None = None) -> Inputs:
         """The inputs of another scenario that names the same files, in the engine's own order of events.
 
-        sizes: float64[samples], stored bytes (default: as they are).
+        Parameters
+        ----------
+        sizes : float64[samples], stored bytes (default: as they are).
         """
         return Inputs(scenario, self.sizes if sizes is None else sizes, self.recorded)
 
@@ -162,8 +167,11 @@ def prepare(scenario: Scenario) -> Inputs:
 def sample_sizes(scenario: Scenario) -> F64:
     """Stored bytes of each sample, float64[samples].
 
-    scenario: its data set gives one size for all, a distribution, or a file of sizes. Raises TraceError for a file that
-    has fewer sizes than there are samples.
+    Parameters
+    ----------
+    scenario : its data set gives one size for all, a distribution, or a file of sizes.
+
+    Raises TraceError for a file that has fewer sizes than there are samples.
     """
     given, count = scenario.dataset.sample_bytes, scenario.dataset.samples
     if not isinstance(given, RandomBytes):

@@ -139,7 +139,10 @@ class Plan(ShownPlan):
 def value(goal: Goal, entry: Predicted) -> float:
     """What the goal minimises, of a cell.
 
-    goal: its `minimise` is `time`, seconds of an epoch, or `cost`, dollars of an epoch. entry: a predicted cell.
+    Parameters
+    ----------
+    goal : its `minimise` is `time`, seconds of an epoch, or `cost`, dollars of an epoch.
+    entry : a predicted cell.
     """
     return entry.cost_usd if goal.minimise == "cost" else entry.total_s
 
@@ -149,8 +152,10 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
 
     Raises Infeasible if no cell fits the memory, UsageError for an objective that is none.
 
-    scenario: its grid is searched, or a default one for its kind of loader. objective: replaces the goal of the
-    scenario.
+    Parameters
+    ----------
+    scenario : its grid is searched, or a default one for its kind of loader.
+    objective : replaces the goal of the scenario.
     """
     if objective and objective not in OBJECTIVES:
         raise UsageError.at("objective", f"no objective {objective!r}; {known_names(objective, OBJECTIVES)}")

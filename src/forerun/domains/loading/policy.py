@@ -45,8 +45,11 @@ class NodeView:
 class WorkerView:
     """A worker to be placed.
 
-    gpus, cpus: that it needs. chunk_sizes: of its chunks. chunk_node: the node where each chunk lies, -1 if it must be
-    brought.
+    Parameters
+    ----------
+    gpus, cpus : that it needs.
+    chunk_sizes : of its chunks.
+    chunk_node : the node where each chunk lies, -1 if it must be brought.
     """
 
     gpus: int
@@ -142,8 +145,13 @@ def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
 class Load:
     """The work of a loader, whatever its configuration.
 
-    samples: of an epoch. sample_bytes: their mean size. batch: samples a batch. step_s: seconds of a step.
-    buffer_samples: decoded samples that may wait for the loop (default: any number).
+    Parameters
+    ----------
+    samples : of an epoch.
+    sample_bytes : their mean size.
+    batch : samples a batch.
+    step_s : seconds of a step.
+    buffer_samples : decoded samples that may wait for the loop (default: any number).
     """
 
     samples: int
@@ -157,9 +165,13 @@ class Load:
 class Cell:
     """A configuration of a loader.
 
-    block: samples a block. threads: of the loader, or of each worker's pool. workers: worker processes (default 0: a loader
-    of threads). cache_bytes: of a cache before the store (default 0: none). placement: the policy that places jobs and
-    data (default empty: all data are read from the store).
+    Parameters
+    ----------
+    block : samples a block.
+    threads : of the loader, or of each worker's pool.
+    workers : worker processes (default: 0: a loader of threads).
+    cache_bytes : of a cache before the store (default: 0: none).
+    placement : the policy that places jobs and data (default: empty: all data are read from the store).
     """
 
     block: int
@@ -179,12 +191,17 @@ class Cell:
 class Probe:
     """A measured run of a cell.
 
-    samples: read. total_s: seconds, the last step included. request_s, decode_s: mean seconds of a request and of decoding
-    a sample. load_share: waits after the first batch, as a share of the total (default nan: unknown). requests_s: float64,
-    single requests, for intervals (default None: not recorded). overhead_s: a thread's own work a request, beyond reading
-    and decoding (None: not measured). decode_cpu_s: the part of decode_s that needed a core (0: not measured).
-    cores_used: processor seconds of the whole process a second of the run (None: not measured). cores_wanted: the same,
-    and the time in which its threads waited for a processor.
+    Parameters
+    ----------
+    samples : read.
+    total_s : seconds, the last step included.
+    request_s, decode_s : mean seconds of a request and of decoding a sample.
+    load_share : waits after the first batch, as a share of the total (default: nan: unknown).
+    requests_s : float64, single requests, for intervals (default: None: not recorded).
+    overhead_s : a thread's own work a request, beyond reading and decoding (None: not measured).
+    decode_cpu_s : the part of decode_s that needed a core (0: not measured).
+    cores_used : processor seconds of the whole process a second of the run (None: not measured).
+    cores_wanted : the same, and the time in which its threads waited for a processor.
     """
 
     cell: Cell
@@ -243,10 +260,16 @@ class TunerSpec(NamedSpec, frozen=True, kw_only=True):
 class Look:
     """The record of a running loader since it was last looked at.
 
-    now_s: the instant, from the start of the epoch. elapsed_s: seconds since the last look. batch: batches taken of the
-    epoch. threads: that may take blocks. load_s, step_s: float64, the wait for each batch taken and its step. block_bytes,
-    samples, asked_s, request_s, decode_s: float64, of each block whose last sample was delivered: its bytes, its samples,
-    when it was asked for (since the last look; negative if before), the seconds of its request and of decoding it.
+    Parameters
+    ----------
+    now_s : the instant, from the start of the epoch.
+    elapsed_s : seconds since the last look.
+    batch : batches taken of the epoch.
+    threads : that may take blocks.
+    load_s, step_s : float64, the wait for each batch taken and its step.
+    block_bytes, samples, asked_s, request_s, decode_s : float64, of each block whose last sample was delivered: its
+        bytes, its samples, when it was asked for (since the last look; negative if before), the seconds of its
+        request and of decoding it.
     """
 
     now_s: float
@@ -266,10 +289,17 @@ class Look:
 class PaceView(Look):
     """What a pace policy may know of a running loader: its record since the policy was last asked, and what is on offer.
 
-    epoch: the present one. block_samples: samples a block. offered_threads, offered_blocks: to choose from, ascending.
-    batch_samples: samples a batch. memory_bytes: that blocks in memory may take (default: any). epoch_ends: whether an epoch
-    ends, when alone a block size counts (default: no). epochs_left: epochs that would have it (default 0). epoch_samples:
-    samples of an epoch (default 0). merge_s: seconds of making the blocks (default 0).
+    Parameters
+    ----------
+    epoch : the present one.
+    block_samples : samples a block.
+    offered_threads, offered_blocks : to choose from, ascending.
+    batch_samples : samples a batch.
+    memory_bytes : that blocks in memory may take (default: any).
+    epoch_ends : whether an epoch ends, when alone a block size counts (default: no).
+    epochs_left : epochs that would have it (default: 0).
+    epoch_samples : samples of an epoch (default: 0).
+    merge_s : seconds of making the blocks (default: 0).
     """
 
     epoch: int
@@ -299,8 +329,11 @@ class PaceView(Look):
 class Pace:
     """The decision of a pace policy.
 
-    threads: that may take blocks from now on. block_samples: samples a block from the next epoch on (default None: as they
-    are). why: in words, for the record.
+    Parameters
+    ----------
+    threads : that may take blocks from now on.
+    block_samples : samples a block from the next epoch on (default: None: as they are).
+    why : in words, for the record.
     """
 
     threads: int

@@ -77,11 +77,13 @@ class ServingExplainer(Explainer[Scenario]):
 def permuted(scenario: Scenario, number: int) -> Scenario:
     """The scenario with its ties broken in order `number`.
 
-    number: of the order; 0 puts all arrivals of one instant apart.
-
     Each arrival instant moves by a hair or not at all, so that it comes before or after the completions that fall on
     it. Arrivals of one instant, which would enter a queue together, follow each other in pieces: all apart in order 0,
     in drawn pieces in the others. An arrival that moves keeps its row, and with it what is drawn for it.
+
+    Parameters
+    ----------
+    number : of the order; 0 puts all arrivals of one instant apart.
     """
     inputs = prepare(scenario)
     arrivals = inputs.arrivals_ms

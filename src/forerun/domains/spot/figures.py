@@ -24,7 +24,11 @@ _HOURS: Final = Axis("t_h", "time", "h")
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The figures that the run's tables allow, the most informative first.
 
-    run: fresh or read back. One history has its fleet, states and progress; trials have distributions too.
+    One history has its fleet, states and progress; trials have distributions too.
+
+    Parameters
+    ----------
+    run : fresh or read back.
     """
     tables, pictures = run.tables, [where_the_time_went(run.tables["ledger"])]
     spells, trials = tables.get("spells"), tables.get("trials")
@@ -86,7 +90,10 @@ def where_the_time_went(ledger: Table) -> Figure:
 def fleet_over_time(fleet: Table, end_s: float) -> Figure:
     """Nodes by state over time.
 
-    fleet: the table of the fleet, a row a change. end_s: until when the last counts are drawn [s].
+    Parameters
+    ----------
+    fleet : the table of the fleet, a row a change.
+    end_s : until when the last counts are drawn [s].
     """
     rows = np.arange(len(fleet))
     times = fleet["t_s"]
@@ -111,7 +118,10 @@ def fleet_over_time(fleet: Table, end_s: float) -> Figure:
 def states_over_time(spells: Table, lives: Table | None) -> Figure:
     """What the job did when, and below it each node, if there are not too many for a picture.
 
-    spells: intervals of the job. lives: intervals of the nodes; None for a fleet without nodes.
+    Parameters
+    ----------
+    spells : intervals of the job.
+    lives : intervals of the nodes; None for a fleet without nodes.
     """
     tables = {"track": np.array(["job"] * len(spells), object)}, spells
     alone = lives is None or not 0 < len(set(lives["node"].tolist())) <= MOST_TRACKS
@@ -139,7 +149,10 @@ def states_over_time(spells: Table, lives: Table | None) -> Figure:
 def price_over_time(price: Table, end_s: float) -> Figure:
     """What a spot node costs, as it changes.
 
-    price: a row a change. end_s: until when the last price is drawn [s].
+    Parameters
+    ----------
+    price : a row a change.
+    end_s : until when the last price is drawn [s].
     """
     usd_per_h = price["usd_per_h"]
     return Figure.of(
@@ -228,7 +241,10 @@ def step_distribution(trials: Table) -> Figure:
 def time_to_finish(trials: Table, deadline_s: float) -> Figure:
     """Share of trials finished by a time; trials that did not finish keep the curve below 1.
 
-    trials: a row a trial. deadline_s: where a line is drawn [s] (0: none).
+    Parameters
+    ----------
+    trials : a row a trial.
+    deadline_s : where a line is drawn [s] (0: none).
     """
     finished = np.sort(trials["end_s"][trials["finished"].astype(bool)]) / 3600.0
     at = np.unique(np.linspace(0, len(finished) - 1, min(POINTS, len(finished))).astype(int))
@@ -250,7 +266,9 @@ def time_to_finish(trials: Table, deadline_s: float) -> Figure:
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Cost against finishing time of every candidate, and the cheapest with their intervals.
 
-    plan, scenario: the content of a plan file, and its scenario, as plain data.
+    Parameters
+    ----------
+    plan, scenario : the content of a plan file, and its scenario, as plain data.
     """
     rows = [row for row in plan.get("candidates") or () if row.get("cost_usd") is not None]
     # The candidates that matter are drawn last, on top of the others.
@@ -303,8 +321,11 @@ def _cost_intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 def _intervals(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Useful time against the time between checkpoints, the intervals with a name marked.
 
-    rows: the intervals of a plan file. Back to back is only marked: after the first checkpoint its
-    interval is a fixed number of steps.
+    Back to back is only marked: after the first checkpoint its interval is a fixed number of steps.
+
+    Parameters
+    ----------
+    rows : the intervals of a plan file.
     """
     marked: dict[float, list[str]] = {}
     for row in rows:

@@ -29,7 +29,11 @@ class Outlook(Protocol):
     def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
         """Rate of removals that take an active node.
 
-        active, alive: nodes in pipelines, and in all. t_s: now. hits: such removals so far.
+        Parameters
+        ----------
+        active, alive : nodes in pipelines, and in all.
+        t_s : now.
+        hits : such removals so far.
         """
 
 
@@ -45,12 +49,17 @@ class Absorb(Enum):
 class GrowthView:
     """What a growth rule may know when standby nodes would allow more pipelines.
 
-    t_s: now. state: of the job. pipelines, step_s: the present ones, and the time of a step on them.
-    possible_pipelines, possible_step_s: the same after growing.
-    would_lose_s: training time that growing now discards.
-    spent_s: time since the pause started, which growing would start again (0 unless reconfiguring).
-    reconfig_s: length of a pause. write_s: time until a checkpoint is durable.
-    hit_rate_per_s: rate of removals that take an active node, as far as it is known.
+    Parameters
+    ----------
+    t_s : now.
+    state : of the job.
+    pipelines, step_s : the present ones, and the time of a step on them.
+    possible_pipelines, possible_step_s : the same after growing.
+    would_lose_s : training time that growing now discards.
+    spent_s : time since the pause started, which growing would start again (0 unless reconfiguring).
+    reconfig_s : length of a pause.
+    write_s : time until a checkpoint is durable.
+    hit_rate_per_s : rate of removals that take an active node, as far as it is known.
     """
 
     t_s: float
@@ -108,9 +117,14 @@ class Held(Enum):
 class DeadlineJob:
     """A job with a deadline, as a deadline rule sees it.
 
-    work_s: time that the work takes. deadline_s: by when it must be done. tick_s: time between decisions. changeover_s: time
-    lost after a change of what is rented. spot_usd_per_h, on_demand_usd_per_h: prices of an instance. The defaults are
-    those of the study in "Can't be late".
+    Parameters
+    ----------
+    work_s : time that the work takes.
+    deadline_s : by when it must be done.
+    tick_s : time between decisions.
+    changeover_s : time lost after a change of what is rented.
+    spot_usd_per_h, on_demand_usd_per_h : prices of an instance. The defaults are those of the study in "Can't be
+        late".
     """
 
     work_s: float = 48 * 3600.0
@@ -132,8 +146,14 @@ class DeadlineJob:
 class DeadlineView:
     """What a deadline rule may know.
 
-    elapsed_s: time since the start. done_s: work done. held: what is rented now. changeover_left_s: the rest of its
-    change-over. spot_available: whether spot can be rented now. job: work, deadline and prices.
+    Parameters
+    ----------
+    elapsed_s : time since the start.
+    done_s : work done.
+    held : what is rented now.
+    changeover_left_s : the rest of its change-over.
+    spot_available : whether spot can be rented now.
+    job : work, deadline and prices.
     """
 
     elapsed_s: float
@@ -180,8 +200,14 @@ def deadline_rules() -> Registry[DeadlineRule]:
 class Setting:
     """What a recovery policy works on.
 
-    fleet: all nodes, on-demand ones first. job: what trains. growth: when returning nodes join. outlook: what is known about
-    removals. goal_steps: steps at which the run ends (default: none). samples_per_step: of the job (default 1).
+    Parameters
+    ----------
+    fleet : all nodes, on-demand ones first.
+    job : what trains.
+    growth : when returning nodes join.
+    outlook : what is known about removals.
+    goal_steps : steps at which the run ends (default: none).
+    samples_per_step : of the job (default: 1).
     """
 
     fleet: Membership

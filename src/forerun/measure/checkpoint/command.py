@@ -129,7 +129,12 @@ def command(
 def _changes(trace: Path, speed: float, end_s: float) -> Any:
     """The changes of a trace of memberships.
 
-    speed: how many times as fast they come. end_s: of the run. Raises TraceError for a trace of something else.
+    Parameters
+    ----------
+    speed : how many times as fast they come.
+    end_s : of the run.
+
+    Raises TraceError for a trace of something else.
     """
     from forerun.domains.spot.inputs.recorded import of_membership
     from forerun.errors import TraceError

@@ -52,7 +52,11 @@ class Work:
 class Step:
     """A completed step.
 
-    number: its index. start_s, end_s: since the start of the run. loss: of its batch.
+    Parameters
+    ----------
+    number : its index.
+    start_s, end_s : since the start of the run.
+    loss : of its batch.
     """
 
     number: int
@@ -65,8 +69,11 @@ class Step:
 class CheckpointWrite:
     """A checkpoint of the state after a step.
 
-    step: its index. start_s, copied_s: between them training was blocked. durable_s: when it was on disk; infinite if it
-    never was.
+    Parameters
+    ----------
+    step : its index.
+    start_s, copied_s : between them training was blocked.
+    durable_s : when it was on disk; infinite if it never was.
     """
 
     step: int
@@ -79,9 +86,14 @@ class CheckpointWrite:
 class Segment:
     """Training in one shape, and the re-plan before it.
 
-    replan_s, ready_s: when the re-plan began, and when its pipelines were built. world: processes that train. first_step:
-    index of the first. load_s: time to load the checkpoint. steps, checkpoints: what was completed, and what was written.
-    end_s, cause: when and why it ended.
+    Parameters
+    ----------
+    replan_s, ready_s : when the re-plan began, and when its pipelines were built.
+    world : processes that train.
+    first_step : index of the first.
+    load_s : time to load the checkpoint.
+    steps, checkpoints : what was completed, and what was written.
+    end_s, cause : when and why it ended.
     """
 
     replan_s: float
@@ -99,8 +111,14 @@ class Segment:
 class FleetLog:
     """What happened.
 
-    segments: in order. prep_s: how long each node took to get ready. idle: (from, to) without a pipeline. end_s: of the
-    run. changes: of the fleet, when they were made. killed_active: nodes in pipelines that were killed.
+    Parameters
+    ----------
+    segments : in order.
+    prep_s : how long each node took to get ready.
+    idle : (from, to) without a pipeline.
+    end_s : of the run.
+    changes : of the fleet, when they were made.
+    killed_active : nodes in pipelines that were killed.
     """
 
     segments: tuple[Segment, ...]
@@ -220,7 +238,10 @@ class Fleet:
     def follow(self, changes: Sequence[Change], end_s: float) -> FleetLog:
         """Do what a trace says when it says it, and train in between.
 
-        changes: of the fleet, in order of time. end_s: when the run ends.
+        Parameters
+        ----------
+        changes : of the fleet, in order of time.
+        end_s : when the run ends.
         """
         pending = sorted(change for change in changes if 0 < change[0] < end_s)
         at = 0

@@ -24,7 +24,10 @@ from forerun.measure.progress import Steps, stops_like_ctrl_c
 class Timing:
     """Seconds of one kind of thing.
 
-    count: how often it was timed. mean_s, std_s: mean and standard deviation.
+    Parameters
+    ----------
+    count : how often it was timed.
+    mean_s, std_s : mean and standard deviation.
     """
 
     count: int
@@ -173,7 +176,10 @@ def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> Flee
 def train(fleet: Fleet, steps: int, *, until_saved: bool) -> None:
     """Train for a number of steps of one segment.
 
-    steps: how many. until_saved: whether to continue until a checkpoint of them is durable.
+    Parameters
+    ----------
+    steps : how many.
+    until_saved : whether to continue until a checkpoint of them is durable.
     """
     before, at = fleet.saved, len(fleet.segments)
     while True:

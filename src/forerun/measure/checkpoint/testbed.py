@@ -29,7 +29,9 @@ LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight")
 class Compared:
     """A run and its prediction: seconds by ledger line, steps, re-plans.
 
-    first_loss, last_loss: of the training, to see that it learnt.
+    Parameters
+    ----------
+    first_loss, last_loss : of the training, to see that it learnt.
     """
 
     end_s: float
@@ -60,8 +62,13 @@ class Compared:
 def schedule(fleet: Membership, speed: float, end_s: float) -> tuple[Change, ...]:
     """A trace's changes as a run makes them.
 
-    fleet: the trace. speed: how many times as fast they come. end_s: of the run; later changes are left out. Raises
-    TraceError for a trace that begins without a node.
+    Parameters
+    ----------
+    fleet : the trace.
+    speed : how many times as fast they come.
+    end_s : of the run; later changes are left out.
+
+    Raises TraceError for a trace that begins without a node.
     """
     rows = tuple((t_s / speed, added, node) for t_s, added, node in fleet.rows() if t_s / speed < end_s)
     if not any(t_s == 0 and added for t_s, added, _ in rows):
@@ -77,8 +84,12 @@ def run(
 ) -> Compared:
     """Train under a trace, then predict the same.
 
-    profile: measured means. changes: of the fleet. end_s: seconds of the clock. progress: called with a line on what goes
-    on (default: no progress is reported).
+    Parameters
+    ----------
+    profile : measured means.
+    changes : of the fleet.
+    end_s : seconds of the clock.
+    progress : called with a line on what goes on (default: no progress is reported).
     """
     with (
         tempfile.TemporaryDirectory(prefix="forerun-testbed-") as folder,
@@ -99,7 +110,10 @@ def run(
 def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compared:
     """The ledger of a log beside that of the exact simulator with the measured means.
 
-    changes: of the fleet, which both have. log: what happened to the processes.
+    Parameters
+    ----------
+    changes : of the fleet, which both have.
+    log : what happened to the processes.
     """
     done = replay(Membership.from_rows(changes), job_of(profile, log.end_s), Immediate(), Observed())
     steps = [step for segment in log.segments for step in segment.steps]

@@ -31,7 +31,12 @@ class Trainee(Protocol):
     def gradient(self, step: int, rank: int, world: int) -> tuple[float, bytes]:
         """Loss and gradient of this rank's share of a step's batch, both already weighted by that share.
 
-        step: names the batch. rank, world: which share of how many. The gradient is float32, as bytes.
+        The gradient is float32, as bytes.
+
+        Parameters
+        ----------
+        step : names the batch.
+        rank, world : which share of how many.
         """
         ...
 
@@ -46,7 +51,11 @@ class Trainee(Protocol):
     def write(self, copy: Any, path: Path, bytes_per_s: float) -> None:
         """Make a copy durable, whole or not at all.
 
-        copy: as `snapshot` returns it. path: of the file. bytes_per_s: at most so fast (0: as fast as it goes).
+        Parameters
+        ----------
+        copy : as `snapshot` returns it.
+        path : of the file.
+        bytes_per_s : at most so fast (0: as fast as it goes).
         """
         ...
 
@@ -58,7 +67,11 @@ class Trainee(Protocol):
 def trainee(kind: str, parameters: int, batch: int) -> Trainee:
     """A fresh model to train.
 
-    kind: of which sort. parameters: about how many. batch: samples of a step.
+    Parameters
+    ----------
+    kind : of which sort.
+    parameters : about how many.
+    batch : samples of a step.
     """
     if kind == "torch":
         return TorchTransformer(parameters, batch)
@@ -68,7 +81,10 @@ def trainee(kind: str, parameters: int, batch: int) -> Trainee:
 def shares(batch: int, rank: int, world: int) -> slice:
     """The samples of a rank: consecutive, as even as possible.
 
-    batch: samples of a step. rank, world: which share of how many.
+    Parameters
+    ----------
+    batch : samples of a step.
+    rank, world : which share of how many.
     """
     return slice(batch * rank // world, batch * (rank + 1) // world)
 
@@ -76,7 +92,10 @@ def shares(batch: int, rank: int, world: int) -> slice:
 def write_whole(chunks: Iterable[memoryview], path: Path, bytes_per_s: float) -> None:
     """Write beside a path, sync, and move there, so that a file is whole or not at all.
 
-    chunks: its bytes. bytes_per_s: the rate to which writing is slowed (0: as fast as it goes).
+    Parameters
+    ----------
+    chunks : its bytes.
+    bytes_per_s : the rate to which writing is slowed (0: as fast as it goes).
     """
     beside = path.with_suffix(".partial")
     start, written = time.monotonic(), 0

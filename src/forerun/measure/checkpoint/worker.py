@@ -25,7 +25,10 @@ from forerun.measure.checkpoint.trainees import Trainee, trainee
 def framed(head: dict[str, Any], payload: bytes | memoryview = b"") -> bytes:
     """A message: a line of JSON, then bytes.
 
-    head: plain data. payload: what follows it (default: nothing).
+    Parameters
+    ----------
+    head : plain data.
+    payload : what follows it (default: nothing).
     """
     return json.dumps(head).encode() + b"\n" + bytes(payload)
 
@@ -39,7 +42,9 @@ def unframed(message: bytes) -> tuple[dict[str, Any], memoryview]:
 class Worker:
     """A node in its current shape.
 
-    settings: its socket, the model, and its rank, as the fleet sent them.
+    Parameters
+    ----------
+    settings : its socket, the model, and its rank, as the fleet sent them.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -87,7 +92,11 @@ class Worker:
     def _snapshot(self, step: int, path: Path, bytes_per_s: float) -> None:
         """Take a checkpoint: copy now, which blocks training, and write beside it.
 
-        step: whose state it is. path: of the file. bytes_per_s: at most so fast (0: as fast as it goes).
+        Parameters
+        ----------
+        step : whose state it is.
+        path : of the file.
+        bytes_per_s : at most so fast (0: as fast as it goes).
         """
         copy = self.model.snapshot()
         self.say({"event": "copied", "step": step})

@@ -32,10 +32,17 @@ KEY: Final = ("boundary", "two_layers", "sgd")
 class Campaign:
     """What to measure.
 
-    device: cpu or cuda. batch_sizes: samples a step. limits_w: power limits of a GPU [W] (empty: the present one). targets:
-    accuracies to reach. seeds: trainings a batch size. repeats: timed windows a point. max_epochs: epochs after which a
-    training has failed. assume_power_w: replaces watts that cannot be read, labelled [W] (default 0: they stay empty).
-    cool_down_s: pause between points, so that one does not heat the next [s] (default 0).
+    Parameters
+    ----------
+    device : cpu or cuda.
+    batch_sizes : samples a step.
+    limits_w : power limits of a GPU [W] (empty: the present one).
+    targets : accuracies to reach.
+    seeds : trainings a batch size.
+    repeats : timed windows a point.
+    max_epochs : epochs after which a training has failed.
+    assume_power_w : replaces watts that cannot be read, labelled [W] (default: 0: they stay empty).
+    cool_down_s : pause between points, so that one does not heat the next [s] (default: 0).
     """
 
     device: str
@@ -57,9 +64,14 @@ def measure(
 ) -> dict[str, Any]:
     """Measure, write train.csv, power.csv and profile.json into the folder, and return the profile.
 
-    progress: receives one line a step. rest: sleeps for seconds. An interrupt after the first point writes and
-    returns what was measured, with `stopped` in words. Raises UsageError without torch or without the device asked for,
-    KeyboardInterrupt if no point was measured yet.
+    An interrupt after the first point writes and returns what was measured, with `stopped` in words.
+
+    Parameters
+    ----------
+    progress : receives one line a step.
+    rest : sleeps for seconds.
+
+    Raises UsageError without torch or without the device asked for, KeyboardInterrupt if no point was measured yet.
     """
     refuse_foreign(
         folder, ("train.csv", "power.csv", "profile.json"), marker="profile.json", sign=b"forerun.measurement"
@@ -138,7 +150,11 @@ def _idle_w(
 ) -> float | None:
     """Draw while nothing is trained [W]; None where it cannot be read.
 
-    meter: reads joules. rest: sleeps for seconds. clock: reads seconds.
+    Parameters
+    ----------
+    meter : reads joules.
+    rest : sleeps for seconds.
+    clock : reads seconds.
     """
     if meter is None:
         return None
@@ -260,7 +276,9 @@ def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]
 def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, int]], path: Path) -> None:
     """Write the trainings in the public format.
 
-    paths: by batch size and seed, the epochs to each target that was reached; `nan` is written for the others.
+    Parameters
+    ----------
+    paths : by batch size and seed, the epochs to each target that was reached; `nan` is written for the others.
     """
     dataset, network, optimizer = KEY
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -287,8 +305,11 @@ def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, in
 def _write_power(epochs: list[Epochs], assumed_w: float, path: Path) -> None:
     """Write the measured epochs in the public format.
 
-    assumed_w: draw that was given [W] (0: none). Watts stay empty if nothing was read or assumed; without a limit the
-    draw is written as the limit.
+    Watts stay empty if nothing was read or assumed; without a limit the draw is written as the limit.
+
+    Parameters
+    ----------
+    assumed_w : draw that was given [W] (0: none).
     """
     dataset, network, optimizer = KEY
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -126,7 +126,10 @@ def command(
 def _show(profile: dict[str, Any], out: Path) -> None:
     """Print points, notes and the comparison with an earlier profile.
 
-    profile: as it is written to a file. out: the folder with the files.
+    Parameters
+    ----------
+    profile : as it is written to a file.
+    out : the folder with the files.
     """
     for point in profile["points"]:
         low, high = point["epoch_s_interval"]

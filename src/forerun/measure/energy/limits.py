@@ -14,7 +14,10 @@ from typing import Any
 class Gpu:
     """A GPU whose power limit can be set.
 
-    nvml: the module of NVML. handle: its handle of the device.
+    Parameters
+    ----------
+    nvml : the module of NVML.
+    handle : its handle of the device.
     """
 
     nvml: Any

@@ -44,7 +44,9 @@ class Meter(Protocol):
 class NoMeter:
     """Nothing can be read.
 
-    reasons: one line a sensor, each with what would help.
+    Parameters
+    ----------
+    reasons : one line a sensor, each with what would help.
     """
 
     reasons: tuple[str, ...]
@@ -54,7 +56,10 @@ class NoMeter:
 class RaplMeter:
     """Package energy of the processors: microjoule counters that wrap at their stated range.
 
-    zones: folders of the packages. clock: reads seconds (default: the monotonic clock).
+    Parameters
+    ----------
+    zones : folders of the packages.
+    clock : reads seconds (default: the monotonic clock).
     """
 
     zones: tuple[Path, ...]
@@ -103,7 +108,11 @@ def _number(path: Path) -> int:
 class NvmlMeter:
     """A GPU's own total-energy counter (Volta and later), in millijoules since the driver was loaded.
 
-    nvml: the module of NVML. handle: its handle of the device. name: of the GPU.
+    Parameters
+    ----------
+    nvml : the module of NVML.
+    handle : its handle of the device.
+    name : of the GPU.
     """
 
     nvml: Any
@@ -185,7 +194,10 @@ class SampledNvmlMeter:
 def find_meter(device: str, index: int = 0) -> Meter | NoMeter:
     """The meter for a device, or why there is none.
 
-    device: `cuda` or `cpu`. index: of the GPU.
+    Parameters
+    ----------
+    device : `cuda` or `cpu`.
+    index : of the GPU.
     """
     return _nvml(index) if device == "cuda" else _rapl(RAPL_ROOT)
 
@@ -193,7 +205,11 @@ def find_meter(device: str, index: int = 0) -> Meter | NoMeter:
 def _nvml(index: int) -> Meter | NoMeter:
     """The meter of an NVIDIA GPU: its energy counter, else its sampled power.
 
-    index: of the GPU. Returns the reasons where neither can be read.
+    Parameters
+    ----------
+    index : of the GPU.
+
+    Returns the reasons where neither can be read.
     """
     try:
         nvml = importlib.import_module("pynvml")

@@ -75,7 +75,10 @@ class Trainer:
     def start(self, batch_size: int, seed: int) -> tuple[Any, Any, Any]:
         """Model, optimizer and sample order of a fresh training.
 
-        batch_size: samples a step, to which the learning rate is proportional. seed: of weights and order.
+        Parameters
+        ----------
+        batch_size : samples a step, to which the learning rate is proportional.
+        seed : of weights and order.
         """
         torch = self.torch
         torch.manual_seed(seed)
@@ -110,7 +113,10 @@ class Trainer:
     def epochs_to(self, targets: Sequence[float], batch_size: int, seed: int, most: int) -> dict[float, int]:
         """First epoch at which each target was reached; targets that were not are absent.
 
-        targets: shares of held-out samples. most: epochs after which a training is given up.
+        Parameters
+        ----------
+        targets : shares of held-out samples.
+        most : epochs after which a training is given up.
         """
         model, optimizer, order = self.start(batch_size, seed)
         reached_at: dict[float, int] = {}

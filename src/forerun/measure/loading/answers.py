@@ -36,9 +36,13 @@ QUANTILES: Final = 101
 class Job:
     """The training job.
 
-    batch: samples a step (default 64). step_s, decode_s: seconds of a step, and of decoding a sample (defaults 0.1, 0.001).
-    buffer_samples: decoded samples that may wait (default 256). step: sleep (the default), busy, or torch (a real step of a
-    small network). decode: sleep (the default), none, busy, python, or a decoder's name, which decodes in earnest.
+    Parameters
+    ----------
+    batch : samples a step (default: 64).
+    step_s, decode_s : seconds of a step, and of decoding a sample (defaults 0.1, 0.001).
+    buffer_samples : decoded samples that may wait (default: 256).
+    step : sleep (the default), busy, or torch (a real step of a small network).
+    decode : sleep (the default), none, busy, python, or a decoder's name, which decodes in earnest.
     """
 
     batch: int = 64
@@ -56,7 +60,10 @@ class Job:
     def work(self, corpus: Corpus, samples: int) -> Load:
         """What the job asks of a loader: a number of samples of a corpus.
 
-        corpus: whose mean size a sample has. samples: of the run.
+        Parameters
+        ----------
+        corpus : whose mean size a sample has.
+        samples : of the run.
         """
         return Load(samples, corpus.mean_bytes, self.batch, self.step_s, self.buffer_samples)
 
@@ -65,8 +72,12 @@ class Job:
     ) -> LoaderRun:
         """Load all pieces once with our loader, as this job decodes and steps; see `run_loader`.
 
-        client: reads the pieces. pieces: in the order in which threads take them. threads: of the loader. steering:
-        changes them while it runs (default: nothing does).
+        Parameters
+        ----------
+        client : reads the pieces.
+        pieces : in the order in which threads take them.
+        threads : of the loader.
+        steering : changes them while it runs (default: nothing does).
         """
         return run_loader(
             client, pieces, threads=threads, batch=self.batch, step_s=self.step_s, decode_s=self.decode_s,
@@ -79,8 +90,11 @@ class Job:
 class Host:
     """The machine while it was measured: cores, load average before and after, whether that is quiet enough.
 
-    cores: processors of the machine. load_before, load_after: load averages of a minute; nan where the system does not
-    report them. system: in words.
+    Parameters
+    ----------
+    cores : processors of the machine.
+    load_before, load_after : load averages of a minute; nan where the system does not report them.
+    system : in words.
     """
 
     cores: int
@@ -114,13 +128,23 @@ def load_average() -> float:
 class Answer:
     """The answer of a few probes to whether a store is fast enough for a job.
 
-    source, job, load: what was measured, for which job, and its work. probes, runs: each probe, and all that it recorded.
-    profile: the store as the probes show it, None if one probe showed no stall. cell: the configuration to run.
-    predicted_s: of the whole data in `cell`; interval: its 95 % interval. predicted: seconds of every cell. law: what binds
-    single samples and one thread, None without a profile. hidden: whether loading is hidden already. smallest: for each
-    number of threads, the smallest block that hides loading. verified: the probe of the chosen cell itself, if there was
-    one. host, cache, cpu_per_request_s: the machine, the state of its page cache in words, and processor seconds of a
-    request. packed: whether blocks were really read. is_container: whether they are the user's own.
+    Parameters
+    ----------
+    source, job, load : what was measured, for which job, and its work.
+    probes, runs : each probe, and all that it recorded.
+    profile : the store as the probes show it, None if one probe showed no stall.
+    cell : the configuration to run.
+    predicted_s : of the whole data in `cell`.
+    interval : its 95 % interval.
+    predicted : seconds of every cell.
+    law : what binds single samples and one thread, None without a profile.
+    hidden : whether loading is hidden already.
+    smallest : for each number of threads, the smallest block that hides loading.
+    verified : the probe of the chosen cell itself, if there was one.
+    host, cache, cpu_per_request_s : the machine, the state of its page cache in words, and processor seconds of a
+        request.
+    packed : whether blocks were really read.
+    is_container : whether they are the user's own.
     """
 
     source: str

@@ -24,7 +24,10 @@ Progress = Callable[[str], None]
 class Compared:
     """Repeats of a run beside their prediction.
 
-    seconds: of each repeat. predicted_s: seconds by the model.
+    Parameters
+    ----------
+    seconds : of each repeat.
+    predicted_s : seconds by the model.
     """
 
     seconds: tuple[float, ...]
@@ -72,8 +75,16 @@ def check(
 
     Cells whose repeats differ by more than `NOISY` are measured as often again; those that still do are marked.
 
-    corpus, job: as they were probed. answered: with the profile. cells: to run. samples: of each run. repeats: of each
-    cell (default 3). progress: called with a line about each run. Raises UsageError if there is no profile.
+    Parameters
+    ----------
+    corpus, job : as they were probed.
+    answered : with the profile.
+    cells : to run.
+    samples : of each run.
+    repeats : of each cell (default: 3).
+    progress : called with a line about each run.
+
+    Raises UsageError if there is no profile.
     """  # fmt: skip
     if answered.profile is None:
         raise UsageError.at(corpus.name, "one probe was enough: there is no profile to check")
@@ -103,7 +114,9 @@ def check(
 def spread(seconds: Sequence[float]) -> float:
     """How far the middle half of repeats is from their median (of few repeats all of them), as a share.
 
-    seconds: of the repeats. 0.1 says that one is 10 % above or below the median.
+    Parameters
+    ----------
+    seconds : of the repeats. 0.1 says that one is 10 % above or below the median.
     """
     middle = statistics.median(seconds)
     inner = sorted(seconds)[len(seconds) // 4 : len(seconds) - len(seconds) // 4]

@@ -32,7 +32,9 @@ MAX_READ_BYTES: Final = 2**30
 class Client(Protocol):
     """Reads bytes by name; safe to use from many threads, and from processes that are started afresh.
 
-    forks: whether a process that was forked from one that has used the client can use it too.
+    Attributes
+    ----------
+    forks : whether a process that was forked from one that has used the client can use it too.
     """
 
     @property
@@ -42,8 +44,13 @@ class Client(Protocol):
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """`length` bytes of `name` from `first`; `what` is for messages (block, sample).
 
-        name: of a file below the store's root. first, length: bytes. what: what is read, for messages, such as a block
-        and a sample. Raises StoreError if that many bytes cannot be had.
+        Parameters
+        ----------
+        name : of a file below the store's root.
+        first, length : bytes.
+        what : what is read, for messages, such as a block and a sample.
+
+        Raises StoreError if that many bytes cannot be had.
         """
 
     def read_whole(self, name: str) -> bytes:
@@ -78,7 +85,10 @@ def open_client(url: str, token: str = "") -> Client:
 
     Raises UsageError for a URL that nobody here opens.
 
-    url: of a folder, or of a prefix of an object store. token: bearer token of an HTTP store (default: none).
+    Parameters
+    ----------
+    url : of a folder, or of a prefix of an object store.
+    token : bearer token of an HTTP store (default: none).
     """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https"):
@@ -90,7 +100,9 @@ def open_client(url: str, token: str = "") -> Client:
 class LocalFiles:
     """Files below a folder.
 
-    folder: below which the names are.
+    Parameters
+    ----------
+    folder : below which the names are.
     """
 
     folder: Path
@@ -152,7 +164,11 @@ class LocalFiles:
 def _resident(handle: int) -> tuple[int, int]:
     """Pages of an open file that are in memory, and all its pages.
 
-    handle: of a file that is open for reading. Raises OSError where the kernel cannot be asked.
+    Parameters
+    ----------
+    handle : of a file that is open for reading.
+
+    Raises OSError where the kernel cannot be asked.
     """
     size = os.fstat(handle).st_size
     if not size:
@@ -242,8 +258,12 @@ class HttpFiles(Repeating):
     def _answer(self, name: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
         """Status, body and Content-Range of one answer.
 
-        name: of a file, or `?` and a query. headers: of the request beside the token. Raises OSError or HTTPException
-        for a connection that fails.
+        Parameters
+        ----------
+        name : of a file, or `?` and a query.
+        headers : of the request beside the token.
+
+        Raises OSError or HTTPException for a connection that fails.
         """
         path = f"{self._parts.path.rstrip('/')}/{name if name.startswith('?') else urllib.parse.quote(name)}"
         if self.token:

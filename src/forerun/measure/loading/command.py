@@ -197,7 +197,11 @@ def _numbers(text: str) -> list[int]:
 def _page_cache(corpus: Corpus, cold: bool) -> str:
     """The state of the kernel's page cache in words; made cold where that is asked for and can be.
 
-    cold: whether it was asked for. A remote store's own caches cannot be seen from here.
+    A remote store's own caches cannot be seen from here.
+
+    Parameters
+    ----------
+    cold : whether it was asked for.
     """
     from forerun.measure.loading.clients import LocalFiles
     from forerun.measure.loading.corpus import SampleFiles
@@ -217,7 +221,11 @@ def _page_cache(corpus: Corpus, cold: bool) -> str:
 def _checked(corpus: Corpus, answered: Answer, samples: int, report: Report) -> list[dict[str, Any]]:
     """Cells of a grid measured and compared with the prediction; none where nothing was stalled.
 
-    samples: of each run. Each cell is run three times, those that scatter six times.
+    Each cell is run three times, those that scatter six times.
+
+    Parameters
+    ----------
+    samples : of each run.
     """
     from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.checking import check
@@ -237,8 +245,10 @@ def _jobs(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Several jobs at once on the chosen cell, and the same simulated.
 
-    samples: of each job. cache_bytes, policy: of a cache in each process (0: none); then two epochs are run, cold and
-    warm.
+    Parameters
+    ----------
+    samples : of each job.
+    cache_bytes, policy : of a cache in each process (0: none); then two epochs are run, cold and warm.
     """
     from forerun.domains.loading.engine.calibration import StoreProfile
     from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
@@ -269,7 +279,12 @@ def _paced(
 ) -> dict[str, Any]:
     """Two epochs with a pace policy in charge.
 
-    name: of the policy. samples: of an epoch. The loader begins with single samples and one thread.
+    The loader begins with single samples and one thread.
+
+    Parameters
+    ----------
+    name : of the policy.
+    samples : of an epoch.
     """
     from dataclasses import asdict
 
@@ -292,7 +307,12 @@ def _paced(
 def _write_layout(corpus: Corpus, answered: Answer, samples: int, folder: Path, report: Report) -> list[str]:
     """Runs without merging and of the chosen cell, in the published notebook's layout.
 
-    samples: of each run. folder: of all runs. Returns the directories that were written.
+    Parameters
+    ----------
+    samples : of each run.
+    folder : of all runs.
+
+    Returns the directories that were written.
     """
     from forerun.domains.loading.policy import Ask, Cell
     from forerun.measure.loading.layout import Memory, write_run

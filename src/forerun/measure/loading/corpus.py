@@ -43,11 +43,14 @@ MOST_LISTED: Final = 100_000
 class Corpus:
     """A client, and the index of what it reads. `files`: a client of the single files, where they exist.
 
-    `checked`: whether the index knows the samples' checksums; it does not of files that were only listed. `system`: the
-    network file system of a folder that is read file by file.
-
-    name: as the user gave it. client: reads blocks. index: of the samples in them. files: reads single samples where
-    they are files of their own (default: none are).
+    Parameters
+    ----------
+    checked : whether the index knows the samples' checksums; it does not of files that were only listed.
+    system : the network file system of a folder that is read file by file.
+    name : as the user gave it.
+    client : reads blocks.
+    index : of the samples in them.
+    files : reads single samples where they are files of their own (default: none are).
     """
 
     name: str
@@ -75,8 +78,13 @@ class Corpus:
     def pieces(self, block: int, samples: int, start: int = 0) -> list[Piece]:
         """`samples` samples in pieces of `block`, from the `start`-th piece on, wrapping round.
 
-        block: samples a piece. samples: in all. start: the number of the first piece, so that repeats read other data
-        (default 0). Pieces do not cross the edges of blocks.
+        Pieces do not cross the edges of blocks.
+
+        Parameters
+        ----------
+        block : samples a piece.
+        samples : in all.
+        start : the number of the first piece, so that repeats read other data (default: 0).
         """
         edges = self.index.first_sample.tolist()
         every = [
@@ -97,7 +105,9 @@ class Corpus:
     def piece(self, samples: range) -> Piece:
         """Consecutive samples of one block; a single one as its own file, where there are files.
 
-        samples: their numbers, in one block.
+        Parameters
+        ----------
+        samples : their numbers, in one block.
         """
         starts = self.index.starts[samples.start : samples.stop + 1].tolist()
         first = starts[0]
@@ -117,7 +127,9 @@ class Corpus:
     def client_for(self, block: int) -> Client:
         """Who reads pieces of this size.
 
-        block: samples a piece.
+        Parameters
+        ----------
+        block : samples a piece.
         """
         return self.files if block == 1 and self.files is not None else self.client
 
@@ -128,7 +140,10 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
 
     Raises DataError or StoreError for what cannot be measured.
 
-    source: a folder, or a URL. token: bearer token of an HTTP store (default: none).
+    Parameters
+    ----------
+    source : a folder, or a URL.
+    token : bearer token of an HTTP store (default: none).
     """
     if "://" in source:
         client = open_client(source, token)
@@ -191,8 +206,12 @@ NETWORK: Final = re.compile(r"nfs\d?|cifs|smb.*|9p|ceph|lustre|gpfs|beegfs|glust
 def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """The name of the network file system that a folder lies on.
 
-    folder: any. mounts: the kernel's table of mounts (default: of this process). Empty if the folder lies on none, or
-    if that is unknown.
+    Empty if the folder lies on none, or if that is unknown.
+
+    Parameters
+    ----------
+    folder : any.
+    mounts : the kernel's table of mounts (default: of this process).
     """
     try:
         number, lines = folder.stat().st_dev, mounts.read_text(errors="replace").splitlines()
@@ -209,7 +228,10 @@ def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str
 def _unpacked(source: str, client: Client, files: Sequence[FileEntry], system: str) -> Corpus:
     """Files of a folder as they are, one a request: blocks of them would have to lie on the same storage.
 
-    files: of the folder. system: the network file system on which they lie.
+    Parameters
+    ----------
+    files : of the folder.
+    system : the network file system on which they lie.
     """
     index = _index_of([(entry.key, entry.size_bytes) for entry in files])
     return Corpus(source, client, index, files=files_of(client, index), checked=False, system=system)
@@ -218,7 +240,11 @@ def _unpacked(source: str, client: Client, files: Sequence[FileEntry], system: s
 def _index_of(files: Sequence[tuple[str, int]]) -> Index:
     """Files (names and bytes) as they are, each sample a block.
 
-    files: names and bytes. Offsets are 0 and checksums are unknown.
+    Offsets are 0 and checksums are unknown.
+
+    Parameters
+    ----------
+    files : names and bytes.
     """
     groups = sample_groups([name for name, _ in files])
     ordered = [files[at] for group in groups for at in group]
@@ -230,7 +256,10 @@ def _index_of(files: Sequence[tuple[str, int]]) -> Index:
 def files_of(client: Client, index: Index) -> Client:
     """Who reads single samples: the client itself, or all the files of a sample one after another.
 
-    client: reads a file. index: of the samples, which have the files' names as keys.
+    Parameters
+    ----------
+    client : reads a file.
+    index : of the samples, which have the files' names as keys.
     """
     if index.samples == len(index):
         return client
@@ -255,7 +284,11 @@ class SampleFiles(Wrapping):
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
     """The files that a URL lists, where no container's manifest can be read (`absent`: why).
 
-    source: the URL. client: its reader. absent: why there is no manifest; raised where files cannot be listed either.
+    Parameters
+    ----------
+    source : the URL.
+    client : its reader.
+    absent : why there is no manifest; raised where files cannot be listed either.
     """
     try:
         names = list(itertools.islice(client.names(), MOST_LISTED))
@@ -275,8 +308,12 @@ def make_corpus(
 ) -> None:
     """Write files of lognormal sizes, a hundred to a folder, of bytes that do not compress.
 
-    folder: a new or empty one. samples: how many. mean_bytes, sigma: of the sizes, clipped to 20 times the mean
-    (defaults 53,428 and 0.55). seed: of sizes and content (default 0).
+    Parameters
+    ----------
+    folder : a new or empty one.
+    samples : how many.
+    mean_bytes, sigma : of the sizes, clipped to 20 times the mean (defaults 53,428 and 0.55).
+    seed : of sizes and content (default: 0).
     """
     rng = stream(seed, "corpus")
     sizes = np.clip(

@@ -41,7 +41,11 @@ def to_sound(sample: memoryview) -> object:
 def to_numbers(sample: memoryview) -> object:
     """`.npy` arrays of numbers.
 
-    sample: the file's bytes. Object arrays are rejected, as they would be unpickled.
+    Object arrays are rejected, as they would be unpickled.
+
+    Parameters
+    ----------
+    sample : the file's bytes.
     """
     return np.load(io.BytesIO(sample))  # arrays of objects are rejected, the default
 
@@ -57,8 +61,11 @@ DECODERS: Final[dict[str, tuple[Decoder, tuple[str, str] | None]]] = {
 def decoder_named(name: str) -> Decoder:
     """A decoder.
 
-    name: `pillow`, `soundfile` or `numpy`. Raises UsageError for a name that is none, or whose library is not
-    installed.
+    Parameters
+    ----------
+    name : `pillow`, `soundfile` or `numpy`.
+
+    Raises UsageError for a name that is none, or whose library is not installed.
     """
     if name not in DECODERS:
         raise UsageError.at("--decoder", f"no decoder {name!r}; {known_names(name, tuple(DECODERS))}")

@@ -39,8 +39,12 @@ class CacheSpec:
 class JobEpoch:
     """One pass of one job: seconds, samples, requests that its cache had and that it had not.
 
-    job, epoch: which, from 0. total_s: seconds. samples: delivered. hits, misses: requests that its cache answered, and
-    that it did not.
+    Parameters
+    ----------
+    job, epoch : which, from 0.
+    total_s : seconds.
+    samples : delivered.
+    hits, misses : requests that its cache answered, and that it did not.
     """
 
     job: int
@@ -62,7 +66,13 @@ class JobEpoch:
 def epoch_pieces(corpus: Corpus, cell: Cell, samples: int, epoch: int, job: int, seed: int) -> list[Piece]:
     """The first pieces of the corpus, in this epoch's order of this job.
 
-    cell: samples a piece. samples: in all. epoch, job, seed: of the order. The simulation of the same jobs uses it too.
+    The simulation of the same jobs uses it too.
+
+    Parameters
+    ----------
+    cell : samples a piece.
+    samples : in all.
+    epoch, job, seed : of the order.
     """
     pieces = corpus.pieces(cell.block, samples)
     order = random_stream(seed, "shuffle", epoch, job).permutation(len(pieces))
@@ -84,9 +94,15 @@ def run_jobs(
 
     Raises what a job raised, or StoreError for one that died.
 
-    corpus, job: what is read, and by what training job. cell: block size and threads of each. samples: of an epoch.
-    jobs: how many at once. epochs: of each (default 1). cache: in each process (default: none). seed: of the orders
-    (default 0).
+    Parameters
+    ----------
+    corpus, job : what is read, and by what training job.
+    cell : block size and threads of each.
+    samples : of an epoch.
+    jobs : how many at once.
+    epochs : of each (default: 1).
+    cache : in each process (default: none).
+    seed : of the orders (default: 0).
     """
     context = multiprocessing.get_context("spawn")
     results: Any = context.Queue()
@@ -136,8 +152,11 @@ def _work(
 ) -> None:  # fmt: skip
     """A job's process.
 
-    number: of the job. barrier: all jobs begin each epoch together. results: gets a `JobEpoch` an epoch, or the error
-    that ended the job.
+    Parameters
+    ----------
+    number : of the job.
+    barrier : all jobs begin each epoch together.
+    results : gets a `JobEpoch` an epoch, or the error that ended the job.
     """
     try:
         client = corpus.client_for(cell.block)
@@ -170,10 +189,12 @@ def predict_jobs(
 ) -> tuple[JobEpoch, ...]:
     """The same, simulated: the same pieces in the same orders, on a store with the profile's numbers.
 
-    store: the store as it is known, in place of the one that one job's probes measured.
-
-    corpus, cell, jobs, epochs, cache, seed: as they were run. profile: the store as it was measured. load: the work of
-    each job.
+    Parameters
+    ----------
+    store : the store as it is known, in place of the one that one job's probes measured.
+    corpus, cell, jobs, epochs, cache, seed : as they were run.
+    profile : the store as it was measured.
+    load : the work of each job.
     """
     pieces = corpus.pieces(cell.block, load.samples)
     names = {(piece.name, piece.first): key for key, piece in enumerate(pieces)}

@@ -30,7 +30,9 @@ POLL_S: Final = 0.5
 class Memory:
     """Resident bytes of this process, and bytes of the page cache, looked at now and then.
 
-    rows: of every look, bytes of the process and of the page cache.
+    Parameters
+    ----------
+    rows : of every look, bytes of the process and of the page cache.
     """
 
     rows: list[tuple[int, int]] = field(default_factory=list)
@@ -71,9 +73,17 @@ def write_run(
 ) -> Path:  # fmt: skip
     """Write a run; returns its directory.
 
-    folder: of all runs. cell, step_s: its configuration. run: what it measured. memory: looked at meanwhile. approach:
-    `baseline1`, `baseline2` or `ours`. dataset, place: parts of the path; `local` or `remote` (the default). number: of
-    the run (default 1). Raises StoreError if one is there already or cannot be written.
+    Parameters
+    ----------
+    folder : of all runs.
+    cell, step_s : its configuration.
+    run : what it measured.
+    memory : looked at meanwhile.
+    approach : `baseline1`, `baseline2` or `ours`.
+    dataset, place : parts of the path; `local` or `remote` (the default).
+    number : of the run (default: 1).
+
+    Raises StoreError if one is there already or cannot be written.
     """
     merged = f"-block_size={cell.block}" if approach == "baseline2" else ""
     target = folder / approach / dataset / f"run{number}" / place / f"sim_compute_time={step_s:g}{merged}"

@@ -48,8 +48,12 @@ class Unsatisfying(Exception):
 class Repeating:
     """A reader of a store that makes one attempt after another, with growing pauses.
 
-    url: of the store. retries, backoff_s, timeout_s: attempts after the first, the pause before the first of them, which
-    doubles from then on, and the longest wait for an answer. retried: how many attempts were repeated.
+    Parameters
+    ----------
+    url : of the store.
+    retries, backoff_s, timeout_s : attempts after the first, the pause before the first of them, which doubles from
+        then on, and the longest wait for an answer.
+    retried : how many attempts were repeated.
     """
 
     url: str
@@ -73,8 +77,13 @@ class Repeating:
     def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
         """The bytes of the first attempt that gives as many as requested.
 
-        name, what: for messages. length: bytes requested (None: any). attempt: gives bytes, or raises what its
-        library raises. Raises StoreError at once where asking again does not help, else after the last attempt.
+        Parameters
+        ----------
+        name, what : for messages.
+        length : bytes requested (None: any).
+        attempt : gives bytes, or raises what its library raises.
+
+        Raises StoreError at once where asking again does not help, else after the last attempt.
         """
         last = ""
         for number in range(self.retries + 1):
@@ -122,7 +131,9 @@ class ObjectFiles(Repeating):
     Keys, region and endpoint come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ...) or `options`. An
     endpoint without TLS is accepted where it is named.
 
-    options: passed on to obstore, such as keys and region (default: none).
+    Parameters
+    ----------
+    options : passed on to obstore, such as keys and region (default: none).
     """
 
     forks: ClassVar[bool] = False
@@ -201,7 +212,9 @@ class ObjectFiles(Repeating):
 class FsspecFiles(Repeating):
     """Files below a URL that fsspec opens (memory, sftp, smb, hdfs, ...).
 
-    options: passed on to fsspec (default: none).
+    Parameters
+    ----------
+    options : passed on to fsspec (default: none).
     """
 
     forks: ClassVar[bool] = True

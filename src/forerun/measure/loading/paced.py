@@ -20,7 +20,9 @@ LEAST_BATCHES: Final = 4
 class PacedEpoch:
     """One epoch: samples a block, seconds, samples/s, and what of the time the loop waited after its first batch.
 
-    threads_at_end: that may read when it ends.
+    Parameters
+    ----------
+    threads_at_end : that may read when it ends.
     """
 
     epoch: int
@@ -42,7 +44,12 @@ class PacedRun:
 def pace_named(name: str, batches: int) -> PaceSpec:
     """A pace policy, asked often enough for short epochs.
 
-    name: of the policy. batches: of an epoch. Raises UnknownName.
+    Parameters
+    ----------
+    name : of the policy.
+    batches : of an epoch.
+
+    Raises UnknownName.
     """
     spec = paces().get(name, where="--pace")()
     return spec.with_(every_batches=min(spec.every_batches, max(LEAST_BATCHES, batches // LEAST_LOOKS)))
@@ -66,9 +73,16 @@ def run_paced(
     Blocks of a container may be read in parts, so another block size needs no merging; none larger than its own is
     offered. Raises what a reading thread raised.
 
-    corpus, job: what is read, and by what training job. samples: of an epoch. spec: the policy. start: the first cell.
-    threads, blocks: on offer. epochs: how many (default 2). memory_bytes: that blocks in memory may take (default: any).
-    progress: called with a line about each epoch.
+    Parameters
+    ----------
+    corpus, job : what is read, and by what training job.
+    samples : of an epoch.
+    spec : the policy.
+    start : the first cell.
+    threads, blocks : on offer.
+    epochs : how many (default: 2).
+    memory_bytes : that blocks in memory may take (default: any).
+    progress : called with a line about each epoch.
     """
     offered = tuple(sorted({start.block, *(block for block in blocks if block <= corpus.largest_piece)}))
     pacer = Pacer(

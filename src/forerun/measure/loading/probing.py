@@ -57,7 +57,10 @@ Progress = Callable[[str], None]
 def run_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> LoaderRun:
     """One run of a cell, with everything that was measured.
 
-    ask: the cell, and how many samples. start: number of the first piece (default 0).
+    Parameters
+    ----------
+    ask : the cell, and how many samples.
+    start : number of the first piece (default: 0).
     """
     block = ask.cell.block
     return job.load(corpus.client_for(block), corpus.pieces(block, ask.samples, start), ask.cell.threads)
@@ -66,7 +69,10 @@ def run_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> LoaderRun:
 def measure_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> Probe:
     """One run of a cell, as a probe.
 
-    ask: the cell, and how many samples. start: number of the first piece (default 0).
+    Parameters
+    ----------
+    ask : the cell, and how many samples.
+    start : number of the first piece (default: 0).
     """
     return _probe(ask, run_cell(corpus, job, ask, start))
 
@@ -95,7 +101,9 @@ class _Prober:
     def samples(self, cell: Cell) -> int:
         """As many as fit into `probe_s`, at most `PROBE_REQUESTS` requests; a batch and a block a thread at least.
 
-        cell: that is to be probed. Its time is estimated from the requests that opened the connections.
+        Parameters
+        ----------
+        cell : that is to be probed. Its time is estimated from the requests that opened the connections.
         """
         alone_s = (self.request_s / cell.block + self.decode_s) / cell.threads
         each_s = max(alone_s, self.job.step_s / self.job.batch)
@@ -105,7 +113,9 @@ class _Prober:
     def evaluate(self, ask: Ask) -> Probe:
         """A probe of the cell that is asked for.
 
-        ask: its number of samples is replaced by what fits the time.
+        Parameters
+        ----------
+        ask : its number of samples is replaced by what fits the time.
         """
         job, samples = self.job, self.samples(ask.cell)
         batch = job.batch
@@ -138,9 +148,14 @@ def answer(
     Where there are only single files to read, two probes, and larger blocks are predicted unseen. Raises UsageError
     for a grid that the corpus cannot serve.
 
-    corpus, job: what is read, and by what training job. blocks, threads: to choose from. memory_bytes: that blocks in
-    hand may take (default: any). probe_s: seconds of a probe. progress: called with a line about each probe. cache: the
-    state of the page cache in words.
+    Parameters
+    ----------
+    corpus, job : what is read, and by what training job.
+    blocks, threads : to choose from.
+    memory_bytes : that blocks in hand may take (default: any).
+    probe_s : seconds of a probe.
+    progress : called with a line about each probe.
+    cache : the state of the page cache in words.
     """  # fmt: skip
     largest = corpus.largest_piece
     packed = largest > 1
@@ -168,7 +183,11 @@ def answer(
 def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memory_bytes: float) -> Answer:
     """From (1 x 1), (n x 1), (n x T) and a run of the choice.
 
-    corpus: blocks of more than one sample. cells: to choose from. memory_bytes: that blocks in memory may take.
+    Parameters
+    ----------
+    corpus : blocks of more than one sample.
+    cells : to choose from.
+    memory_bytes : that blocks in memory may take.
     """
     tuned = tune(ThreeProbes(), prober.evaluate, cells, load, memory_bytes=memory_bytes)
     tuner = tuned.tuner
@@ -188,7 +207,11 @@ def _single_files(
 ) -> Answer:
     """From (1 x 1) and (1 x T): what larger blocks would do is predicted and cannot be verified here.
 
-    corpus: files, one a request. cells: to choose from. memory_bytes: that blocks in memory may take.
+    Parameters
+    ----------
+    corpus : files, one a request.
+    cells : to choose from.
+    memory_bytes : that blocks in memory may take.
     """
     most = Cell(1, max(cell.threads for cell in cells))
     a = prober.evaluate(Ask(Cell(1, 1), 0))
@@ -231,7 +254,9 @@ def _chosen(
 def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ...]) -> Answer:
     """One probe was enough; the times of its batches give the interval.
 
-    probes: the only one. The prediction is its rate, with the first batch counted once.
+    Parameters
+    ----------
+    probes : the only one. The prediction is its rate, with the first batch counted once.
     """
     run = prober.runs[0]
     # The wait for the first batch is start-up and is waited once.
@@ -253,7 +278,10 @@ def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ..
 def _smallest(predicted: Mapping[Cell, float], load: Load) -> dict[int, int]:
     """For each number of threads the smallest block that stays within `HIDES` of the steps alone.
 
-    predicted: seconds of every cell. load: with the steps to keep busy.
+    Parameters
+    ----------
+    predicted : seconds of every cell.
+    load : with the steps to keep busy.
     """
     steps_s = -(-load.samples // load.batch) * load.step_s
     hides = [cell for cell, total_s in predicted.items() if steps_s >= (1 - HIDES) * total_s]
@@ -266,7 +294,11 @@ def _smallest(predicted: Mapping[Cell, float], load: Load) -> dict[int, int]:
 def law_of(profile: StoreProfile, load: Load, cell: Cell) -> Explanation:
     """What binds in a cell, by a profile.
 
-    profile: the store. load: the work. cell: block size and threads.
+    Parameters
+    ----------
+    profile : the store.
+    load : the work.
+    cell : block size and threads.
     """
     return explain(
         Setting(

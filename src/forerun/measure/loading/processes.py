@@ -12,7 +12,9 @@ T = TypeVar("T")
 class PerProcess(Generic[T]):
     """A value that every process makes for itself, at its first use; what a fork copied is dropped.
 
-    make: gives the value; called again in each process that asks for it.
+    Parameters
+    ----------
+    make : gives the value; called again in each process that asks for it.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:

@@ -17,7 +17,10 @@ def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
 
     Raises StoreError if it cannot be listed, DataError for names that are unsafe or collide, and for blocks.
 
-    url: of a folder or a prefix. token: bearer token of an HTTP store (default: none).
+    Parameters
+    ----------
+    url : of a folder or a prefix.
+    token : bearer token of an HTTP store (default: none).
     """
     client = open_client(url, token)
     names = []
@@ -36,7 +39,10 @@ def upload(folder: Path, url: str) -> tuple[int, int]:
     Returns how many files and bytes. Raises DataError if the folder is no container, UsageError for a URL that takes
     nothing, StoreError where writing fails.
 
-    folder: of a container. url: where its files are put, under their own names.
+    Parameters
+    ----------
+    folder : of a container.
+    url : where its files are put, under their own names.
     """
     blocks = Blocks.open(folder)
     client = open_client(url)

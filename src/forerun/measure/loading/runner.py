@@ -42,7 +42,12 @@ class Piece:
     `crc32` and `keys`: of each sample, where they are known; a sample that fails its checksum is named by its key.
     `parts`: the lengths of each sample's parts, where samples have several; checksums and keys are then the parts'.
 
-    name: of the file. first: byte at which the piece begins. lengths: bytes of each sample. what: the piece in words.
+    Parameters
+    ----------
+    name : of the file.
+    first : byte at which the piece begins.
+    lengths : bytes of each sample.
+    what : the piece in words.
     """
 
     name: str
@@ -61,21 +66,29 @@ class Piece:
     def key(self, at: int) -> str:
         """A sample in words.
 
-        at: number of the sample in the piece.
+        Parameters
+        ----------
+        at : number of the sample in the piece.
         """
         return f"sample {self.keys[self.row(at)]!r}" if self.keys else f"sample {at}"
 
     def row(self, at: int) -> int:
         """Where the checksums and keys of a sample begin.
 
-        at: number of the sample in the piece; of samples with several parts, several rows belong to one.
+        Parameters
+        ----------
+        at : number of the sample in the piece; of samples with several parts, several rows belong to one.
         """
         return sum(map(len, self.parts[:at])) if self.parts else at
 
     def cut(self, a: int, b: int) -> Piece:
         """The samples from the a-th to before the b-th.
 
-        a, b: numbers of samples in the piece. The whole piece is returned as it is.
+        The whole piece is returned as it is.
+
+        Parameters
+        ----------
+        a, b : numbers of samples in the piece.
         """
         if (a, b) == (0, len(self.lengths)):
             return self
@@ -104,7 +117,12 @@ class Piece:
     def check(self, at: int, data: memoryview) -> None:
         """Raise DataError, naming sample and file, if the sample's bytes are not what was packed.
 
-        at: number of the sample in the piece. data: its bytes. Pieces without checksums are not checked.
+        Pieces without checksums are not checked.
+
+        Parameters
+        ----------
+        at : number of the sample in the piece.
+        data : its bytes.
         """
         if not self.crc32:
             return
@@ -118,12 +136,17 @@ class Piece:
 class LoaderRun:
     """What one run measured, in seconds: the total, waits of each batch, single requests and decodes.
 
-    overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for space. decode_cpu_s: the
-    processor time of decoding a sample, mean. process_cpu_s: of the whole process, in all. queued_s: of its threads, in
-    all, ready to run while every processor was taken (0 where the system does not report it).
-
-    total_s: with the last step. load_s, step_s: float64, of each batch. request_s, decode_s: float64, of each piece and
-    each sample, in the order in which threads finished. samples: delivered.
+    Parameters
+    ----------
+    overhead_s : of a thread, a piece: what was neither reading, nor decoding, nor waiting for space.
+    decode_cpu_s : the processor time of decoding a sample, mean.
+    process_cpu_s : of the whole process, in all.
+    queued_s : of its threads, in all, ready to run while every processor was taken (0 where the system does not
+        report it).
+    total_s : with the last step.
+    load_s, step_s : float64, of each batch.
+    request_s, decode_s : float64, of each piece and each sample, in the order in which threads finished.
+    samples : delivered.
     """
 
     total_s: float
@@ -211,12 +234,18 @@ def run_loader(
 ) -> LoaderRun:
     """Load all pieces once; `decoder` decodes what is read, in place of a `decode` that takes `decode_s`.
 
-    steering: how many threads read at first, and from each look on, in place of `threads`.
-    Raises what a reading thread raised, or StoreError if nothing arrives for a minute.
+    Parameters
+    ----------
+    steering : how many threads read at first, and from each look on, in place of `threads`.
+    client : reads the pieces; used by many threads at once.
+    pieces : in the order in which they are taken.
+    threads : that read and decode.
+    batch : samples a step.
+    step_s, decode_s : seconds of a step and of decoding a sample.
+    buffer_samples : decoded samples that may wait (default: 256).
+    step, decode : what takes that long (default: sleeping).
 
-    client: reads the pieces; used by many threads at once. pieces: in the order in which they are taken. threads: that
-    read and decode. batch: samples a step. step_s, decode_s: seconds of a step and of decoding a sample.
-    buffer_samples: decoded samples that may wait (default 256). step, decode: what takes that long (default: sleeping).
+    Raises what a reading thread raised, or StoreError if nothing arrives for a minute.
     """
     state = _State(client, iter(pieces), queue.Queue(buffer_samples), decode_s, decode, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
@@ -260,7 +289,10 @@ def run_loader(
 class _Watch:
     """The record that steering receives: batches and pieces since the last look.
 
-    state: of the threads. begun: when the run began, by the clock of `time.perf_counter`.
+    Parameters
+    ----------
+    state : of the threads.
+    begun : when the run began, by the clock of `time.perf_counter`.
     """
 
     def __init__(self, state: _State, begun: float) -> None:
@@ -297,8 +329,12 @@ class _Watch:
 class _State:
     """What the threads share.
 
-    todo: pieces that nobody has taken. buffer: decoded samples, or what a thread raised. handed: of each piece handed over
-    whole, its bytes, samples, when it was asked for, the seconds of reading it and of what followed but for waiting.
+    Parameters
+    ----------
+    todo : pieces that nobody has taken.
+    buffer : decoded samples, or what a thread raised.
+    handed : of each piece handed over whole, its bytes, samples, when it was asked for, the seconds of reading it and
+        of what followed but for waiting.
     """
 
     client: Client
@@ -322,7 +358,11 @@ class _State:
     def admit(self, threads: int) -> None:
         """So many threads read from now on: some are started, or those above end with the piece that they have.
 
-        threads: how many may read. A thread that ended for want of work is started anew.
+        A thread that ended for want of work is started anew.
+
+        Parameters
+        ----------
+        threads : how many may read.
         """
         with self.lock:
             self.admitted = threads
@@ -379,7 +419,11 @@ class _State:
     def put(self, item: memoryview | ForerunError) -> float:
         """Hand over; returns the seconds waited for space.
 
-        item: a sample, or what a thread raised. Gives up when the run is stopped.
+        Gives up when the run is stopped.
+
+        Parameters
+        ----------
+        item : a sample, or what a thread raised.
         """
         try:
             self.buffer.put_nowait(item)

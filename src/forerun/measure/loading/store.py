@@ -41,9 +41,14 @@ class StoreSpec:
     `reset_share` are cut off in the middle of the body, `stall_share` of them stop there for `stall_s`.
     `changes`: pairs of seconds after the store's start and the mean latency from then on, in ascending order.
 
-    latency_s: mean, from the beginning of service (default 0). conn_bytes_per_s, shared_bytes_per_s: bandwidth of a
-    connection, and of all together. slots: requests in service at a time. requests_per_s: rate of requests. seed: of
-    latencies and failures (default 0). token: bearer token that requests need (default: none).
+    Parameters
+    ----------
+    latency_s : mean, from the beginning of service (default: 0).
+    conn_bytes_per_s, shared_bytes_per_s : bandwidth of a connection, and of all together.
+    slots : requests in service at a time.
+    requests_per_s : rate of requests.
+    seed : of latencies and failures (default: 0).
+    token : bearer token that requests need (default: none).
     """
 
     latency_s: float = 0.0
@@ -63,7 +68,9 @@ class StoreSpec:
     def latency_at(self, since_s: float) -> float:
         """The mean latency so long after the store's start.
 
-        since_s: seconds since the store began to serve.
+        Parameters
+        ----------
+        since_s : seconds since the store began to serve.
         """
         past = [latency_s for at_s, latency_s in self.changes if at_s <= since_s]
         return past[-1] if past else self.latency_s
@@ -73,8 +80,12 @@ class StoreSpec:
 class Counters:
     """What the store has seen.
 
-    requests: received. bytes: sent of files. in_service, most_in_service: requests at a time, now and at most. errors:
-    requests that were made to fail.
+    Parameters
+    ----------
+    requests : received.
+    bytes : sent of files.
+    in_service, most_in_service : requests at a time, now and at most.
+    errors : requests that were made to fail.
     """
 
     requests: int = 0
@@ -117,7 +128,10 @@ class _Due:
 class _Answered(Exception):
     """A request that is answered with a status and no file.
 
-    status: such as `404 Not Found`. headers: lines of the answer, each with its end.
+    Parameters
+    ----------
+    status : such as `404 Not Found`.
+    headers : lines of the answer, each with its end.
     """
 
     def __init__(self, status: str, headers: str = "") -> None:
@@ -128,8 +142,12 @@ class _Answered(Exception):
 class LatencyStore:
     """The store, in a thread of its own: `with LatencyStore(folder, spec) as store: store.url`.
 
-    folder: whose files are served. spec: how the store behaves (default: at once, without limits). host, port: where it
-    listens (defaults the loopback interface, a free port). counters: what it has seen.
+    Parameters
+    ----------
+    folder : whose files are served.
+    spec : how the store behaves (default: at once, without limits).
+    host, port : where it listens (defaults the loopback interface, a free port).
+    counters : what it has seen.
     """
 
     folder: Path
@@ -253,7 +271,9 @@ class LatencyStore:
     async def _wait_turn(self, due: _Due) -> None:
         """One request each 1 / rate seconds.
 
-        due: moved to when this request's turn is.
+        Parameters
+        ----------
+        due : moved to when this request's turn is.
         """
         if math.isinf(self.spec.requests_per_s):
             return
@@ -314,7 +334,11 @@ class LatencyStore:
     async def _send(self, path: Path, first: int, last: int, writer: asyncio.StreamWriter, due: _Due) -> None:
         """The bytes, no faster than the connection and the shared link let them through.
 
-        first, last: bytes of the file. A chunk is sent when the slower of connection and link would have sent it.
+        A chunk is sent when the slower of connection and link would have sent it.
+
+        Parameters
+        ----------
+        first, last : bytes of the file.
         """
         spec = self.spec
         with path.open("rb") as file:
@@ -367,7 +391,12 @@ def _escaped(text: str) -> str:
 def _range(header: str | None, size: int) -> tuple[int, int, str]:
     """First byte, end, and status; a range that cannot be served is 416.
 
-    header: of the request, None if it has no range. size: bytes of the file. Raises _Answered with 416.
+    Raises _Answered with 416.
+
+    Parameters
+    ----------
+    header : of the request, None if it has no range.
+    size : bytes of the file.
     """
     if header is None:
         return 0, size, "200 OK"

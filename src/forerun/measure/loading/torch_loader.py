@@ -44,7 +44,11 @@ class _Reader:
     def fetch(self, piece: Piece) -> list[tuple[Piece, int, memoryview]]:
         """The samples of a piece, checked, with where each is from.
 
-        piece: read with one request. Raises DataError for a sample that fails its checksum.
+        Parameters
+        ----------
+        piece : read with one request.
+
+        Raises DataError for a sample that fails its checksum.
         """
         data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
         edges = list(itertools.accumulate(piece.lengths, initial=0))
@@ -87,7 +91,12 @@ class _Batches:
 class _Pooled:
     """A data set whose worker w gives the batches of the w-th share, decoding with threads.
 
-    reader: of pieces. shares: the pieces of each worker. threads: of a worker's pool. batch: samples a batch.
+    Parameters
+    ----------
+    reader : of pieces.
+    shares : the pieces of each worker.
+    threads : of a worker's pool.
+    batch : samples a batch.
     """
 
     def __init__(self, reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> None:
@@ -137,8 +146,11 @@ def _pooled(reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, ba
 class WorkerRun:
     """What torch's loader did, in seconds: waits of each batch, the total, and samples of each batch.
 
-    load_s: float64[batches], waits; the first includes the start of the workers. total_s: with all steps. samples: of
-    each batch.
+    Parameters
+    ----------
+    load_s : float64[batches], waits; the first includes the start of the workers.
+    total_s : with all steps.
+    samples : of each batch.
     """
 
     load_s: F64
@@ -169,13 +181,20 @@ def run_workers(
 ) -> WorkerRun:
     """Load `samples` samples once through torch's loader; `pool_threads` 0 is without a pool.
 
-    start: how worker processes are started (fork, forkserver, spawn); by default as torch does it, but by spawn where the
-    client does not survive a fork.
-    Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
+    Parameters
+    ----------
+    start : how worker processes are started (fork, forkserver, spawn); by default as torch does it, but by spawn
+        where the client does not survive a fork.
+    corpus : what is read.
+    block : samples a read.
+    workers : processes.
+    batch : samples a step.
+    step_s, decode_s : seconds of a step, and of decoding a sample.
+    prefetch : batches that each worker makes ahead (default: 2).
+    step, decode : what takes that long (default: sleeping).
+    decoder : decodes in earnest instead (default: none).
 
-    corpus: what is read. block: samples a read. workers: processes. batch: samples a step. step_s, decode_s: seconds of
-    a step, and of decoding a sample. prefetch: batches that each worker makes ahead (default 2). step, decode: what
-    takes that long (default: sleeping). decoder: decodes in earnest instead (default: none).
+    Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
     """
     torch = require_torch()
     client = corpus.client_for(block)
@@ -230,7 +249,10 @@ def _said(error: RuntimeError) -> str:
 def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
     """Pieces dealt out to batches of `batch` samples; a piece that crosses an edge is read in two parts.
 
-    pieces: in order. batch: samples a batch; the last batch may be short.
+    Parameters
+    ----------
+    pieces : in order.
+    batch : samples a batch; the last batch may be short.
     """
     batches: list[list[Piece]] = [[]]
     left = batch
@@ -251,10 +273,12 @@ def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
 class WorkerFit:
     """Two probes of torch's loader put into the recursion's terms.
 
-    build_s: a worker's seconds for a batch, start_s: until all workers are up (torch starts them one after another and
-    then hands out the first batches); both by number of workers, linear between the two that were probed.
-
-    batch, prefetch: samples a batch, and batches that each worker makes ahead.
+    Parameters
+    ----------
+    build_s : a worker's seconds for a batch, by number of workers, linear between the two that were probed.
+    start_s : seconds until all workers are up (torch starts them one after another and then hands out the first
+        batches), by number of workers in the same way.
+    batch, prefetch : samples a batch, and batches that each worker makes ahead.
     """
 
     build_s: tuple[tuple[int, float], ...]
@@ -275,7 +299,11 @@ class WorkerFit:
     def predict(self, samples: int, workers: int, step_s: float) -> float:
         """Total seconds of a run, by the recursion.
 
-        samples: in all. workers: processes. step_s: seconds of a step.
+        Parameters
+        ----------
+        samples : in all.
+        workers : processes.
+        step_s : seconds of a step.
         """
         plan = batches_of(samples, self.batch, workers)
         start = np.full(workers, self.start_at(workers))
@@ -285,7 +313,10 @@ class WorkerFit:
     def enough(self, step_s: float, most: int = 64) -> int | None:
         """The least number of workers that build batches as fast as they are stepped; None up to `most`.
 
-        step_s: seconds of a step. most: workers that are tried (default 64).
+        Parameters
+        ----------
+        step_s : seconds of a step.
+        most : workers that are tried (default: 64).
         """
         return next((w for w in range(1, most + 1) if self.build_at(w) <= w * step_s), None)
 
@@ -296,7 +327,11 @@ def fit_workers(runs: Sequence[tuple[int, WorkerRun]], batch: int, prefetch: int
     A worker's batches come one build apart: batch j and batch j + W are of the same worker. Raises UsageError for runs
     of fewer than three full batches a worker.
 
-    runs: workers and what their run measured. batch: samples a batch. prefetch: of the runs (default 2).
+    Parameters
+    ----------
+    runs : workers and what their run measured.
+    batch : samples a batch.
+    prefetch : of the runs (default: 2).
     """
     builds = []
     for workers, run in runs:

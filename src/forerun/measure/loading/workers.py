@@ -23,7 +23,9 @@ RUN_BATCHES_A_WORKER: Final = 8
 class WorkersRow(Compared):
     """Some workers, measured repeatedly and predicted.
 
-    workers: processes of the run.
+    Parameters
+    ----------
+    workers : processes of the run.
     """
 
     workers: int
@@ -33,8 +35,12 @@ class WorkersRow(Compared):
 class WorkersAnswer:
     """What was measured of torch's loader, and how many workers are enough.
 
-    source, job, host: what was measured, for which job, on which machine. block, pool_threads: samples a read, and
-    threads of a worker's pool (0: none). fit: of the probes. rows: each number of workers beside its prediction.
+    Parameters
+    ----------
+    source, job, host : what was measured, for which job, on which machine.
+    block, pool_threads : samples a read, and threads of a worker's pool (0: none).
+    fit : of the probes.
+    rows : each number of workers beside its prediction.
     """
 
     source: str
@@ -90,8 +96,13 @@ def measure_workers(
 
     Raises UsageError where torch is not installed or blocks are smaller than asked for.
 
-    corpus, job: what is read, and by what training job. many: numbers of workers. block: samples a read (default 1).
-    pool_threads: of each worker (default 0: no pool). progress: called with a line about each run.
+    Parameters
+    ----------
+    corpus, job : what is read, and by what training job.
+    many : numbers of workers.
+    block : samples a read (default: 1).
+    pool_threads : of each worker (default: 0: no pool).
+    progress : called with a line about each run.
     """
     if block > corpus.largest_piece:
         raise UsageError.at(

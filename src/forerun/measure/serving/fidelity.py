@@ -33,18 +33,20 @@ RESAMPLES: Final = 200
 class Judged:
     """One run beside its prediction.
 
-    load: share of what the busiest stage carries.
-    repeat: number of the run at this load, from 1.
-    rate_rps: queries a second, as sent.
-    queries: how many were sent.
-    measured_ms, predicted_ms: quantiles of the latency, by name.
-    explained_ms: predicted once more with the service times of the run itself.
-    interval: 95 % intervals of the errors, by quantile.
-    attainment, attainment_predicted: share of queries within the objective.
-    lag_p99_ms: how late queries were sent, 99th percentile.
-    drift: by stage, how much longer its batches took than believed, as a share.
-    query_error_ms: the median over queries of how far the prediction of a query's latency is off.
-    marks: what disturbed the run, so that the model is not judged by it; empty if it is.
+    Parameters
+    ----------
+    load : share of what the busiest stage carries.
+    repeat : number of the run at this load, from 1.
+    rate_rps : queries a second, as sent.
+    queries : how many were sent.
+    measured_ms, predicted_ms : quantiles of the latency, by name.
+    explained_ms : predicted once more with the service times of the run itself.
+    interval : 95 % intervals of the errors, by quantile.
+    attainment, attainment_predicted : share of queries within the objective.
+    lag_p99_ms : how late queries were sent, 99th percentile.
+    drift : by stage, how much longer its batches took than believed, as a share.
+    query_error_ms : the median over queries of how far the prediction of a query's latency is off.
+    marks : what disturbed the run, so that the model is not judged by it; empty if it is.
     """
 
     load: float
@@ -109,16 +111,18 @@ def judge(
 ) -> list[Judged]:
     """Run the testbed at several loads, and simulate the pipeline with the measured profile on the same send times.
 
-    believed: the testbed's pipeline with the service times that the model is given.
-    unit_gaps_ms: float64[n], gaps of a trace of one query a second; each run takes the next ones, from the first again when
-        they end.
-    loads: shares of what the busiest stage can carry.
-    repeats: runs of each load.
-    seconds: length of a run.
-    slo_ms: latency above which a query misses.
-    seed: of the intervals.
-    tell: is given the progress in words.
-    rows: the list that runs are added to as they end, so that they are there if this is interrupted.
+    Parameters
+    ----------
+    believed : the testbed's pipeline with the service times that the model is given.
+    unit_gaps_ms : float64[n], gaps of a trace of one query a second; each run takes the next ones, from the first
+        again when they end.
+    loads : shares of what the busiest stage can carry.
+    repeats : runs of each load.
+    seconds : length of a run.
+    slo_ms : latency above which a query misses.
+    seed : of the intervals.
+    tell : is given the progress in words.
+    rows : the list that runs are added to as they end, so that they are there if this is interrupted.
     """
     capacity = capacity_rps(believed)
     runs: list[Judged] = [] if rows is None else rows

@@ -16,9 +16,11 @@ import numpy as np
 class Probe:
     """What the machine does besides: load average, time stolen by others on the same hardware, sleeps that last longer.
 
-    load_average: over the last minute.
-    oversleep_p99_ms: 99th percentile of how much longer a sleep of 1 ms takes.
-    stolen_ticks, ticks: of the processors since the machine started: stolen, and all.
+    Parameters
+    ----------
+    load_average : over the last minute.
+    oversleep_p99_ms : 99th percentile of how much longer a sleep of 1 ms takes.
+    stolen_ticks, ticks : of the processors since the machine started: stolen, and all.
     """
 
     load_average: float

@@ -38,9 +38,11 @@ TOLERANCE: Final = 0.10
 class Measured:
     """What batches took at one stage.
 
-    model, hardware: as the profile calls them.
-    in_place_ms: times by batch size, with all stages busy; a measurement that was stopped lacks some sizes.
-    alone_ms: times by batch size, with all other stages at rest.
+    Parameters
+    ----------
+    model, hardware : as the profile calls them.
+    in_place_ms : times by batch size, with all stages busy; a measurement that was stopped lacks some sizes.
+    alone_ms : times by batch size, with all other stages at rest.
     """
 
     model: str
@@ -126,12 +128,14 @@ def profiled(
 ) -> list[Measured]:
     """Measure every stage of a testbed, in place and alone.
 
-    hardware, names: by stage, as the profile calls them.
-    samples: of each batch size, at least.
-    seed: of the order in which batch sizes come.
-    tell: is given the progress in words.
-    taken: keeps what is measured, also if this is interrupted.
-    later_s: what is done after it takes, for the estimate.
+    Parameters
+    ----------
+    hardware, names : by stage, as the profile calls them.
+    samples : of each batch size, at least.
+    seed : of the order in which batch sizes come.
+    tell : is given the progress in words.
+    taken : keeps what is measured, also if this is interrupted.
+    later_s : what is done after it takes, for the estimate.
     """
     stages = testbed.pipeline.stages
     taken = Taken.of(len(stages)) if taken is None else taken
@@ -213,9 +217,11 @@ def write_profile(
 ) -> None:
     """Write the profile as CSV, with where it was measured in comments.
 
-    measured: by stage; of stages with one model on one hardware the first counts.
-    environment: properties of the machine, by name.
-    stopped: how far a measurement that was stopped is (empty: it was not).
+    Parameters
+    ----------
+    measured : by stage; of stages with one model on one hardware the first counts.
+    environment : properties of the machine, by name.
+    stopped : how far a measurement that was stopped is (empty: it was not).
     """
     lines = [
         "# measured in place by `forerun measure serving`: all stages busy at once, times as a queue sees them"

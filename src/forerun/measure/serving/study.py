@@ -44,12 +44,14 @@ LEAST_TIMES: Final = 5
 class Request:
     """What to measure.
 
-    scenario: the pipeline, its configuration, the shape of its traffic, its objective.
-    models: stage -> what its replicas compute; empty: they sleep as long as the scenario's service times say.
-    samples: of every batch size in the profile (default 40).
-    loads: shares of what the busiest stage carries, a run each; none: the profile only.
-    repeats: runs of each load (default 1).
-    seconds: length of a run (default 20).
+    Parameters
+    ----------
+    scenario : the pipeline, its configuration, the shape of its traffic, its objective.
+    models : stage -> what its replicas compute; empty: they sleep as long as the scenario's service times say.
+    samples : of every batch size in the profile (default: 40).
+    loads : shares of what the busiest stage carries, a run each; none: the profile only.
+    repeats : runs of each load (default: 1).
+    seconds : length of a run (default: 20).
     """
 
     scenario: Scenario
@@ -79,13 +81,15 @@ def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) ->
 def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     """Measure, write the results into the folder (profile.csv, scenario.json, measured.json), and return it.
 
-    asked: what to measure.
-    folder: where files are written (None: nowhere).
-    tell: is given the progress in words.
-
     If it is interrupted once something is measured, that is written and returned, with `stopped` in words; a scenario is
     written only if the profile has every batch size of it. Raises UsageError for a pipeline or model that cannot be run
     here, KeyboardInterrupt if nothing was measured yet.
+
+    Parameters
+    ----------
+    asked : what to measure.
+    folder : where files are written (None: nowhere).
+    tell : is given the progress in words.
     """
     if folder is not None:
         written = ("profile.csv", "scenario.json", "measured.json")

@@ -41,12 +41,14 @@ PATIENCE_S = 60.0
 class Replica:
     """A process that serves one stage.
 
-    stage: its number.
-    name: the stage's name.
-    number: of the replica within the stage.
-    process: of the operating system.
-    began_s: when its batch was handed over.
-    batch: the queries in it.
+    Parameters
+    ----------
+    stage : its number.
+    name : the stage's name.
+    number : of the replica within the stage.
+    process : of the operating system.
+    began_s : when its batch was handed over.
+    batch : the queries in it.
     """
 
     stage: int
@@ -81,9 +83,11 @@ Served = list[tuple[int, float]]
 class Observed:
     """A run for real: the simulator's tables, instants in ms from the first query's; arrivals are when they were sent.
 
-    run: what happened.
-    lag_ms: float64[queries], sent later than due.
-    served: by stage float64[batches, 2]: batch size, and ms from handing over to the answer.
+    Parameters
+    ----------
+    run : what happened.
+    lag_ms : float64[queries], sent later than due.
+    served : by stage float64[batches, 2]: batch size, and ms from handing over to the answer.
     """
 
     run: Run
@@ -94,9 +98,11 @@ class Observed:
 class Testbed:
     """The replicas of a pipeline, running. Use it in a `with` statement.
 
-    pipeline: stages that keep their number of replicas.
-    models: by stage the name of what it computes, or empty: then a batch of n sleeps until n's time in the stage's table
-        is over.
+    Parameters
+    ----------
+    pipeline : stages that keep their number of replicas.
+    models : by stage the name of what it computes, or empty: then a batch of n sleeps until n's time in the stage's
+        table is over.
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
@@ -179,12 +185,15 @@ class Testbed:
     ) -> list[Served]:
         """Have replicas serve given batches without queues: by stage, (size, ms from handing over to the answer).
 
-        sizes: by stage, in this order, dealt to whichever of its replicas is next; a stage that is through begins again
-            until all are, so that nobody ever works alone.
-        loads: by stage, the share of time a replica is busy; it rests in between.
-        stages: those that take part, at once (default: all).
-        served: lists, one a stage, that answers are added to as they come, so that they are there if this is interrupted.
-        watch: called after answers.
+        Parameters
+        ----------
+        sizes : by stage, in this order, dealt to whichever of its replicas is next; a stage that is through begins
+            again until all are, so that nobody ever works alone.
+        loads : by stage, the share of time a replica is busy; it rests in between.
+        stages : those that take part, at once (default: all).
+        served : lists, one a stage, that answers are added to as they come, so that they are there if this is
+            interrupted.
+        watch : called after answers.
         """
         answers = [[] for _ in self.replicas] if served is None else served
         with _undisturbed():

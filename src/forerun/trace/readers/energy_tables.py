@@ -64,8 +64,11 @@ _PIPELINE: Final = (
 class _Workloads:
     """Rows of recurring jobs, in file order.
 
-    workload: (dataset, network, optimizer) of each, empty where the file does not say. batch_size: int64[rows]. line:
-    int64[rows], where each row stands in `source`.
+    Parameters
+    ----------
+    workload : (dataset, network, optimizer) of each, empty where the file does not say.
+    batch_size : int64[rows].
+    line : int64[rows], where each row stands in `source`.
     """
 
     workload: tuple[tuple[str, str, str], ...]
@@ -81,8 +84,10 @@ class _Workloads:
 class TrainTrace(_Workloads):
     """Recorded trainings.
 
-    target_metric: float64[rows], nan if the file has none. target_epoch: int64[rows], the first epoch at which the
-    training had reached the target, 0 if it never did.
+    Parameters
+    ----------
+    target_metric : float64[rows], nan if the file has none.
+    target_epoch : int64[rows], the first epoch at which the training had reached the target, 0 if it never did.
     """
 
     target_metric: F64
@@ -93,7 +98,11 @@ class TrainTrace(_Workloads):
 class PowerTrace(_Workloads):
     """Measured epochs. Draws above the limit occur in the public files (up to 1.21 times) and are kept.
 
-    limit_w: the power limit set [W]. epoch_s: time of an epoch [s]. power_w: average draw [W]. All float64[rows].
+    Parameters
+    ----------
+    limit_w : float64[rows], the power limit set [W].
+    epoch_s : float64[rows], time of an epoch [s].
+    power_w : float64[rows], average draw [W].
     """
 
     limit_w: F64
@@ -105,8 +114,13 @@ class PowerTrace(_Workloads):
 class PipelineTrace:
     """Measured operations of a pipeline, in file order.
 
-    stage: int64[rows], from 0. instruction: `forward` or `backward`, a row. frequency_mhz: clock of the GPU. time_s,
-    energy_j: of one microbatch [s, J]. All float64[rows]. source: the file.
+    Parameters
+    ----------
+    stage : int64[rows], from 0.
+    instruction : `forward` or `backward`, a row.
+    frequency_mhz : float64[rows], clock of the GPU.
+    time_s, energy_j : float64[rows], of one microbatch [s, J].
+    source : the file.
     """
 
     stage: I64

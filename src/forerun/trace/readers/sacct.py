@@ -89,7 +89,10 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
     def gpus(self, gres: Sequence[Gres], where: str, repairs: RepairLog, *, only_gres: bool = False) -> float:
         """The GPUs of the first list that has any; nan where the job is dropped, counted.
 
-        gres: allocated, then asked for. only_gres: GPUs stand in columns that are not read.
+        Parameters
+        ----------
+        gres : allocated, then asked for.
+        only_gres : GPUs stand in columns that are not read.
         """
         for one in gres:
             if one.gpus:

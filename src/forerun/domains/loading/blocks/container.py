@@ -38,7 +38,9 @@ I64 = NDArray[np.int64]
 def block_name(block: int) -> str:
     """The file name of a block.
 
-    block: its number, from 0.
+    Parameters
+    ----------
+    block : its number, from 0.
     """
     return f"b{block:06d}.blk"
 
@@ -90,7 +92,11 @@ class Index:
     def write(self, path: Path) -> None:
         """As Parquet.
 
-        path: of the new file, compressed with zstd. The column `key` is text, all others are int64.
+        The column `key` is text, all others are int64.
+
+        Parameters
+        ----------
+        path : of the new file, compressed with zstd.
         """
         import polars
 
@@ -103,7 +109,11 @@ class Index:
     def read(cls, path: Path) -> Index:
         """From Parquet.
 
-        path: of a file that `write` made. Raises DataError if it is no such index, or contradicts itself.
+        Parameters
+        ----------
+        path : of a file that `write` made.
+
+        Raises DataError if it is no such index, or contradicts itself.
         """
         import polars
 
@@ -120,7 +130,11 @@ class Index:
     def check(self, path: Path) -> None:
         """Samples of a block follow each other without gaps, blocks follow each other, keys are safe.
 
-        path: named in messages. Raises DataError that says which row is wrong.
+        Parameters
+        ----------
+        path : named in messages.
+
+        Raises DataError that says which row is wrong.
         """
         if not len(self):
             raise DataError.at(path, "has no rows")
@@ -149,7 +163,10 @@ class Blocks:
     def open(cls, folder: Path) -> Blocks:
         """Open a container.
 
-        folder: with a manifest, an index and the blocks; the index has to have the digest that the manifest names.
+        Parameters
+        ----------
+        folder : with a manifest, an index and the blocks; the index has to have the digest that the manifest names.
+
         Raises DataError naming the file that is absent, damaged or of another version.
         """
         return cls(folder, read_manifest(folder / MANIFEST), _checked_index(folder))
@@ -166,7 +183,9 @@ class Blocks:
     def block_path(self, block: int) -> Path:
         """The file of a block.
 
-        block: its number, from 0.
+        Parameters
+        ----------
+        block : its number, from 0.
         """
         return self.folder / block_name(block)
 
@@ -180,8 +199,12 @@ class Blocks:
     def parse(self, block: int, data: bytes) -> list[memoryview]:
         """The samples in a block's bytes, however they came.
 
-        block: its number. data: all bytes of the block, read from its file or received from a store. Returns views of
-        `data`, without a copy. Raises DataError if the length is not the index's.
+        Parameters
+        ----------
+        block : its number.
+        data : all bytes of the block, read from its file or received from a store.
+
+        Returns views of `data`, without a copy. Raises DataError if the length is not the index's.
         """
         edges = self.index.edges[block]
         if len(data) != edges[-1]:
@@ -195,7 +218,11 @@ class Blocks:
     def read_sample(self, row: int) -> bytes:
         """One sample by its row in the index, read alone, its checksum verified.
 
-        row: of the index, from 0. Raises DataError for a file that cannot be read, and for bytes with another checksum.
+        Parameters
+        ----------
+        row : of the index, from 0.
+
+        Raises DataError for a file that cannot be read, and for bytes with another checksum.
         """
         block, offset, length = (
             int(getattr(self.index, name)[row]) for name in ("block", "offset", "length")
@@ -221,7 +248,10 @@ class Blocks:
     def check(self, row: int, view: memoryview | bytes) -> None:
         """Raise DataError, naming sample and block, if these are not the bytes of the sample in this row.
 
-        row: of the index. view: the bytes of the sample, or of a part of it.
+        Parameters
+        ----------
+        row : of the index.
+        view : the bytes of the sample, or of a part of it.
         """
         if zlib.crc32(view) != self.index.crc32[row]:
             block = int(self.index.block[row])
@@ -258,7 +288,11 @@ def _bytes_of(path: Path) -> bytes:
 def read_manifest(path: Path) -> dict[str, Any]:
     """A manifest.
 
-    path: of a JSON file, of at most 512 MiB. Raises DataError if it is absent, no manifest, or of another version.
+    Parameters
+    ----------
+    path : of a JSON file, of at most 512 MiB.
+
+    Raises DataError if it is absent, no manifest, or of another version.
     """
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:

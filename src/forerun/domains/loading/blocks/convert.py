@@ -37,7 +37,11 @@ def kind_of(path: Path) -> Kind:
 
     Raises DataError for a file of a format that is recognised and not read.
 
-    path: a file or a folder. Folders are judged by the names in them; an index of MDS shards is read.
+    Folders are judged by the names in them; an index of MDS shards is read.
+
+    Parameters
+    ----------
+    path : a file or a folder.
     """
     if path.is_file():
         refuse_shards(path.parent, [(path.name, path.stat().st_size)], path.parent, alone=True)
@@ -63,8 +67,12 @@ def _lists_shards(index: Path) -> bool:
 def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, bytes]]:
     """Keys and bytes of the samples of a path, in its order.
 
-    path: of shards, a container, or a folder of files. kind: of its data (default: as `kind_of` says). Raises
-    DataError for what cannot be read.
+    Parameters
+    ----------
+    path : of shards, a container, or a folder of files.
+    kind : of its data (default: as `kind_of` says).
+
+    Raises DataError for what cannot be read.
     """
     match kind or kind_of(path):
         case "tar":
@@ -91,8 +99,12 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
     it stopped. Shards are written beside the target and take its name when all of them are there. Raises UsageError for a
     conversion that is none, DataError for bad samples, StoreError for a target that is not empty or cannot be written.
 
-    source: of any kind. target: a new folder. to: the kind to write. spec: samples a block or a shard, order and seed
-    (default: those of `PackSpec`).
+    Parameters
+    ----------
+    source : of any kind.
+    target : a new folder.
+    to : the kind to write.
+    spec : samples a block or a shard, order and seed (default: those of `PackSpec`).
     """
     kind = kind_of(source)
     if to not in KINDS:
@@ -176,7 +188,9 @@ def _beside(target: Path) -> Iterator[Path]:
 def passed_over(folder: Path) -> list[str]:
     """Members of a folder's shards that WebDataset skips: names with no extension, or with nothing before it.
 
-    folder: of shards. Their headers alone are read.
+    Parameters
+    ----------
+    folder : of shards. Their headers alone are read.
     """
     keys = (key for shard in sorted(folder.glob("*.tar")) for key in member_names(shard))
     names = ((key, key.rpartition("/")[2]) for key in keys)
@@ -203,8 +217,12 @@ def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
 def restore(source: Path, target: Path, kind: Kind) -> int:
     """Write the samples of tar or MDS shards as files. Raises StoreError where one cannot be written.
 
-    source: shards of the kind `kind`. target: folder of the files, which may be there already: a file that is whole is
-    not written again. Returns how many samples there are.
+    Parameters
+    ----------
+    source : shards of the kind `kind`.
+    target : folder of the files, which may be there already: a file that is whole is not written again.
+
+    Returns how many samples there are.
     """
     groups, keys = _groups(source, kind)
     check_keys(keys, source)

@@ -18,7 +18,11 @@ def write_files(folder: Path, sizes_bytes: Sequence[int], rng: np.random.Generat
 
     Raises StoreError where one cannot be written, or the folder is not empty.
 
-    folder: a new or empty one. sizes_bytes: of each file, in order. rng: of the content.
+    Parameters
+    ----------
+    folder : a new or empty one.
+    sizes_bytes : of each file, in order.
+    rng : of the content.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StoreError.at(folder, "is not empty; name a new folder")

@@ -69,7 +69,9 @@ class BlockDataset:
     def set_epoch(self, epoch: int) -> None:
         """The epoch whose order every iteration takes from now on.
 
-        epoch: from 0; every process of a job is given the same one.
+        Parameters
+        ----------
+        epoch : from 0; every process of a job is given the same one.
         """
         self.epoch = epoch
         self.fixed = True
@@ -77,8 +79,11 @@ class BlockDataset:
     def order(self, mark: tuple[int, ...] = ()) -> list[int]:
         """The blocks this process reads in the current epoch, in order.
 
-        mark: what the order is derived from beside the seed (default: the epoch). Every process of a job derives the
-        same order and takes each `world`-th block of it.
+        Every process of a job derives the same order and takes each `world`-th block of it.
+
+        Parameters
+        ----------
+        mark : what the order is derived from beside the seed (default: the epoch).
         """
         count = self.blocks.blocks
         rng = stream(self.seed, "block order", *(mark or (self.epoch,)))

@@ -40,8 +40,11 @@ def _columns_of(names: Sequence[str]) -> dict[str, Any]:
 def shard_bytes(rows: Sequence[Mapping[str, bytes]]) -> bytes:
     """One shard; rows of the same columns, each its bytes.
 
-    rows: samples, each the bytes of its columns; all have the same columns. Raises DataError for more than 4 GiB, which
-    the offsets cannot address.
+    Parameters
+    ----------
+    rows : samples, each the bytes of its columns; all have the same columns.
+
+    Raises DataError for more than 4 GiB, which the offsets cannot address.
     """
     names = sorted(rows[0])
     body = []
@@ -61,7 +64,11 @@ def shard_bytes(rows: Sequence[Mapping[str, bytes]]) -> bytes:
 def write_mds(folder: Path, samples: Iterable[tuple[str, bytes]], *, shard_samples: int = 1024) -> int:
     """Write shards and index.json into a new folder, columns `data` and `key`; returns how many samples.
 
-    folder: a new or empty one. samples: keys and bytes. shard_samples: samples a shard (default 1024).
+    Parameters
+    ----------
+    folder : a new or empty one.
+    samples : keys and bytes.
+    shard_samples : samples a shard (default: 1024).
     """
     return write_rows(
         folder, ({"data": data, "key": key.encode()} for key, data in samples), shard_samples=shard_samples
@@ -71,8 +78,11 @@ def write_mds(folder: Path, samples: Iterable[tuple[str, bytes]], *, shard_sampl
 def write_rows(folder: Path, rows: Iterable[Mapping[str, bytes]], *, shard_samples: int = 1024) -> int:
     """The same for samples of several columns; `key` and `__key__` are text, all others bytes.
 
-    folder: a new or empty one. rows: the bytes of each column of a sample. shard_samples: samples a shard (default
-    1024).
+    Parameters
+    ----------
+    folder : a new or empty one.
+    rows : the bytes of each column of a sample.
+    shard_samples : samples a shard (default: 1024).
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -107,7 +117,9 @@ def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
     and text are written as text, `jpeg` as `.jpg`. Raises DataError, naming shard and place, for anything that does not
     hold together, compressed shards that are not unpacked, and encodings that are not read.
 
-    folder: with index.json, and the shards that it names.
+    Parameters
+    ----------
+    folder : with index.json, and the shards that it names.
     """
     path = folder / INDEX
     try:

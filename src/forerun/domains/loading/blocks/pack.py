@@ -63,7 +63,10 @@ class PackSpec:
 def order_of(keys: Sequence[str], spec: PackSpec) -> list[int]:
     """The samples (numbers in sorted order of keys) as they are packed.
 
-    keys: of the samples, sorted; of one with several parts the first key. spec: order and seed.
+    Parameters
+    ----------
+    keys : of the samples, sorted; of one with several parts the first key.
+    spec : order and seed.
     """
     if spec.order == "sorted":
         return list(range(len(keys)))
@@ -76,8 +79,10 @@ def order_of(keys: Sequence[str], spec: PackSpec) -> list[int]:
 def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
     """The stretches of the order that make each block.
 
-    sizes: bytes of each sample in the order of packing. spec: samples or bytes a block; a sample larger than the bytes
-    of a block is a block of its own.
+    Parameters
+    ----------
+    sizes : bytes of each sample in the order of packing.
+    spec : samples or bytes a block; a sample larger than the bytes of a block is a block of its own.
     """
     if not spec.block_bytes:
         return [
@@ -90,7 +95,10 @@ def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
 def edges_by_bytes(sizes: Sequence[float], block_bytes: float) -> list[int]:
     """Where blocks begin that are cut by size, and the number of samples.
 
-    sizes: bytes of each sample in order. block_bytes: a block ends before the sample with which it would be larger.
+    Parameters
+    ----------
+    sizes : bytes of each sample in order.
+    block_bytes : a block ends before the sample with which it would be larger.
     """
     edges, so_far = [0], 0.0
     for at, size in enumerate(sizes):
@@ -173,8 +181,11 @@ def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> i
 
     Raises DataError for a container that is damaged, a key that is unsafe, or a file with other contents.
 
-    source: a container. target: folder of the files. progress: called now and then with the parts that are done and all
-    parts.
+    Parameters
+    ----------
+    source : a container.
+    target : folder of the files.
+    progress : called now and then with the parts that are done and all parts.
     """
     blocks = Blocks.open(source)
     target.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,11 @@ BEGUN: Final = ".forerun-restoring"
 def undecodable(where: object, what: str, error: Exception) -> DataError:
     """What a decoding library threw, in one line that names sample and place; the library knows neither.
 
-    where: the file. what: the sample in words. error: the library's own.
+    Parameters
+    ----------
+    where : the file.
+    what : the sample in words.
+    error : the library's own.
     """
     message = re.sub(r"<_io\.BytesIO[^>]*>", "the sample", str(error).partition("\n")[0])[:200]
     return DataError(Problem(str(where), f"{what} cannot be decoded: {type(error).__name__}: {message}"))
@@ -52,8 +56,11 @@ def sample_groups(keys: Sequence[str]) -> list[list[int]]:
     ones, extensions of which a word begins with no letter (`scan.0001.png`), and stems of more than `MOST_PARTS` files are
     each a sample.
 
-    keys: sorted or not. Equal keys have equal groups wherever they come from, so files, blocks, tar and MDS agree on
-    what a sample is.
+    Equal keys have equal groups wherever they come from, so files, blocks, tar and MDS agree on what a sample is.
+
+    Parameters
+    ----------
+    keys : sorted or not.
     """
     by_stem: dict[tuple[str, int], list[int]] = {}
     for number, key in enumerate(keys):
@@ -70,7 +77,9 @@ def sample_groups(keys: Sequence[str]) -> list[list[int]]:
 class FileEntry:
     """A file of a source: its key (relative path with slashes) and size.
 
-    fetch: reads it where it lies elsewhere than in a directory; `path` is then what messages call it.
+    Parameters
+    ----------
+    fetch : reads it where it lies elsewhere than in a directory; `path` is then what messages call it.
     """
 
     key: str
@@ -100,7 +109,12 @@ def unsafe(key: str) -> str:
 def check_keys(keys: Iterable[str], where: object) -> None:
     """Raise DataError listing the first keys that are unsafe, double, or equal but for their case.
 
-    keys: as they would be written. where: named in messages. At most ten keys are listed.
+    At most ten keys are listed.
+
+    Parameters
+    ----------
+    keys : as they would be written.
+    where : named in messages.
     """
     problems: list[Problem] = []
     seen: dict[str, str] = {}
@@ -133,7 +147,11 @@ def list_files(folder: Path) -> tuple[FileEntry, ...]:
 def files_below(folder: Path) -> tuple[FileEntry, ...]:
     """The regular files below a directory, by key, whatever they are.
 
-    folder: of files. Raises DataError as `list_files` does, but for shards.
+    Parameters
+    ----------
+    folder : of files.
+
+    Raises DataError as `list_files` does, but for shards.
     """
     if not folder.is_dir():
         raise DataError.at(folder, "is not a directory")
@@ -159,7 +177,10 @@ def files_below(folder: Path) -> tuple[FileEntry, ...]:
 def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ...]:
     """Entries by key. Raises DataError if there are none, or keys are unsafe or collide.
 
-    entries: of files. where: named in messages.
+    Parameters
+    ----------
+    entries : of files.
+    where : named in messages.
     """
     ordered = sorted(entries, key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
     if not ordered:
@@ -171,10 +192,14 @@ def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ..
 def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] | None = None) -> None:
     """Write a sample below a folder under its (checked) key; the name is there with the whole of it, or not at all.
 
-    made: folders (as parts of keys) known to be there and no links. Raises DataError for a link in the path, or a file
-    that is there with other contents.
+    Parameters
+    ----------
+    made : folders (as parts of keys) known to be there and no links.
+    folder : that must not be left.
+    key : relative path with slashes.
+    data : the whole sample.
 
-    folder: that must not be left. key: relative path with slashes. data: the whole sample.
+    Raises DataError for a link in the path, or a file that is there with other contents.
     """
     if key == BEGUN:
         raise DataError.at(folder / key, "is what a file is called while it is restored; no sample can be")

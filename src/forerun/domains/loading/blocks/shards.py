@@ -40,8 +40,11 @@ _READERS: Final = {
 def shards_in(folder: Path | None, sizes: Sequence[tuple[str, int]]) -> tuple[str, str]:
     """The format and a file of it, if the files (keys and bytes) are shards of many samples; else two empty texts.
 
-    folder: where the files lie, to look into a few of them; None judges by names alone. A folder is one of shards if all
-    its files are, those aside that lie beside samples (JSON, text, hidden files).
+    A folder is one of shards if all its files are, those aside that lie beside samples (JSON, text, hidden files).
+
+    Parameters
+    ----------
+    folder : where the files lie, to look into a few of them; None judges by names alone.
     """
     if folder is not None:
         for key, size in sizes:
@@ -67,7 +70,9 @@ def refuse_shards(
 ) -> None:
     """Raise DataError, naming the format and how to get at its samples, if the files are shards of many samples.
 
-    alone: a single file was named, which is read if it is a tar.
+    Parameters
+    ----------
+    alone : a single file was named, which is read if it is a tar.
     """
     kind, key = shards_in(folder, sizes)
     if not kind or (alone and kind == "tar"):
@@ -89,7 +94,10 @@ def refuse_shards(
 def unpacking(name: str, tool: str = "") -> str:
     """The command that decompresses a tar.
 
-    name: of the tar. tool: the compressor, if the name does not say it (default: by the suffix).
+    Parameters
+    ----------
+    name : of the tar.
+    tool : the compressor, if the name does not say it (default: by the suffix).
     """
     suffix = name.lower().rpartition(".")[2]
     known = {"gz": "gzip", "tgz": "gzip", "bz2": "bzip2", "tbz2": "bzip2", "xz": "xz", "txz": "xz"}

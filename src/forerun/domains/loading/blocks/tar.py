@@ -20,8 +20,12 @@ from forerun.regular import open_regular, unreadable
 def write_tar(path: Path, samples: Iterable[tuple[str, bytes]]) -> int:
     """Write a shard; returns its samples.
 
-    path: of the new file. samples: keys and bytes, in the order of the members. Raises DataError for a key that USTAR
-    cannot hold.
+    Parameters
+    ----------
+    path : of the new file.
+    samples : keys and bytes, in the order of the members.
+
+    Raises DataError for a key that USTAR cannot hold.
     """
     count = 0
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
@@ -41,7 +45,11 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
 
     Raises DataError for links, devices, unsafe or double names, members that are cut short, and what is no plain tar.
 
-    path: of a tar that is not compressed. A leading `./` of a name is dropped, folders are passed over.
+    A leading `./` of a name is dropped, folders are passed over.
+
+    Parameters
+    ----------
+    path : of a tar that is not compressed.
     """
     seen: set[str] = set()
     try:

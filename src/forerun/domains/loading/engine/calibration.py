@@ -40,10 +40,15 @@ LEAST_SCATTER = 0.002
 class StoreProfile:
     """A store and a loader as three probes measured them.
 
-    latency_s: of a request. conn_bytes_per_s: bandwidth of a connection. shared_bytes_per_s: of the link, at least as much.
-    decode_s: of a sample, with the loader's own work. notes: what could not be identified. intervals: 95 % bootstrap
-    intervals over single requests, where these were recorded. decode_cpu_s: the part of decode_s that needs one of `cores`,
-    where decoding is contended (default 0).
+    Parameters
+    ----------
+    latency_s : of a request.
+    conn_bytes_per_s : bandwidth of a connection.
+    shared_bytes_per_s : of the link, at least as much.
+    decode_s : of a sample, with the loader's own work.
+    notes : what could not be identified.
+    intervals : 95 % bootstrap intervals over single requests, where these were recorded.
+    decode_cpu_s : the part of decode_s that needs one of `cores`, where decoding is contended (default: 0).
     """
 
     latency_s: float
@@ -59,8 +64,14 @@ class StoreProfile:
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
     """Fit a profile to three probes.
 
-    a: single samples with one thread. b: blocks with one thread. c: the same blocks with many threads. load: the work of the
-    loader. Raises ProfileError for other cells.
+    Parameters
+    ----------
+    a : single samples with one thread.
+    b : blocks with one thread.
+    c : the same blocks with many threads.
+    load : the work of the loader.
+
+    Raises ProfileError for other cells.
     """
     if a.cell != Cell(1, 1) or b.cell.threads != 1 or b.cell.block < 2 or c.cell.block != b.cell.block:
         raise ProfileError.at(
@@ -157,8 +168,12 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
 
     Bandwidth is what larger files took longer by (least squares). Raises ProfileError without single requests.
 
-    a: single files with one thread. c: single files with many threads. sizes_bytes: float64, bytes of each request of
-    `a`. load: the work of the loader.
+    Parameters
+    ----------
+    a : single files with one thread.
+    c : single files with many threads.
+    sizes_bytes : float64, bytes of each request of `a`.
+    load : the work of the loader.
     """
     if a.requests_s is None or len(a.requests_s) != len(sizes_bytes):
         raise ProfileError.at(
@@ -211,7 +226,9 @@ def slope_of(x: F64, y: F64) -> tuple[float, float]:
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
     """Seconds that a cell takes by a profile: the event model with mean sizes and a fixed latency.
 
-    profile, load, cell: the store as measured, the work, and the configuration.
+    Parameters
+    ----------
+    profile, load, cell : the store as measured, the work, and the configuration.
     """
     return predicted_run(profile, load, cell).end_s
 
@@ -219,8 +236,11 @@ def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
 def predicted_run(profile: StoreProfile, load: Load, cell: Cell) -> Streamed:
     """What a cell does by a profile: the event model with mean sizes and a fixed latency.
 
-    profile: the store as measured. load: the work; its step and buffer are those of the run. cell: block size and
-    threads.
+    Parameters
+    ----------
+    profile : the store as measured.
+    load : the work; its step and buffer are those of the run.
+    cell : block size and threads.
     """
     blocks = equal_blocks(load.samples, cell.block, load.sample_bytes)
     waiting_s = max(0.0, profile.decode_s - profile.decode_cpu_s)
@@ -242,8 +262,12 @@ def with_intervals(
 
     Raises ProfileError if the probes did not record them.
 
-    probes: as for `fit_profile`, with their single requests. load: the work of the loader. rng: of the resampling.
-    draws: bootstrap samples (default 400).
+    Parameters
+    ----------
+    probes : as for `fit_profile`, with their single requests.
+    load : the work of the loader.
+    rng : of the resampling.
+    draws : bootstrap samples (default: 400).
     """
     return with_spans(fit_profile(*probes, load), resampled(probes, load, rng, draws))
 
@@ -251,8 +275,10 @@ def with_intervals(
 def with_spans(profile: StoreProfile, again: Sequence[StoreProfile]) -> StoreProfile:
     """The profile with the 95 % intervals of its quantities.
 
-    profile: fitted to all requests. again: profiles fitted to resampled requests, whose quantiles at 2.5 % and 97.5 %
-    are the ends.
+    Parameters
+    ----------
+    profile : fitted to all requests.
+    again : profiles fitted to resampled requests, whose quantiles at 2.5 % and 97.5 % are the ends.
     """
     names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
     fitted = np.array([[getattr(each, name) for name in names] for each in again])
@@ -271,7 +297,11 @@ def resampled(
 
     Raises ProfileError if the probes did not record them.
 
-    probes, load: as for `fit_profile`. rng: of the resampling. draws: how many profiles.
+    Parameters
+    ----------
+    probes, load : as for `fit_profile`.
+    rng : of the resampling.
+    draws : how many profiles.
     """
     means = np.empty((draws, len(probes)))
     for at, probe in enumerate(probes):
@@ -296,8 +326,14 @@ def total_interval(
     the second is the same spread for as many requests as the run makes; the third is estimated from as many probes as
     there are, so its quantile is Student's of that number. Variances of the logarithm are added.
 
-    profiles: of resampled requests. probes: all that were run. profile: fitted to them. load, cell: the run that is
-    predicted. The interval is in seconds, and lies around the prediction by `profile`.
+    The interval is in seconds, and lies around the prediction by `profile`.
+
+    Parameters
+    ----------
+    profiles : of resampled requests.
+    probes : all that were run.
+    profile : fitted to them.
+    load, cell : the run that is predicted.
     """
     middle = predict(profile, load, cell)
     spread = (
@@ -323,7 +359,9 @@ def total_interval(
 def slower(profile: StoreProfile, share: float) -> StoreProfile:
     """The same profile with store, link and decoding slower by a share.
 
-    share: how much slower, 0.15 for 15 %: times become 1.15 times as long, bandwidths that much smaller.
+    Parameters
+    ----------
+    share : how much slower, 0.15 for 15 %: times become 1.15 times as long, bandwidths that much smaller.
     """
     by = 1 + share
     return replace(
@@ -346,11 +384,16 @@ def best_within(
 ) -> Cell:
     """Among cells within a margin of the best, the one whose blocks take the fewest bytes; under the memory budget.
 
-    worse: what the cells take if the store turns out slower than believed. A cell then counts by the larger of its two
-    distances from the best: one that only just hides loading is passed over for one that still does.
+    Parameters
+    ----------
+    worse : what the cells take if the store turns out slower than believed. A cell then counts by the larger of its
+        two distances from the best: one that only just hides loading is passed over for one that still does.
+    totals : predicted seconds of each cell.
+    load : gives the size of a sample.
+    margin : share of the best time (default: 0.01).
+    memory_bytes : that blocks in memory may take (default: any).
 
-    totals: predicted seconds of each cell. load: gives the size of a sample. margin: share of the best time (default
-    0.01). memory_bytes: that blocks in memory may take (default: any). Raises ProfileError if no cell fits.
+    Raises ProfileError if no cell fits.
     """
     fitting: Sequence[Cell] = [
         cell for cell in totals if cell.block * cell.threads * load.sample_bytes <= memory_bytes

@@ -32,9 +32,15 @@ SPLIT_SAMPLES = 3200
 class Predicted:
     """A predicted cell.
 
-    total_s, samples_per_s: of an epoch. held_bytes: of blocks in memory, batches ahead and the cache. cost_usd: of an epoch;
-    request_usd: the part of it that requests cost. hidden: whether the step hides loading. gets: requests of an epoch.
-    local_share: of the job's bytes, those that its placement has on its own node (0: no placement).
+    Parameters
+    ----------
+    total_s, samples_per_s : of an epoch.
+    held_bytes : of blocks in memory, batches ahead and the cache.
+    cost_usd : of an epoch.
+    request_usd : the part of it that requests cost.
+    hidden : whether the step hides loading.
+    gets : requests of an epoch.
+    local_share : of the job's bytes, those that its placement has on its own node (0: no placement).
     """
 
     cell: Cell
@@ -53,8 +59,12 @@ def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...
 
     Loaders of threads are simulated event by event, loaders of workers by the recursion.
 
-    inputs: what the cells have in common. cells: to be predicted, in any order; the answer is in theirs. Raises
-    Infeasible for a cell that would take for ever.
+    Parameters
+    ----------
+    inputs : what the cells have in common.
+    cells : to be predicted, in any order; the answer is in theirs.
+
+    Raises Infeasible for a cell that would take for ever.
     """
     asked = tuple(cells)
     local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in asked}}
@@ -72,7 +82,9 @@ def _local_share(scenario: Scenario, placement: str) -> float:
 def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
     """One cell, as `predict_cells` gives it.
 
-    local: of the job's bytes, the share on its own node.
+    Parameters
+    ----------
+    local : of the job's bytes, the share on its own node.
     """
     load, scenario = load_of(inputs), inputs.scenario
     missed = 1.0
@@ -121,8 +133,11 @@ def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[flo
     """Seconds of an epoch with a warm cache and a share of the bytes on the job's node, and the share of blocks that
     still come from the store. The cache is reduced in the same ratio as the epoch.
 
-    cell: with a cache, a placement, or both. samples: of the epoch that is simulated. local: share of the bytes on the
-    node.
+    Parameters
+    ----------
+    cell : with a cache, a placement, or both.
+    samples : of the epoch that is simulated.
+    local : share of the bytes on the node.
     """
     scenario, load = inputs.scenario, load_of(inputs)
     layers: tuple[Cache, ...] = ()
@@ -175,10 +190,13 @@ def run_cell(
 ) -> tuple[float, float, float]:
     """A cell by the event model: seconds, mean seconds of a request, and the share of the time that the loop waits.
 
-    rng: of the latencies (default: every latency is the mean). instantaneous: the store takes no time (default: it takes
-    its time).
-
-    inputs: sizes and times, of which the means count. cell: block size and threads. samples: how many are read.
+    Parameters
+    ----------
+    rng : of the latencies (default: every latency is the mean).
+    instantaneous : the store takes no time (default: it takes its time).
+    inputs : sizes and times, of which the means count.
+    cell : block size and threads.
+    samples : how many are read.
     """
     scenario, load = inputs.scenario, load_of(inputs)
     # A cell is predicted for the store as it is at the start.
@@ -235,9 +253,12 @@ def split_by_step(inputs: Inputs) -> list[tuple[float, float, float, float]]:
 def epoch_cost_usd(inputs: Inputs, block: int, total_s: float, missed: float = 1.0) -> float:
     """Requests, egress, the merged copy for that share of a month, and the GPU's stalled time.
 
-    missed: the share of requests that no cache answers.
-
-    inputs: with the prices. block: samples a block. total_s: seconds of the epoch.
+    Parameters
+    ----------
+    missed : the share of requests that no cache answers.
+    inputs : with the prices.
+    block : samples a block.
+    total_s : seconds of the epoch.
     """
     whole = inputs.mean_bytes * inputs.taken
     parts = cost_parts(inputs, block, total_s, whole)
@@ -249,8 +270,12 @@ def cost_parts(
 ) -> dict[str, float]:
     """Dollars of an epoch by what they are paid for.
 
-    block: samples a block. total_s: seconds of the epoch. store_bytes: read from the store. gets: requests (default 0:
-    one a block).
+    Parameters
+    ----------
+    block : samples a block.
+    total_s : seconds of the epoch.
+    store_bytes : read from the store.
+    gets : requests (default: 0: one a block).
     """
     scenario = inputs.scenario
     price, samples = scenario.store.price, scenario.dataset.samples
@@ -276,8 +301,11 @@ def cost_parts(
 def simulated_probes(inputs: Inputs) -> Evaluate:
     """Probes answered by the simulated store, its latencies random.
 
-    inputs: the store, and the seed of the latencies. The answer is called with what a tuner asks for, and each probe
-    has a random stream of its own.
+    The answer is called with what a tuner asks for, and each probe has a random stream of its own.
+
+    Parameters
+    ----------
+    inputs : the store, and the seed of the latencies.
     """
     asked = 0
 
@@ -296,7 +324,10 @@ def best_of(scenario: Scenario, cells: Sequence[Predicted]) -> Cell:
 
     Raises ProfileError if none fits the memory.
 
-    scenario: whose goal says what is minimised, the margin and the memory. cells: predicted ones.
+    Parameters
+    ----------
+    scenario : whose goal says what is minimised, the margin and the memory.
+    cells : predicted ones.
     """
     goal = scenario.goal
     fitting = [entry for entry in cells if not goal.memory_bytes or entry.held_bytes <= goal.memory_bytes]

@@ -24,9 +24,11 @@ LITTLE = 1e-6
 def check_run(run: StreamRun, readers: Sequence[Reader], store: StoreModel, capacity_bytes: F64) -> None:
     """Every law of a run of the event model. Raises CheckFailed, naming the job and the law that does not hold.
 
-    capacity_bytes: of each cache, float64[caches].
-
-    run: the record. readers, store: what was asked of the engine.
+    Parameters
+    ----------
+    capacity_bytes : of each cache, float64[caches].
+    run : the record.
+    readers, store : what was asked of the engine.
     """
     for number, (job, reader) in enumerate(zip(run.jobs, readers)):
         _check_delivery(f"job {number}", job, reader)

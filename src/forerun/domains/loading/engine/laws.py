@@ -15,10 +15,18 @@ from dataclasses import dataclass, replace
 class Setting:
     """The quantities that the laws are about; infinite rates and 0 slots, the defaults, are no limit.
 
-    threads: that read and decode. block_samples: samples a block. sample_bytes: mean size of a sample. latency_s: of a
-    request. decode_s: wall time of decoding a sample in a thread; decode_cpu_s: the part of it that needs one of `cores`
-    (default 0). step_s: a step on a batch of `batch` samples. conn_bytes_per_s, shared_bytes_per_s: bandwidth of a
-    connection, and of the link. slots: requests in service at a time. requests_per_s: rate of requests.
+    Parameters
+    ----------
+    threads : that read and decode.
+    block_samples : samples a block.
+    sample_bytes : mean size of a sample.
+    latency_s : of a request.
+    decode_s : wall time of decoding a sample in a thread.
+    decode_cpu_s : the part of it that needs one of `cores` (default: 0).
+    step_s : a step on a batch of `batch` samples.
+    conn_bytes_per_s, shared_bytes_per_s : bandwidth of a connection, and of the link.
+    slots : requests in service at a time.
+    requests_per_s : rate of requests.
     """
 
     threads: int
@@ -67,9 +75,12 @@ def terms(setting: Setting) -> dict[str, float]:
 class Hiding:
     """What would hide loading behind the step.
 
-    slack_s: time a sample's turn leaves for latency (negative: more threads are needed). exact_samples, blocks_of: the
-    least size of a block in samples, and as a whole number; None if no size hides it, 0 if any does. least_threads: fewest
-    threads that can hide it at some size.
+    Parameters
+    ----------
+    slack_s : time a sample's turn leaves for latency (negative: more threads are needed).
+    exact_samples, blocks_of : the least size of a block in samples, and as a whole number; None if no size hides it,
+        0 if any does.
+    least_threads : fewest threads that can hide it at some size.
     """
 
     slack_s: float
@@ -98,8 +109,12 @@ def hiding(setting: Setting) -> Hiding:
 class Explanation:
     """Every law's bound, which one binds, how far the next is, and a sentence.
 
-    samples_per_s: the least bound. in_flight: mean requests in service at that rate (Little). headroom: second least
-    bound over the least. cautions: assumptions of the laws that do not hold here.
+    Parameters
+    ----------
+    samples_per_s : the least bound.
+    in_flight : mean requests in service at that rate (Little).
+    headroom : second least bound over the least.
+    cautions : assumptions of the laws that do not hold here.
     """
 
     terms: dict[str, float]
@@ -115,8 +130,11 @@ class Explanation:
 def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = math.inf) -> Explanation:
     """What binds and what would help.
 
-    setting: the quantities. samples: of an epoch, to judge start-up and granularity (default 0: unknown).
-    memory_budget_bytes: that blocks in memory may take (default: any).
+    Parameters
+    ----------
+    setting : the quantities.
+    samples : of an epoch, to judge start-up and granularity (default: 0: unknown).
+    memory_budget_bytes : that blocks in memory may take (default: any).
     """
     bounds = terms(setting)
     ranked = sorted(bounds, key=lambda name: bounds[name])
@@ -192,8 +210,10 @@ def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> lis
 def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: float) -> float:
     """Epochs until merging has paid for itself; infinite if it saves nothing.
 
-    merge_s: seconds of merging, once. epoch_unmerged_s, epoch_merged_s: seconds of an epoch without and with merged
-    blocks.
+    Parameters
+    ----------
+    merge_s : seconds of merging, once.
+    epoch_unmerged_s, epoch_merged_s : seconds of an epoch without and with merged blocks.
     """
     return _ratio(merge_s, max(0.0, epoch_unmerged_s - epoch_merged_s))
 
@@ -201,6 +221,10 @@ def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: floa
 def get_usd_per_epoch(samples: int, block_samples: int, per_1k_get_usd: float) -> float:
     """What an epoch's requests cost.
 
-    samples: of an epoch. block_samples: samples a block, each a request. per_1k_get_usd: price of a thousand requests.
+    Parameters
+    ----------
+    samples : of an epoch.
+    block_samples : samples a block, each a request.
+    per_1k_get_usd : price of a thousand requests.
     """
     return -(-samples // block_samples) / 1000 * per_1k_get_usd

@@ -40,9 +40,14 @@ def batches_of(
     first; each part is cut into batches, its last one short; they are delivered round by round, exhausted workers
     skipped, and the loop takes ceil(samples / batch) of them, or `take_all`. With `drop_last` short ones are not built.
 
-    samples: of the epoch. batch: samples a batch. workers: how many. partition: who builds which batch (default
-    `round_robin`). drop_last: leave out short batches (default: no). take_all: all batches of contiguous parts
-    (default: no).
+    Parameters
+    ----------
+    samples : of the epoch.
+    batch : samples a batch.
+    workers : how many.
+    partition : who builds which batch (default: `round_robin`).
+    drop_last : leave out short batches (default: no).
+    take_all : all batches of contiguous parts (default: no).
     """
     if partition == "round_robin":
         sizes = np.full(-(-samples // batch), batch, np.int64)
@@ -63,7 +68,11 @@ def batches_of(
 def equal_blocks(samples: int, block: int, sample_bytes: float) -> list[F64]:
     """The blocks of a `Reader` whose samples are all of one size: full ones, and the rest.
 
-    samples: in all. block: samples a block. sample_bytes: of each.
+    Parameters
+    ----------
+    samples : in all.
+    block : samples a block.
+    sample_bytes : of each.
     """
     full, rest = divmod(samples, block)
     sizes = np.full(block, sample_bytes)
@@ -74,12 +83,18 @@ def equal_blocks(samples: int, block: int, sample_bytes: float) -> list[F64]:
 class StoreModel:
     """The store as the engine of threads takes it; infinite rates, the default, and 0 slots are no limit.
 
-    conn_bytes_per_s, shared_bytes_per_s: bandwidth of a connection, and of the link that all share. slots: requests in
-    service at a time. requests_per_s, burst: rate at which requests are accepted, and how many at once (default 1).
-    client_s, client_s_per_byte: the reader's own work after the last byte (default 0). timeout_s: how long a failed attempt
-    keeps its slot. backoff_s: pause before attempt i is repeated, times 2**i. retries: how often. cores: that decoding
-    shares. one_core_python: serve decoding on one core, first come first served. changes: from an instant [s] on, latencies
-    are this many times as long as at the start; instants ascend.
+    Parameters
+    ----------
+    conn_bytes_per_s, shared_bytes_per_s : bandwidth of a connection, and of the link that all share.
+    slots : requests in service at a time.
+    requests_per_s, burst : rate at which requests are accepted, and how many at once (default: 1).
+    client_s, client_s_per_byte : the reader's own work after the last byte (default: 0).
+    timeout_s : how long a failed attempt keeps its slot.
+    backoff_s : pause before attempt i is repeated, times 2**i.
+    retries : how often.
+    cores : that decoding shares.
+    one_core_python : serve decoding on one core, first come first served.
+    changes : from an instant [s] on, latencies are this many times as long as at the start; instants ascend.
     """
 
     conn_bytes_per_s: float = math.inf
@@ -101,8 +116,12 @@ class StoreModel:
 class CacheModel:
     """A cache before the store.
 
-    capacity_bytes: its size. policy: which block leaves (default `lru`). latency_s, bytes_per_s: of a hit (defaults 0, and
-    no limit). fetch_s, fetch_bytes_per_s: what a miss costs, for the policy `cost`.
+    Parameters
+    ----------
+    capacity_bytes : its size.
+    policy : which block leaves (default: `lru`).
+    latency_s, bytes_per_s : of a hit (defaults 0, and no limit).
+    fetch_s, fetch_bytes_per_s : what a miss costs, for the policy `cost`.
     """
 
     capacity_bytes: float
@@ -117,8 +136,11 @@ class CacheModel:
 class Steering:
     """Changes the threads of a loader while it runs.
 
-    threads: at first. every_batches: how often `look` is asked for the number of threads from then on. ended: called with
-    the record since the last look when the epoch is over.
+    Parameters
+    ----------
+    threads : at first.
+    every_batches : how often `look` is asked for the number of threads from then on.
+    ended : called with the record since the last look when the epoch is over.
     """
 
     threads: int
@@ -131,14 +153,23 @@ class Steering:
 class Reader:
     """One job's loader of threads.
 
-    blocks: float64 sample bytes of each block, in the order taken. threads: that read and decode. batch: samples a batch.
-    step_s: one value, or one a batch. decode_s, decode_cpu_s: without a core, and on one; one value, or one a sample
-    (default 0). buffer_samples: size of the buffer (default: never full). drop_last: leave out a short last batch.
-    start_s: when the job starts (default 0). keys: of the blocks in the caches (default: their numbers). failures: failed
-    attempts on each block (default: none). caches: numbers in the run's list of caches, asked in order (default: none).
-    steering: how many of the threads, which are then the most, take blocks. shuffle_samples: in the consumer's shuffle
-    buffer, which is full before the first batch and empties at the end (default 0). most_batches: the consumer stops after
-    this many (default 0: when the data end).
+    Parameters
+    ----------
+    blocks : float64 sample bytes of each block, in the order taken.
+    threads : that read and decode.
+    batch : samples a batch.
+    step_s : one value, or one a batch.
+    decode_s, decode_cpu_s : without a core, and on one; one value, or one a sample (default: 0).
+    buffer_samples : size of the buffer (default: never full).
+    drop_last : leave out a short last batch.
+    start_s : when the job starts (default: 0).
+    keys : of the blocks in the caches (default: their numbers).
+    failures : failed attempts on each block (default: none).
+    caches : numbers in the run's list of caches, asked in order (default: none).
+    steering : how many of the threads, which are then the most, take blocks.
+    shuffle_samples : in the consumer's shuffle buffer, which is full before the first batch and empties at the end
+        (default: 0).
+    most_batches : the consumer stops after this many (default: 0: when the data end).
     """
 
     blocks: Sequence[F64]
@@ -186,10 +217,16 @@ class Reader:
 class Requests:
     """What happened to each block of one job, in the order taken; nan for what did not happen.
 
-    size_bytes: of the block. taken_s: when a thread took it. grant_s: when the store began to serve it. first_byte_s,
-    done_s: when its first and its last byte arrived. left_s: when its last sample was handed over. put_wait_s: seconds
-    that its samples waited for space in the buffer. thread: that took it. source: -1 for the store, else the number of the
-    cache.
+    Parameters
+    ----------
+    size_bytes : of the block.
+    taken_s : when a thread took it.
+    grant_s : when the store began to serve it.
+    first_byte_s, done_s : when its first and its last byte arrived.
+    left_s : when its last sample was handed over.
+    put_wait_s : seconds that its samples waited for space in the buffer.
+    thread : that took it.
+    source : -1 for the store, else the number of the cache.
     """
 
     size_bytes: F64
@@ -207,10 +244,16 @@ class Requests:
 class Streamed:
     """What one job's loader of threads did.
 
-    ask_s, got_s, load_s: float64[batches], when each batch was asked for and delivered, and the wait. queue: samples in the
-    buffer when it was asked for. step_s: its step. batch_samples: its samples. requests: what happened to each block.
-    put_block: int64, the block of each sample in the order of delivery. most_buffered: samples in the buffer at most.
-    start_s, end_s: from the job's start to the end of its last step.
+    Parameters
+    ----------
+    ask_s, got_s, load_s : float64[batches], when each batch was asked for and delivered, and the wait.
+    queue : samples in the buffer when it was asked for.
+    step_s : its step.
+    batch_samples : its samples.
+    requests : what happened to each block.
+    put_block : int64, the block of each sample in the order of delivery.
+    most_buffered : samples in the buffer at most.
+    start_s, end_s : from the job's start to the end of its last step.
     """
 
     ask_s: F64
@@ -245,9 +288,14 @@ class Streamed:
 class StreamRun:
     """What all jobs of an epoch did.
 
-    jobs: one record a job. most_in_flight, mean_in_flight: requests in service at the store. bytes_requested: that the store
-    sent. attempts: requests, repeated ones included. end_s: of the last step of all. cache_most_bytes: float64[caches], in
-    each cache at most.
+    Parameters
+    ----------
+    jobs : one record a job.
+    most_in_flight, mean_in_flight : requests in service at the store.
+    bytes_requested : that the store sent.
+    attempts : requests, repeated ones included.
+    end_s : of the last step of all.
+    cache_most_bytes : float64[caches], in each cache at most.
     """
 
     jobs: tuple[Streamed, ...]

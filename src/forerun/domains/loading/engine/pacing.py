@@ -17,9 +17,14 @@ from forerun.rng import stream
 class Paced:
     """One look of a pace policy at a loader.
 
-    job, epoch, batch, at_s: when, in its epoch. threads_before: up to the look. threads: from then on. block_samples: from
-    the next epoch on. waited_share, samples_per_s, request_s, decode_s: what was seen since the look before. why: the
-    policy's reason.
+    Parameters
+    ----------
+    job, epoch, batch, at_s : when, in its epoch.
+    threads_before : up to the look.
+    threads : from then on.
+    block_samples : from the next epoch on.
+    waited_share, samples_per_s, request_s, decode_s : what was seen since the look before.
+    why : the policy's reason.
     """
 
     job: int
@@ -43,9 +48,17 @@ class Pacer:
     `steering` is given to the loader of each epoch in turn; after an epoch `block_samples` is the size of the next one's
     blocks.
 
-    spec: the policy. threads, block_samples: at the beginning. offered_threads, offered_blocks: to choose from, ascending.
-    batch_samples, epoch_samples: samples a batch and an epoch. epochs: of the run. memory_bytes: that blocks may take.
-    merge_s: seconds of making blocks. job, seed: for the policy's random stream. record: of all looks.
+    Parameters
+    ----------
+    spec : the policy.
+    threads, block_samples : at the beginning.
+    offered_threads, offered_blocks : to choose from, ascending.
+    batch_samples, epoch_samples : samples a batch and an epoch.
+    epochs : of the run.
+    memory_bytes : that blocks may take.
+    merge_s : seconds of making blocks.
+    job, seed : for the policy's random stream.
+    record : of all looks.
     """
 
     spec: PaceSpec
@@ -74,7 +87,9 @@ class Pacer:
     def most_used(self, epoch: int) -> int:
         """The most threads that read at a time in an epoch that is over.
 
-        epoch: its number, from 0.
+        Parameters
+        ----------
+        epoch : its number, from 0.
         """
         return max(row.threads_before for row in self.record if row.epoch == epoch)
 
@@ -107,8 +122,12 @@ class Pacer:
     def replay(self, epoch: int) -> Steering:
         """The threads of an epoch that was recorded, decided anew by nobody: for runs beside it.
 
-        epoch: of the record. Steers by what was decided then, so that a run beside it, such as one with an
-        instantaneous store, has the same threads at the same batches.
+        Steers by what was decided then, so that a run beside it, such as one with an instantaneous store, has the
+        same threads at the same batches.
+
+        Parameters
+        ----------
+        epoch : of the record.
         """
         rows = [row for row in self.record if row.epoch == epoch]
         decided = {row.batch: row.threads for row in rows}
@@ -122,7 +141,9 @@ class Pacer:
     def _decided(self, look: Look, *, ends: bool) -> Pace:
         """Ask the policy, check its answer and record it.
 
-        ends: whether the epoch is over.
+        Parameters
+        ----------
+        ends : whether the epoch is over.
         """
         view = PaceView(
             **{**vars(look), "threads": self.threads},

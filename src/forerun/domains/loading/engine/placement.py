@@ -30,8 +30,13 @@ from forerun.errors import Infeasible, PolicyError
 class PlacedWorker:
     """Where a worker ran.
 
-    gang, job, worker: which. node: where. start_s: when. local_chunks, chunks: its own chunks on its node, and all of them;
-    local_size, size: their sizes.
+    Parameters
+    ----------
+    gang, job, worker : which.
+    node : where.
+    start_s : when.
+    local_chunks, chunks : its own chunks on its node, and all of them.
+    local_size, size : their sizes.
     """
 
     gang: int
@@ -71,8 +76,10 @@ class Placed:
 def owned(chunks: int, workers: int) -> list[range]:
     """The chunks of each worker: contiguous groups, longer ones first.
 
-    chunks: of the data set, numbered from 0. workers: of the job; the longest and the shortest group differ by one
-    chunk at most.
+    Parameters
+    ----------
+    chunks : of the data set, numbered from 0.
+    workers : of the job; the longest and the shortest group differ by one chunk at most.
     """
     edges = np.concatenate(
         ([0], np.cumsum([chunks // workers + (i < chunks % workers) for i in range(workers)]))
@@ -86,8 +93,11 @@ def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementS
     Raises Infeasible, naming the job, if one does not fit an empty cluster; PolicyError if a policy places a worker
     or a chunk where it does not fit.
 
-    nodes: of the cluster, all free at first. gangs: in any order; they are served by arrival, those of one instant by
-    number. policy: gives the order of a gang's jobs and places each worker.
+    Parameters
+    ----------
+    nodes : of the cluster, all free at first.
+    gangs : in any order; they are served by arrival, those of one instant by number.
+    policy : gives the order of a gang's jobs and places each worker.
     """
     return _Line(nodes, gangs, policy).run()
 

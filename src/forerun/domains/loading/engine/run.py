@@ -30,13 +30,20 @@ from forerun.rng import stream as random_stream
 class Epoch:
     """One epoch of one job, however it was loaded.
 
-    job, number: which job and epoch, from 0. ask_s, got_s, step_s: float64[batches], when the loop asked for each batch and
-    had it, from the epoch's start, and the step that followed. samples, queue: in each batch; decoded samples in the buffer
-    when it was asked for. total_s: seconds of the epoch. store_bytes, gets: read from the store; requests to it, retries
-    included. peak_memory_bytes: of blocks in memory, buffer and batch, at most. block_samples: samples a block.
-    warmup_steps: batches at the beginning whose waits are start-up. hit_share: blocks that a cache had (default 0).
-    neighbour_share, batch_spread: see `neighbours` (defaults 0 and 1). streamed: what a loader of threads recorded
-    (default None: a loader of workers).
+    Parameters
+    ----------
+    job, number : which job and epoch, from 0.
+    ask_s, got_s, step_s : float64[batches], when the loop asked for each batch and had it, from the epoch's start,
+        and the step that followed.
+    samples, queue : in each batch; decoded samples in the buffer when it was asked for.
+    total_s : seconds of the epoch.
+    store_bytes, gets : read from the store; requests to it, retries included.
+    peak_memory_bytes : of blocks in memory, buffer and batch, at most.
+    block_samples : samples a block.
+    warmup_steps : batches at the beginning whose waits are start-up.
+    hit_share : blocks that a cache had (default: 0).
+    neighbour_share, batch_spread : see `neighbours` (defaults 0 and 1).
+    streamed : what a loader of threads recorded (default: None: a loader of workers).
     """
 
     job: int
@@ -92,9 +99,13 @@ class Epoch:
 class Epochs:
     """All epochs, and the seconds of the first one's differential runs.
 
-    compute_s: if everything but steps is instantaneous. prepared_s: if only the store is. threads: the first epoch of
-    loaders of threads; batches, delivered: the first epoch of a loader of workers. pacers: one a job, if there is a pace
-    policy.
+    Parameters
+    ----------
+    compute_s : if everything but steps is instantaneous.
+    prepared_s : if only the store is.
+    threads : the first epoch of loaders of threads.
+    batches, delivered : the first epoch of a loader of workers.
+    pacers : one a job, if there is a pace policy.
     """
 
     epochs: tuple[Epoch, ...]
@@ -110,8 +121,13 @@ class Epochs:
 class Outcome:
     """What happened in a run.
 
-    given: the scenario as it was given. inputs: of what ran, which is the tuner's choice if there is a tuner. cells: the
-    grid's, predicted. placed: the cluster's gangs. split: time of a batch by length of the step (see `split_by_step`).
+    Parameters
+    ----------
+    given : the scenario as it was given.
+    inputs : of what ran, which is the tuner's choice if there is a tuner.
+    cells : the grid's, predicted.
+    placed : the cluster's gangs.
+    split : time of a batch by length of the step (see `split_by_step`).
     """
 
     given: Scenario
@@ -134,7 +150,10 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
     Raises Infeasible if a request fails more often than it may be repeated or a gang fits nowhere, PolicyError for an
     impossible decision.
 
-    inputs: from `prepare`. observers: called after every epoch (default: none).
+    Parameters
+    ----------
+    inputs : from `prepare`.
+    observers : called after every epoch (default: none).
     """
     given, tuned = inputs.scenario, None
     if given.tuner is not None and given.grid is not None:
@@ -164,7 +183,10 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
 def with_cell(scenario: Scenario, block: int, threads: int) -> Scenario:
     """The scenario at another configuration.
 
-    block: samples a block. threads: of the loader.
+    Parameters
+    ----------
+    block : samples a block.
+    threads : of the loader.
     """
     return scenario.with_(
         layout=scenario.layout.with_(block_samples=block), loader=scenario.loader.with_(threads=threads)
@@ -174,7 +196,10 @@ def with_cell(scenario: Scenario, block: int, threads: int) -> Scenario:
 def run_epochs(inputs: Inputs, observers: Sequence[Observer] = ()) -> Epochs:
     """All epochs, by the kind of loader that the scenario names.
 
-    inputs: of one configuration; a tuner and a grid are not looked at. observers: called after every epoch.
+    Parameters
+    ----------
+    inputs : of one configuration; a tuner and a grid are not looked at.
+    observers : called after every epoch.
     """
     if inputs.scenario.loader.mode == "threads":
         return _by_threads(inputs, observers)

@@ -21,8 +21,10 @@ def make_reader(
 ) -> Reader:
     """One job's loader in one epoch.
 
-    caches: numbers of the caches that it asks, in order (default: none). pacer: changes its threads (default: nothing
-    does).
+    Parameters
+    ----------
+    caches : numbers of the caches that it asks, in order (default: none).
+    pacer : changes its threads (default: nothing does).
     """
     scenario, edges = inputs.scenario, inputs.block_edges()
     order = inputs.order(epoch, job)
@@ -61,7 +63,10 @@ def _in_order(inputs: Inputs, which: Literal["decode", "decode cpu"], order: I64
 def make_pacer(inputs: Inputs, job: int) -> Pacer | None:
     """The scenario's pace policy at work on one job's loader; None if the scenario has none.
 
-    inputs: with the policy, and the grid that it chooses from. job: whose random stream the policy has.
+    Parameters
+    ----------
+    inputs : with the policy, and the grid that it chooses from.
+    job : whose random stream the policy has.
     """
     scenario, grid = inputs.scenario, inputs.scenario.grid
     if scenario.pace is None or grid is None:
@@ -85,8 +90,10 @@ def make_pacer(inputs: Inputs, job: int) -> Pacer | None:
 def make_store(inputs: Inputs, *, instantaneous: bool = False, since_s: float = 0.0) -> StoreModel:
     """The store of the scenario.
 
-    instantaneous: answers take no time, only the cores stay as they are (default: no). since_s: seconds of the run that
-    are over, which changes of the store are counted from (default 0).
+    Parameters
+    ----------
+    instantaneous : answers take no time, only the cores stay as they are (default: no).
+    since_s : seconds of the run that are over, which changes of the store are counted from (default: 0).
     """
     given, cpu = inputs.scenario.store, inputs.scenario.cpu
     cores = unlimited(cpu.cores)

@@ -12,8 +12,11 @@ from forerun.domains.loading.policy import I64
 def through_buffer(put_block: I64, size: int, rng: np.random.Generator) -> I64:
     """The order of delivery through a shuffle buffer of `size`: each sample replaces a random one, which is delivered.
 
-    put_block: int64, the block of each sample as it enters the buffer. size: samples in the buffer (0: none). rng: of
-    the places.
+    Parameters
+    ----------
+    put_block : int64, the block of each sample as it enters the buffer.
+    size : samples in the buffer (0: none).
+    rng : of the places.
     """
     if not size:
         return put_block

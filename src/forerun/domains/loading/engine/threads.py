@@ -32,7 +32,10 @@ LONGEST_S = 1e12
 def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
     """Empty caches for items numbered below `keys`.
 
-    models: capacity, policy and speed of each. keys: how many different blocks there are.
+    Parameters
+    ----------
+    models : capacity, policy and speed of each.
+    keys : how many different blocks there are.
     """
     ends = np.full((len(models), 3), cached.NOBODY)
     about = np.zeros((len(models), 8))
@@ -53,8 +56,12 @@ def hits_of(
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether each access of a sequence is a hit in one of the caches, which keeps its state.
 
-    caches: from `open_caches`. number: which of them. keys: int64, of the items in the order of access. sizes_bytes: of
-    each, or one for all.
+    Parameters
+    ----------
+    caches : from `open_caches`.
+    number : which of them.
+    keys : int64, of the items in the order of access.
+    sizes_bytes : of each, or one for all.
     """
     hits = cached.cache_hits(
         caches,
@@ -69,7 +76,10 @@ def hits_of(
 class _Arrays:
     """The two arrays of a run and where its columns lie.
 
-    f, i: float64 and int64, single numbers and then the columns. at: the place where each column begins.
+    Parameters
+    ----------
+    f, i : float64 and int64, single numbers and then the columns.
+    at : the place where each column begins.
     """
 
     f: F64
@@ -79,7 +89,9 @@ class _Arrays:
     def floats(self, name: str, first: int, last: int) -> F64:
         """A part of a column of `f`, as a view.
 
-        first, last: rows of the column, the last one excluded.
+        Parameters
+        ----------
+        first, last : rows of the column, the last one excluded.
         """
         start = int(getattr(self.at, name))
         return self.f[start + first : start + last]
@@ -87,7 +99,9 @@ class _Arrays:
     def ints(self, name: str, first: int, last: int) -> I64:
         """A part of a column of `i`, as a view.
 
-        first, last: rows of the column, the last one excluded.
+        Parameters
+        ----------
+        first, last : rows of the column, the last one excluded.
         """
         start = int(getattr(self.at, name))
         return self.i[start + first : start + last]
@@ -107,9 +121,11 @@ def stream(
 ) -> StreamRun:
     """Let loaders read from one store until each consumer has taken its last step.
 
-    latency_s: one value, or one a request in the order in which the store begins to serve (default 0). caches: from
-    `open_caches`; their content stays for a next epoch (default: none). cuts: instants at which the run is stopped and
-    resumed, which changes nothing (default: none).
+    Parameters
+    ----------
+    latency_s : one value, or one a request in the order in which the store begins to serve (default: 0).
+    caches : from `open_caches`; their content stays for a next epoch (default: none).
+    cuts : instants at which the run is stopped and resumed, which changes nothing (default: none).
 
     Raises Infeasible, naming the block, if a request failed once more than the store's retries, or if something takes for
     ever; PolicyError if a steering admits no thread or more than there are; CheckFailed if the record breaks a law (see
@@ -200,7 +216,11 @@ def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: 
 def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _Arrays:
     """The loaders and the store in the two arrays that the kernel works on.
 
-    latency_s: one value, or one a request in the order of serving. The columns are described in `kernels.stream`.
+    The columns are described in `kernels.stream`.
+
+    Parameters
+    ----------
+    latency_s : one value, or one a request in the order of serving.
     """
     counts = [len(reader.blocks) for reader in readers]
     block_samples = [len(block) for reader in readers for block in reader.blocks]
@@ -279,7 +299,12 @@ def _block_bytes(readers: Sequence[Reader], block_samples: Sequence[int]) -> F64
 def _packed(fixed: np.ndarray, columns: dict[str, ArrayLike]) -> tuple[np.ndarray, dict[str, int]]:
     """One array with the fixed numbers and then each column, and where each begins.
 
-    fixed: single numbers, which come first. columns: arrays or lists by name. Both have the type of `fixed`.
+    Both have the type of `fixed`.
+
+    Parameters
+    ----------
+    fixed : single numbers, which come first.
+    columns : arrays or lists by name.
     """
     parts = [np.asarray(values, fixed.dtype) for values in columns.values()]
     starts = len(fixed) + np.concatenate(([0], np.cumsum([len(part) for part in parts])))

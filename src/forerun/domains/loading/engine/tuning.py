@@ -26,7 +26,9 @@ class Tuned:
     def regret(self, truth: Mapping[Cell, float]) -> float:
         """How much longer the choice takes than the best cell, as a share.
 
-        truth: seconds of every cell.
+        Parameters
+        ----------
+        truth : seconds of every cell.
         """
         return truth[self.cell] / min(truth.values()) - 1
 
@@ -43,11 +45,17 @@ def tune(
 ) -> Tuned:
     """Measure what a tuner asks for until it asks for nothing more.
 
-    memory_bytes: that blocks may take (default: any). rng: of the tuner (default: one of seed 0). most_probes: after which
-    the tuner must choose (default 100).
+    The tuner decides when it has seen enough; its choice may be a cell that was never run.
 
-    spec: the tuner. evaluate: answers a probe that is asked for. cells: to choose from. load: the work. The tuner
-    decides when it has seen enough; its choice may be a cell that was never run.
+    Parameters
+    ----------
+    memory_bytes : that blocks may take (default: any).
+    rng : of the tuner (default: one of seed 0).
+    most_probes : after which the tuner must choose (default: 100).
+    spec : the tuner.
+    evaluate : answers a probe that is asked for.
+    cells : to choose from.
+    load : the work.
     """
     view = TunerView(tuple(cells), load, memory_bytes, rng if rng is not None else random_stream(0, "tuner"))
     tuner = spec.build(view)

@@ -19,7 +19,10 @@ from forerun.errors import Infeasible
 def planned_batches(scenario: Scenario, workers: int) -> Batches:
     """The batches of an epoch by a number of workers, as many as the scenario's steps want.
 
-    scenario: data, batch, partition and steps. workers: how many.
+    Parameters
+    ----------
+    scenario : data, batch, partition and steps.
+    workers : how many.
     """
     run = scenario.run
     plan = batches_of(scenario.dataset.samples, run.batch, workers, run.partition, drop_last=run.drop_last)
@@ -29,7 +32,9 @@ def planned_batches(scenario: Scenario, workers: int) -> Batches:
 def delivered_steps(inputs: Inputs, epoch: int) -> F64:
     """Steps of an epoch with the loop's overhead: one value, or one a batch.
 
-    epoch: from 0, whose random steps these are.
+    Parameters
+    ----------
+    epoch : from 0, whose random steps these are.
     """
     return np.asarray(inputs.steps(epoch, 0) + inputs.scenario.step.overhead_s)
 
@@ -37,7 +42,12 @@ def delivered_steps(inputs: Inputs, epoch: int) -> F64:
 def delivery(inputs: Inputs, plan: Batches, epoch: int, *, store: bool, decode: bool) -> Delivery:
     """The batches of an epoch as workers deliver them.
 
-    plan: the batches. store, decode: whether reading, and decoding, takes time. Raises Infeasible if it takes for ever.
+    Parameters
+    ----------
+    plan : the batches.
+    store, decode : whether reading, and decoding, takes time.
+
+    Raises Infeasible if it takes for ever.
     """
     scenario = inputs.scenario
     loader, cpu, setting = scenario.loader, scenario.cpu, law_setting(inputs)

@@ -25,8 +25,11 @@ _RATE = Axis("samples_per_s", "throughput", "samples/s")
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most informative first.
 
-    run: just made, or read from its directory. Figures of a grid, of a pace policy and of requests are there only if
-    the run has these.
+    Figures of a grid, of a pace policy and of requests are there only if the run has these.
+
+    Parameters
+    ----------
+    run : just made, or read from its directory.
     """
     tables, shown = run.tables, []
     cells = _of_chosen(tables["cells"]) if "cells" in tables else None
@@ -90,7 +93,10 @@ def heat_map(cells: Table) -> Figure:
 def hide_curve(cells: Table, probes: Table | None) -> Figure:
     """Fewest threads that hide loading at each block size, what takes as much memory as the plan, probes and plan.
 
-    cells: of one plane of the grid. probes: of the tuner, None if there was none.
+    Parameters
+    ----------
+    cells : of one plane of the grid.
+    probes : of the tuner, None if there was none.
     """
     blocks, threads = cells["block_samples"], cells["threads"]
     chosen = int(np.argmax(cells["chosen"]))
@@ -134,7 +140,9 @@ def hide_curve(cells: Table, probes: Table | None) -> Figure:
 def stall_split(run: Result | SavedRun) -> Figure:
     """An epoch's time by what it was spent on.
 
-    run: its first ledger is that of an epoch's time.
+    Parameters
+    ----------
+    run : its first ledger is that of an epoch's time.
     """
     ledger = run.ledgers[0]
     shares = ledger.shares()
@@ -159,7 +167,9 @@ def stall_split(run: Result | SavedRun) -> Figure:
 def split_by_step(split: Table) -> Figure:
     """A batch's time by what it is spent on, for shorter and longer steps.
 
-    split: a row a length of the step, from a quarter of the scenario's to four times it.
+    Parameters
+    ----------
+    split : a row a length of the step, from a quarter of the scenario's to four times it.
     """
     parts = {"compute": "compute_s", "preparation stall": "preparation_s", "fetch stall": "fetch_s"}
     steps = [f"{value:.3g}" for value in split["step_s"].tolist()]
@@ -188,8 +198,11 @@ def split_by_step(split: Table) -> Figure:
 def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
     """What the pace policy of the first job did, and how fast its loop went.
 
-    looks: of all jobs. epochs: whose times place looks of later epochs on one axis. laws: of which the step's is drawn
-    as a line.
+    Parameters
+    ----------
+    looks : of all jobs.
+    epochs : whose times place looks of later epochs on one axis.
+    laws : of which the step's is drawn as a line.
     """
     begins_s = np.concatenate([[0.0], np.cumsum(epochs["total_s"][epochs["job"] == 0])])
     looks = looks.rows(looks["job"] == 0)
@@ -226,7 +239,9 @@ def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
 def waits(batches: Table) -> Figure:
     """Waits for the batches of the first epoch.
 
-    batches: of all epochs; the first 400 of the first job's first epoch are drawn.
+    Parameters
+    ----------
+    batches : of all epochs; the first 400 of the first job's first epoch are drawn.
     """
     batches = batches.rows(np.flatnonzero((batches["epoch"] == 0) & (batches["job"] == 0))[:MOST_BATCHES])
     load_s = batches["load_s"]
@@ -246,7 +261,9 @@ def waits(batches: Table) -> Figure:
 def epochs(table: Table) -> Figure:
     """Throughput of cold and warm epochs.
 
-    table: a row an epoch of each job.
+    Parameters
+    ----------
+    table : a row an epoch of each job.
     """
     jobs = [f"job {job}" for job in table["job"]]
     return Figure.of(
@@ -268,7 +285,10 @@ def epochs(table: Table) -> Figure:
 def laws(table: Table, measured: float) -> Figure:
     """The closed-form bounds beside what the run gave.
 
-    table: of all laws; those that do not apply are left out. measured: samples a second of the run.
+    Parameters
+    ----------
+    table : of all laws; those that do not apply are left out.
+    measured : samples a second of the run.
     """
     table = table.rows(np.isfinite(table["samples_per_s"]))
     least = int(np.argmin(table["samples_per_s"]))
@@ -289,7 +309,9 @@ def laws(table: Table, measured: float) -> Figure:
 def threads(requests: Table) -> Figure:
     """What the threads did with the first blocks.
 
-    requests: of the first epoch; the first 60 blocks of the first job are drawn, one bar a state.
+    Parameters
+    ----------
+    requests : of the first epoch; the first 60 blocks of the first job are drawn, one bar a state.
     """
     rows = np.flatnonzero((requests["job"] == 0) & np.isfinite(requests["left_s"]))[:MOST_BLOCKS]
     requests = requests.rows(rows)
@@ -319,7 +341,9 @@ def threads(requests: Table) -> Figure:
 def request_times(requests: Table) -> Figure:
     """Distribution of request times.
 
-    requests: of the first epoch, from when a thread took the block to its last byte.
+    Parameters
+    ----------
+    requests : of the first epoch, from when a thread took the block to its last byte.
     """
     shares = np.linspace(0, 1, 201)
     served = requests["done_s"] - requests["taken_s"]
@@ -338,8 +362,12 @@ def request_times(requests: Table) -> Figure:
 def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
     """Bytes a second in transfer from the store to each job, over the first epoch.
 
-    requests: of the first epoch. shared_bytes_per_s: bandwidth of the link, drawn as a line (0: no limit). A request
-    counts evenly from its first to its last byte.
+    A request counts evenly from its first to its last byte.
+
+    Parameters
+    ----------
+    requests : of the first epoch.
+    shared_bytes_per_s : bandwidth of the link, drawn as a line (0: no limit).
     """
     requests = requests.rows((requests["source"] == "store") & np.isfinite(requests["done_s"]))
     first, done = requests["first_byte_s"], requests["done_s"]
@@ -370,7 +398,9 @@ def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
 def frontier(cells: Table) -> Figure:
     """Cost against time of every configuration.
 
-    cells: of one plane of the grid, with prices.
+    Parameters
+    ----------
+    cells : of one plane of the grid, with prices.
     """
     return Figure.of(
         "points",
@@ -388,7 +418,9 @@ def frontier(cells: Table) -> Figure:
 def memory(cells: Table) -> Figure:
     """Throughput against the bytes that blocks in memory take.
 
-    cells: of one plane of the grid; the plan's is marked by a line.
+    Parameters
+    ----------
+    cells : of one plane of the grid; the plan's is marked by a line.
     """
     chosen = int(np.argmax(cells["chosen"]))
     return Figure.of(
@@ -408,7 +440,9 @@ def memory(cells: Table) -> Figure:
 def payback(cells: Table) -> Figure:
     """Epochs until merging has paid for itself, by block size.
 
-    cells: of one plane of the grid; those where merging never pays are left out.
+    Parameters
+    ----------
+    cells : of one plane of the grid; those where merging never pays are left out.
     """
     return Figure.of(
         "points",
@@ -427,7 +461,9 @@ def payback(cells: Table) -> Figure:
 def requests(cells: Table) -> Figure:
     """What an epoch's requests cost, or how many they are where they cost nothing.
 
-    cells: of one plane of the grid; threads do not change the number of requests.
+    Parameters
+    ----------
+    cells : of one plane of the grid; threads do not change the number of requests.
     """
     priced = bool(np.any(cells["request_usd"] > 0))
     column, unit = ("request_usd", "$") if priced else ("gets", "")

@@ -20,7 +20,10 @@ def _columns(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
 def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
     """Time of an epoch over block size and threads, and against the bytes in memory.
 
-    plan: the content of a plan file. scenario: the plan's, which these figures do not need.
+    Parameters
+    ----------
+    plan : the content of a plan file.
+    scenario : the plan's, which these figures do not need.
     """
     cells = plan.get("cells") or []
     if not cells:
@@ -62,7 +65,11 @@ def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
 def measured_figures(measured: Row) -> tuple[Figure, ...]:
     """Predicted against measured seconds of the cells that were checked, the error of each, and what a pace did.
 
-    measured: the content of a measurement file. Parts that it lacks give no figure.
+    Parts that it lacks give no figure.
+
+    Parameters
+    ----------
+    measured : the content of a measurement file.
     """
     return (
         *_checked(measured.get("checked") or []),
@@ -109,7 +116,9 @@ def _checked(rows: Sequence[Row]) -> Iterable[Figure]:
 def _waits(waits: Row) -> Iterable[Figure]:
     """Waits of a probe, with the simulation's over them.
 
-    waits: measured and simulated seconds, one a batch.
+    Parameters
+    ----------
+    waits : measured and simulated seconds, one a batch.
     """
     measured, simulated = waits.get("measured_s") or [], waits.get("simulated_s") or []
     if not measured or len(measured) != len(simulated):
@@ -132,7 +141,9 @@ def _waits(waits: Row) -> Iterable[Figure]:
 def _requests(requests: Row) -> Iterable[Figure]:
     """Times of single requests against what the model makes of their mean and spread.
 
-    requests: quantiles of the measured times, and those of the fitted lognormal.
+    Parameters
+    ----------
+    requests : quantiles of the measured times, and those of the fitted lognormal.
     """
     curves = {
         kind: {"request_s": values, "share": np.linspace(0, 1, len(values))}
@@ -157,7 +168,9 @@ def _requests(requests: Row) -> Iterable[Figure]:
 def _pace(pace: Row) -> Iterable[Figure]:
     """Threads over the batches of all epochs.
 
-    pace: looks of the policy and epochs of the loader.
+    Parameters
+    ----------
+    pace : looks of the policy and epochs of the loader.
     """
     looks = pace.get("looks") or []
     if not looks:

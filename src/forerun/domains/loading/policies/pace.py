@@ -92,7 +92,9 @@ class _Seen:
     def add(self, view: PaceView, *, moved: bool) -> bool:
         """Take new blocks in; whether they made the old ones forgotten.
 
-        moved: the number of threads has changed, and blocks that were asked for before do not count.
+        Parameters
+        ----------
+        moved : the number of threads has changed, and blocks that were asked for before do not count.
         """
         new = np.column_stack([view.block_bytes, view.samples, view.request_s, view.decode_s])
         new = new[view.asked_s >= 0] if moved else new

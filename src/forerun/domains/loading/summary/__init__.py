@@ -33,8 +33,12 @@ HEADLINE = (
 def summarize(outcome: Outcome) -> Result:
     """The result of a run.
 
-    outcome: of `run`. Simulates the first epoch once more where the cause of a shortfall is to be named, and two cells
-    for the pay-back of merging.
+    Simulates the first epoch once more where the cause of a shortfall is to be named, and two cells for the pay-back
+    of merging.
+
+    Parameters
+    ----------
+    outcome : of `run`.
     """
     return _Summary(outcome).result()
 

@@ -19,8 +19,12 @@ def check_measured(measured: Mapping[str, Any], name: str) -> str:
     Raises CheckFailed where a run lies outside its interval or cells are off by more than 5 % in the mean or 10 % at
     most, UsageError where nothing was measured beside a prediction, StoreError for a file that is none of ours.
 
-    measured: the content of the file. name: of the file, for messages. Returns the agreement in words; on a machine
-    that was too noisy disagreement is reported and is no error.
+    Parameters
+    ----------
+    measured : the content of the file.
+    name : of the file, for messages.
+
+    Returns the agreement in words; on a machine that was too noisy disagreement is reported and is no error.
     """
     try:
         host, rows = measured["host"], list(measured.get("checked") or ())

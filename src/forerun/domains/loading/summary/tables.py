@@ -199,7 +199,9 @@ Spans = tuple[int | I64, int, F64, F64]
 def thread_timeline(jobs: Sequence[Streamed]) -> Timeline:
     """Tracks of every thread and every training loop; blocks that were not finished are left out.
 
-    jobs: their records, in order.
+    Parameters
+    ----------
+    jobs : their records, in order.
     """
     spans: list[Spans] = []
     names: list[str] = []
@@ -221,7 +223,10 @@ def thread_timeline(jobs: Sequence[Streamed]) -> Timeline:
 def worker_timeline(plan: Batches, delivery: Delivery) -> Timeline:
     """Tracks of every worker and of the training loop.
 
-    plan: who builds each batch. delivery: when each was begun, ready, asked for and taken.
+    Parameters
+    ----------
+    plan : who builds each batch.
+    delivery : when each was begun, ready, asked for and taken.
     """
     workers = int(plan.worker.max()) + 1
     names = [f"worker {number}" for number in range(workers)] + ["loop"]
@@ -249,7 +254,10 @@ def _timeline(names: Sequence[str], groups: Sequence[str], spans: Sequence[Spans
 def epochs_table(epochs: Sequence[Epoch], *, cached: bool) -> Table:
     """A row an epoch.
 
-    epochs: of all jobs. cached: whether there are caches, which are cold in the first epoch.
+    Parameters
+    ----------
+    epochs : of all jobs.
+    cached : whether there are caches, which are cold in the first epoch.
     """
     return Table.of_records(
         EPOCHS,
@@ -280,7 +288,9 @@ def laws_table(law: Explanation) -> Table:
 def requests_table(epochs: Iterable[Epoch]) -> Table:
     """A row a block that was asked for, of epochs of loaders of threads.
 
-    epochs: the first of each job.
+    Parameters
+    ----------
+    epochs : the first of each job.
     """
     parts = []
     for epoch in epochs:
@@ -296,7 +306,9 @@ def requests_table(epochs: Iterable[Epoch]) -> Table:
 def probes_table(probes: Sequence[Probe]) -> Table:
     """A row a probe of the tuner.
 
-    probes: in the order asked.
+    Parameters
+    ----------
+    probes : in the order asked.
     """
     return Table.of_records(
         PROBES,
@@ -311,7 +323,11 @@ def probes_table(probes: Sequence[Probe]) -> Table:
 def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) -> Table:
     """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them.
 
-    cells: predicted. chosen: the plan's. merge_s: seconds of merging (default 0: no pay-back is computed).
+    Parameters
+    ----------
+    cells : predicted.
+    chosen : the plan's.
+    merge_s : seconds of merging (default: 0: no pay-back is computed).
     """
     alone_s = {replace(entry.cell, block=0): entry.total_s for entry in cells if entry.cell.block == 1}
 

@@ -70,9 +70,13 @@ class LoadingTraces(DomainTraces):
     def generate(self, wanted: Wanted) -> GeneratedTrace:
         """A folder of files: those of a scenario's data set, or of the data set that the settings describe.
 
-        wanted: its description is a loading scenario or a data set, as a file; empty for files of 53 KB in the mean. Its
-        settings are such as `sample_bytes.mean_bytes=2000`, its count is of files, its seed of sizes and content. Raises
-        UsageError for a horizon.
+        Parameters
+        ----------
+        wanted : its description is a loading scenario or a data set, as a file; empty for files of 53 KB in the mean.
+            Its settings are such as `sample_bytes.mean_bytes=2000`, its count is of files, its seed of sizes and
+            content.
+
+        Raises UsageError for a horizon.
         """
         if wanted.horizon_s is not None:
             raise UsageError.at("--horizon", "files have no horizon; say how many, with -n")
@@ -109,8 +113,10 @@ class LoadingTraces(DomainTraces):
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
         """Of a folder its measured runs, in the layout that `recorded` names; of a file DLIO's workloads.
 
-        recorded: one folder or file, and the layout of a folder's runs (default `cndlsys`). settings: of the layout, or
-        the bandwidth of a store.
+        Parameters
+        ----------
+        recorded : one folder or file, and the layout of a folder's runs (default: `cndlsys`).
+        settings : of the layout, or the bandwidth of a store.
         """
         path = recorded.only()
         if path.is_dir():
@@ -121,8 +127,12 @@ class LoadingTraces(DomainTraces):
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
         """A scenario from a DLIO workload (YAML), or from a log with columns load_s and step_s.
 
-        recorded: one file. settings: what the file does not say; see `_FitSettings`. Raises TraceError for a log that
-        hardly waits, and for a workload without the bandwidth of a store.
+        Parameters
+        ----------
+        recorded : one file.
+        settings : what the file does not say; see `_FitSettings`.
+
+        Raises TraceError for a log that hardly waits, and for a workload without the bandwidth of a store.
         """
         path = recorded.only()
         chosen = decoded("", {}, settings, _FitSettings)

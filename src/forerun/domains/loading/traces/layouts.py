@@ -22,7 +22,11 @@ class RunLayout(Spec, frozen=True, kw_only=True):
     def stats(self, folder: Path) -> TraceReport:
         """A summary of the runs in a folder.
 
-        folder: named on the command line. Raises TraceError for runs that cannot be read.
+        Parameters
+        ----------
+        folder : named on the command line.
+
+        Raises TraceError for runs that cannot be read.
         """
         raise NotImplementedError
 

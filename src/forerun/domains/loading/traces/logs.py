@@ -44,8 +44,10 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
     Where the loop waits, it takes as many batches in a build as there are workers. Raises TraceError for a log whose
     loop hardly waits, which leaves the build time unknown.
 
-    load_s, step_s: float64, wait for each batch and the step after it; the last step may be missing. prefetch: batches
-    that each worker makes ahead (default 2).
+    Parameters
+    ----------
+    load_s, step_s : float64, wait for each batch and the step after it; the last step may be missing.
+    prefetch : batches that each worker makes ahead (default: 2).
     """
     n = len(load_s)
     steps = step_s if len(step_s) == n else np.append(step_s, step_s.mean())
@@ -80,7 +82,9 @@ def stall_lag(load_s: F64) -> int:
 
     Of the autocorrelation of the z-scored waits at lags from 1 to N-1.
 
-    load_s: float64, the wait for each batch.
+    Parameters
+    ----------
+    load_s : float64, the wait for each batch.
     """
     centred = load_s - load_s.mean()
     spectrum = np.correlate(centred, centred, mode="full")[len(centred) :]
@@ -90,10 +94,15 @@ def stall_lag(load_s: F64) -> int:
 def fitted_to_log(path: Path, batch: int, prefetch: int) -> Fitted:
     """A scenario from a CSV file with columns load_s and step_s.
 
-    batch: samples a batch. prefetch: batches that each worker makes ahead. Raises TraceError (see `fit_log`).
+    The scenario has one decode time that stands for all work on a sample, which the log cannot tell apart.
 
-    path: of the log. The scenario has one decode time that stands for all work on a sample, which the log cannot tell
-    apart.
+    Parameters
+    ----------
+    batch : samples a batch.
+    prefetch : batches that each worker makes ahead.
+    path : of the log.
+
+    Raises TraceError (see `fit_log`).
     """
     fields = (
         Field(name="load_s", column="load_s", kind="float", minimum=0),

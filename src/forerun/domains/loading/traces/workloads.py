@@ -41,8 +41,10 @@ TARGET = 0.9
 class Workload:
     """A training job as DLIO has it: samples a step, bytes a sample, seconds a step, the utilisation asked for.
 
-    record_stdev_bytes: standard deviation of a sample's bytes; 0: all are of one size. processes: whether its readers are
-    worker processes (PyTorch's loader), not threads.
+    Parameters
+    ----------
+    record_stdev_bytes : standard deviation of a sample's bytes; 0: all are of one size.
+    processes : whether its readers are worker processes (PyTorch's loader), not threads.
     """
 
     name: str
@@ -65,7 +67,9 @@ class Workload:
     def fed_by(self, shared_bytes_per_s: float) -> int:
         """Accelerators that a link feeds: each computes for the target share of its time at least.
 
-        shared_bytes_per_s: bandwidth of the link that all share.
+        Parameters
+        ----------
+        shared_bytes_per_s : bandwidth of the link that all share.
         """
         fed = shared_bytes_per_s / (self.utilisation_target * self.demand_bytes_per_s)
         return math.floor(fed * (1 + 1e-12)) if math.isfinite(fed) else 2**31
@@ -76,7 +80,11 @@ class Workload:
         Sizes that vary are lognormal with DLIO's mean and standard deviation. Worker processes are threads where there
         are several jobs: only these share a store in the model.
 
-        store: that is read. jobs: accelerators that share it (default 1). samples: of an epoch (default 0: as given).
+        Parameters
+        ----------
+        store : that is read.
+        jobs : accelerators that share it (default: 1).
+        samples : of an epoch (default: 0: as given).
         """
         readers = max(1, self.read_threads)
         size: float | RandomBytes = self.record_bytes
@@ -103,7 +111,11 @@ class Workload:
 def read_workload(path: Path) -> Workload:
     """A workload file. Raises TraceError naming what is missing or out of range, ScenarioError for what is no YAML.
 
-    path: of a DLIO workload. Threads, epochs and files default to 1, 1 and none; the target utilisation to 0.9.
+    Threads, epochs and files default to 1, 1 and none; the target utilisation to 0.9.
+
+    Parameters
+    ----------
+    path : of a DLIO workload.
     """
     document = read_document(path)
     if not isinstance(document.data, Mapping):
@@ -208,7 +220,9 @@ def read_demands(path: Path) -> tuple[Workload, ...]:
 def workloads_of(path: Path) -> tuple[Workload, ...]:
     """The workload of a YAML file, or those of a table.
 
-    path: YAML is read as a DLIO workload, anything else as a table (see `read_demands`).
+    Parameters
+    ----------
+    path : YAML is read as a DLIO workload, anything else as a table (see `read_demands`).
     """
     return (read_workload(path),) if path.suffix in (".yaml", ".yml") else read_demands(path)
 
@@ -216,7 +230,10 @@ def workloads_of(path: Path) -> tuple[Workload, ...]:
 def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> TraceReport:
     """What an accelerator of each workload reads a second, and how many a link feeds.
 
-    workloads: of any number. link_bytes_per_s: bandwidth of the link (0: unknown).
+    Parameters
+    ----------
+    workloads : of any number.
+    link_bytes_per_s : bandwidth of the link (0: unknown).
     """
     rows = [
         {
@@ -250,9 +267,13 @@ def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> TraceRepo
 def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *, jobs: int) -> Fitted:
     """A scenario from a workload file.
 
-    latency_s, link_bytes_per_s: of the store. jobs: accelerators that share it. Raises TraceError without a bandwidth.
+    Parameters
+    ----------
+    latency_s, link_bytes_per_s : of the store.
+    jobs : accelerators that share it.
+    path : of a DLIO workload; an epoch is cut to 64 steps.
 
-    path: of a DLIO workload; an epoch is cut to 64 steps.
+    Raises TraceError without a bandwidth.
     """
     work = read_workload(path)
     if not link_bytes_per_s:

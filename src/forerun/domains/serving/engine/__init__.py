@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 class Engine(ABC):
     """What simulates the scenarios of one `mode`. Packages announce others under `forerun.serving.engine`.
 
-    name: the mode. not_observable: the kind of run this is, in words, if observers cannot see it. lawful: whether its runs
-    obey the laws that `summary.invariants` checks. aliases: other spellings of models and hardware that it accepts.
+    Parameters
+    ----------
+    name : the mode.
+    not_observable : the kind of run this is, in words, if observers cannot see it.
+    lawful : whether its runs obey the laws that `summary.invariants` checks.
+    aliases : other spellings of models and hardware that it accepts.
     """
 
     name: ClassVar[str]

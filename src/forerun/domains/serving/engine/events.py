@@ -33,14 +33,19 @@ from forerun.rng import stream
 class StageState:
     """One stage during a run. Columns by query are as in `Visits`.
 
-    queue: (query, entered ms), oldest first.
-    serving: heap of (end, start order, replica, queries).
-    idle: numbers of idle replicas, ascending.
-    woken: (due ms, replica).
-    replicas: how many there should be; above that, working ones retire as they complete.
-    emitted: the batches that ended at this instant.
-    missing: by query, how many parents it waits for (None: there is only one parent).
-    llm: the replicas of a language model, which take the place of queue, batching and service.
+    Parameters
+    ----------
+    missing : by query, how many parents it waits for (None: there is only one parent).
+
+    Attributes
+    ----------
+    queue : (query, entered ms), oldest first.
+    serving : heap of (end, start order, replica, queries).
+    idle : numbers of idle replicas, ascending.
+    woken : (due ms, replica).
+    replicas : how many there should be; above that, working ones retire as they complete.
+    emitted : the batches that ended at this instant.
+    llm : the replicas of a language model, which take the place of queue, batching and service.
     """
 
     def __init__(
@@ -89,9 +94,11 @@ def simulate_events(
 ) -> Run:
     """Simulate a whole trace, instant by instant.
 
-    arrivals_ms: float64[queries], ascending.
-    slo_ms: latency above which a query misses.
-    observers: called after each instant.
+    Parameters
+    ----------
+    arrivals_ms : float64[queries], ascending.
+    slo_ms : latency above which a query misses.
+    observers : called after each instant.
 
     Raises PolicyError for a batching policy that decides what is impossible, or that leaves queries in a queue for ever.
     """

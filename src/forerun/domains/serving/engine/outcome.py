@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Iterations:
     """The k iterations of one stage with a language model, in the order they began.
 
-    start_ms, end_ms: float64[k], instants.
-    replica: int64[k], number of the replica within its stage.
-    prefill: int64[k], tokens of prompts, or of preempted requests, that are processed.
-    decodes: int64[k], requests that process their latest token.
-    kv: int64[k], tokens that the decodes have in the cache.
-    running: int64[k], requests admitted.
-    free_blocks: int64[k], blocks of the cache that are free.
+    Parameters
+    ----------
+    start_ms, end_ms : float64[k], instants.
+    replica : int64[k], number of the replica within its stage.
+    prefill : int64[k], tokens of prompts, or of preempted requests, that are processed.
+    decodes : int64[k], requests that process their latest token.
+    kv : int64[k], tokens that the decodes have in the cache.
+    running : int64[k], requests admitted.
+    free_blocks : int64[k], blocks of the cache that are free.
     """
 
     start_ms: Floats
@@ -44,14 +46,17 @@ class Iterations:
 class Requests:
     """What happened to each query at a stage with a language model; arrays by query, NaN and 0 where it was not served.
 
-    first_ms: float64[queries], instant of its first token.
-    longest_gap_ms: float64[queries], longest time between two of its tokens.
-    preemptions: int64[queries], how often it lost its blocks.
-    stalled_ms: float64[queries], between a preemption and the readmission, in all.
-    stalled_first_ms: float64[queries], the part of it before its first token.
-    gaps: int64[cells], times between consecutive tokens of one request, all requests together (see `gap_quantile_ms`).
-    iterations: how many there were.
-    recorded: the iterations one by one, only where everything is recorded (else None).
+    Parameters
+    ----------
+    first_ms : float64[queries], instant of its first token.
+    longest_gap_ms : float64[queries], longest time between two of its tokens.
+    preemptions : int64[queries], how often it lost its blocks.
+    stalled_ms : float64[queries], between a preemption and the readmission, in all.
+    stalled_first_ms : float64[queries], the part of it before its first token.
+    gaps : int64[cells], times between consecutive tokens of one request, all requests together (see
+        `gap_quantile_ms`).
+    iterations : how many there were.
+    recorded : the iterations one by one, only where everything is recorded (else None).
     """
 
     first_ms: Floats
@@ -68,10 +73,12 @@ class Requests:
 class Visits:
     """What happened to each query at one stage; arrays by query id.
 
-    enqueue_ms: float64[queries], when it joins the queue: its last taken parent ends. NaN where it did not come by.
-    start_ms, end_ms: float64[queries], when its batch starts and ends; NaN where it did not come by.
-    batch: int32[queries], size of its batch; 0 where it did not come by, or was refused.
-    replica: int32[queries], number of the replica within the stage; -1 where it did not come by, or was refused.
+    Parameters
+    ----------
+    enqueue_ms : float64[queries], when it joins the queue: its last taken parent ends. NaN where it did not come by.
+    start_ms, end_ms : float64[queries], when its batch starts and ends; NaN where it did not come by.
+    batch : int32[queries], size of its batch; 0 where it did not come by, or was refused.
+    replica : int32[queries], number of the replica within the stage; -1 where it did not come by, or was refused.
     """
 
     enqueue_ms: Floats
@@ -85,9 +92,11 @@ class Visits:
 class Batches:
     """The k batches of one stage in start order.
 
-    start_ms, end_ms: float64[k], instants.
-    size: int32[k], queries in the batch.
-    replica: int32[k], number of the replica within the stage.
+    Parameters
+    ----------
+    start_ms, end_ms : float64[k], instants.
+    size : int32[k], queries in the batch.
+    replica : int32[k], number of the replica within the stage.
     """
 
     start_ms: Floats
@@ -100,16 +109,18 @@ class Batches:
 class Run:
     """What happened in a simulation of the pipeline.
 
-    arrival_ms: float64[queries], ascending.
-    finish_ms: float64[queries], by id, when its last stage ends; empty if only misses were counted.
-    misses: queries with latency above the SLO, and those refused.
-    tie_count: stage-instants at which two completions, two arrival groups, or both kinds coincide.
-    visits: one a stage, empty unless everything was recorded.
-    batches: one a stage, empty unless everything was recorded; of a language model its iterations.
-    complete: False if counting stopped early.
-    requests: one a stage, None where it serves no language model; empty if no stage does.
-    refused: bool[queries], whom a language model refused: such a query misses, whatever its latency. None if no stage
-        serves one.
+    Parameters
+    ----------
+    arrival_ms : float64[queries], ascending.
+    finish_ms : float64[queries], by id, when its last stage ends; empty if only misses were counted.
+    misses : queries with latency above the SLO, and those refused.
+    tie_count : stage-instants at which two completions, two arrival groups, or both kinds coincide.
+    visits : one a stage, empty unless everything was recorded.
+    batches : one a stage, empty unless everything was recorded; of a language model its iterations.
+    complete : False if counting stopped early.
+    requests : one a stage, None where it serves no language model; empty if no stage does.
+    refused : bool[queries], whom a language model refused: such a query misses, whatever its latency. None if no
+        stage serves one.
     """
 
     arrival_ms: Floats
@@ -146,12 +157,14 @@ class Run:
 class Outcome:
     """What an engine ran, and what happened.
 
-    inputs: with the changes of replicas that a tuner decided.
-    run: what happened.
-    control: what the tuner did (None: nobody changed replicas).
-    notes: what a reader of the result should know of how it was simulated.
-    figures: figures of the simulation itself for the summary, such as `way`.
-    tables: records of this engine alone, by name.
+    Parameters
+    ----------
+    inputs : with the changes of replicas that a tuner decided.
+    run : what happened.
+    control : what the tuner did (None: nobody changed replicas).
+    notes : what a reader of the result should know of how it was simulated.
+    figures : figures of the simulation itself for the summary, such as `way`.
+    tables : records of this engine alone, by name.
     """
 
     inputs: Inputs

@@ -53,10 +53,16 @@ class Stagewise:
         most_replicas: int = 0,
         slice_size: int = SLICE,
     ) -> None:
-        """record: `counts`, `latency` or `full`.
-        expected: queries to allocate for (grows as needed).
-        most_replicas: what `reschedule` may give a stage (0: it is not called).
-        slice_size: queries that are taken through all stages before the next; it changes no result.
+        """Begin at instant 0 with nothing fed.
+
+        Parameters
+        ----------
+        pipeline : stages whose batching policies have a compiled form.
+        slo_ms : latency above which a query misses.
+        record : `counts` of misses only, `latency` of every query (default), or `full`: every visit and every batch.
+        expected : queries to allocate for (default: 0; grows as needed).
+        most_replicas : what `reschedule` may give a stage (default: 0: it is not called).
+        slice_size : queries that are taken through all stages before the next; it changes no result.
         """
         self.pipeline = pipeline
         self._plan = plan_of(pipeline, slo_ms, most_replicas)
@@ -96,7 +102,9 @@ class Stagewise:
     def advance(self, arrivals_ms: Floats, until_ms: float = math.inf, *, most_misses: int = MANY) -> None:
         """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`.
 
-        most_misses: stop soon after more queries than that have missed (default: never).
+        Parameters
+        ----------
+        most_misses : stop soon after more queries than that have missed (default: never).
         """
         # One memory layout, whatever was given: another would compile every kernel again.
         arrivals_ms = np.require(arrivals_ms, np.float64, ["C", "W"])
@@ -138,7 +146,9 @@ class Stagewise:
     def reschedule(self, capacity: Sequence[Sequence[tuple[float, int]]]) -> None:
         """Replace the changes of replicas that have not been handled yet.
 
-        capacity: by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
+        Parameters
+        ----------
+        capacity : by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
         """
         before = self._plan.stages
         handled = self._state.stages["change"] - before["change_first"]
@@ -213,12 +223,14 @@ def simulate_stagewise(
 ) -> Run:
     """Simulate a whole trace.
 
-    pipeline: stages whose batching policies have a compiled form (see `reasons_against`).
-    arrivals_ms: float64[queries], ascending.
-    slo_ms: latency above which a query misses.
-    record: `counts` of misses only, `latency` (default), or `full`: every visit and every batch.
-    most_misses: with `counts`, stop soon after more queries than that have missed (default: never).
-    slice_size: queries that are taken through all stages before the next; it changes no result.
+    Parameters
+    ----------
+    pipeline : stages whose batching policies have a compiled form (see `reasons_against`).
+    arrivals_ms : float64[queries], ascending.
+    slo_ms : latency above which a query misses.
+    record : `counts` of misses only, `latency` (default), or `full`: every visit and every batch.
+    most_misses : with `counts`, stop soon after more queries than that have missed (default: never).
+    slice_size : queries that are taken through all stages before the next; it changes no result.
     """
     state = Stagewise(pipeline, slo_ms, record=record, expected=len(arrivals_ms), slice_size=slice_size)
     state.advance(arrivals_ms, most_misses=MANY if most_misses is None else most_misses)

@@ -26,11 +26,13 @@ _BLOCK: Final = 65_536
 class StreamSummary:
     """Figures of a streamed run; all are exact but what is read from the histogram.
 
-    queries: how many there were.
-    misses: those above the objective.
-    tie_count: stage-instants at which events coincided.
-    latency_mean_ms, latency_max_ms: over all queries.
-    histogram: int64[cells], queries by latency.
+    Parameters
+    ----------
+    queries : how many there were.
+    misses : those above the objective.
+    tie_count : stage-instants at which events coincided.
+    latency_mean_ms, latency_max_ms : over all queries.
+    histogram : int64[cells], queries by latency.
     """
 
     queries: int
@@ -51,8 +53,10 @@ class StreamSummary:
 def summarise_stream(pipeline: Pipeline, chunks: Iterable[Floats], slo_ms: float) -> StreamSummary:
     """Run a pipeline on arrivals that come in chunks; memory grows with open queries only.
 
-    chunks: float64[n] each, instants in ms, ascending over all chunks; none is empty.
-    slo_ms: latency above which a query misses.
+    Parameters
+    ----------
+    chunks : float64[n] each, instants in ms, ascending over all chunks; none is empty.
+    slo_ms : latency above which a query misses.
     """
     state = Stagewise(pipeline, slo_ms)
     histogram = np.zeros(_PER_OCTAVE * _OCTAVES, dtype=np.int64)

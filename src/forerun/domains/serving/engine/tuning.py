@@ -29,11 +29,13 @@ Changes = tuple[tuple[float, int], ...]
 class Decided:
     """A decision that changed something.
 
-    at_ms: when.
-    before, after: replicas paid for, by stage.
-    active_ms: when more of them are active; fewer are at once.
-    rate_rps: the rate that it was made for (NaN: none).
-    why: in the tuner's words.
+    Parameters
+    ----------
+    at_ms : when.
+    before, after : replicas paid for, by stage.
+    active_ms : when more of them are active; fewer are at once.
+    rate_rps : the rate that it was made for (NaN: none).
+    why : in the tuner's words.
     """
 
     at_ms: float
@@ -55,9 +57,11 @@ class Decided:
 class Schedule:
     """What a tuner decided over a run.
 
-    decisions: those that changed something, in order.
-    active: changes of the replicas at work, by stage.
-    paid: changes of the replicas paid for, by stage.
+    Parameters
+    ----------
+    decisions : those that changed something, in order.
+    active : changes of the replicas at work, by stage.
+    paid : changes of the replicas paid for, by stage.
     """
 
     decisions: tuple[Decided, ...]
@@ -78,12 +82,14 @@ class Schedule:
 class _Fleet:
     """Replicas over time, as decided so far; by stage, unless said otherwise.
 
-    decided: replicas paid for now.
-    active: replicas at work or idle now.
-    ahead: changes that have not taken effect.
-    past: changes that have.
-    paid: changes of the replicas paid for.
-    decisions: those that changed something, of all stages.
+    Parameters
+    ----------
+    decided : replicas paid for now.
+    active : replicas at work or idle now.
+    ahead : changes that have not taken effect.
+    past : changes that have.
+    paid : changes of the replicas paid for.
+    decisions : those that changed something, of all stages.
     """
 
     tuner: Tuner
@@ -173,9 +179,11 @@ def _no_changes(names: Sequence[str]) -> list[list[tuple[float, int]]]:
 def schedule_first(tuner: Tuner, policy: TunerPolicy, handover: Handover, arrivals_ms: Floats) -> Schedule:
     """Ask a tuner that sees arrivals only, over the whole trace.
 
-    policy: the tuner at work.
-    handover: the pipeline as planned.
-    arrivals_ms: float64[queries], ascending.
+    Parameters
+    ----------
+    policy : the tuner at work.
+    handover : the pipeline as planned.
+    arrivals_ms : float64[queries], ascending.
 
     Raises PolicyError for an impossible decision.
     """
@@ -198,11 +206,13 @@ def run_sliced(
 ) -> tuple[Schedule, Run]:
     """Ask any tuner between slices of the run; what it decided, and the run with it.
 
-    policy: the tuner at work.
-    handover: the pipeline as planned, whose batching policies have a compiled form.
-    arrivals_ms: float64[queries], ascending.
-    slo_ms: latency above which a query misses.
-    record: as of `simulate_stagewise`.
+    Parameters
+    ----------
+    policy : the tuner at work.
+    handover : the pipeline as planned, whose batching policies have a compiled form.
+    arrivals_ms : float64[queries], ascending.
+    slo_ms : latency above which a query misses.
+    record : as of `simulate_stagewise`.
 
     Raises PolicyError for an impossible decision.
     """
@@ -258,8 +268,10 @@ def _readable(arrivals_ms: Floats) -> Floats:
 class Control:
     """A tuner in a run.
 
-    schedule: what it decided.
-    handover: the pipeline and the sample that it was given.
+    Parameters
+    ----------
+    schedule : what it decided.
+    handover : the pipeline and the sample that it was given.
     """
 
     schedule: Schedule

@@ -16,7 +16,9 @@ COST: Final = Axis("cost_usd_per_h", "cost", "$/h")
 def plan_figures(tables: Mapping[str, Table], slo_ms: float, rate_rps: float) -> tuple[Figure, ...]:
     """The pictures that a plan's tables allow: optimisers side by side; cost against the objective and the load.
 
-    slo_ms, rate_rps: the scenario's own objective and load, which are marked.
+    Parameters
+    ----------
+    slo_ms, rate_rps : the scenario's own objective and load, which are marked.
     """
     shown = []
     if "methods" in tables:
@@ -39,9 +41,11 @@ def plan_figures(tables: Mapping[str, Table], slo_ms: float, rate_rps: float) ->
 def cost_bars(name: str, title: str, columns: Columns, each: Axis, caption: str) -> Figure:
     """What each of some things costs.
 
-    name, title, caption: of the figure.
-    columns: with `cost_usd_per_h`, $ per hour.
-    each: the axis of the things.
+    Parameters
+    ----------
+    name, title, caption : of the figure.
+    columns : with `cost_usd_per_h`, $ per hour.
+    each : the axis of the things.
     """
     return Figure.of("bar", name, title, columns, x=each, y=COST, caption=caption)
 

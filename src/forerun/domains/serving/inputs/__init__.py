@@ -80,15 +80,17 @@ class ScenarioFiles:
 class Inputs:
     """A scenario ready to be simulated. By stage is in the pipeline's order.
 
-    scenario: as it was given.
-    pipeline: stages and edges, with names resolved and service times known.
-    arrivals_ms: float64[queries], ascending.
-    prices_usd_per_h: of a replica, by stage.
-    hardware: what replicas run on, by stage.
-    carried_rps: queries a second that one replica carries in full batches, by stage (NaN for a language model).
-    sample_ms: the arrivals that a tuner compares with, from 0 on (empty: none).
-    files: what was read.
-    notes: what was repaired or assumed.
+    Parameters
+    ----------
+    scenario : as it was given.
+    pipeline : stages and edges, with names resolved and service times known.
+    arrivals_ms : float64[queries], ascending.
+    prices_usd_per_h : of a replica, by stage.
+    hardware : what replicas run on, by stage.
+    carried_rps : queries a second that one replica carries in full batches, by stage (NaN for a language model).
+    sample_ms : the arrivals that a tuner compares with, from 0 on (empty: none).
+    files : what was read.
+    notes : what was repaired or assumed.
     """
 
     scenario: Scenario

@@ -41,11 +41,13 @@ class Law(IntEnum):
 class Service:
     """What a batch of n costs at one stage.
 
-    table_ms: float64[B + 1], ms for a batch of n at index n, table_ms[0] = 0.
-    law: how the time of a batch comes about (default: as in the table).
-    cv: coefficient of variation of the log-normal law.
-    measured_ms: per batch size n the measured values, for the law MEASURED.
-    key: names the stage's stream of draws; the k-th batch to start at the stage takes draw k.
+    Parameters
+    ----------
+    table_ms : float64[B + 1], ms for a batch of n at index n, table_ms[0] = 0.
+    law : how the time of a batch comes about (default: as in the table).
+    cv : coefficient of variation of the log-normal law.
+    measured_ms : per batch size n the measured values, for the law MEASURED.
+    key : names the stage's stream of draws; the k-th batch to start at the stage takes draw k.
     """
 
     table_ms: Floats
@@ -70,10 +72,14 @@ class Service:
 class Edge:
     """An edge into a stage. It is taken always, or as recorded, or with a probability.
 
-    parent: number of a stage, or SOURCE.
-    share: the probability, drawn from (seed, number, query) alone (None: it is not drawn).
-    recorded: bool[queries], who takes it (None: it is not recorded). At most one of `share` and `recorded` is set.
-    number: of the edge's draws.
+    At most one of `share` and `recorded` is set.
+
+    Parameters
+    ----------
+    parent : number of a stage, or SOURCE.
+    share : the probability, drawn from (seed, number, query) alone (None: it is not drawn).
+    recorded : bool[queries], who takes it (None: it is not recorded).
+    number : of the edge's draws.
     """
 
     parent: int
@@ -91,15 +97,17 @@ class Edge:
 class Stage:
     """One queue and identical replicas.
 
-    name: of the stage.
-    edges: its parents in declared order.
-    max_batch: queries in the largest batch.
-    replicas: at the start.
-    service: what a batch takes.
-    batching: when a batch starts.
-    capacity: changes of the replicas: (instant ms, replicas from then on), ascending.
-    llm: what the replicas run if they serve a language model; then batching and largest batch say nothing, and the service
-        only how short an iteration can be.
+    Parameters
+    ----------
+    name : of the stage.
+    edges : its parents in declared order.
+    max_batch : queries in the largest batch.
+    replicas : at the start.
+    service : what a batch takes.
+    batching : when a batch starts.
+    capacity : changes of the replicas: (instant ms, replicas from then on), ascending.
+    llm : what the replicas run if they serve a language model; then batching and largest batch say nothing, and the
+        service only how short an iteration can be.
     """
 
     name: str
@@ -174,7 +182,11 @@ def stretches(
 def topological(parents: Sequence[Sequence[int]]) -> list[int]:
     """An order of the stages in which parents come first, else as listed.
 
-    parents: per stage the numbers of its parent stages. Raises ScenarioError naming a cycle's members.
+    Parameters
+    ----------
+    parents : per stage the numbers of its parent stages.
+
+    Raises ScenarioError naming a cycle's members.
     """
     order: list[int] = []
     placed: set[int] = set()

@@ -34,9 +34,11 @@ EMBEDDED: Final = Path(__file__).parents[1] / "data" / "profiles.csv"
 class Row:
     """One measured point.
 
-    batch: queries in the batch.
-    p99_ms: 99th percentile of its time.
-    throughput_qps: queries a second that one replica serves in such batches, in steady state.
+    Parameters
+    ----------
+    batch : queries in the batch.
+    p99_ms : 99th percentile of its time.
+    throughput_qps : queries a second that one replica serves in such batches, in steady state.
     """
 
     batch: int
@@ -89,9 +91,11 @@ class Profile:
     def service_ms(self, model: str, hardware: str, kind: str, batch: int, *, where: str = "") -> float:
         """Service time of a batch in ms: exact at rows, linear between them.
 
-        kind: `mean`, `p99` or `notebook`, as of `Row.service_ms`.
-        batch: queries in it.
-        where: what an error names.
+        Parameters
+        ----------
+        kind : `mean`, `p99` or `notebook`, as of `Row.service_ms`.
+        batch : queries in it.
+        where : what an error names.
 
         Raises ProfileError for an unknown surface, and outside its rows.
         """

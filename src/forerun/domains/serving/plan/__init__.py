@@ -52,16 +52,18 @@ def plan(
 ) -> ServingPlan:
     """Plan a scenario's pipeline.
 
-    scenario: the pipeline; its own configuration is what the plan is compared with.
-    objective: `cost` (default): the cheapest configuration whose misses keep the attainment; `throughput`: the highest
-        rate on a grid of 2 % steps that `budget_usd_per_h` carries.
-    method: `exact` (default), or a published optimiser: `greedy`, `sweep`; `brute` enumerates.
-    max_replicas: of one stage (default 60).
-    every_batch: choose from all batch sizes, not only measured ones (default no).
-    budget_usd_per_h: what a plan for throughput may cost.
-    confidence, traces: the objective must be met on all but floor((1 - confidence) * traces) of that many fresh traces
-        (default: on the scenario's own).
-    frontier: also plan at other objectives and rates (default no).
+    Parameters
+    ----------
+    scenario : the pipeline; its own configuration is what the plan is compared with.
+    objective : `cost` (default): the cheapest configuration whose misses keep the attainment; `throughput`: the
+        highest rate on a grid of 2 % steps that `budget_usd_per_h` carries.
+    method : `exact` (default), or a published optimiser: `greedy`, `sweep`; `brute` enumerates.
+    max_replicas : of one stage (default: 60).
+    every_batch : choose from all batch sizes, not only measured ones (default: no).
+    budget_usd_per_h : what a plan for throughput may cost.
+    confidence, traces : the objective must be met on all but floor((1 - confidence) * traces) of that many fresh
+        traces (default: on the scenario's own).
+    frontier : also plan at other objectives and rates (default: no).
 
     Raises Infeasible naming the stage and the constraint that bind, ScenarioError or UsageError.
     """

@@ -42,9 +42,11 @@ MOST_TRIED: Final = 4000
 def cost(scenario: Scenario, inputs: Inputs, space: Space, method: str, frontier: bool) -> ServingPlan:
     """The cheapest configuration, beside what the published optimisers give.
 
-    inputs: the scenario's, for its routing.
-    method: whose configuration is the plan: `exact`, `greedy`, `sweep` or `brute`.
-    frontier: also plan at other objectives and rates.
+    Parameters
+    ----------
+    inputs : the scenario's, for its routing.
+    method : whose configuration is the plan: `exact`, `greedy`, `sweep` or `brute`.
+    frontier : also plan at other objectives and rates.
 
     Raises Infeasible where no configuration, or none that the method reaches, keeps the objective.
     """
@@ -91,9 +93,11 @@ def chance(
 ) -> ServingPlan:
     """The cheapest configuration that keeps the objective on all but few fresh traces.
 
-    traffics: the traces to plan for, all equally long.
-    confidence: it may fail on floor((1 - confidence) * traces) of them.
-    fresh: further traces that the plan is tried on.
+    Parameters
+    ----------
+    traffics : the traces to plan for, all equally long.
+    confidence : it may fail on floor((1 - confidence) * traces) of them.
+    fresh : further traces that the plan is tried on.
 
     Raises Infeasible where there is none.
     """
@@ -195,7 +199,17 @@ def _answer(
 ) -> ServingPlan:
     """The plan, with what every plan says: its cost and misses, and its stages beside what the scenario runs now.
 
-    figures: those of this question, which come behind the common ones or replace them. traffics: default the space's.
+
+    Parameters
+    ----------
+    scenario, space : what was planned, and what could be chosen.
+    chosen : the configuration of the plan.
+    figures : those of this question, which come behind the common ones or replace them.
+    why, notes : the reason in a sentence, and what a reader should know besides.
+    tables : those of this question; the plan's stages are added.
+    certificate : proof that nothing is cheaper (default: none).
+    traffics : what the plan must carry (default: the space's traffic).
+    failing : on how many of them it may miss too often (default: 0).
     """
     now, misses = _now(scenario, space), _misses(space, chosen)
     summary: dict[str, Any] = {

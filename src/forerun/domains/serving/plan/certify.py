@@ -76,9 +76,11 @@ PartKey = tuple[tuple[int, Choice], ...]
 class _Writer:
     """Walks through everything cheaper than the plan.
 
-    space: what could be chosen.
-    plan: the configuration that is said to be cheapest.
-    refuted: parts that were written down, and their forced misses.
+    Parameters
+    ----------
+    space : what could be chosen.
+    plan : the configuration that is said to be cheapest.
+    refuted : parts that were written down, and their forced misses.
     """
 
     space: Space

@@ -32,9 +32,11 @@ def cheapest_on_most(space: Space, traffics: Sequence[Traffic], confidence: floa
 class Survival:
     """How a configuration does on fresh traces, and what that says about the next one.
 
-    met: traces on which it met the objective, of `traces` in all.
-    low, high: confidence interval of the share of traces on which it keeps the objective.
-    confidence: that the interval is right.
+    Parameters
+    ----------
+    met : traces on which it met the objective, of `traces` in all.
+    low, high : confidence interval of the share of traces on which it keeps the objective.
+    confidence : that the interval is right.
     """
 
     met: int
@@ -53,8 +55,10 @@ def survival(
 ) -> Survival:
     """Try a configuration on traces that it was not made from, with Wilson's score interval.
 
-    fresh: the traces.
-    confidence: of the interval (default 0.95).
+    Parameters
+    ----------
+    fresh : the traces.
+    confidence : of the interval (default: 0.95).
     """
     met = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
     interval = proportion_interval(met, len(fresh), confidence)

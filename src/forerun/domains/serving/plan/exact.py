@@ -25,9 +25,11 @@ from forerun.domains.serving.plan.stage_runs import StageRun, StageRuns
 class Part(NamedTuple):
     """A stage with its ancestors, configured.
 
-    choices: by stage number.
-    outcomes: on each trace, by stage number; a stage that was cut short is missing.
-    late: on each trace, the queries that are late at some stage of it: query q at bit q.
+    Parameters
+    ----------
+    choices : by stage number.
+    outcomes : on each trace, by stage number; a stage that was cut short is missing.
+    late : on each trace, the queries that are late at some stage of it: query q at bit q.
     """
 
     choices: dict[int, Choice]
@@ -60,9 +62,11 @@ class Option(NamedTuple):
 class Tried:
     """A cell that was visited.
 
-    cost: $ per hour.
-    cell: hardware and replicas, by stage.
-    hopeless: names of the stages that are too slow together whatever the batches (none: it is feasible).
+    Parameters
+    ----------
+    cost : $ per hour.
+    cell : hardware and replicas, by stage.
+    hopeless : names of the stages that are too slow together whatever the batches (none: it is feasible).
     """
 
     cost: float
@@ -74,11 +78,13 @@ class Tried:
 class Found:
     """The outcome of a search, and what was looked at.
 
-    configuration: the cheapest feasible one (None: there is none).
-    cost: $ per hour; NaN if there is none.
-    misses: per trace.
-    runs: stages simulated.
-    cells: those visited, in order.
+    Parameters
+    ----------
+    configuration : the cheapest feasible one (None: there is none).
+    cost : $ per hour; NaN if there is none.
+    misses : per trace.
+    runs : stages simulated.
+    cells : those visited, in order.
     """
 
     configuration: Configuration | None
@@ -92,8 +98,13 @@ class Search:
     """A search over one space and one or more traces."""
 
     def __init__(self, space: Space, traffics: Sequence[Traffic] = (), *, failing: int = 0) -> None:
-        """traffics: the traces, all equally long (default: the space's own).
-        failing: on how many of them a configuration may miss more than allowed (default: on none).
+        """Begin with no part known.
+
+        Parameters
+        ----------
+        space : what can be chosen, the objective, and the misses that are allowed on each trace.
+        traffics : the traces, all equally long (default: the space's own).
+        failing : on how many of them a configuration may miss more than allowed (default: on none).
         """
         self.space, self.failing = space, failing
         self.known = [StageRuns(space, traffic) for traffic in traffics or (space.traffic,)]
@@ -113,7 +124,9 @@ class Search:
     def cheapest(self, *, budget: int | None = None) -> Found:
         """The cheapest feasible configuration; among equals the one with fewest misses, then the smallest batches.
 
-        budget: it costs at most this many whole units (default: any cost; see `Space.whole_price`).
+        Parameters
+        ----------
+        budget : it costs at most this many whole units (default: any cost; see `Space.whole_price`).
         """
         tried: list[Tried] = []
         names = self.space.names

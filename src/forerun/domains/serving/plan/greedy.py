@@ -24,8 +24,10 @@ MOST_ADDED: Final = 400
 class Steps:
     """What an optimiser arrived at.
 
-    configuration: its answer (None: it has none).
-    evaluations: configurations that it simulated.
+    Parameters
+    ----------
+    configuration : its answer (None: it has none).
+    evaluations : configurations that it simulated.
     """
 
     configuration: Configuration | None
@@ -35,8 +37,10 @@ class Steps:
 def greedy(space: Space, misses: Misses, order: Sequence[str] = ()) -> Steps:
     """The greedy minimiser.
 
-    misses: tells how many queries a configuration misses, None if more than allowed.
-    order: names of the stages in the order they are tried (default: the space's).
+    Parameters
+    ----------
+    misses : tells how many queries a configuration misses, None if more than allowed.
+    order : names of the stages in the order they are tried (default: the space's).
     """
     return _Greedy(space, misses, [space.names.index(name) for name in order or space.names]).run()
 

@@ -24,17 +24,19 @@ from forerun.result.tables import Table
 class ServingPlan(ShownPlan):
     """The answer.
 
-    scenario: what was planned.
-    space: what could be chosen, and the objective.
-    configuration: what was chosen.
-    misses: queries that miss with it; of several traces the most.
-    summary: figures by name.
-    why: the reason, in a sentence.
-    notes: what a reader should know besides.
-    tables: by name, as in `plan.tables`.
-    certificate: plain data for a checker; empty where none can be had (chance, throughput, baselines).
-    traffics: what the plan must carry.
-    failing: on how many of them it may miss too often.
+    Parameters
+    ----------
+    scenario : what was planned.
+    space : what could be chosen, and the objective.
+    configuration : what was chosen.
+    misses : queries that miss with it; of several traces the most.
+    summary : figures by name.
+    why : the reason, in a sentence.
+    notes : what a reader should know besides.
+    tables : by name, as in `plan.tables`.
+    certificate : plain data for a checker; empty where none can be had (chance, throughput, baselines).
+    traffics : what the plan must carry.
+    failing : on how many of them it may miss too often.
     """
 
     scenario: Scenario

@@ -28,9 +28,11 @@ MAX_REPLICAS: Final = 60
 class Choice(NamedTuple):
     """How one stage is run.
 
-    hardware: what its replicas run on.
-    max_batch: queries in the largest batch.
-    replicas: how many there are.
+    Parameters
+    ----------
+    hardware : what its replicas run on.
+    max_batch : queries in the largest batch.
+    replicas : how many there are.
     """
 
     hardware: str
@@ -46,12 +48,14 @@ Configuration = tuple[Choice, ...]
 class Offer:
     """A stage on one hardware.
 
-    hardware: its name.
-    price: $ per hour and replica.
-    batches: the batch sizes to choose from, ascending.
-    table_ms: float64[largest batch + 1], time of a batch of n at index n.
-    qps: by batch, queries a second that one replica carries.
-    p99_ms: by batch, the measured 99th percentile of its time.
+    Parameters
+    ----------
+    hardware : its name.
+    price : $ per hour and replica.
+    batches : the batch sizes to choose from, ascending.
+    table_ms : float64[largest batch + 1], time of a batch of n at index n.
+    qps : by batch, queries a second that one replica carries.
+    p99_ms : by batch, the measured 99th percentile of its time.
     """
 
     hardware: str
@@ -66,8 +70,10 @@ class Offer:
 class Traffic:
     """Queries as they come, and where they go.
 
-    arrivals_ms: float64[n], ascending.
-    taken: per edge of the pipeline bool[n], who takes it (None: everybody at its parent).
+    Parameters
+    ----------
+    arrivals_ms : float64[n], ascending.
+    taken : per edge of the pipeline bool[n], who takes it (None: everybody at its parent).
     """
 
     arrivals_ms: Floats = field(repr=False)
@@ -93,13 +99,15 @@ class Traffic:
 class Space:
     """All configurations of a pipeline, and the objective they must meet.
 
-    names: of the stages, in topological order.
-    parents: per stage, by number (SOURCE: the outside).
-    offers: per stage, in the order listed.
-    traffic: the queries that the pipeline must carry.
-    slo_ms: latency above which a query misses.
-    allowed: a configuration is feasible if no more queries than that miss.
-    max_replicas: of one stage.
+    Parameters
+    ----------
+    names : of the stages, in topological order.
+    parents : per stage, by number (SOURCE: the outside).
+    offers : per stage, in the order listed.
+    traffic : the queries that the pipeline must carry.
+    slo_ms : latency above which a query misses.
+    allowed : a configuration is feasible if no more queries than that miss.
+    max_replicas : of one stage.
     """
 
     names: tuple[str, ...]
@@ -226,8 +234,12 @@ def space_of(
 ) -> Space:
     """The space of a scenario: every stage on all hardware it was measured on, batch sizes as measured.
 
-    every_batch: all whole batch sizes between the measured ones too. Raises ScenarioError with all that cannot be
-    planned: drawn service times, changes of replicas, batching other than greedy, hardware without a price.
+    Parameters
+    ----------
+    every_batch : all whole batch sizes between the measured ones too.
+
+    Raises ScenarioError with all that cannot be planned: drawn service times, changes of replicas, batching other
+    than greedy, hardware without a price.
     """
     problems = _unplannable(scenario)
     if problems:

@@ -30,14 +30,16 @@ CACHED_BYTES: Final = 256 * 2**20
 class StageRun:
     """One stage under one choice, on one trace.
 
-    number: of the run.
-    stage: number of the stage.
-    choice: how it was run.
-    parents: the runs of its parents, without the outside.
-    late: a bit a query (query q at bit q): whatever follows, it misses.
-    count: how many are late; more than allowed means that the run was cut short.
-    largest: the largest batch taken.
-    peak: the most replicas busy at once.
+    Parameters
+    ----------
+    number : of the run.
+    stage : number of the stage.
+    choice : how it was run.
+    parents : the runs of its parents, without the outside.
+    late : a bit a query (query q at bit q): whatever follows, it misses.
+    count : how many are late; more than allowed means that the run was cut short.
+    largest : the largest batch taken.
+    peak : the most replicas busy at once.
     """
 
     number: int
@@ -77,8 +79,11 @@ class StageRuns:
     def stage_run(self, stage: int, choice: Choice, parents: Sequence[StageRun | None]) -> StageRun:
         """The run of a stage, simulated unless it is known.
 
-        stage: its number. choice: how it is run. parents: the runs of its parents in declared order (None: the outside),
-        none of which was cut short.
+        Parameters
+        ----------
+        stage : its number.
+        choice : how it is run.
+        parents : the runs of its parents in declared order (None: the outside), none of which was cut short.
         """
         behind = tuple(parent for parent in parents if parent is not None)
         input_key = (stage, *(parent.number for parent in behind))

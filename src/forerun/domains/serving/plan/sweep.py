@@ -15,8 +15,11 @@ def sweep(
     """Begin with the dearest hardware, batch 1 and twice the replicas that the rate needs; then rounds over the stages: next
     batch, one replica less, next cheaper hardware at the same batch; until a round changes nothing.
 
-    rate_rps: 0 takes the trace's. gate: also demand that the P99 times of full batches fit into the objective along
-    every path, as the notebook does, though batches seldom fill.
+    Parameters
+    ----------
+    rate_rps : 0 takes the trace's.
+    gate : also demand that the P99 times of full batches fit into the objective along every path, as the notebook
+        does, though batches seldom fill.
     """
     return _Sweep(space, misses, order or space.names, rate_rps, gate).run()
 

@@ -24,11 +24,13 @@ MOST_STEPS: Final = 400
 class Carried:
     """The most traffic that a budget carries.
 
-    rate_rps: the highest rate before the first failure (0: none on the grid).
-    factor: that rate over the trace's own.
-    plan: its plan (None: there is none).
-    fails_at_rps: the rate that fails (0: none).
-    tried: (rate, cost of its cheapest plan within the budget, nan if none).
+    Parameters
+    ----------
+    rate_rps : the highest rate before the first failure (0: none on the grid).
+    factor : that rate over the trace's own.
+    plan : its plan (None: there is none).
+    fails_at_rps : the rate that fails (0: none).
+    tried : (rate, cost of its cheapest plan within the budget, nan if none).
     """
 
     rate_rps: float

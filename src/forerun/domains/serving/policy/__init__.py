@@ -32,12 +32,14 @@ MOST_BINS: Final = 100_000
 class QueueView:
     """What a batching policy may know of its own stage.
 
-    now_ms: the instant.
-    queued: queries waiting.
-    oldest_ms: when the oldest of them came (inf if none waits).
-    max_batch: most in one batch.
-    idle: replicas idle.
-    woken: replicas woken that have not taken their batch yet.
+    Parameters
+    ----------
+    now_ms : the instant.
+    queued : queries waiting.
+    oldest_ms : when the oldest of them came (inf if none waits).
+    max_batch : most in one batch.
+    idle : replicas idle.
+    woken : replicas woken that have not taken their batch yet.
     """
 
     now_ms: float
@@ -105,12 +107,14 @@ def batching_policies() -> Registry[Batching]:
 class FleetView:
     """What a tuner may know at a control instant, stages in topological order.
 
-    now_ms: the instant.
-    arrivals_ms: float64[n], every arrival from outside up to now, not to be written to.
-    replicas: decided for, paid since then.
-    active: at work or idle; those decided for lately are still coming up.
-    ongoing: per stage the queries queued or in service just before now; empty unless the tuner says `sees="queues"`.
-    working: per stage the replicas serving just before now; empty unless the tuner says `sees="queues"`.
+    Parameters
+    ----------
+    now_ms : the instant.
+    arrivals_ms : float64[n], every arrival from outside up to now, not to be written to.
+    replicas : decided for, paid since then.
+    active : at work or idle; those decided for lately are still coming up.
+    ongoing : per stage the queries queued or in service just before now; empty unless the tuner says `sees="queues"`.
+    working : per stage the replicas serving just before now; empty unless the tuner says `sees="queues"`.
     """
 
     now_ms: float
@@ -130,9 +134,11 @@ class Keep:
 class Scale:
     """From now on stages have other numbers of replicas; where that is more, they are active after a while.
 
-    replicas: per stage, 1 or more.
-    rate_rps: the rate that the decision is made for (NaN: none).
-    why: one clause for people.
+    Parameters
+    ----------
+    replicas : per stage, 1 or more.
+    rate_rps : the rate that the decision is made for (NaN: none).
+    why : one clause for people.
     """
 
     replicas: tuple[int, ...]

@@ -34,9 +34,11 @@ def envelope(
 ) -> NDArray[np.int64]:
     """int64[windows]: the most arrivals in any window that begins at an arrival.
 
-    arrivals_ms: float64[n], ascending.
-    windows_ms: lengths of windows.
-    half_open: a window a..a + W leaves out its end (default: it does not).
+    Parameters
+    ----------
+    arrivals_ms : float64[n], ascending.
+    windows_ms : lengths of windows.
+    half_open : a window a..a + W leaves out its end (default: it does not).
     """
     most = np.zeros(len(windows_ms), dtype=np.int64)
     if not len(arrivals_ms):
@@ -66,7 +68,9 @@ class LiveEnvelope:
     def at(self, now_ms: float, arrivals_ms: Floats) -> NDArray[np.int64]:
         """int64[windows] at `now_ms`, no earlier than at the last call.
 
-        arrivals_ms: every arrival up to `now_ms`, those of the last call first.
+        Parameters
+        ----------
+        arrivals_ms : every arrival up to `now_ms`, those of the last call first.
         """
         known = len(arrivals_ms)
         oldest = int(np.searchsorted(arrivals_ms, now_ms - self.history_ms, side="right"))

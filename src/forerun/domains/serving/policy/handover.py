@@ -17,14 +17,16 @@ from forerun.domains.serving.policy.envelope import doubling_windows_ms, envelop
 class Handover:
     """The pipeline as planned; by stage, in topological order, unless said otherwise.
 
-    pipeline: stages, edges, planned batches and replicas, service times.
-    prices_usd_per_h: of a replica.
-    mu_rps: queries a second that one replica carries in batches of the planned size.
-    share: of all queries, those that come by.
-    edge_share: by edge, of the queries at its parent, those that take it.
-    sample_ms: arrivals that the plan was made for, from 0 on, empty if none are known.
-    slo_ms: latency above which a query misses.
-    attainment: the share of queries that must not miss.
+    Parameters
+    ----------
+    pipeline : stages, edges, planned batches and replicas, service times.
+    prices_usd_per_h : of a replica.
+    mu_rps : queries a second that one replica carries in batches of the planned size.
+    share : of all queries, those that come by.
+    edge_share : by edge, of the queries at its parent, those that take it.
+    sample_ms : arrivals that the plan was made for, from 0 on, empty if none are known.
+    slo_ms : latency above which a query misses.
+    attainment : the share of queries that must not miss.
     """
 
     pipeline: Pipeline

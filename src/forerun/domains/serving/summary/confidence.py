@@ -28,8 +28,10 @@ def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
 def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) -> dict[str, Interval]:
     """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval.
 
-    runs: figures of each run, by name; a figure that not every run has gets no interval.
-    confidence: of the interval, such as 0.95.
+    Parameters
+    ----------
+    runs : figures of each run, by name; a figure that not every run has gets no interval.
+    confidence : of the interval, such as 0.95.
     """
     n = len(runs)
     half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)

@@ -26,9 +26,11 @@ PREFILL, DECODE, PREEMPTED = "prefill", "decode", "preempted"
 class Account:
     """A split of every query's latency.
 
-    names: (stage or empty, kind) of each part.
-    parts_ms: float64[parts, queries]; the sum of a column is the query's latency to the last bit, in whatever order it is
-        summed.
+    Parameters
+    ----------
+    names : (stage or empty, kind) of each part.
+    parts_ms : float64[parts, queries]; the sum of a column is the query's latency to the last bit, in whatever order
+        it is summed.
     """
 
     names: tuple[tuple[str, str], ...]

@@ -170,8 +170,10 @@ def stages_table(
 ) -> Table:
     """One row a stage.
 
-    loads: by stage, queries offered over the most that its replicas can carry.
-    wait_share: by stage, the share of all latency that queries wait there, on their critical path.
+    Parameters
+    ----------
+    loads : by stage, queries offered over the most that its replicas can carry.
+    wait_share : by stage, the share of all latency that queries wait there, on their critical path.
     """
     begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
     rows = []
@@ -297,7 +299,9 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
 def longest_queue(enqueue_ms: Floats, start_ms: Floats) -> int:
     """The longest queue, after the arrivals and before the starts of an instant.
 
-    enqueue_ms, start_ms: float64[visits], when each query joins the queue and when its batch starts.
+    Parameters
+    ----------
+    enqueue_ms, start_ms : float64[visits], when each query joins the queue and when its batch starts.
     """
     if not len(enqueue_ms):
         return 0

@@ -43,8 +43,10 @@ def headline_names(summary: Mapping[str, Any]) -> tuple[str, ...]:
 def totals(outcome: Outcome, run: Run, loads: Mapping[str, float]) -> dict[str, Any]:
     """Figures of the whole run under names that carry units.
 
-    run: what of the outcome's run is recorded.
-    loads: by stage, as of `offered_loads`.
+    Parameters
+    ----------
+    run : what of the outcome's run is recorded.
+    loads : by stage, as of `offered_loads`.
     """
     inputs, scenario = outcome.inputs, outcome.inputs.scenario
     queries = len(inputs.arrivals_ms)
@@ -128,8 +130,10 @@ def overload_notes(inputs: Inputs, loads: Mapping[str, float]) -> list[str]:
 def ledger_of(account: Account, run: Run, name: str) -> Ledger:
     """The mean latency, split; parts that are nothing everywhere are left out, and so are refused queries.
 
-    account: the split of every query's latency.
-    name: of the ledger.
+    Parameters
+    ----------
+    account : the split of every query's latency.
+    name : of the ledger.
     """
     parts_ms = account.parts_ms if run.refused is None else account.parts_ms[:, ~run.refused]
     means = parts_ms.mean(axis=1)

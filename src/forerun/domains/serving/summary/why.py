@@ -26,10 +26,12 @@ REFUSED = "refused"
 class Cause:
     """What the outcome hangs on.
 
-    text: in words.
-    stage: where.
-    kind: what happens there, as a kind of the latency's split, or REFUSED.
-    objective: the one on tokens that it is about; None: the latency.
+    Parameters
+    ----------
+    text : in words.
+    stage : where.
+    kind : what happens there, as a kind of the latency's split, or REFUSED.
+    objective : the one on tokens that it is about; None: the latency.
     """
 
     text: str
@@ -43,9 +45,11 @@ def explain(
 ) -> tuple[str, tuple[str, ...]]:
     """The verdict with its cause, in a sentence, and what to try next.
 
-    run: recorded in full.
-    critical: the split of latencies along critical paths.
-    loads: by stage, queries offered over the most that its replicas can carry.
+    Parameters
+    ----------
+    run : recorded in full.
+    critical : the split of latencies along critical paths.
+    loads : by stage, queries offered over the most that its replicas can carry.
     """
     objectives = token_objectives(inputs.pipeline, run) if run.requests else ()
     misses = int(np.count_nonzero(missed(objectives, run, scenario.slo_ms)))

@@ -17,7 +17,10 @@ from forerun.domains.spot.engine.job import whole_steps
 def useful_back_to_back(lam: float, s: float, d: float, C: float, R: float) -> float:
     """Share of time in steps that are not rolled back, each checkpoint starting at the first step end after the last write.
 
-    lam: hits a second. s, d, C, R: seconds of a step, of a stall, of a write from the end of the stall, and of a pause.
+    Parameters
+    ----------
+    lam : hits a second.
+    s, d, C, R : seconds of a step, of a stall, of a write from the end of the stall, and of a pause.
     """
     n = whole_steps(C, s)
     if lam == 0:
@@ -70,9 +73,12 @@ def sync_best(M: float, delta: float) -> float:
 class BestInterval:
     """The best number of steps between checkpoints, and what simpler choices are worth.
 
-    steps, interval_s: between checkpoints. useful: share of time in steps that are not rolled back.
-    useful_back_to_back: that share with checkpoints back to back. young_s, daly_s: Young's and Daly's intervals for
-    the stall; infinite without hits.
+    Parameters
+    ----------
+    steps, interval_s : between checkpoints.
+    useful : share of time in steps that are not rolled back.
+    useful_back_to_back : that share with checkpoints back to back.
+    young_s, daly_s : Young's and Daly's intervals for the stall; infinite without hits.
     """
 
     steps: int

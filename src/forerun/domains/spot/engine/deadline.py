@@ -18,8 +18,11 @@ from forerun.errors import Infeasible, PolicyError
 class DeadlineRun:
     """What a job under a deadline rule cost and when it was done.
 
-    cost_usd: of all ticks paid for. finish_s: since the start. held: what was paid for in each tick, the surplus one at
-    the end too.
+    Parameters
+    ----------
+    cost_usd : of all ticks paid for.
+    finish_s : since the start.
+    held : what was paid for in each tick, the surplus one at the end too.
     """
 
     cost_usd: float

@@ -18,7 +18,11 @@ from forerun.result.stats import normal_quantile, quantile_interval, standard_er
 class Estimate:
     """A mean over independent trials with its 95 % interval (normal approximation).
 
-    mean: over the trials. half95: half-width of the interval. trials: how many.
+    Parameters
+    ----------
+    mean : over the trials.
+    half95 : half-width of the interval.
+    trials : how many.
     """
 
     mean: float
@@ -59,7 +63,9 @@ class Estimate:
 def ratio_estimate(above: Any, below: Any) -> Estimate:
     """A ratio of means, with its interval by linearisation.
 
-    above, below: float64[trials], whose means are divided.
+    Parameters
+    ----------
+    above, below : float64[trials], whose means are divided.
     """
     ratio = float(above.mean() / below.mean())
     rest = (above - ratio * below) / below.mean()
@@ -70,7 +76,10 @@ def ratio_estimate(above: Any, below: Any) -> Estimate:
 class Quantile:
     """A quantile of the trials, with the 95 % interval that order statistics give.
 
-    value: of the quantile. low, high: ends of the interval. Infinite where trials are censored.
+    Parameters
+    ----------
+    value : of the quantile.
+    low, high : ends of the interval. Infinite where trials are censored.
     """
 
     value: float
@@ -86,7 +95,10 @@ class Quantile:
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
     """A quantile and its distribution-free 95 % interval: the order statistics that cover it.
 
-    values: float64[trials], infinite where a trial is censored. share: which quantile, such as 0.95.
+    Parameters
+    ----------
+    values : float64[trials], infinite where a trial is censored.
+    share : which quantile, such as 0.95.
     """
     ordered, n = np.sort(values), values.size
     interval = quantile_interval(ordered, share)

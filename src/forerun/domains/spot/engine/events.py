@@ -14,10 +14,12 @@ NodeState = Literal["prepping", "standby", "active"]
 class Event(Enum):
     """What changes the state of a run, in the order in which events of one instant happen.
 
-    CHECKPOINT_DURABLE: the running write reached durable storage.
-    STEP_END: the running step completed.
-    RECONFIG_END: the pipelines are built, and training continues.
-    FLEET_CHANGE: nodes vanish, become ready or are added; all of one instant, followed by one re-plan.
+    Parameters
+    ----------
+    CHECKPOINT_DURABLE : the running write reached durable storage.
+    STEP_END : the running step completed.
+    RECONFIG_END : the pipelines are built, and training continues.
+    FLEET_CHANGE : nodes vanish, become ready or are added; all of one instant, followed by one re-plan.
     """
 
     CHECKPOINT_DURABLE = auto()
@@ -30,9 +32,11 @@ class Event(Enum):
 class Node:
     """A node alive.
 
-    state: `prepping` until `ready_s`, then `standby`; `active` from a re-plan that uses it to one that does not.
-    ready_s: when it is, or was, usable.
-    since_s: when its present state began.
+    Parameters
+    ----------
+    state : `prepping` until `ready_s`, then `standby`; `active` from a re-plan that uses it to one that does not.
+    ready_s : when it is, or was, usable.
+    since_s : when its present state began.
     """
 
     state: NodeState
@@ -44,8 +48,12 @@ class Node:
 class Write:
     """A checkpoint being written to durable storage.
 
-    step: the last step in it. steps_done: steps of the segment that it contains.
-    blocked_until_s: end of the stall. durable_s: end of the write.
+    Parameters
+    ----------
+    step : the last step in it.
+    steps_done : steps of the segment that it contains.
+    blocked_until_s : end of the stall.
+    durable_s : end of the write.
     """
 
     step: int
@@ -62,12 +70,16 @@ class Training:
     `origin_s + j * step_s`, never by adding up, so that a thousand steps carry one rounding. This is the
     one state that is updated in place: a new value a step would double the cost of a replay.
 
-    step_s: seconds of a step. start_s, first_step: instant and step at which the segment began.
-    origin_steps, steps_done: steps of the segment complete at `origin_s`, and now.
-    last_checkpoint_s: when the last checkpoint began, or the segment. write: the current one (default: none).
-    durable_steps, durable_stall_s: steps of the segment that are durable, and the stalls among them.
-    undurable_from_s: from when on work would be lost.
-    regrow_when_durable: whether to grow when the running write is durable.
+    Parameters
+    ----------
+    step_s : seconds of a step.
+    start_s, first_step : instant and step at which the segment began.
+    origin_steps, steps_done : steps of the segment complete at `origin_s`, and now.
+    last_checkpoint_s : when the last checkpoint began, or the segment.
+    write : the current one (default: none).
+    durable_steps, durable_stall_s : steps of the segment that are durable, and the stalls among them.
+    undurable_from_s : from when on work would be lost.
+    regrow_when_durable : whether to grow when the running write is durable.
     """
 
     world_size: int
@@ -105,8 +117,11 @@ class Training:
 class Reconfiguring:
     """Building pipelines.
 
-    world_size: nodes in them. start_s: when the pause began, for the last time if it was restarted. until_s: when it
-    ends.
+    Parameters
+    ----------
+    world_size : nodes in them.
+    start_s : when the pause began, for the last time if it was restarted.
+    until_s : when it ends.
     """
 
     world_size: int

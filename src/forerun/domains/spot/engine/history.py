@@ -16,10 +16,16 @@ NODE_LINES = ("useful", "stall", "lost", "reconfig", "inflight", "slowdown", "st
 class Counts:
     """How often things happened.
 
-    reconfigs, reconfig_restarts: pauses, and those that began again before they ended. rollbacks: losses of work.
-    checkpoints_started, checkpoints_durable, checkpoints_aborted. steps_executed, steps_lost: with the rolled back.
-    removed_active, removed_standby, removed_provisioning: nodes that vanished, by state. adds: nodes that came.
-    idle_spells: intervals without a pipeline.
+    Parameters
+    ----------
+    reconfigs, reconfig_restarts : pauses, and those that began again before they ended.
+    rollbacks : losses of work.
+    checkpoints_started, checkpoints_durable, checkpoints_aborted : checkpoints that began, that became durable, and
+        whose write was cut short.
+    steps_executed, steps_lost : with the rolled back.
+    removed_active, removed_standby, removed_provisioning : nodes that vanished, by state.
+    adds : nodes that came.
+    idle_spells : intervals without a pipeline.
     """
 
     reconfigs: int = 0
@@ -52,8 +58,14 @@ class Counts:
 class Spell:
     """An interval of time in which the job is in one state, with where the time went: [start_s, end_s).
 
-    state: of the job. world_size: nodes in pipelines. cause: why it began. parts_s: seconds by ledger line. first_step:
-    index of its first step. steps_executed, steps_retained: steps completed in it, and those of them not rolled back.
+    Parameters
+    ----------
+    state : of the job.
+    world_size : nodes in pipelines.
+    cause : why it began.
+    parts_s : seconds by ledger line.
+    first_step : index of its first step.
+    steps_executed, steps_retained : steps completed in it, and those of them not rolled back.
     """
 
     state: JobStateName
@@ -71,7 +83,10 @@ class Spell:
 class NodeSpell:
     """An interval of time in which a node is in one state: [start_s, end_s).
 
-    node: its rank in the fleet. state: `prepping`, `standby` or `active`.
+    Parameters
+    ----------
+    node : its rank in the fleet.
+    state : `prepping`, `standby` or `active`.
     """
 
     node: int
@@ -84,8 +99,11 @@ class NodeSpell:
 class Record:
     """What has happened in a run so far.
 
-    wall_s, node_s: the ledgers of wall and node time. counts: of events.
-    spells, node_spells: intervals of the job and of the nodes, without those of no length.
+    Parameters
+    ----------
+    wall_s, node_s : the ledgers of wall and node time.
+    counts : of events.
+    spells, node_spells : intervals of the job and of the nodes, without those of no length.
     """
 
     wall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WALL_LINES, 0.0))
@@ -113,10 +131,16 @@ class Record:
 class Replay:
     """What happened to the job on one history of a fleet.
 
-    end_s: end of the run. steps_completed, steps_durable: at the end. wall_s, node_s: the ledgers of wall and node time.
-    counts: of events. final_state, final_active, final_standby, final_provisioning: state of the job, and nodes in each
-    state, at the end. spells, node_spells: intervals of the job and of the nodes. finished_s: when the goal's number of
-    steps was first complete; None (default) if never, or without a goal.
+    Parameters
+    ----------
+    end_s : end of the run.
+    steps_completed, steps_durable : at the end.
+    wall_s, node_s : the ledgers of wall and node time.
+    counts : of events.
+    final_state, final_active, final_standby, final_provisioning : state of the job, and nodes in each state, at the
+        end.
+    spells, node_spells : intervals of the job and of the nodes.
+    finished_s : when the goal's number of steps was first complete; None (default) if never, or without a goal.
     """
 
     end_s: float

@@ -44,7 +44,10 @@ class Checkpoints(Spec, frozen=True, kw_only=True):
     def due(self, steps: int, since_checkpoint_s: float) -> bool:
         """Whether a checkpoint is due at a step's end, no write being outstanding.
 
-        steps: of the segment so far. since_checkpoint_s: since the last checkpoint, or the segment's start.
+        Parameters
+        ----------
+        steps : of the segment so far.
+        since_checkpoint_s : since the last checkpoint, or the segment's start.
         """
         if self.rule == "every_steps":
             return steps % self.steps == 0
@@ -59,7 +62,10 @@ class Checkpoints(Spec, frozen=True, kw_only=True):
     def spacing_steps(self, step_s: float, blocked_s: float, hidden_s: float) -> int:
         """Steps from one checkpoint to the next.
 
-        step_s: of a step. blocked_s, hidden_s: of a checkpoint, as `times` gives them.
+        Parameters
+        ----------
+        step_s : of a step.
+        blocked_s, hidden_s : of a checkpoint, as `times` gives them.
         """
         if self.rule == "every_steps":
             return self.steps * whole_steps(hidden_s, self.steps * step_s)
@@ -80,15 +86,21 @@ BACK_TO_BACK: Final = Checkpoints()
 class TrainingJob:
     """What trains: its shape, how long its steps and pauses last, and when it saves itself.
 
-    depth: nodes in a pipeline. max_pipelines, min_pipelines: most, and fewest, that train (fewest: 1).
-    step_s: seconds a step by nodes training, a multiple of `depth`; a step is the same work on any number.
-    reconfig_s: pause to rebuild pipelines, which contains load_s, the load of the last durable checkpoint (default 0).
-    prep_s: from the grant of a node until it is usable.
-    write_s: from the end of the stall until a checkpoint is durable. stall_s: time a checkpoint blocks training.
-    horizon_s: end of the run. checkpoint: when checkpoints are taken (default: back to back).
-    reconfig_rule: whether an event during a pause restarts it (default), or extends it by another pause.
-    warm_start: nodes of the first instant are ready, and the first pipelines built, at once (default).
-    initial_saved: the last durable step at the start (default -1: none).
+    Parameters
+    ----------
+    depth : nodes in a pipeline.
+    max_pipelines, min_pipelines : most, and fewest, that train (fewest: 1).
+    step_s : seconds a step by nodes training, a multiple of `depth`; a step is the same work on any number.
+    reconfig_s : pause to rebuild pipelines, which contains load_s, the load of the last durable checkpoint (default:
+        0).
+    prep_s : from the grant of a node until it is usable.
+    write_s : from the end of the stall until a checkpoint is durable.
+    stall_s : time a checkpoint blocks training.
+    horizon_s : end of the run.
+    checkpoint : when checkpoints are taken (default: back to back).
+    reconfig_rule : whether an event during a pause restarts it (default), or extends it by another pause.
+    warm_start : nodes of the first instant are ready, and the first pipelines built, at once (default).
+    initial_saved : the last durable step at the start (default: -1: none).
     """
 
     depth: int
@@ -121,7 +133,10 @@ class TrainingJob:
 class Continuation:
     """Survivors go on without rolling back.
 
-    pause_s: the pause after a loss. tolerates: most nodes that may vanish at once (default 1).
+    Parameters
+    ----------
+    pause_s : the pause after a loss.
+    tolerates : most nodes that may vanish at once (default: 1).
     """
 
     pause_s: float

@@ -25,7 +25,10 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 class Instant:
     """All membership changes at one time.
 
-    t_s: when. removed, added: ranks of the nodes that vanish and come.
+    Parameters
+    ----------
+    t_s : when.
+    removed, added : ranks of the nodes that vanish and come.
     """
 
     t_s: float
@@ -42,8 +45,10 @@ class Instant:
 class Membership:
     """Who was in the fleet when.
 
-    instants: in order of time, with nodes as ranks into `names`. names: of all nodes that were ever there, in natural
-    order.
+    Parameters
+    ----------
+    instants : in order of time, with nodes as ranks into `names`.
+    names : of all nodes that were ever there, in natural order.
     """
 
     instants: tuple[Instant, ...]
@@ -80,7 +85,9 @@ class Membership:
     def with_on_demand(self, nodes: int) -> Membership:
         """The fleet with nodes that never vanish beside it.
 
-        nodes: how many. They come first in every order, so they fill pipelines first.
+        Parameters
+        ----------
+        nodes : how many. They come first in every order, so they fill pipelines first.
         """
         if nodes == 0:
             return self

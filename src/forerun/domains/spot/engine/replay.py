@@ -23,12 +23,18 @@ def replay(
 ) -> Replay:
     """Run a job on a fleet until the job's horizon, or until `goal_steps` are complete.
 
-    fleet: who is there when. job: what trains. growth: when returning nodes join. outlook: what is known about removals.
-    goal_steps: steps at which the run ends (default: none, it ends at the horizon).
-    continuation: with it, a loss does not roll back to the last durable checkpoint unless too many nodes vanish at once.
-    after_event: called with the state after every event, which it must not change (tests check conservation laws).
-
     Completions exactly at the horizon count, changes of the fleet there do not.
+
+    Parameters
+    ----------
+    fleet : who is there when.
+    job : what trains.
+    growth : when returning nodes join.
+    outlook : what is known about removals.
+    goal_steps : steps at which the run ends (default: none, it ends at the horizon).
+    continuation : with it, a loss does not roll back to the last durable checkpoint unless too many nodes vanish at
+        once.
+    after_event : called with the state after every event, which it must not change (tests check conservation laws).
     """
     state = RunState(job, fleet, growth, outlook, continuation)
     finished_s = state.advance(job.horizon_s, goal_steps, after_event)

@@ -35,7 +35,11 @@ MOST_REPLAYS = 20_000
 class HistoryOutcome:
     """One history.
 
-    inputs: of the run. fleet: the spot nodes. replay: what the job did on them and on the on-demand nodes.
+    Parameters
+    ----------
+    inputs : of the run.
+    fleet : the spot nodes.
+    replay : what the job did on them and on the on-demand nodes.
     """
 
     inputs: Inputs
@@ -52,7 +56,10 @@ class HistoryOutcome:
 class TrialsOutcome:
     """Many generated histories.
 
-    first: the first block of trials, with a row for each. shown: the history of trial 0, replayed event by event.
+    Parameters
+    ----------
+    first : the first block of trials, with a row for each.
+    shown : the history of trial 0, replayed event by event.
     """
 
     inputs: Inputs
@@ -71,7 +78,9 @@ class TrialsOutcome:
 class DeadlineOutcome:
     """Histories of a job that chooses what to rent: one, or one a trial.
 
-    alone: the same job on on-demand nodes only, which needs no choice.
+    Parameters
+    ----------
+    alone : the same job on on-demand nodes only, which needs no choice.
     """
 
     inputs: Inputs
@@ -85,7 +94,10 @@ Outcome: TypeAlias = HistoryOutcome | TrialsOutcome | DeadlineOutcome
 def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) -> Outcome:
     """Simulate what the scenario asks for: a job with a deadline, many trials, or one history.
 
-    inputs: the scenario, its files read. observers: of one history; called after it, in order of time (default: none).
+    Parameters
+    ----------
+    inputs : the scenario, its files read.
+    observers : of one history; called after it, in order of time (default: none).
     """
     scenario = inputs.scenario
     if scenario.deadline is not None:
@@ -111,7 +123,9 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
 def run_history(inputs: Inputs, trial: int = 0) -> HistoryOutcome:
     """One history of the scenario's own fleet, with its on-demand nodes beside it.
 
-    trial: its number, which names the random streams of a generated fleet (default 0).
+    Parameters
+    ----------
+    trial : its number, which names the random streams of a generated fleet (default: 0).
     """
     scenario, fleet = inputs.scenario, inputs.history(trial)
     replay = scenario.policy.replay(
@@ -136,8 +150,11 @@ def in_kernel(scenario: Scenario) -> bool:
 def simulate_trials(inputs: Inputs, first: int, count: int) -> Trials:
     """Trials first ... first + count - 1: in the kernel where it knows the process and the policy, else one by one.
 
-    first: number of the first trial, which names its random streams. Raises ScenarioError for more trials than are
-    replayed one by one.
+    Parameters
+    ----------
+    first : number of the first trial, which names its random streams.
+
+    Raises ScenarioError for more trials than are replayed one by one.
     """
     scenario = inputs.scenario
     if in_kernel(scenario):

@@ -31,14 +31,21 @@ from forerun.domains.spot.policy import Absorb, GrowthPolicy, GrowthView, Outloo
 class RunState:
     """One job on one fleet at `t_s`.
 
-    job_spec: what trains; job: its state now; cause: why that began.
-    fleet: who is there when. growth: when returning nodes join. outlook: what is known about removals.
-    continuation: how survivors go on without a rollback (default: they roll back).
-    saved: index of the last durable step, -1 for none.
-    nodes: those alive, by rank; numbers: how many of them are in each state.
-    hits: instants so far that took an active node.
-    record: ledgers, counts and intervals, the ledgers up to t_charged_s.
-    next_change_s: when the fleet changes next.
+    Parameters
+    ----------
+    job_spec : what trains.
+    job : its state now.
+    cause : why that began.
+    fleet : who is there when.
+    growth : when returning nodes join.
+    outlook : what is known about removals.
+    continuation : how survivors go on without a rollback (default: they roll back).
+    saved : index of the last durable step, -1 for none.
+    nodes : those alive, by rank.
+    numbers : how many of them are in each state.
+    hits : instants so far that took an active node.
+    record : ledgers, counts and intervals, the ledgers up to t_charged_s.
+    next_change_s : when the fleet changes next.
     """
 
     job_spec: TrainingJob
@@ -330,8 +337,11 @@ class RunState:
     def _replan(self, t_s: float, world_size: int, cause: str, keeps: bool) -> None:
         """Continue on another number of nodes.
 
-        world_size: nodes that train from now on (0: none). cause: a loss or growth. keeps: whether to go on from the last
-        completed step, after the shorter pause, instead of rolling back.
+        Parameters
+        ----------
+        world_size : nodes that train from now on (0: none).
+        cause : a loss or growth.
+        keeps : whether to go on from the last completed step, after the shorter pause, instead of rolling back.
         """
         before = self.job
         pause_s = self.job_spec.reconfig_s
@@ -396,7 +406,10 @@ class RunState:
     def _parts(self, t_s: float, final: bool) -> dict[str, float]:
         """Where the time of the present interval went, if it ends now.
 
-        final: by the end of the run, which keeps all completed steps; else by a disruption, which keeps what is durable.
+        Parameters
+        ----------
+        final : by the end of the run, which keeps all completed steps; else by a disruption, which keeps what is
+            durable.
         """
         job = self.job
         match job:
@@ -452,7 +465,10 @@ class RunState:
     def finish(self, t_s: float, finished_s: float | None) -> Replay:
         """Close the ledgers: completed steps count as useful even if they are not durable.
 
-        t_s: end of the run. finished_s: when the goal was reached; None if it was not.
+        Parameters
+        ----------
+        t_s : end of the run.
+        finished_s : when the goal was reached; None if it was not.
         """
         completed, record = self.steps_completed, self.record
         self._close_spell(t_s, final=True)

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 class Trials:
     """What happened in each of many trials.
 
-    columns: float64[trials] by the names of `kernels.COLUMNS`. horizon_s: at which a trial ends at the latest. on_demand:
-    number of on-demand nodes.
+    Parameters
+    ----------
+    columns : float64[trials] by the names of `kernels.COLUMNS`.
+    horizon_s : at which a trial ends at the latest.
+    on_demand : number of on-demand nodes.
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -37,7 +40,10 @@ class Trials:
     def of_replays(cls, rows: Sequence[Replay], horizon_s: float, on_demand: int) -> Trials:
         """Histories replayed one by one, as the columns that the kernel would report.
 
-        rows: a history a trial. horizon_s, on_demand: as of `Trials`.
+        Parameters
+        ----------
+        rows : a history a trial.
+        horizon_s, on_demand : as of `Trials`.
         """
         values: dict[str, list[float]] = {
             f"{line}_s": [row.wall_s.get(line, 0.0) for row in rows] for line in WALL_LINES
@@ -101,8 +107,12 @@ class Trials:
 def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> Any:
     """The job as the kernel takes it.
 
-    growth: when returning nodes join. goal_steps: steps to complete (default -1: no goal). Raises ValueError for a growth
-    rule that the kernel does not know.
+    Parameters
+    ----------
+    growth : when returning nodes join.
+    goal_steps : steps to complete (default: -1: no goal).
+
+    Raises ValueError for a growth rule that the kernel does not know.
     """
     from forerun.domains.spot.engine import kernels
 
@@ -132,7 +142,10 @@ def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> A
 def fleet_numbers(process: Poisson | PerNode, on_demand: int = 0) -> Any:
     """The process as the kernel takes it.
 
-    process: with rates of the whole fleet, or of each node. on_demand: nodes that never vanish (default 0).
+    Parameters
+    ----------
+    process : with rates of the whole fleet, or of each node.
+    on_demand : nodes that never vanish (default: 0).
     """
     from forerun.domains.spot.engine import kernels
 
@@ -158,7 +171,9 @@ def fleet_numbers(process: Poisson | PerNode, on_demand: int = 0) -> Any:
 def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rate of removals that hit an active node, by nodes alive and active: float64[cap + 1, cap + 1] a second.
 
-    removals: float64[k], probability that a removal takes 1 ... k nodes.
+    Parameters
+    ----------
+    removals : float64[k], probability that a removal takes 1 ... k nodes.
     """
     cap = process.cap
     if isinstance(process, PerNode):
@@ -189,9 +204,15 @@ def run(
 ) -> Trials:
     """Simulate independent histories in the kernel. Trial numbers name their random streams.
 
-    job, process, growth: what trains, on which fleet, and when it grows. trials: how many. seed: of all streams (default
-    0); two runs with the same seed meet the same fleets, whatever their jobs and policies. goal_steps: steps to complete
-    (default -1: no goal). on_demand: nodes that never vanish (default 0). first_trial: number of the first (default 0).
+    Parameters
+    ----------
+    job, process, growth : what trains, on which fleet, and when it grows.
+    trials : how many.
+    seed : of all streams (default: 0); two runs with the same seed meet the same fleets, whatever their jobs and
+        policies.
+    goal_steps : steps to complete (default: -1: no goal).
+    on_demand : nodes that never vanish (default: 0).
+    first_trial : number of the first (default: 0).
     """
     from forerun.domains.spot.engine import kernels
 
@@ -207,7 +228,10 @@ def run(
 def run_scenario(scenario: Scenario, job: TrainingJob, *, trials: int, first_trial: int = 0) -> Trials:
     """Simulate trials of a scenario whose process and growth rule the kernel knows.
 
-    job: what trains. trials, first_trial: as in `run`.
+    Parameters
+    ----------
+    job : what trains.
+    trials, first_trial : as in `run`.
     """
     assert isinstance(scenario.fleet, Poisson | PerNode)
     return run(

@@ -27,12 +27,16 @@ from forerun.errors import PolicyError
 class Preference:
     """Whether a zone is preferred to on-demand nodes, where a change from one to the other costs money.
 
-    preferred: so at the start.  saved_usd: what the zone would have saved lately, between minus the cost of a change to
-    on-demand nodes and the cost of a change to the zone.  The preference changes when it reaches the end, so that a
-    change has been worth its cost before it is made, and a zone whose cost a step swings about that of on-demand nodes
-    is neither taken nor left at every swing.
-    [The work function algorithm for two states: Borodin, Linial, Saks, An optimal on-line algorithm for metrical task
-    systems, JACM 1992.]
+    The preference changes when `saved_usd` reaches an end of its range, so that a change has been worth its cost
+    before it is made, and a zone whose cost a step swings about that of on-demand nodes is neither taken nor left at
+    every swing. [The work function algorithm for two states: Borodin, Linial, Saks, An optimal on-line algorithm for
+    metrical task systems, JACM 1992.]
+
+    Parameters
+    ----------
+    preferred : so at the start (default: yes).
+    saved_usd : what the zone would have saved lately, between minus the cost of a change to on-demand nodes and the
+        cost of a change to the zone (default: 0).
     """
 
     preferred: bool = True
@@ -41,8 +45,10 @@ class Preference:
     def update(self, saved_usd: float, *, to_zone_usd: float, to_on_demand_usd: float) -> None:
         """Take up one more tick.
 
-        saved_usd: what the zone saves in it; negative if it costs more. to_zone_usd, to_on_demand_usd: what a change to
-        either costs.
+        Parameters
+        ----------
+        saved_usd : what the zone saves in it; negative if it costs more.
+        to_zone_usd, to_on_demand_usd : what a change to either costs.
         """
         total_usd = self.saved_usd + saved_usd
         if saved_usd > 0 and total_usd >= to_zone_usd:
@@ -56,7 +62,10 @@ class Preference:
 class Holding:
     """What was rented for a while: [start_s, end_s).
 
-    held: spot nodes, on-demand nodes or nothing. zone: where, for spot nodes.
+    Parameters
+    ----------
+    held : spot nodes, on-demand nodes or nothing.
+    zone : where, for spot nodes.
     """
 
     held: Held
@@ -69,8 +78,13 @@ class Holding:
 class ZoneRun:
     """What happened to the job, what was rented, and what it cost.
 
-    replay: of the job. fleet: all nodes that were rented. holdings: what was rented when. spot_usd, on_demand_usd,
-    egress_usd: dollars for spot nodes, for on-demand nodes, and for moves of the job's state to another zone.
+    Parameters
+    ----------
+    replay : of the job.
+    fleet : all nodes that were rented.
+    holdings : what was rented when.
+    spot_usd, on_demand_usd, egress_usd : dollars for spot nodes, for on-demand nodes, and for moves of the job's
+        state to another zone.
     """
 
     replay: Replay
@@ -96,7 +110,11 @@ def run_zones(
 ) -> ZoneRun:
     """Follow a rule until the goal, or the job's horizon; nothing is rented at the start.
 
-    inputs: of a scenario with `deadline`. job: what trains, until its horizon. zones: what can be rented, with its history.
+    Parameters
+    ----------
+    inputs : of a scenario with `deadline`.
+    job : what trains, until its horizon.
+    zones : what can be rented, with its history.
     """
     return _Run(inputs, job, rule, zones).run()
 
@@ -104,8 +122,12 @@ def run_zones(
 class _Run:
     """A job with a deadline, and what it rents.
 
-    held, at: what is rented, and the index of its zone (-1: none). last_at: the zone whose storage has the job's state.
-    committed: whether on-demand nodes are rented for good. since_s: since when this is rented.
+    Attributes
+    ----------
+    held, at : what is rented, and the index of its zone (-1: none).
+    last_at : the zone whose storage has the job's state.
+    committed : whether on-demand nodes are rented for good.
+    since_s : since when this is rented.
     """
 
     def __init__(
@@ -285,7 +307,11 @@ class _Run:
 class _Cycle:
     """From one checkpoint to the next.
 
-    steps, step_s: number and seconds of its steps. stall_s: seconds blocked. write_s: seconds written beside training.
+    Parameters
+    ----------
+    steps, step_s : number and seconds of its steps.
+    stall_s : seconds blocked.
+    write_s : seconds written beside training.
     """
 
     steps: int
@@ -308,8 +334,15 @@ class _Cycle:
 class _ZoneState:
     """A zone's nodes as they come and go; asked for in order of time.
 
-    market: its price and outlook. ranks: of its nodes among all. preference: for it, against on-demand nodes.
-    hits: expected removals so far that took a node in use, had the zone been in use all along.
+    Parameters
+    ----------
+    market : its price and outlook.
+
+    Attributes
+    ----------
+    ranks : of its nodes among all.
+    preference : for it, against on-demand nodes.
+    hits : expected removals so far that took a node in use, had the zone been in use all along.
     """
 
     def __init__(self, market: Market, fleet: Membership, job: TrainingJob, offset: int) -> None:

@@ -24,13 +24,15 @@ HOME = "fleet"
 class Market:
     """Spot nodes of one zone: which nodes there are when, and what a node costs.
 
-    name: of the zone; `fleet` for the scenario's own fleet.
-    source: the recording or the process that nodes come from.
-    recorded: the history, where it is one of a file; None for a process, which generates one for each trial.
-    usd_per_h: the price of a node over time.
-    outlook: what policies know about coming removals.
-    seed: of generated histories; zones are independent, so each has its own.
-    notes: what a reader of the result should know about the recording.
+    Parameters
+    ----------
+    name : of the zone; `fleet` for the scenario's own fleet.
+    source : the recording or the process that nodes come from.
+    recorded : the history, where it is one of a file; None for a process, which generates one for each trial.
+    usd_per_h : the price of a node over time.
+    outlook : what policies know about coming removals.
+    seed : of generated histories; zones are independent, so each has its own.
+    notes : what a reader of the result should know about the recording.
     """
 
     name: str
@@ -53,9 +55,11 @@ class Market:
 class Inputs:
     """A scenario with its files read.
 
-    markets: the scenario's own fleet first, then its zones.
-    job: what trains, until the horizon, with the step times that its supply of data allows.
-    supply: the profile of the job's loader; None if the job names none.
+    Parameters
+    ----------
+    markets : the scenario's own fleet first, then its zones.
+    job : what trains, until the horizon, with the step times that its supply of data allows.
+    supply : the profile of the job's loader; None if the job names none.
     """
 
     scenario: Scenario

@@ -20,7 +20,9 @@ MOST_NODES = 200_000
 class Recording:
     """A fleet's history with what a reader should know about it.
 
-    until_s: when the recording ends, which may be after its last change.
+    Parameters
+    ----------
+    until_s : when the recording ends, which may be after its last change.
     """
 
     fleet: Membership
@@ -54,7 +56,12 @@ def recording(spec: Recorded, seed: int) -> Recording:
 def fleet_of(trace: Trace, leaves: Leaves, seed: int, where: str | Path) -> Membership:
     """The fleet of a trace of membership, or of counts with nodes made of them.
 
-    leaves: which node leaves where only counts are known. where: the file, for messages. Raises TraceError for other traces.
+    Parameters
+    ----------
+    leaves : which node leaves where only counts are known.
+    where : the file, for messages.
+
+    Raises TraceError for other traces.
     """
     if trace.kind == "membership":
         return of_membership(trace)
@@ -86,8 +93,13 @@ def of_membership(trace: Trace) -> Membership:
 def of_counts(times_s: Sequence[float], counts: Sequence[int], leaves: Leaves, seed: int = 0) -> Membership:
     """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any.
 
-    times_s, counts: when there were how many; of several counts at one time the last one counts. leaves: who leaves.
-    seed: of the draws, where any may leave (default 0). Raises TraceError for fleets too large to simulate.
+    Parameters
+    ----------
+    times_s, counts : when there were how many; of several counts at one time the last one counts.
+    leaves : who leaves.
+    seed : of the draws, where any may leave (default: 0).
+
+    Raises TraceError for fleets too large to simulate.
     """
     draws = stream(seed, "which node left")
     alive: list[str] = []

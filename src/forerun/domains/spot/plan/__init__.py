@@ -29,9 +29,13 @@ from forerun.result.plan import Planner
 def plan(scenario: Scenario, objective: str = "") -> SpotPlan:
     """The best of the scenario's choices.
 
-    objective: `cost`, `time` or `throughput` (default: cost if there is a deadline, time if there is a budget, else
-    throughput). Raises ScenarioError for scenarios that cannot be planned, Infeasible with the nearest relaxation if no
-    candidate keeps the bounds.
+    Parameters
+    ----------
+    objective : `cost`, `time` or `throughput` (default: cost if there is a deadline, time if there is a budget, else
+        throughput).
+
+    Raises ScenarioError for scenarios that cannot be planned, Infeasible with the nearest relaxation if no candidate
+    keeps the bounds.
     """
     goal = scenario.goal
     objective = objective or ("cost" if goal.deadline_s else "time" if goal.budget_usd else "throughput")
@@ -78,8 +82,12 @@ def _check_plannable(scenario: Scenario, objective: str) -> None:
 def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> SpotPlan:
     """Choose among those who met all trials.
 
-    runners: all candidates, with what they met. objective: `cost`, `time` or `throughput`. Raises Infeasible if none
-    keeps the bounds.
+    Parameters
+    ----------
+    runners : all candidates, with what they met.
+    objective : `cost`, `time` or `throughput`.
+
+    Raises Infeasible if none keeps the bounds.
     """
     finalists = [runner for runner in runners if not runner.out]
     fit = [runner for runner in finalists if runner.is_feasible]

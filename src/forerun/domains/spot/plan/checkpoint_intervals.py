@@ -121,9 +121,13 @@ def named_steps(fleet_hits: Hits) -> dict[str, int]:
 class CheckpointInterval:
     """One interval that was simulated.
 
-    choice: whose it is; empty for others around the best. steps, interval_s: between checkpoints. closed_form: the useful
-    share by the closed form, NaN where it does not apply. useful: that share, simulated. costs: throughput given up
-    against the best interval of all, as a share of that one's, paired.
+    Parameters
+    ----------
+    choice : whose it is; empty for others around the best.
+    steps, interval_s : between checkpoints.
+    closed_form : the useful share by the closed form, NaN where it does not apply.
+    useful : that share, simulated.
+    costs : throughput given up against the best interval of all, as a share of that one's, paired.
     """
 
     choice: str
@@ -139,8 +143,13 @@ def compared(
 ) -> tuple[CheckpointInterval, ...]:
     """What other intervals between checkpoints would do to a job, by their length.
 
-    job: on the scenario's fleet. simulate: runs a job on the fleets that all intervals meet. Of fleets without hits, and
-    of checkpoints that do not block training, nothing is compared: there rarer, or more often, is always better.
+    Of fleets without hits, and of checkpoints that do not block training, nothing is compared: there rarer, or more
+    often, is always better.
+
+    Parameters
+    ----------
+    job : on the scenario's fleet.
+    simulate : runs a job on the fleets that all intervals meet.
     """
     fleet_hits = hits(scenario, job)
     if not fleet_hits.optimum:

@@ -38,8 +38,12 @@ DROP_Z: Final = 4.0
 class Candidate:
     """One configuration of the job and its nodes.
 
-    job: its shape and checkpoints. growth: name of the growth rule. spares: spot nodes beyond the fleet's own.
-    on_demand_nodes: nodes that never vanish.
+    Parameters
+    ----------
+    job : its shape and checkpoints.
+    growth : name of the growth rule.
+    spares : spot nodes beyond the fleet's own.
+    on_demand_nodes : nodes that never vanish.
     """
 
     job: JobSpec
@@ -70,8 +74,12 @@ class Candidate:
 class Runner:
     """A candidate in the race: what it met so far.
 
-    candidate: how it runs. scenario: with the goal that it must meet. cost_usd, finish_s, samples_per_s: float64[trials],
-    finish_s infinite where the goal was not reached. out: why it dropped out (default: it did not).
+    Parameters
+    ----------
+    candidate : how it runs.
+    scenario : with the goal that it must meet.
+    cost_usd, finish_s, samples_per_s : float64[trials], finish_s infinite where the goal was not reached.
+    out : why it dropped out (default: it did not).
     """
 
     candidate: Candidate
@@ -137,7 +145,10 @@ class Runner:
     def beats(self, other: Runner, objective: str) -> bool:
         """Whether it is clearly better in the objective, and not worse on the other side of the trade-off.
 
-        other: a candidate that has met the same trials. objective: `cost`, `time` or `throughput`.
+        Parameters
+        ----------
+        other : a candidate that has met the same trials.
+        objective : `cost`, `time` or `throughput`.
         """
         gap = other.values(objective) - self.values(objective)
         if gap.mean() <= 0 or gap.mean() <= DROP_Z * gap.std(ddof=1) / math.sqrt(gap.size):
@@ -185,7 +196,12 @@ def _checkpoints(scenario: Scenario, job: JobSpec) -> list[Checkpoints]:
 def race(scenario: Scenario, field: Sequence[Candidate], objective: str) -> list[Runner]:
     """Run all candidates in growing blocks of trials, dropping those that have clearly lost.
 
-    field: the candidates. objective: by which they are compared. Returns them in order, with what they met.
+    Parameters
+    ----------
+    field : the candidates.
+    objective : by which they are compared.
+
+    Returns them in order, with what they met.
     """
     nothing = np.empty(0)
     runners = [Runner(candidate, scenario, nothing, nothing, nothing) for candidate in field]

@@ -46,9 +46,16 @@ FRONT = TableSchema("front", CANDIDATES.columns, "candidates than which no other
 class SpotPlan(ShownPlan):
     """What to run with, and why.
 
-    scenario, objective: what was planned. chosen: the best. runner_up: the next, if another is feasible. difference: by how
-    much it is behind, paired. runners: all candidates. front: the feasible ones than which no other is both cheaper and
-    sooner. notes: what a reader must know. intervals: other times between checkpoints for the chosen candidate.
+    Parameters
+    ----------
+    scenario, objective : what was planned.
+    chosen : the best.
+    runner_up : the next, if another is feasible.
+    difference : by how much it is behind, paired.
+    runners : all candidates.
+    front : the feasible ones than which no other is both cheaper and sooner.
+    notes : what a reader must know.
+    intervals : other times between checkpoints for the chosen candidate.
     """
 
     scenario: Scenario

@@ -105,7 +105,11 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     def supplied_step_s(self, supply: Supply | None) -> dict[int, float]:
         """Seconds a step by number of nodes, data's arrival included.
 
-        supply: as `read_supply` returns it. Raises ProfileError if it does not reach as many readers as the job has.
+        Parameters
+        ----------
+        supply : as `read_supply` returns it.
+
+        Raises ProfileError if it does not reach as many readers as the job has.
         """
         if self.loading is None or supply is None:
             return self.step_s

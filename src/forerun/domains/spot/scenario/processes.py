@@ -339,7 +339,10 @@ def _merged(
 ) -> Rows:
     """A fleet under removals and additions: victims uniform over nodes alive, sizes cut to what is there or fits.
 
-    removals, adds: (time in s, size) of each event. start, cap: nodes at 0, and at most.
+    Parameters
+    ----------
+    removals, adds : (time in s, size) of each event.
+    start, cap : nodes at 0, and at most.
     """
     victims, nodes = stream(seed, "victims", trial), _Nodes(start, cap)
     events = [*((t, False, n) for t, n in removals), *((t, True, n) for t, n in adds)]
@@ -367,7 +370,10 @@ def _slots(
 ) -> Rows:
     """Slots with one node after another.
 
-    life_s: draws the lifetime of a node. mean_return_h: mean of the exponential times for which a slot is empty.
+    Parameters
+    ----------
+    life_s : draws the lifetime of a node.
+    mean_return_h : mean of the exponential times for which a slot is empty.
     """
     rows: Rows = []
     for slot in range(slots):
@@ -389,7 +395,10 @@ def _events(
 ) -> list[tuple[float, int]]:
     """Poisson instants and their batch sizes, before the horizon.
 
-    purpose: names the random streams. sizes: float64[k], probability of a batch of 1 ... k nodes.
+    Parameters
+    ----------
+    purpose : names the random streams.
+    sizes : float64[k], probability of a batch of 1 ... k nodes.
     """
     if rate_per_s == 0:
         return []

@@ -37,8 +37,12 @@ ASSUMPTIONS = (
 class Elasticity:
     """One assumption, and percent of samples a second for a percent of it.
 
-    field: its path in the scenario. meaning: in words. value: in the scenario, the smallest of several. estimate: the
-    elasticity.
+    Parameters
+    ----------
+    field : its path in the scenario.
+    meaning : in words.
+    value : in the scenario, the smallest of several.
+    estimate : the elasticity.
     """
 
     field: str

@@ -167,7 +167,11 @@ def ledgers(
 ) -> tuple[Ledger, Ledger, Ledger]:
     """Where wall time and node time went, and wall time under the names of Google's ML goodput.
 
-    wall_s, node_s: by line. end_s, alive_node_s: what they sum to. load_share: of pauses, which is loading the checkpoint.
+    Parameters
+    ----------
+    wall_s, node_s : by line.
+    end_s, alive_node_s : what they sum to.
+    load_share : of pauses, which is loading the checkpoint.
     """
     split: dict[str, float] = {}
     for line, seconds in wall_s.items():
@@ -193,7 +197,11 @@ def ledger_table(
 ) -> Table:
     """The ledgers as a table, money split by node time.
 
-    wall_s, node_s: by line. end_s: to which the first sum. cost_usd: of all nodes.
+    Parameters
+    ----------
+    wall_s, node_s : by line.
+    end_s : to which the first sum.
+    cost_usd : of all nodes.
     """
     wall, nodes = (np.array([spent.get(line, 0.0) for line in LINES]) for spent in (wall_s, node_s))
     alive = sum(node_s.values())

@@ -27,7 +27,9 @@ from forerun.result.stats import proportion_interval
 class _Block:
     """Means and counts of some trials: nothing that grows with their number.
 
-    finished, in_time: trials that reached the goal, by the horizon and by the deadline.
+    Parameters
+    ----------
+    finished, in_time : trials that reached the goal, by the horizon and by the deadline.
     """
 
     count: int

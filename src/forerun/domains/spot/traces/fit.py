@@ -53,8 +53,11 @@ class Rate:
 class Test:
     """A question to the recording alone.
 
-    question: in words. statistic: the larger, the more it speaks against a yes. p_value: chance of one as large if the
-    answer is yes.
+    Parameters
+    ----------
+    question : in words.
+    statistic : the larger, the more it speaks against a yes.
+    p_value : chance of one as large if the answer is yes.
     """
 
     question: str
@@ -71,9 +74,12 @@ class Test:
 class Fit:
     """A process fitted to a recorded fleet.
 
-    rates: its parameters, with intervals. features: figures of the recording in the bands of generated fleets. traces:
-    number of those fleets. compared: agreement of the models that were tried before the best was taken (default: none
-    were).
+    Parameters
+    ----------
+    rates : its parameters, with intervals.
+    features : figures of the recording in the bands of generated fleets.
+    traces : number of those fleets.
+    compared : agreement of the models that were tried before the best was taken (default: none were).
     """
 
     process: Fitted
@@ -114,12 +120,16 @@ def fit(
 ) -> Fit:
     """Fit a process to what was seen of a fleet, and check it by generated fleets.
 
-    model: events of the whole fleet (`poisson`, default), hazards of single nodes (`per_node`), Weibull lifetimes
-    (`lifetimes`), or the `best`: most features in their bands, the first of equals.
-    batches: law of the sizes of events (default: as counted). cap: the fleet's size when complete (default 0: the most
-    nodes seen). traces: generated fleets (default 1000). seed: of the draws (default 0).
-
     The nodes of the first instant are the start, not an addition. Raises TraceError without removals or additions.
+
+    Parameters
+    ----------
+    model : events of the whole fleet (`poisson`, default), hazards of single nodes (`per_node`), Weibull lifetimes
+        (`lifetimes`), or the `best`: most features in their bands, the first of equals.
+    batches : law of the sizes of events (default: as counted).
+    cap : the fleet's size when complete (default: 0: the most nodes seen).
+    traces : generated fleets (default: 1000).
+    seed : of the draws (default: 0).
     """
     if not seen.removal_batches or not seen.add_batches or seen.duration_h == 0:
         raise TraceError.at("fleet", "has no removal or no addition to fit")
@@ -258,8 +268,12 @@ def lives(seen: FleetStatistics) -> tuple[Floats, NDArray[np.bool_]]:
 def weibull(lived_h: Floats, over: NDArray[np.bool_]) -> tuple[float, float]:
     """Shape and scale (h) of a Weibull lifetime by maximum likelihood.
 
-    lived_h: hours that each node lived. over: whether that was its whole life; else it is cut off. The score in the shape
-    k, sum(t^k ln t)/sum(t^k) - 1/k - mean(ln t of those over), increases with k.
+    The score in the shape k, sum(t^k ln t)/sum(t^k) - 1/k - mean(ln t of those over), increases with k.
+
+    Parameters
+    ----------
+    lived_h : hours that each node lived.
+    over : whether that was its whole life; else it is cut off.
     """
     logs = np.log(lived_h / lived_h.max())
     ended = float(logs[over].mean())
@@ -306,7 +320,10 @@ def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:
 def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, float]:
     """Exact (Garwood) interval of a Poisson mean, by bisection on its distribution function.
 
-    events: the count. confidence: of the interval (default 0.95).
+    Parameters
+    ----------
+    events : the count.
+    confidence : of the interval (default: 0.95).
     """
     tail = (1 - confidence) / 2
 

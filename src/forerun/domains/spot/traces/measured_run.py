@@ -30,8 +30,12 @@ START_DELAY_S = 0.8
 class MeasuredStep:
     """One executed step.
 
-    step: its index. world_size: nodes training. start_s: since the start of the run. train_s, blocked_s: seconds of
-    training, and blocked by a checkpoint.
+    Parameters
+    ----------
+    step : its index.
+    world_size : nodes training.
+    start_s : since the start of the run.
+    train_s, blocked_s : seconds of training, and blocked by a checkpoint.
     """
 
     step: int
@@ -50,9 +54,12 @@ class MeasuredStep:
 class Segment:
     """Training between two reconfigurations; times from the start of the first one.
 
-    reconfig_start_s, train_start_s, end_s: start of the pause, of training, and of what follows. loaded_step: that it
-    began with. steps: executed in it. last_durable_step: that the next segment loads; None in the last, which nothing
-    follows.
+    Parameters
+    ----------
+    reconfig_start_s, train_start_s, end_s : start of the pause, of training, and of what follows.
+    loaded_step : that it began with.
+    steps : executed in it.
+    last_durable_step : that the next segment loads; None in the last, which nothing follows.
     """
 
     world_size: int
@@ -208,7 +215,10 @@ def _segments(
 class Modelled:
     """What the model predicts for the segments of a measured run.
 
-    executed, retained: steps of each segment, and those of them that survive. ledger_s: seconds by line.
+    Parameters
+    ----------
+    executed, retained : steps of each segment, and those of them that survive.
+    ledger_s : seconds by line.
     """
 
     executed: tuple[int, ...]
@@ -232,8 +242,11 @@ def model_run(
     """The closed form of training between two disruptions, on the measured segments: back-to-back checkpoints, constant
     times.
 
-    profile: the times. delay_s: from the end of a pause to the first step (default 0). write_from_stall_start: whether
-    the write's time counts from the start of the stall (default: from its end).
+    Parameters
+    ----------
+    profile : the times.
+    delay_s : from the end of a pause to the first step (default: 0).
+    write_from_stall_start : whether the write's time counts from the start of the stall (default: from its end).
     """
     from forerun.domains.spot.engine.kernels import durable_by, executed_by
 

@@ -109,8 +109,13 @@ def as_the_notebook(traces: CountTraces) -> dict[str, float]:
 class Corrected:
     """What the notebook's values were meant to be.
 
-    batches, add_batches: how many removals, or rises of the count, of each size; the first big rise is the
-    operator's ramp-up and left out.  Swaps within a row are invisible, so additions are a lower bound.
+    Swaps within a row are invisible, so additions are a lower bound.
+
+    Parameters
+    ----------
+    rows_out_of_order : terminations that are dated before the row above them.
+    batches, add_batches : how many removals, or rises of the count, of each size; the first big rise is the
+        operator's ramp-up and left out.
     """
 
     rows_out_of_order: int
@@ -257,7 +262,9 @@ def statistics_of_counts(traces: CountTraces) -> FleetStatistics:
 def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> FleetStatistics:
     """Statistics of a fleet's history.
 
-    horizon_s: until when (default: the last row).
+    Parameters
+    ----------
+    horizon_s : until when (default: the last row).
     """
     end_s = fleet.end_s if horizon_s is None else horizon_s
     born: dict[int, float] = {}

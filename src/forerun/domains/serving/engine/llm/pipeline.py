@@ -22,9 +22,11 @@ from forerun.domains.serving.inputs.routing import incoming_edges, refused_queri
 class Stream(NamedTuple):
     """Queries in order.
 
-    query: int64[n], their numbers.
-    at_ms: float64[n], when each leaves its stage, or arrives.
-    group: int64[n], which of them belong together: equal numbers one after the other.
+    Parameters
+    ----------
+    query : int64[n], their numbers.
+    at_ms : float64[n], when each leaves its stage, or arrives.
+    group : int64[n], which of them belong together: equal numbers one after the other.
     """
 
     query: Ints
@@ -99,9 +101,11 @@ class MixedRun:
 def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, keep: bool = True) -> Run:
     """Simulate a whole trace through a pipeline with language models.
 
-    arrivals_ms: float64[queries], ascending.
-    slo_ms: latency above which a query misses.
-    keep: record iterations one by one (default yes).
+    Parameters
+    ----------
+    arrivals_ms : float64[queries], ascending.
+    slo_ms : latency above which a query misses.
+    keep : record iterations one by one (default: yes).
     """
     run = MixedRun(pipeline, len(arrivals_ms), slo_ms, keep=keep)
     run.advance(arrivals_ms)

@@ -28,9 +28,12 @@ def records_of(
 ) -> tuple[Visits, Batches, Requests]:
     """The visits, iterations and requests of one stage.
 
-    enqueue_ms: float64[queries], NaN where nobody came. served: the queries that were served; the others that came were
-    refused: they end as they enter, on no replica. column: what happened to the served, by the names of
-    `kernels.requests.REQUEST`. gaps, iterations, recorded: as in `Requests`.
+    Parameters
+    ----------
+    enqueue_ms : float64[queries], NaN where nobody came.
+    served : the queries that were served; the others that came were refused: they end as they enter, on no replica.
+    column : what happened to the served, by the names of `kernels.requests.REQUEST`.
+    gaps, iterations, recorded : as in `Requests`.
     """
     start_ms, end_ms = enqueue_ms.copy(), enqueue_ms.copy()
     start_ms[served], end_ms[served] = column("start_ms"), column("last_ms")

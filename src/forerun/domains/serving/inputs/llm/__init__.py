@@ -30,7 +30,11 @@ def language_model_of(
 ) -> tuple[LanguageModel, list[str]]:
     """The language model of a stage, and what is to be noted.
 
-    files: reads those that the model names. trace: the recorded trace of the arrivals (None: there is none).
+    Parameters
+    ----------
+    files : reads those that the model names.
+    trace : the recorded trace of the arrivals (None: there is none).
+
     Raises ScenarioError, ProfileError or TraceError.
     """
     where = f"$.configuration.{stage}.llm"

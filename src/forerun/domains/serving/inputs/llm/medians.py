@@ -30,9 +30,11 @@ SPLITWISE: Final = ("prompt_size", "batch_size", "token_size", "prompt_time", "t
 class Key(NamedTuple):
     """What was measured.
 
-    model: its name in the file.
-    hardware: the kind of accelerator.
-    tensor_parallel: accelerators that the model is split over.
+    Parameters
+    ----------
+    model : its name in the file.
+    hardware : the kind of accelerator.
+    tensor_parallel : accelerators that the model is split over.
     """
 
     model: str
@@ -47,11 +49,13 @@ class Key(NamedTuple):
 class Point:
     """One measured point.
 
-    prompt_tokens: of each prompt.
-    batch: requests at once.
-    output_tokens: of each answer.
-    prompt_ms: time to process the prompts.
-    token_ms: time of a token for each request after that.
+    Parameters
+    ----------
+    prompt_tokens : of each prompt.
+    batch : requests at once.
+    output_tokens : of each answer.
+    prompt_ms : time to process the prompts.
+    token_ms : time of a token for each request after that.
     """
 
     prompt_tokens: int
@@ -126,7 +130,9 @@ class Medians:
     def line(self, key: Key, axis: str) -> list[tuple[int, Point]]:
         """(place, point) along an axis through the point where the measured axes cross, ascending.
 
-        axis: `prompt_tokens`, `batch` or `output_tokens`; the other two are those of the crossing.
+        Parameters
+        ----------
+        axis : `prompt_tokens`, `batch` or `output_tokens`; the other two are those of the crossing.
         """
         base, axes = self._base(key), ("prompt_tokens", "batch", "output_tokens")
         others = [name for name in axes if name != axis]

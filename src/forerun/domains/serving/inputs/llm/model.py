@@ -13,13 +13,15 @@ from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 class Cost:
     """How long an iteration takes, in ms: by coefficients, or by tables.
 
-    terms: (a, b_p, b_d, b_k, c) of a + b_p P + b_d D + b_k K + c A with P prefill tokens, D decodes, K cached tokens of
-        the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
-    prefill_ms: float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
-    decode_ms: float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
-
     With tables both together are taken to cost prefill_ms[P] + decode_ms[D] - decode_ms[1], because the weights are read
     once.
+
+    Parameters
+    ----------
+    terms : (a, b_p, b_d, b_k, c) of a + b_p P + b_d D + b_k K + c A with P prefill tokens, D decodes, K cached tokens
+        of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
+    prefill_ms : float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
+    decode_ms : float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
     """
 
     terms: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
@@ -57,17 +59,19 @@ class Cost:
 class LanguageModel:
     """What one replica can hold, how requests choose a replica, and the requests themselves.
 
-    max_seqs: requests that run at once.
-    token_budget: tokens processed in one iteration.
-    kv_blocks: blocks in the cache.
-    block_tokens: tokens in a block.
-    cost: how long an iteration takes.
-    prompt, output: int64[queries], tokens by query.
-    least_requests: a request goes to the replica with the fewest waiting or running (the lowest number of several); else in
-        turn.
-    ttft_slo_ms: objective for the time to first token (0: none).
-    tpot_slo_ms: objective for the mean time between the tokens after it (0: none).
-    keeps_iterations: a table of every iteration is made.
+    Parameters
+    ----------
+    max_seqs : requests that run at once.
+    token_budget : tokens processed in one iteration.
+    kv_blocks : blocks in the cache.
+    block_tokens : tokens in a block.
+    cost : how long an iteration takes.
+    prompt, output : int64[queries], tokens by query.
+    least_requests : a request goes to the replica with the fewest waiting or running (the lowest number of several);
+        else in turn.
+    ttft_slo_ms : objective for the time to first token (0: none).
+    tpot_slo_ms : objective for the mean time between the tokens after it (0: none).
+    keeps_iterations : a table of every iteration is made.
     """
 
     max_seqs: int

@@ -69,8 +69,10 @@ def stage_figures(
 ) -> dict[str, Any]:
     """Figures of one language model over all its requests.
 
-    number: of the stage in the pipeline.
-    objectives: those on its own tokens.
+    Parameters
+    ----------
+    number : of the stage in the pipeline.
+    objectives : those on its own tokens.
     """
     llm, requests, visits = stage.llm, run.requests[number], run.visits[number]
     assert llm is not None and requests is not None

@@ -26,14 +26,16 @@ WORDS: Final[dict[Kind, str]] = {"ttft": "time to first token", "tpot": "time be
 class TokenObjective:
     """One limit on the tokens of one stage, and how its requests fared.
 
-    stage: number in the pipeline.
-    kind: what is limited: `ttft` or `tpot`.
-    key: how its names in a summary begin, such as "ttft", or "Chat_ttft" where several stages serve models.
-    limit_ms: the limit.
-    values_ms: float64[queries], what is limited; NaN without a value: the query did not visit the stage, was refused, or
-        has one token only.
-    came: bool[queries], visited the stage.
-    met: bool[queries], came and was within the limit.
+    Parameters
+    ----------
+    stage : number in the pipeline.
+    kind : what is limited: `ttft` or `tpot`.
+    key : how its names in a summary begin, such as "ttft", or "Chat_ttft" where several stages serve models.
+    limit_ms : the limit.
+    values_ms : float64[queries], what is limited; NaN without a value: the query did not visit the stage, was
+        refused, or has one token only.
+    came : bool[queries], visited the stage.
+    met : bool[queries], came and was within the limit.
     """
 
     stage: int
@@ -92,7 +94,11 @@ def attainment_figures(
 ) -> dict[str, Any]:
     """Figures that replace those of the latency alone, and the share that each objective is met by.
 
-    allowed: queries that may miss. Empty if the latency is the only objective.
+    Empty if the latency is the only objective.
+
+    Parameters
+    ----------
+    allowed : queries that may miss.
     """
     if not objectives:
         return {}

@@ -25,12 +25,14 @@ Change: TypeAlias = tuple[int, bool, str]
 class RingJob:
     """What trains on the ring.
 
-    stages: nodes of a pipeline.
-    step_ms: the time of a step by the number of pipelines.
-    local_ms, global_ms: the rendezvous after a step, and after a failure that no neighbour can cover (30 s).
-    ready_ms: from the grant of a node until it is usable (45 s).
-    checkpoint_ms: time between durable checkpoints, which a failure without cover returns to (10 min).
-    warm_start: nodes added at 0 are ready at 0, and the first rendezvous takes no time (default: no).
+    Parameters
+    ----------
+    stages : nodes of a pipeline.
+    step_ms : the time of a step by the number of pipelines.
+    local_ms, global_ms : the rendezvous after a step, and after a failure that no neighbour can cover (30 s).
+    ready_ms : from the grant of a node until it is usable (45 s).
+    checkpoint_ms : time between durable checkpoints, which a failure without cover returns to (10 min).
+    warm_start : nodes added at 0 are ready at 0, and the first rendezvous takes no time (default: no).
     """
 
     stages: int
@@ -50,8 +52,11 @@ RingStatus: TypeAlias = Literal["stopped", "rendezvous", "running"]
 class RingNode:
     """A node alive.
 
-    born_ms: when it was granted. since_ms: since when it is in its state. coordinates: (pipeline, stage) of the stages
-    that it runs.
+    Parameters
+    ----------
+    born_ms : when it was granted.
+    since_ms : since when it is in its state.
+    coordinates : (pipeline, stage) of the stages that it runs.
     """
 
     born_ms: int
@@ -64,8 +69,11 @@ class RingNode:
 class Stretch:
     """An interval of one status of the ring, with where its time went.
 
-    nodes: those with a stage. steps: completed in it. retained: of those, the steps not rolled back, whose time is useful
-    or slowdown.
+    Parameters
+    ----------
+    nodes : those with a stage.
+    steps : completed in it.
+    retained : of those, the steps not rolled back, whose time is useful or slowdown.
     """
 
     status: RingStatus
@@ -91,8 +99,10 @@ class NodeStretch:
 class Payload:
     """The value of an event, and its place among events of one time and kind.
 
-    value: the name of a node, or a number. place: events of equal places (default 0) come in the order that the heap
-    happens to have.
+    Parameters
+    ----------
+    value : the name of a node, or a number.
+    place : events of equal places (default: 0) come in the order that the heap happens to have.
     """
 
     __slots__ = ("place", "value")
@@ -108,10 +118,16 @@ class Payload:
 class RingRun:
     """What happened on the ring.
 
-    steps: completed and not rolled back. step_end_ms: when each step was completed. fatal: failures that no
-    neighbour could cover. versions: rendezvous that ended. wall_ms: where the time went. stretches, node_stretches: the
-    status of the ring, and of every node, over time. removed, alive: nodes that vanished, and that are left, by state.
-    added: nodes that were ever there.
+    Parameters
+    ----------
+    steps : completed and not rolled back.
+    step_end_ms : when each step was completed.
+    fatal : failures that no neighbour could cover.
+    versions : rendezvous that ended.
+    wall_ms : where the time went.
+    stretches, node_stretches : the status of the ring, and of every node, over time.
+    removed, alive : nodes that vanished, and that are left, by state.
+    added : nodes that were ever there.
     """
 
     steps: int
@@ -164,7 +180,10 @@ class Ring:
     def push(self, t_ms: int, kind: int, value: str | int = 0) -> None:
         """Put an event on the heap; events of one time and kind come in the order in which they were put there.
 
-        kind: such as `READY`. value: the name of a node, or the number of a rendezvous or assignment.
+        Parameters
+        ----------
+        kind : such as `READY`.
+        value : the name of a node, or the number of a rendezvous or assignment.
         """
         self.pushed += 1
         heapq.heappush(self.heap, (t_ms * 16 + kind, Payload(value, self.pushed)))
@@ -172,7 +191,11 @@ class Ring:
     def run(self, changes: Iterable[Change], stop_ms: int, goal_steps: int | None = None) -> RingRun:
         """Train on a fleet until the stop, or until `goal_steps` are complete.
 
-        changes: of the fleet, in any order. stop_ms: the end. goal_steps: steps to complete (default: no goal).
+        Parameters
+        ----------
+        changes : of the fleet, in any order.
+        stop_ms : the end.
+        goal_steps : steps to complete (default: no goal).
         """
         for t_ms, is_add, name in changes:
             self.push(t_ms, ADD if is_add else REMOVE, name)

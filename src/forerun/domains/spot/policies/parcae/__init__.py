@@ -84,8 +84,11 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
 class _Run:
     """The run so far: nodes, the job, and the ledgers.
 
-    members: the nodes in pipelines; the i-th has stage i mod depth.  planned: the shape that the running step
-    is to be followed by, if another.  known: the best shape by (present shape, nodes, nodes that vanish an interval).
+    Parameters
+    ----------
+    members : the nodes in pipelines; the i-th has stage i mod depth.
+    planned : the shape that the running step is to be followed by, if another.
+    known : the best shape by (present shape, nodes, nodes that vanish an interval).
     """
 
     policy: Parcae
@@ -127,7 +130,10 @@ class _Run:
     def _best(self, nodes: int, removed: int) -> Strategy:
         """The shape that promises most.
 
-        nodes: usable now. removed: of them, how many are expected to vanish in an interval.
+        Parameters
+        ----------
+        nodes : usable now.
+        removed : of them, how many are expected to vanish in an interval.
         """
         asked = (self.shape, nodes, removed)
         if asked not in self.known:
@@ -210,7 +216,11 @@ class _Run:
     ) -> None:
         """Go on in another shape after a pause; a pause that is running ends first.
 
-        members: the nodes of the new shape, in the order of their stages. pause_s: length of the pause. cause: why.
+        Parameters
+        ----------
+        members : the nodes of the new shape, in the order of their stages.
+        pause_s : length of the pause.
+        cause : why.
         """
         pausing = self.state == "reconfiguring"
         from_s = self.until_s if pausing else t_s

@@ -74,8 +74,12 @@ def _outcomes(
 class Moves:
     """What changes of shape cost, in seconds.
 
-    regroup_s: same stages, fewer replicas, every stage still there.  restart_s: a process restarts.  copy_s: a
-    missing stage's states are copied over the link.  repartition_s: other stages, all states move.
+    Parameters
+    ----------
+    regroup_s : same stages, fewer replicas, every stage still there (default: 6.6).
+    restart_s : a process restarts (default: 0.24).
+    copy_s : a missing stage's states are copied over the link (default: 5).
+    repartition_s : other stages, all states move (default: 14).
     """
 
     regroup_s: float = 6.6
@@ -88,8 +92,11 @@ class Moves:
 class Shapes:
     """What can be trained.
 
-    samples_per_s: samples a second by strategy. interval_s: length of an interval (default 60 s). moves: what changes of
-    shape cost.
+    Parameters
+    ----------
+    samples_per_s : samples a second by strategy.
+    interval_s : length of an interval (default: 60 s).
+    moves : what changes of shape cost.
     """
 
     samples_per_s: Mapping[Strategy, float]
