@@ -94,7 +94,6 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
         years (a missing end read as a sentinel), and with an id seen before. Without times the duration stands alone.
 
-
         Parameters
         ----------
         source : the file, which counts repairs and names lines in messages.

@@ -87,7 +87,6 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
     def provenance(self, source: Source, **facts: object) -> Provenance:
         """Where a trace comes from: the format with its options, the file with its digest, and the repairs.
 
-
         Parameters
         ----------
         source : the file, read to its end.

@@ -38,7 +38,13 @@ class ServingExplainer(Explainer[Scenario]):
         return Answer(f"{question}{f', with {tokens}' if tokens else ''}?", bool(summary["slo_met"]))
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """More or fewer replicas a stage, other batch limits, a looser or tighter objective, less or more traffic."""
+        """More or fewer replicas a stage, other batch limits, a looser or tighter objective, less or more traffic.
+
+        Parameters
+        ----------
+        scenario : whose parameters are varied.
+        run : says whether the objectives are met: then what could be saved is tried, else what could help.
+        """
         met = bool(run.summary["slo_met"])
         what_ifs = []
         for name, stage in scenario.configuration.items():

@@ -13,4 +13,10 @@ class Observer(Protocol):
     """Sees a run and changes nothing."""
 
     def instant(self, now_ms: float, stages: Sequence[StageState]) -> None:
-        """Called after everything that happens at an instant, in milliseconds, has happened."""
+        """Called after everything that happens at an instant has happened.
+
+        Parameters
+        ----------
+        now_ms : the instant, in milliseconds.
+        stages : the engine's own state, in topological order: to be read, not to be changed or kept.
+        """

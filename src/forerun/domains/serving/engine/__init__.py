@@ -39,7 +39,13 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, inputs: Inputs, observers: Sequence[Observer]) -> Outcome:
-        """Simulate. Touches no file and no clock; every random number comes from the seed of the inputs."""
+        """Simulate. Touches no file and no clock; every random number comes from the seed of the inputs.
+
+        Parameters
+        ----------
+        inputs : the scenario's files read, its names resolved, its arrivals made.
+        observers : called while it runs; empty where `not_observable` says that they cannot see it.
+        """
 
 
 @functools.cache
@@ -59,5 +65,14 @@ def engine_of(scenario: Scenario) -> type[Engine]:
 
 
 def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
-    """Simulate a scenario's inputs with the engine of its mode."""
+    """Simulate a scenario's inputs with the engine of its mode.
+
+    Parameters
+    ----------
+    inputs : from `prepare`, or the same with another seed.
+    observers : objects that see the run and cannot change it (default: none). In the default mode they make the event
+        loop run, which is the slower engine.
+
+    Raises UnknownName if no installed package has the mode.
+    """
     return engine_of(inputs.scenario)().run(inputs, observers)

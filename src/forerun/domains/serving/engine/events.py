@@ -35,16 +35,22 @@ class StageState:
 
     Parameters
     ----------
+    number : of the stage in the pipeline.
+    stage : its replicas, batch limit, service times and batching policy.
+    parents : its edges, in declared order.
     missing : by query, how many parents it waits for (None: there is only one parent).
+    queries : how many the run has.
+    seed : of the run, for the batching policy's own random stream.
 
     Attributes
     ----------
     queue : (query, entered ms), oldest first.
-    serving : heap of (end, start order, replica, queries).
+    serving : heap of (end ms, start order, replica, queries).
     idle : numbers of idle replicas, ascending.
     woken : (due ms, replica).
     replicas : how many there should be; above that, working ones retire as they complete.
     emitted : the batches that ended at this instant.
+    entered, left : queries that have joined the queue, and that have ended here, so far.
     llm : the replicas of a language model, which take the place of queue, batching and service.
     """
 
@@ -83,7 +89,13 @@ class StageState:
 
 
 class _Incoming(NamedTuple):
-    """An edge into a stage: its parent, and which queries take it (None: all)."""
+    """An edge into a stage.
+
+    Parameters
+    ----------
+    parent : number of the stage that it comes from, or SOURCE.
+    taken : by query, whether it takes the edge (None: all do).
+    """
 
     parent: int
     taken: list[bool] | None
@@ -96,9 +108,10 @@ def simulate_events(
 
     Parameters
     ----------
+    pipeline : stages with any batching policies, language models among them.
     arrivals_ms : float64[queries], ascending.
     slo_ms : latency above which a query misses.
-    observers : called after each instant.
+    observers : called after each instant (default: none).
 
     Raises PolicyError for a batching policy that decides what is impossible, or that leaves queries in a queue for ever.
     """
@@ -182,7 +195,16 @@ def _complete(state: StageState, now_ms: float, finish_ms: Floats) -> int:
 def _arrive(
     state: StageState, now_ms: float, stages: list[StageState], sent: list[list[int]], finish_ms: Floats
 ) -> int:
-    """Phase 2: queries whose last taken parent ends now join the queue; returns from how many parents' batches."""
+    """Phase 2: queries whose last taken parent ends now join the queue; returns from how many parents' batches.
+
+    Parameters
+    ----------
+    state : the stage that they enter.
+    now_ms : the instant.
+    stages : all stages, whose `emitted` batches end now.
+    sent : queries that arrive from outside at this instant, each a batch of its own.
+    finish_ms : written for requests that a language model refuses: they end as they come.
+    """
     groups = 0
     for edge in state.parents:
         for batch in sent if edge.parent == SOURCE else stages[edge.parent].emitted:

@@ -100,10 +100,12 @@ class Stagewise:
         return self._record.finish_ms[: self.finished]
 
     def advance(self, arrivals_ms: Floats, until_ms: float = math.inf, *, most_misses: int = MANY) -> None:
-        """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`.
+        """Feed more arrivals and handle every instant before `until_ms`.
 
         Parameters
         ----------
+        arrivals_ms : float64[n], ascending; with them all that arrive before `until_ms` have been fed.
+        until_ms : end of the slice of time, itself excluded (default: the end of the run).
         most_misses : stop soon after more queries than that have missed (default: never).
         """
         # One memory layout, whatever was given: another would compile every kernel again.
@@ -238,7 +240,13 @@ def simulate_stagewise(
 
 
 def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
-    """The pipeline as the kernels' arrays. most_replicas: what any stage may get later, 0 if nothing changes.
+    """The pipeline as the kernels' arrays.
+
+    Parameters
+    ----------
+    pipeline : stages whose batching policies have a compiled form.
+    slo_ms : latency above which a query misses.
+    most_replicas : what any stage may get later (default: 0: nothing changes).
 
     Raises ScenarioError for stages that serve language models, which other kernels run.
     """
@@ -355,6 +363,15 @@ def _measured(stages: Sequence[Stage], widest: int) -> tuple[NDArray[np.int64], 
 
 
 def _state_of(plan: Plan, pipeline: Pipeline, capacity: int, most_replicas: int) -> State:
+    """What a run carries from slice to slice, as it is at the beginning.
+
+    Parameters
+    ----------
+    plan : the pipeline as arrays.
+    pipeline : the same as objects.
+    capacity : open queries, and runs of a stream, that there is space for; more are made when they are needed.
+    most_replicas : what any stage may get later (0: nothing changes).
+    """
     *_, ordered = _wiring(pipeline, most_replicas)
     stages, streams, edges = len(pipeline.stages), len(ordered), len(pipeline.edges)
     most = max(most_replicas, *(stage.most_replicas for stage in pipeline.stages))
@@ -397,7 +414,14 @@ def _grown(state: State, capacity: int) -> State:
 
 
 def _record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> Record:
-    """Arrays for the kernels to write results to. `routed`: some queries do not come by some stages."""
+    """Arrays for the kernels to write results to.
+
+    Parameters
+    ----------
+    stages, queries : how many of each.
+    kind : `counts`, `latency` or `full`; visits and batches have space with `full` only.
+    routed : some queries do not come by some stages, so visits begin as none (default: yes).
+    """
     full = queries + layout.SPILL if kind == "full" else 0
     visits_ms = np.empty((stages, 3, full))
     visits = np.empty((stages, 2, full), dtype=np.int32)

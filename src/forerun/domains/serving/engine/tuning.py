@@ -116,7 +116,17 @@ class _Fleet:
                 self.active[s] = self.past[s][-1][1]
 
     def take(self, decision: Tuning, now_ms: float) -> bool:
-        """Carry out a decision; whether it changed anything. Raises PolicyError for an impossible one."""
+        """Carry out a decision; whether it changed anything.
+
+        More replicas are paid for from `now_ms` on and active `activation_s` later; fewer go at once.
+
+        Parameters
+        ----------
+        decision : `Keep`, or replicas for every stage.
+        now_ms : the control instant.
+
+        Raises PolicyError for an impossible decision.
+        """
         decided = self._checked(decision, now_ms)
         if decided is None or list(decided) == self.decided:
             return False
@@ -165,6 +175,13 @@ class _Fleet:
         return PolicyError.at(f"tuner {self.tuner.__struct_config__.tag!r} at {now_ms:g} ms", what)
 
     def view(self, now_ms: float, arrivals_ms: Floats) -> FleetView:
+        """What the tuner may see now; queues are added by the caller where the tuner asks for them.
+
+        Parameters
+        ----------
+        now_ms : the control instant.
+        arrivals_ms : float64[n], those up to now, not to be written to.
+        """
         return FleetView(now_ms, arrivals_ms, tuple(self.decided), tuple(self.active))
 
     def schedule(self) -> Schedule:
@@ -238,7 +255,14 @@ def run_sliced(
 
 
 def control_instants(arrivals_ms: Floats, period_s: float) -> Iterator[tuple[float, int]]:
-    """(instant ms, arrivals up to it): j * period up to the last arrival, each by one multiplication."""
+    """(instant ms, arrivals up to it): whole multiples of the period up to the last arrival, each by one
+    multiplication, so that no rounding adds up.
+
+    Parameters
+    ----------
+    arrivals_ms : float64[queries], ascending, at least one.
+    period_s : time between two instants, in seconds; the first is one period after 0.
+    """
     period_ms, last_ms = period_s * 1e3, float(arrivals_ms[-1])
     number = 1
     while number * period_ms <= last_ms:
@@ -250,7 +274,14 @@ def control_instants(arrivals_ms: Floats, period_s: float) -> Iterator[tuple[flo
 def paid_replica_ms(
     replicas: Sequence[int], paid: Sequence[Changes], begin_ms: float, end_ms: float
 ) -> list[float]:
-    """By stage, the time that replicas are paid for within [begin, end]: from decision to decision."""
+    """By stage, replicas paid for, summed over time, in replica-milliseconds.
+
+    Parameters
+    ----------
+    replicas : by stage, how many there are at the beginning.
+    paid : by stage, changes of how many are paid for; they count from the decision on, not from when they are active.
+    begin_ms, end_ms : the time that is summed over.
+    """
     return [
         float(sum(count * (to - at) for at, to, (count,) in stretches(begin_ms, end_ms, schedule)))
         for schedule in zip(replicas, paid)

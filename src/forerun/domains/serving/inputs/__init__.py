@@ -127,7 +127,15 @@ def _prepared(scenario: Scenario, files: ScenarioFiles, seed: int) -> Inputs:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A stage with its names resolved. service: None where something is wrong with it."""
+    """A stage with its names resolved.
+
+    Parameters
+    ----------
+    spec, placement : as the scenario gives them.
+    model, hardware : as the profile spells them.
+    service : what a batch takes (None: something is wrong with the stage).
+    llm : what its replicas run, if they serve a language model.
+    """
 
     spec: StageSpec
     placement: Placement
@@ -139,7 +147,19 @@ class _Placed:
 
 @dataclass
 class _Preparation:
-    """A scenario whose names are being resolved. notes: what to say of it; problems: what is wrong."""
+    """A scenario whose names are being resolved; problems are gathered, so that all are reported at once.
+
+    Parameters
+    ----------
+    scenario : as it was given.
+    files : the files that it names, read when they are needed.
+    seed : of everything that is drawn.
+    arrivals_ms : float64[queries], ascending.
+    trace : where they come from, if that is a file; it may have routing and tokens too.
+    notes : what a reader of the result should know.
+    aliases : notes on names that were read as others.
+    problems : what is wrong.
+    """
 
     scenario: Scenario
     files: ScenarioFiles
@@ -279,6 +299,17 @@ def _built(placed: _Placed, edges: tuple[Edge, ...]) -> Stage:
 
 
 def _measured(kind: Sampled, stage: str, most: int, key: int) -> Service:
+    """A service that draws one of the measured values, by batch size.
+
+    Parameters
+    ----------
+    kind : the values, in ms, by stage and batch size.
+    stage : name of the stage.
+    most : largest batch of the stage; every size up to it needs a value.
+    key : of the stage's stream of draws.
+
+    Raises ScenarioError for a size without a value.
+    """
     by_size = kind.measured_ms.get(stage, {})
     missing = [size for size in range(1, most + 1) if not by_size.get(size)]
     if missing:
@@ -303,6 +334,14 @@ def _arrivals_of(
     where: str = "$.trace",
 ) -> tuple[Floats, Trace | None, list[str]]:
     """Arrivals in ms, the trace they come from if it is a file, and what was noted.
+
+    Parameters
+    ----------
+    scenario : whose limits on the number of queries count.
+    files : reads the trace of a file.
+    given : a process, a file, or the instants themselves.
+    seed : of a process's random numbers.
+    where : path in the scenario, for messages (default: `$.trace`).
 
     Raises ScenarioError or TraceError, also where there are more than can be simulated.
     """
@@ -348,6 +387,6 @@ def _check_clock(stages: list[_Placed], arrivals: Floats) -> None:
 
 
 def mean_rate_rps(arrivals: Floats) -> float:
-    """Arrivals per second over the trace: gaps over the time they span; NaN if that is no time at all."""
+    """Arrivals a second: the number of gaps over the time that they span; NaN if that is no time at all."""
     span_ms = float(arrivals[-1] - arrivals[0])
     return (len(arrivals) - 1) * 1e3 / span_ms if span_ms > 0 else math.nan

@@ -127,7 +127,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A feed-forward graph of stages in topological order; `seed` fixes the drawn edges."""
+    """A feed-forward graph of stages.
+
+    Parameters
+    ----------
+    stages : in topological order: every parent comes before its children.
+    seed : fixes the drawn edges (default: 0).
+
+    Raises ScenarioError for a stage without an earlier parent.
+    """
 
     stages: tuple[Stage, ...]
     seed: int = 0
@@ -169,7 +177,10 @@ def stretches(
 ) -> list[tuple[float, float, tuple[int, ...]]]:
     """(from, to, replicas by schedule) within [begin, end], where none changes.
 
-    schedules: replicas at first, and changes: (instant ms, replicas from then on), ascending.
+    Parameters
+    ----------
+    begin_ms, end_ms : the time that is cut into stretches; empty ones are left out.
+    schedules : replicas at first, and changes: (instant ms, replicas from then on), ascending.
     """
     cuts = sorted({at for _, changes in schedules for at, _ in changes if begin_ms < at < end_ms})
     return [

@@ -46,8 +46,13 @@ class Row:
     throughput_qps: float
 
     def service_ms(self, kind: str) -> float:
-        """Service time of a batch. `mean`: batch over throughput. `p99`: as measured. `notebook`: milliseconds per
-        *query* used for a whole batch, the notebook's slip."""
+        """Service time of a batch in ms.
+
+        Parameters
+        ----------
+        kind : `mean`: batch over throughput. `p99`: as measured. `notebook`: milliseconds per *query* used for a
+            whole batch, the notebook's slip.
+        """
         match kind:
             case "mean":
                 return self.batch * 1000 / self.throughput_qps
@@ -59,7 +64,15 @@ class Row:
 
 
 class Profile:
-    """Measured rows by (model, hardware), batches ascending."""
+    """Measured rows by (model, hardware), batches ascending.
+
+    Parameters
+    ----------
+    rows : the points of each surface.
+    name : of the profile, for messages (default: `profile`).
+
+    Raises ProfileError for an empty surface, batches that do not ascend, and values that are not above 0.
+    """
 
     def __init__(self, rows: Mapping[tuple[str, str], Sequence[Row]], name: str = "profile") -> None:
         self._rows = {key: tuple(points) for key, points in rows.items()}
@@ -78,7 +91,15 @@ class Profile:
         return tuple(hardware for known, hardware in self._rows if known == model)
 
     def rows(self, model: str, hardware: str, *, where: str = "") -> tuple[Row, ...]:
-        """The points of one surface. Raises ProfileError with what is known."""
+        """The points of one surface.
+
+        Parameters
+        ----------
+        model, hardware : as the profile spells them.
+        where : path in the scenario that an error names (default: none).
+
+        Raises ProfileError with what is known.
+        """
         if model not in self.models:
             raise ProfileError(
                 Problem(where, f"no profile of model {model!r}; {known_names(model, self.models)}")
@@ -93,9 +114,10 @@ class Profile:
 
         Parameters
         ----------
+        model, hardware : whose surface is read.
         kind : `mean`, `p99` or `notebook`, as of `Row.service_ms`.
         batch : queries in it.
-        where : what an error names.
+        where : path in the scenario that an error names (default: none).
 
         Raises ProfileError for an unknown surface, and outside its rows.
         """
@@ -111,7 +133,15 @@ class Profile:
         return low + (batch - below.batch) * ((high - low) / (above.batch - below.batch))
 
     def table_ms(self, model: str, hardware: str, kind: str, max_batch: int, *, where: str = "") -> Floats:
-        """float64[max_batch + 1]: service time of a batch of n at index n, 0 at index 0."""
+        """float64[max_batch + 1]: service time in ms of a batch of n at index n, 0 at index 0.
+
+        Parameters
+        ----------
+        model, hardware : whose surface is read.
+        kind : `mean`, `p99` or `notebook`, as of `Row.service_ms`.
+        max_batch : the largest batch; sizes from 1 on must lie within the measured rows.
+        where : path in the scenario that an error names (default: none).
+        """
         self.service_ms(
             model, hardware, kind, max_batch, where=where
         )  # names the batch asked for, if it is outside
@@ -148,9 +178,16 @@ class Profile:
 def read_profile(path: Path, name: str = "") -> Profile:
     """The profile in a CSV file with columns model, hardware, batch, p99_ms, throughput_qps; # begins a comment.
 
-    In place of the last two, or of one of them, `mean_ms` (or `latency_ms`), the mean time of a batch: one replica serves
-    one batch after another, so throughput is batch over mean; the mean stands for the 99th percentile if that is not
-    given, the percentile for the mean, each said by the missing column. Raises ProfileError naming file, line and field.
+    In place of the last two, or of one of them, `mean_ms` (or `latency_ms`), the mean time of a batch: one replica
+    serves one batch after another, so throughput is batch over mean. The mean stands for the 99th percentile if that
+    is not given, the percentile for the mean, each said by the missing column.
+
+    Parameters
+    ----------
+    path : of the file, which may be compressed with gzip or xz.
+    name : of the profile in messages (default: the path).
+
+    Raises ProfileError naming file, line and field.
     """
     from forerun.trace.repair import RepairLog
     from forerun.trace.rows import Field, gathered, read_rows

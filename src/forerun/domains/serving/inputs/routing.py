@@ -18,12 +18,25 @@ def mix(x: int) -> int:
 
 
 def edge_key(seed: int, number: int) -> int:
-    """The key of a drawn edge: its query `id` draws mix(key + id)."""
+    """The key of a drawn edge: its query `id` draws mix(key + id).
+
+    Parameters
+    ----------
+    seed : of the run.
+    number : of the edge in the scenario's list of edges.
+    """
     return mix(mix(seed) + number)
 
 
 def draws(seed: int, number: int, queries: int) -> NDArray[np.float64]:
-    """float64[queries] in [0, 1): what each query draws at edge `number`, a multiple of 2^-53."""
+    """float64[queries] in [0, 1): what each query draws at an edge, a multiple of 2^-53.
+
+    Parameters
+    ----------
+    seed : of the run.
+    number : of the edge in the scenario's list of edges.
+    queries : how many the run has; the first of more draw the same.
+    """
     ids = np.arange(queries, dtype=np.uint64)
     words = _mixed(ids + np.uint64(edge_key(seed, number))) >> np.uint64(11)
     return words.astype(np.float64) * 2.0**-53
@@ -33,6 +46,11 @@ def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
     """Per edge of the pipeline bool[queries]: the query visits the edge's parent and takes the edge.
 
     What a stage's language model refuses goes no further from there.
+
+    Parameters
+    ----------
+    pipeline : with its edges in order, stage by stage; its seed fixes the drawn ones.
+    queries : how many the run has; recorded columns may be longer.
     """
     taken: list[Bools] = []
     visited: list[Bools] = []
@@ -54,13 +72,23 @@ def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
 
 
 def incoming_edges(pipeline: Pipeline, queries: int) -> list[list[tuple[int, Bools]]]:
-    """Per stage its edges: (parent, bool[queries]: who takes it)."""
+    """Per stage its edges: (parent, bool[queries]: who takes it).
+
+    Parameters
+    ----------
+    pipeline, queries : as for `taken_edges`.
+    """
     columns = iter(taken_edges(pipeline, queries))
     return [[(edge.parent, next(columns)) for edge in stage.edges] for stage in pipeline.stages]
 
 
 def visited_stages(pipeline: Pipeline, queries: int) -> list[Bools]:
-    """Per stage bool[queries]: the query comes by."""
+    """Per stage bool[queries]: the query comes by.
+
+    Parameters
+    ----------
+    pipeline, queries : as for `taken_edges`.
+    """
     return [
         np.logical_or.reduce([takes for _, takes in incoming])
         for incoming in incoming_edges(pipeline, queries)

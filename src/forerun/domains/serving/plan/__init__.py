@@ -117,8 +117,19 @@ def _check_options(
 
 
 def fresh_traffic(scenario: Scenario, inputs: Inputs, numbers: range) -> tuple[Traffic, ...]:
-    """Traces that could have come instead: the same process on other streams; a recorded trace as a moving-block
-    bootstrap of its gaps (circular, blocks of about the cube root of its length squared), routing and all."""
+    """Traces that could have come instead.
+
+    The same process on other streams; a recorded trace as a moving-block bootstrap of its gaps (circular, blocks of
+    about the cube root of its length squared), routing and all.
+
+    Parameters
+    ----------
+    scenario : whose seed names the streams.
+    inputs : the trace that they take the place of.
+    numbers : of the traces; one number gives the same trace in every plan.
+
+    Raises UsageError where the seed changes nothing, or where traces would not be equally long.
+    """
     if not isinstance(scenario.trace, Generated):
         return tuple(_resampled(traffic_of(inputs), scenario.seed, number) for number in numbers)
     traffics = []
@@ -170,7 +181,16 @@ class ServingPlanner(Planner[Scenario]):
     def check_plan(
         self, saved: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
     ) -> str:
-        """Verify a plan read from a file: by its certificate, or by making it again. Says what was verified."""
+        """Verify a plan read from a file: by its certificate, or by making it again. Says what was verified.
+
+        Parameters
+        ----------
+        saved : content of the plan file.
+        scenario : what was planned.
+        objective, options : as they were given to `plan`.
+
+        Raises CheckFailed where the plan is not what it claims to be.
+        """
         certificate = saved.get("certificate")
         if not certificate:
             try:

@@ -44,8 +44,10 @@ def cost(scenario: Scenario, inputs: Inputs, space: Space, method: str, frontier
 
     Parameters
     ----------
+    scenario : whose own configuration is compared with the plan.
     inputs : the scenario's, for its routing.
-    method : whose configuration is the plan: `exact`, `greedy`, `sweep` or `brute`.
+    space : what can be chosen, and the objective.
+    method : whose configuration is the plan: `exact`, `greedy`, `sweep` or `brute`. The exact search runs in any case.
     frontier : also plan at other objectives and rates.
 
     Raises Infeasible where no configuration, or none that the method reaches, keeps the objective.
@@ -95,6 +97,8 @@ def chance(
 
     Parameters
     ----------
+    scenario : whose attainment says how many queries of a trace may miss.
+    space : what can be chosen; its own traffic does not count.
     traffics : the traces to plan for, all equally long.
     confidence : it may fail on floor((1 - confidence) * traces) of them.
     fresh : further traces that the plan is tried on.
@@ -147,6 +151,12 @@ def chance(
 def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> ServingPlan:
     """The most traffic that a budget carries: the scenario's trace, sped up or slowed down.
 
+    Parameters
+    ----------
+    scenario : whose own configuration is compared with the plan.
+    space : what can be chosen, with the trace at its own rate.
+    budget_usd_per_h : most that the replicas of all stages may cost together, in $/h.
+
     Raises Infeasible where the budget carries it at no rate.
     """
     carried = most_traffic(space, budget_usd_per_h)
@@ -198,7 +208,6 @@ def _answer(
     failing: int = 0,
 ) -> ServingPlan:
     """The plan, with what every plan says: its cost and misses, and its stages beside what the scenario runs now.
-
 
     Parameters
     ----------
@@ -254,7 +263,13 @@ def _misses(space: Space, configuration: Configuration) -> int:
 
 
 def infeasible(space: Space, exact: Found) -> Infeasible:
-    """Why no configuration keeps the objective: the path that is too long even when idle, or the stage that binds."""
+    """Why no configuration keeps the objective: the path that is too long even when idle, or the stage that binds.
+
+    Parameters
+    ----------
+    space : in which none does.
+    exact : the search; the last cell that it visited names the stages that are too slow.
+    """
     queries, allowed = space.traffic.queries, space.allowed
     fastest = space.longest_path_ms(space.least_ms)
     blamed = exact.cells[-1].hopeless

@@ -22,7 +22,15 @@ def configurations(space: Space) -> int:
 
 
 def brute_force(space: Space, misses: Misses) -> Steps:
-    """The first feasible configuration in ascending cost. Raises UsageError for a space that is too large."""
+    """The first feasible configuration in ascending cost.
+
+    Parameters
+    ----------
+    space : all whose configurations are enumerated.
+    misses : gives how many queries a configuration misses, None if more than allowed.
+
+    Raises UsageError for a space that is too large.
+    """
     count = configurations(space)
     if count > MOST_CONFIGURATIONS:
         what = f"the space has {count:,} configurations; at most {MOST_CONFIGURATIONS:,} are enumerated"

@@ -27,7 +27,16 @@ Routing = Mapping[tuple[str, str], NDArray[np.bool_]]
 
 
 def certificate(space: Space, plan: Configuration, routing: Routing | None = None) -> dict[str, Any]:
-    """The certificate of a cheapest plan, as plain data. Raises AssertionError if the plan is not cheapest."""
+    """The certificate of a cheapest plan, as plain data.
+
+    Parameters
+    ----------
+    space : what could be chosen, on the trace that the plan was made for.
+    plan : the configuration that is said to be cheapest.
+    routing : who takes each conditional edge (default: every edge is always taken).
+
+    Raises AssertionError if the plan is not cheapest.
+    """
     writer = _Writer(space, plan)
     writer.walk()
     misses = StageRuns(space, space.traffic).misses(plan)
@@ -105,6 +114,15 @@ class _Writer:
     def _go(
         self, k: int, chosen: dict[int, Choice], outcomes: dict[int, StageRun], late: int, whole: int
     ) -> None:
+        """Choose for one more stage, and write down each part that forces too many misses.
+
+        Parameters
+        ----------
+        k : how many stages are chosen for, in the order near the source first.
+        chosen, outcomes : by stage, its choice and the run of it.
+        late : queries that are late at some stage chosen for: query q at bit q.
+        whole : cost of what is chosen, in whole units.
+        """
         assert k < len(self._order), f"{chosen} is cheaper than the plan and feasible"
         stage = self._order[k]
         parents = [None if p == SOURCE else outcomes[p] for p in self.space.parents[stage]]

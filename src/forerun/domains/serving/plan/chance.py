@@ -17,13 +17,21 @@ from forerun.result.stats import proportion_interval
 
 
 def traces_allowed_to_fail(confidence: float, traces: int) -> int:
-    """floor((1 - confidence) * traces), in exact decimals."""
+    """floor((1 - confidence) * traces), in exact decimals: 0.9 of 10 traces leaves 1, which float arithmetic misses."""
     return math.floor((1 - Decimal(repr(confidence))) * traces)
 
 
 def cheapest_on_most(space: Space, traffics: Sequence[Traffic], confidence: float) -> Found:
-    """The cheapest configuration that keeps the objective on all but few of the traces (all equally long); among equals
-    the one that fails on fewest, then the one with fewest misses. `misses` are in the order of the traces."""
+    """The cheapest configuration that keeps the objective on all but few of the traces.
+
+    Among equals the one that fails on fewest, then the one with fewest misses. `misses` are in the order of the traces.
+
+    Parameters
+    ----------
+    space : what can be chosen, and the misses that are allowed on each trace.
+    traffics : the traces, all equally long.
+    confidence : it may fail on floor((1 - confidence) * traces) of them.
+    """
     search = Search(space, traffics, failing=traces_allowed_to_fail(confidence, len(traffics)))
     return search.cheapest()
 
@@ -57,7 +65,9 @@ def survival(
 
     Parameters
     ----------
-    fresh : the traces.
+    space : the objective, and the misses that are allowed on each trace.
+    configuration : what is tried.
+    fresh : the traces, at least one.
     confidence : of the interval (default: 0.95).
     """
     met = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)

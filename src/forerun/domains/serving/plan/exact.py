@@ -51,7 +51,14 @@ class Part(NamedTuple):
 
 
 class Option(NamedTuple):
-    """Hardware and replicas of one stage, with their cost in whole units."""
+    """Hardware and replicas of one stage.
+
+    Parameters
+    ----------
+    whole_cost : of all its replicas together, in whole units (see `Space.whole_price`), so that sums are exact.
+    hardware : what the replicas run on.
+    replicas : how many there are.
+    """
 
     whole_cost: int
     hardware: str
@@ -194,7 +201,13 @@ class Search:
         return None
 
     def parts(self, stage: int, cell: Sequence[tuple[str, int]]) -> list[Part]:
-        """All parts of a stage in a cell that are not dead, fewest misses first."""
+        """All parts of a stage in a cell that are not dead, fewest misses first.
+
+        Parameters
+        ----------
+        stage : its number.
+        cell : hardware and replicas by stage; only those of the stage and its ancestors are read.
+        """
         key = (stage, *(cell[s] for s in self.space.closures[stage]))
         alive = self._parts.get(key)
         if alive is None:
@@ -302,5 +315,11 @@ def _joined(left: Part, right: Part) -> Part:
 
 
 def cheapest(space: Space, *, budget: int | None = None) -> Found:
-    """The cheapest feasible configuration of a space."""
+    """The cheapest feasible configuration of a space.
+
+    Parameters
+    ----------
+    space : what can be chosen, on its own traffic.
+    budget : it costs at most this many whole units (default: any cost).
+    """
     return Search(space).cheapest(budget=budget)

@@ -39,8 +39,9 @@ def greedy(space: Space, misses: Misses, order: Sequence[str] = ()) -> Steps:
 
     Parameters
     ----------
-    misses : tells how many queries a configuration misses, None if more than allowed.
-    order : names of the stages in the order they are tried (default: the space's).
+    space : what can be chosen, and the objective.
+    misses : gives how many queries a configuration misses, None if more than allowed.
+    order : names of the stages in the order they are tried (default: the space's); it decides between equal steps.
     """
     return _Greedy(space, misses, [space.names.index(name) for name in order or space.names]).run()
 
@@ -128,5 +129,12 @@ class _Greedy:
 
 
 def with_choice(configuration: Configuration, stage: int, choice: Choice) -> Configuration:
-    """The configuration with another choice for one stage."""
+    """The configuration with another choice for one stage.
+
+    Parameters
+    ----------
+    configuration : by stage.
+    stage : number of the stage.
+    choice : what takes the place of its choice.
+    """
     return (*configuration[:stage], choice, *configuration[stage + 1 :])

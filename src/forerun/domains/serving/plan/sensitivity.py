@@ -20,7 +20,14 @@ STEP_SHARE: Final = 0.01
 
 @dataclass(frozen=True)
 class Point:
-    """The cheapest plan at one objective and rate."""
+    """The cheapest plan at one objective and rate.
+
+    Parameters
+    ----------
+    slo_ms : the objective: latency above which a query misses.
+    rate_rps : mean rate of the trace, in queries a second.
+    plan : the search; without a configuration there is no plan.
+    """
 
     slo_ms: float
     rate_rps: float
@@ -49,19 +56,39 @@ def busier(space: Space, more_rps: float) -> Point:
 
 
 def by_slo(space: Space, shares: Iterable[float] = SLO_SHARES) -> list[Point]:
-    """Plans at shares of the objective, ascending."""
+    """Plans at shares of the objective, ascending.
+
+    Parameters
+    ----------
+    space : with the scenario's own objective.
+    shares : of it (default: 15 from half to twice).
+    """
     return [at_slo(space, space.slo_ms * share) for share in sorted(shares)]
 
 
 def by_rate(space: Space, shares: Iterable[float] = RATE_SHARES) -> list[Point]:
-    """Plans for the same trace sped up or slowed down, by rate, ascending."""
+    """Plans for the same trace sped up or slowed down, by rate, ascending.
+
+    Parameters
+    ----------
+    space : with the trace at its own rate.
+    shares : of that rate (default: 14 from a quarter to twice).
+    """
     return [at_share(space, share) for share in sorted(shares)]
 
 
 def next_step_down(space: Space, points: Sequence[Point]) -> Point | None:
-    """A looser objective with a cheaper plan than the scenario's, the first on the grid, moved nearer until the objective
-    where the cost steps is known to STEP_SHARE. Cost need not fall everywhere as the objective grows; between two grid
-    points that differ there is a step, and this finds one."""
+    """A looser objective with a cheaper plan than the scenario's; None if there is none on the grid.
+
+    The first on the grid is moved nearer until the objective where the cost steps is known to STEP_SHARE. Cost need
+    not fall everywhere as the objective grows; between two grid points that differ there is a step, and this finds
+    one.
+
+    Parameters
+    ----------
+    space : with the scenario's own objective.
+    points : plans by objective, the scenario's own among them, ascending.
+    """
     here = next(point for point in points if point.slo_ms == space.slo_ms)
     after = next((p for p in points if p.slo_ms > here.slo_ms and p.cost < here.cost), None)
     if after is None:
@@ -74,7 +101,13 @@ def next_step_down(space: Space, points: Sequence[Point]) -> Point | None:
 
 
 def next_step_up(space: Space, points: Sequence[Point]) -> Point | None:
-    """More load with a dearer plan than the scenario's, located by the same bisection."""
+    """More load with a dearer plan than the scenario's, located by the same bisection; None if there is none on the grid.
+
+    Parameters
+    ----------
+    space : with the trace at its own rate.
+    points : plans by rate, ascending.
+    """
     rate = space.traffic.rate_rps
     here = min(points, key=lambda point: abs(point.rate_rps - rate))
     after = next((p for p in points if p.rate_rps > here.rate_rps and p.cost > here.cost), None)

@@ -98,8 +98,15 @@ class ServingPlan(ShownPlan):
 def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str:
     """Verify that a certificate's plan is the cheapest for this scenario. Says what was verified.
 
-    What the certificate is about must be the scenario's: stages, options, times, prices, objective, arrivals, routing.
-    Its claims are verified by a checker that shares no code with the planners. Raises CheckFailed.
+    What the certificate is about must be the scenario's: stages, options, times, prices, objective, arrivals,
+    routing. Its claims are verified by a checker that shares no code with the planners.
+
+    Parameters
+    ----------
+    certificate : plain data, as read from a file.
+    scenario : its files are read again.
+
+    Raises CheckFailed, naming every difference or the claim that does not hold.
     """
     inputs = prepare(scenario)
     most = certificate.get("max_replicas")
@@ -166,7 +173,15 @@ def routing_of(inputs: Inputs) -> dict[tuple[str, str], Any]:
 
 
 def _simulated_misses(scenario: Scenario, space: Space, chosen: Configuration, traffic: Traffic) -> int:
-    """Misses by the domain's engine, which the searches do not use; edges as recorded in the traffic."""
+    """Misses by the domain's engine, which the searches do not use; edges as recorded in the traffic.
+
+    Parameters
+    ----------
+    scenario : whose pipeline is run.
+    space : the offers of the chosen hardware, and the objective.
+    chosen : the configuration.
+    traffic : arrivals, and who takes which edge.
+    """
     from forerun.domains.serving.engine.stagewise import simulate_stagewise
     from forerun.domains.serving.inputs.pipeline import Pipeline
 

@@ -197,7 +197,13 @@ class Space:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def pipeline(self, configuration: Configuration, template: Pipeline) -> Pipeline:
-        """The pipeline so configured; edges and seed as in `template`."""
+        """The pipeline so configured, with greedy batching.
+
+        Parameters
+        ----------
+        configuration : by stage; service times are those of the chosen hardware.
+        template : gives the edges and the seed.
+        """
         stages = tuple(
             Stage(
                 stage.name,
@@ -236,7 +242,10 @@ def space_of(
 
     Parameters
     ----------
-    every_batch : all whole batch sizes between the measured ones too.
+    scenario : its profiles and prices say what can be chosen; service times that it lists leave its own hardware only.
+    max_replicas : of one stage (default: 60).
+    every_batch : all whole batch sizes between the measured ones too (default: no).
+    inputs : the scenario's, if they are there already (default: its files are read).
 
     Raises ScenarioError with all that cannot be planned: drawn service times, changes of replicas, batching other
     than greedy, hardware without a price.
@@ -293,6 +302,17 @@ def _offers(
     every_batch: bool,
     problems: list[Problem],
 ) -> tuple[Offer, ...]:
+    """What one stage can run on.
+
+    Parameters
+    ----------
+    scenario : says which service times count.
+    spec : the stage; its model is looked up under its name where none is given.
+    profile : the measured surfaces.
+    prices : $/h of a replica, by hardware.
+    every_batch : all whole batch sizes between the measured ones too.
+    problems : added to, where a price or the time of batch 1 is unknown.
+    """
     model = spec.model or spec.name
     if isinstance(scenario.service, Tables):
         hardware = scenario.configuration[spec.name].hardware

@@ -61,7 +61,14 @@ class StageRuns:
     """The runs of the stages of a space on one trace, each simulated once."""
 
     def __init__(self, space: Space, traffic: Traffic, *, cut_short: bool = True) -> None:
-        """cut_short: stop a run once more queries are late than the space allows."""
+        """Begin with no run known.
+
+        Parameters
+        ----------
+        space : what can be chosen, the objective, and the misses that are allowed.
+        traffic : the trace.
+        cut_short : stop a run once more queries are late than the space allows (default: yes).
+        """
         self.space, self.traffic = space, traffic
         self.allowed = space.allowed if cut_short else traffic.queries
         #: stages run so far
@@ -199,6 +206,11 @@ def tails_ms(space: Space, traffic: Traffic) -> list[Floats]:
     """Per stage float64[n]: the least time that a query there still takes behind it, over all choices.
 
     The last is that of SOURCE: the least time that each query takes through the whole pipeline.
+
+    Parameters
+    ----------
+    space : gives the shortest time that any batch takes at each stage, on any hardware.
+    traffic : gives the edges that each query takes.
     """
     tails = [np.zeros(traffic.queries) for _ in (*space.names, SOURCE)]
     for s in reversed(range(len(space.names))):

@@ -12,14 +12,19 @@ from forerun.domains.serving.plan.space import Choice, Configuration, Space
 def sweep(
     space: Space, misses: Misses, order: Sequence[str] = (), *, rate_rps: float = 0.0, gate: bool = False
 ) -> Steps:
-    """Begin with the dearest hardware, batch 1 and twice the replicas that the rate needs; then rounds over the stages: next
-    batch, one replica less, next cheaper hardware at the same batch; until a round changes nothing.
+    """Begin with the dearest hardware, batch 1 and twice the replicas that the rate needs, then go down in rounds.
+
+    A round tries, stage by stage, the next batch, one replica less, and the next cheaper hardware at the same batch;
+    rounds end when one changes nothing.
 
     Parameters
     ----------
-    rate_rps : 0 takes the trace's.
+    space : what can be chosen, and the objective.
+    misses : gives how many queries a configuration misses, None if more than allowed.
+    order : names of the stages in the order they are tried (default: the space's).
+    rate_rps : queries a second that the beginning must carry (default: 0: the trace's mean rate).
     gate : also demand that the P99 times of full batches fit into the objective along every path, as the notebook
-        does, though batches seldom fill.
+        does, though batches seldom fill (default: no).
     """
     return _Sweep(space, misses, order or space.names, rate_rps, gate).run()
 

@@ -84,7 +84,14 @@ TRACES: Final = TableSchema(
 
 
 def stages_table(space: Space, plan: Configuration, now: Configuration) -> Table:
-    """The plan by stage, beside what the scenario runs now."""
+    """The plan by stage, beside what the scenario runs now.
+
+    Parameters
+    ----------
+    space : prices, and what a replica carries.
+    plan : the configuration that was chosen.
+    now : the scenario's own, which may lie outside the space.
+    """
     total, rows = space.cost(plan), []
     for s, choice in enumerate(plan):
         offer = space.offer(s, choice.hardware)
@@ -96,7 +103,13 @@ def stages_table(space: Space, plan: Configuration, now: Configuration) -> Table
 
 
 def cells_table(space: Space, exact: Found) -> Table:
-    """The choices of hardware and replicas that an exact search looked at."""
+    """The choices of hardware and replicas that an exact search looked at.
+
+    Parameters
+    ----------
+    space : names the stages.
+    exact : the search, with its cells in the order that they were visited.
+    """
 
     def text(tried: Tried) -> str:
         placed = zip(space.names, tried.cell)
@@ -112,7 +125,13 @@ def cells_table(space: Space, exact: Found) -> Table:
 
 
 def named(space: Space, configuration: Configuration | None) -> str:
-    """`ResNet: 2 x TXP, batch 16; KSVM: 1 x cpu, batch 8`."""
+    """A configuration in words: `ResNet: 2 x TXP, batch 16; KSVM: 1 x cpu, batch 8`.
+
+    Parameters
+    ----------
+    space : names the stages.
+    configuration : by stage (None: empty).
+    """
     return "; ".join(
         f"{name}: {choice.replicas} x {choice.hardware}, batch {choice.max_batch}"
         for name, choice in zip(space.names, configuration or ())

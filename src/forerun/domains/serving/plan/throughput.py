@@ -43,8 +43,12 @@ class Carried:
 def most_traffic(space: Space, budget_usd_per_h: float) -> Carried:
     """The last rate f0 * 1.02^k, counted up from the lowest on the grid, at which the exact plan fits the budget.
 
-    `tried`: (rate, cost of its cheapest plan within the budget, nan if none). The grid begins where the budget first
-    suffices below the trace's own rate, or at that rate.
+    The grid begins where the budget first suffices below the trace's own rate, or at that rate.
+
+    Parameters
+    ----------
+    space : with the trace at its own rate f0.
+    budget_usd_per_h : most that all replicas may cost together, in $/h.
     """
     budget, base = space.whole_budget(budget_usd_per_h), space.traffic.rate_rps
     tried: dict[int, Found] = {}
@@ -68,9 +72,16 @@ def most_traffic(space: Space, budget_usd_per_h: float) -> Carried:
 
 
 def bottleneck_first(space: Space, budget_usd_per_h: float) -> tuple[float, Steps]:
-    """The baseline in the InferLine notebook's comments: cheapest hardware, batch 1, one replica; then for the stage of
-    least throughput the first of larger batch, one more replica, better hardware that raises it within the budget, the
-    P99 times of full batches within the objective along every path; until nothing helps.
+    """The baseline in the InferLine notebook's comments.
+
+    Cheapest hardware, batch 1, one replica; then for the stage of least throughput the first of larger batch, one
+    more replica, better hardware that raises it within the budget, the P99 times of full batches within the objective
+    along every path; until nothing helps.
+
+    Parameters
+    ----------
+    space : with the trace at its own rate.
+    budget_usd_per_h : most that all replicas may cost together, in $/h.
 
     Returns the last rate on the grid, counted up from the lowest, at which that configuration keeps the objective in
     simulation (0: at none).

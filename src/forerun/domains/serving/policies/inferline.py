@@ -97,7 +97,14 @@ class _InferLine:
 
 
 def replicas_for(handover: Handover, rate_rps: float, rho: tuple[float, ...]) -> tuple[int, ...]:
-    """Replicas that carry `rate_rps` at loads `rho`, by stage."""
+    """Replicas that carry a rate at given loads, by stage.
+
+    Parameters
+    ----------
+    handover : the share of queries that come by each stage, and what one replica carries there.
+    rate_rps : queries a second from outside.
+    rho : by stage, the load that its replicas should have.
+    """
     return tuple(
         math.ceil(rate_rps * share / (mu_rps * load) - _ROUNDING)
         for share, mu_rps, load in zip(handover.share, handover.mu_rps, rho)

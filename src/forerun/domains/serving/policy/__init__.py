@@ -84,7 +84,12 @@ class Batching(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """The spec of a batching policy: its parameters. Files name it by its tag: `batching: {name: timeout, delay: 5ms}`."""
 
     def build(self, rng: np.random.Generator) -> BatchingPolicy:
-        """A fresh policy; `rng` is its own stream."""
+        """A fresh policy for one stage of one run.
+
+        Parameters
+        ----------
+        rng : its own random stream, named after the stage.
+        """
         raise TypeError(f"{type(self).__name__} must say how its policy is built")
 
     def compiled(self) -> tuple[str, float] | None:
@@ -158,7 +163,13 @@ class TunerPolicy(Protocol):
 
 
 def bin_problems(look_s: float, bin_s: float) -> list[tuple[str, str]]:
-    """The problem, if a tuner would count arrivals in more bins than there can be queries of interest."""
+    """The problem, if a tuner would count arrivals in more bins than there can be queries of interest.
+
+    Parameters
+    ----------
+    look_s : how far back the tuner looks, in seconds.
+    bin_s : length of a bin, in seconds.
+    """
     bins = look_s / bin_s
     if bins <= MOST_BINS:
         return []
@@ -191,7 +202,13 @@ class Tuner(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     max_replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 60
 
     def build(self, handover: Handover, rng: np.random.Generator) -> TunerPolicy:
-        """A fresh policy for the pipeline handed over; `rng` is its own stream."""
+        """A fresh policy for one run.
+
+        Parameters
+        ----------
+        handover : the pipeline as planned and, where the tuner asks for it, the traffic that it was planned for.
+        rng : the policy's own random stream.
+        """
         raise TypeError(f"{type(self).__name__} must say how its policy is built")
 
 

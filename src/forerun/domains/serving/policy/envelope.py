@@ -20,7 +20,13 @@ MINUTE_MS: Final = 60_000.0
 
 
 def doubling_windows_ms(shortest_ms: float, longest_ms: float = MINUTE_MS) -> tuple[float, ...]:
-    """`shortest_ms`, twice that, four times ... as long as below `longest_ms`, then `longest_ms`."""
+    """`shortest_ms`, twice that, four times ... as long as below `longest_ms`, then `longest_ms`.
+
+    Parameters
+    ----------
+    shortest_ms : the first length; 0 gives the longest alone.
+    longest_ms : the last length (default: a minute).
+    """
     windows = []
     window_ms = shortest_ms
     while 0 < window_ms < longest_ms:
@@ -59,6 +65,13 @@ class LiveEnvelope:
     """
 
     def __init__(self, windows_ms: Sequence[float], history_ms: float = MINUTE_MS) -> None:
+        """Begin with no arrival seen.
+
+        Parameters
+        ----------
+        windows_ms : lengths of windows.
+        history_ms : how far back arrivals count (default: a minute).
+        """
         self.windows_ms = tuple(windows_ms)
         self.history_ms = history_ms
         #: per window length the first arrival whose window has not ended, and (arrival, count) of settled ones

@@ -19,12 +19,22 @@ from forerun.domains.serving.policy.handover import Handover
 
 @dataclass(frozen=True)
 class Scene:
-    """Arrivals at the pipeline as planned, its numbers of replicas open. Batching is greedy, service the mean."""
+    """Arrivals at the pipeline as planned, its numbers of replicas open. Batching is greedy, service the mean.
+
+    Parameters
+    ----------
+    space : one hardware and one batch size a stage, so that replicas are all that is left to choose.
+    """
 
     space: Space
 
     def faster(self, rate_rps: float) -> Scene:
-        """Arrivals made for one a second, at `rate_rps`."""
+        """Arrivals made for one a second, played faster.
+
+        Parameters
+        ----------
+        rate_rps : queries a second that they come at then.
+        """
         return Scene(self.space.under(traffic=self.space.traffic.scaled(1 / max(rate_rps, 1e-6))))
 
     def configuration(self, replicas: tuple[int, ...]) -> Configuration:
@@ -40,8 +50,14 @@ class Scene:
 
 
 def evened(arrivals_ms: Floats, edges_ms: NDArray[np.floating[Any]]) -> Floats:
-    """The arrivals between the first and the last edge, with each span between two edges stretched so that it contains one
-    arrival a second: bursts within spans stay, what moves from span to span goes."""
+    """The arrivals between the first and the last edge, with each span between two edges stretched so that it
+    contains one arrival a second: bursts within spans stay, what moves from span to span goes.
+
+    Parameters
+    ----------
+    arrivals_ms : float64[n], ascending; those at the first edge and before are left out.
+    edges_ms : float64[spans + 1], ascending.
+    """
     inside = arrivals_ms[(arrivals_ms > edges_ms[0]) & (arrivals_ms <= edges_ms[-1])]
     counts = np.diff(np.searchsorted(inside, edges_ms, side="right"))
     begins = np.concatenate([[0.0], np.cumsum(counts) * 1e3])
@@ -50,7 +66,15 @@ def evened(arrivals_ms: Floats, edges_ms: NDArray[np.floating[Any]]) -> Floats:
 
 
 def scene_of(handover: Handover, arrivals_ms: Floats, rng: np.random.Generator, most_replicas: int) -> Scene:
-    """The pipeline handed over, on some arrivals; who takes conditional edges is drawn by the planned shares."""
+    """The pipeline that was handed over, on some arrivals; who takes conditional edges is drawn by the planned shares.
+
+    Parameters
+    ----------
+    handover : stages, prices, objective and shares, as planned.
+    arrivals_ms : float64[n], ascending; as many may miss as the attainment allows of so many.
+    rng : draws who takes conditional edges.
+    most_replicas : of one stage.
+    """
     stages = handover.pipeline.stages
     offers = tuple(
         (
@@ -79,7 +103,13 @@ def scene_of(handover: Handover, arrivals_ms: Floats, rng: np.random.Generator, 
 
 
 def keeps(scene: Scene, replicas: tuple[int, ...]) -> bool:
-    """Whether these replicas would have met the objective."""
+    """Whether these replicas would have met the objective.
+
+    Parameters
+    ----------
+    scene : the arrivals and the pipeline.
+    replicas : by stage.
+    """
     return StageRuns(scene.space, scene.space.traffic).misses(scene.configuration(replicas)) is not None
 
 

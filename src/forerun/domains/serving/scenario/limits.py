@@ -71,7 +71,14 @@ def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:
-    """What this many queries would take, and what to do. counted: how many in words, where that is not known exactly."""
+    """What this many queries would take, and what to do.
+
+    Parameters
+    ----------
+    scenario : whose stages and record say how many bytes a query takes.
+    queries : how many there would be.
+    counted : how many in words, where that is not known exactly (default: it is).
+    """
     most = most_queries(scenario)
     if scenario.mode == "compat" and most == MOST_COMPAT_QUERIES:
         return f"{counted or f'{queries:,}'} queries; mode compat plays at most {most:,}, event by event"
@@ -82,7 +89,16 @@ def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:
 
 
 def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
-    """Reject a horizon within which, at the process's own rate, far more queries arrive than can be simulated."""
+    """Reject a horizon within which, at the process's own rate, far more queries arrive than can be simulated.
+
+    Parameters
+    ----------
+    scenario : whose limit counts.
+    trace : a process with a rate, and a horizon; a trace of so many queries passes.
+    where : path of the trace in the scenario, for messages.
+
+    Raises ScenarioError.
+    """
     rate_rps = getattr(trace.process, "rate_rps", None)
     if trace.horizon_s and isinstance(rate_rps, (int, float)):
         expected = rate_rps * trace.horizon_s
@@ -92,7 +108,16 @@ def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
 
 
 def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
-    """Reject requests that need more iterations than are simulated, or, recorded in full, than fit in memory."""
+    """Reject requests that need more iterations than are simulated, or, recorded in full, than fit in memory.
+
+    Parameters
+    ----------
+    llm : whose requests are counted, refused ones left out.
+    where : path of the language model in the scenario, for messages.
+    full : whether iterations are recorded one by one.
+
+    Raises ScenarioError.
+    """
     served = ~llm.refused
     prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
     turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())
@@ -106,7 +131,15 @@ def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
 
 
 def check_decisions(last_ms: float, period_s: float) -> None:
-    """Reject a period at which a tuner is asked without end."""
+    """Reject a period at which a tuner is asked without end.
+
+    Parameters
+    ----------
+    last_ms : instant of the last arrival, up to which it is asked.
+    period_s : seconds between two questions.
+
+    Raises ScenarioError.
+    """
     asked = last_ms / (period_s * 1e3)
     if asked > MOST_DECISIONS:
         what = f"{period_s:g} s ask the tuner {asked:.3g} times; at most {MOST_DECISIONS:,} are simulated"
@@ -114,7 +147,15 @@ def check_decisions(last_ms: float, period_s: float) -> None:
 
 
 def check_traces(traces: int, queries: int) -> None:
-    """Reject plans on more traces than fit in memory: 8 bytes a query each, and its outcome."""
+    """Reject plans on more traces than fit in memory: 8 bytes a query each, and its outcome.
+
+    Parameters
+    ----------
+    traces : how many, with those that the plan is only tried on.
+    queries : of each trace.
+
+    Raises UsageError.
+    """
     takes = 16 * traces * queries
     if takes > MOST_BYTES:
         what = f"{traces:,} traces of {queries:,} queries take {_gib(takes)} of memory; at most {_gib(MOST_BYTES)} are used"

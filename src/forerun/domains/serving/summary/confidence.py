@@ -16,7 +16,13 @@ BATCHES = 20
 
 
 def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
-    """The figures that get an interval, of queries with some latencies (at least one)."""
+    """The figures that get an interval.
+
+    Parameters
+    ----------
+    latency_ms : float64[queries], at least one.
+    slo_ms : latency above which a query misses.
+    """
     return {
         "latency_mean_ms": float(latency_ms.mean()),
         "latency_p50_ms": float(np.quantile(latency_ms, 0.5)),
@@ -45,7 +51,13 @@ def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) ->
 def from_batches(latency_ms: Floats, slo_ms: float, confidence: float) -> dict[str, Interval]:
     """Sectioning: the figures of the whole trace, with the spread that consecutive parts have around them, Student's t.
 
-    None where there are fewer than two queries a part.
+    Empty where there are fewer than two queries a part.
+
+    Parameters
+    ----------
+    latency_ms : float64[queries], in order of arrival.
+    slo_ms : latency above which a query misses.
+    confidence : of the interval, such as 0.95.
     """
     if len(latency_ms) < 2 * BATCHES:
         return {}
@@ -58,8 +70,14 @@ def from_parts(
 ) -> dict[str, Interval]:
     """The same from the figures of `BATCHES` consecutive parts and of the whole trace.
 
-    A quantile of a part is biased, because the part is short; the whole trace's is not, so it is the centre [Asmussen and
-    Glynn, Stochastic Simulation, 2007].
+    A quantile of a part is biased, because the part is short; the whole trace's is not, so it is the centre [Asmussen
+    and Glynn, Stochastic Simulation, 2007].
+
+    Parameters
+    ----------
+    parts : figures of each part, by name; a figure that not every part has gets no interval.
+    whole : figures of the whole trace.
+    confidence : of the interval, such as 0.95.
     """
     half = student_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
     method = f"batch means over {BATCHES} consecutive parts of the replayed trace, around its own figure, Student's t"

@@ -12,9 +12,17 @@ from forerun.errors import CheckFailed, Problem
 
 
 def check_run(pipeline: Pipeline, run: Run, slo_ms: float) -> None:
-    """Queries are conserved at every stage; starts are first in, first out; 1 <= batch <= B; at most R at work; no
-    replica idles while a greedy queue is not empty; end = start + s[n] exactly; nothing ends before it can; misses are
-    those of the latencies.
+    """Reject a run that breaks a law.
+
+    Queries are conserved at every stage; starts are first in, first out; 1 <= batch <= B; at most R at work; no
+    replica idles while a greedy queue is not empty; end = start + s[n] exactly; nothing ends before it can; misses
+    are those of the latencies.
+
+    Parameters
+    ----------
+    pipeline : with the changes of replicas that the run had.
+    run : with latencies; the laws of stages are checked where visits are recorded.
+    slo_ms : latency above which a query misses.
 
     Raises CheckFailed naming stage and law.
     """

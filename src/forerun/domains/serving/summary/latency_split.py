@@ -83,7 +83,14 @@ def critical(pipeline: Pipeline, run: Run) -> Account:
 
 
 def batch_wait_ms(stage: Stage, run: Run, number: int) -> Floats:
-    """float64[queries]: how long each query at a stage has waited since a replica last became idle, up to its start."""
+    """float64[queries]: how long each query at a stage has waited since a replica last became idle, up to its start.
+
+    Parameters
+    ----------
+    stage : with its changes of replicas; 0 for a language model, and for greedy batching, which never waits so.
+    run : with visits and batches.
+    number : of the stage in the pipeline.
+    """
     visits, batches = run.visits[number], run.batches[number]
     if stage.llm is not None or stage.batching.compiled() == ("hold", 0.0):
         return np.zeros(len(visits.enqueue_ms))

@@ -146,7 +146,13 @@ def ledger_of(account: Account, run: Run, name: str) -> Ledger:
 
 
 def wait_shares(critical: Account, run: Run) -> dict[str, float]:
-    """Per stage the share of all latency that queries wait there, on the path that decides their latency."""
+    """Per stage the share of all latency that queries wait there, on the path that decides their latency.
+
+    Parameters
+    ----------
+    critical : the split along critical paths; waiting in the queue, for the batch, and after preemptions counts.
+    run : the latencies that are shared out.
+    """
     whole = float(run.latency_ms.sum())
     shares: dict[str, float] = {}
     for (stage, kind), row in zip(critical.names, critical.parts_ms):
@@ -170,7 +176,13 @@ def _cost(outcome: Outcome, run: Run) -> tuple[float, float]:
 
 
 def stage_costs_usd(outcome: Outcome, begin_ms: float, end_ms: float) -> list[float]:
-    """By stage, what its replicas cost within [begin, end]."""
+    """By stage, what its replicas cost within a time, in $.
+
+    Parameters
+    ----------
+    outcome : prices, replicas and their changes; where a tuner decides, they are paid for from the decision on.
+    begin_ms, end_ms : instants of the run.
+    """
     stages = outcome.inputs.pipeline.stages
     paid = [outcome.paid(s) for s in range(len(stages))]
     times_ms = paid_replica_ms([stage.replicas for stage in stages], paid, begin_ms, end_ms)

@@ -47,6 +47,8 @@ def explain(
 
     Parameters
     ----------
+    scenario : states the objectives.
+    inputs : the pipeline, and what its replicas run on.
     run : recorded in full.
     critical : the split of latencies along critical paths.
     loads : by stage, queries offered over the most that its replicas can carry.

@@ -39,6 +39,10 @@ class Stream(NamedTuple):
 
 
 class _Server(Protocol):
+    """What runs one stage, whichever engine that is. `feed` takes queries that enter, and where one does not come in
+    one group with the one before it; `left` gives (query, instant, number of its batch) since the last call.
+    """
+
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None: ...
     def advance(self, until_ms: float) -> None: ...
     def left(self) -> tuple[Ints, Floats, Ints]: ...
@@ -49,7 +53,15 @@ class MixedRun:
     """A run of a pipeline with language models under way; the number of queries to come is known."""
 
     def __init__(self, pipeline: Pipeline, queries: int, slo_ms: float, *, keep: bool = True) -> None:
-        """keep: the iterations of language models are recorded one by one."""
+        """Begin at instant 0 with nothing fed.
+
+        Parameters
+        ----------
+        pipeline : stages, of which some serve language models.
+        queries : how many will arrive in all, which the drawn edges and the results are made for.
+        slo_ms : latency above which a query misses.
+        keep : the iterations of language models are recorded one by one (default: yes).
+        """
         self.pipeline = pipeline
         self.queries = queries
         self._slo_ms = slo_ms
@@ -71,7 +83,13 @@ class MixedRun:
         return len(self._arrivals)
 
     def advance(self, arrivals_ms: Floats, until_ms: float = math.inf) -> None:
-        """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`."""
+        """Feed more arrivals and handle every instant before `until_ms`.
+
+        Parameters
+        ----------
+        arrivals_ms : float64[n], ascending; with them all that arrive before `until_ms` have been fed.
+        until_ms : end of the slice of time, itself excluded (default: the end of the run).
+        """
         self._arrivals = np.concatenate([self._arrivals, arrivals_ms])
         due = int(np.searchsorted(self._arrivals, until_ms, side="left"))
         new = np.arange(self._passed, due)
@@ -113,7 +131,13 @@ def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, ke
 
 
 class _BatchStage:
-    """A stage without a language model, by itself; positions are places in the order of entry."""
+    """A stage without a language model, by itself; positions are places in the order of entry.
+
+    Parameters
+    ----------
+    stage : its edges are replaced by one from outside, because joins are put together before it.
+    slo_ms : latency above which a query misses; the misses of one stage alone are not read.
+    """
 
     def __init__(self, stage: Stage, slo_ms: float) -> None:
         alone = Pipeline((replace(stage, edges=(Edge(SOURCE),)),))

@@ -69,7 +69,13 @@ def batches_of(recorded: Iterations | None) -> Batches:
 
 
 def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches, Requests]:
-    """The same of the plain replicas of the event loop. enqueue_ms: float64[queries], NaN where nobody came."""
+    """The same of the plain replicas of the event loop.
+
+    Parameters
+    ----------
+    replicas : those of one stage, at the end of the run.
+    enqueue_ms : float64[queries], when each entered the stage; NaN where nobody came.
+    """
 
     def columns(items: list[Any]) -> Columns:
         return lambda name: np.array(

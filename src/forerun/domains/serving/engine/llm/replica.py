@@ -13,7 +13,24 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 
 @dataclass(eq=False)
 class Request:
-    """A request under way. Fields as in `kernels.requests.REQUEST`, and the times between its tokens."""
+    """A request under way. Fields as in `kernels.requests.REQUEST`, and the times between its tokens.
+
+    Parameters
+    ----------
+    query : its number in the trace.
+    prompt, output : tokens of its prompt and of its answer.
+    replica : number of the replica that it was sent to.
+    emitted : tokens of the answer so far.
+    cached : tokens that the cache contains, of the prompt and of the answer.
+    blocks : blocks of the cache that it has.
+    preempted : how often these were taken away.
+    start_ms, first_ms, last_ms : when its first iteration began, and when its first and its latest token came (NaN:
+        not yet).
+    gap_ms : longest time between two of its tokens.
+    stalled_ms, stalled_first_ms : time back in the queue after preemptions, in all and before the first token.
+    since_ms : when it was preempted last.
+    gaps_ms : all times between its tokens.
+    """
 
     query: int
     prompt: int
@@ -35,7 +52,20 @@ class Request:
 
 @dataclass
 class Iteration:
-    """An iteration under way: who was given how many tokens, and what it consists of."""
+    """An iteration under way: who was given how many tokens, and what it consists of.
+
+    Parameters
+    ----------
+    number : of the iteration within its stage, in the order they begin.
+    replica : number of the replica that works on it.
+    start_ms, end_ms : instants; the end is known from the start.
+    given : requests and the tokens that each has processed in it, in order of admission.
+    prefill : tokens of prompts, and of preempted requests that are processed anew.
+    decodes : requests that process their latest token alone.
+    kv : tokens that these requests have in the cache.
+    running : requests admitted, with those that got no token of the budget.
+    free_blocks : blocks of the cache that nobody has.
+    """
 
     number: int
     replica: int
@@ -66,7 +96,17 @@ class Replica:
         return len(self.queue) + len(self.running)
 
     def begin(self, number: int, now_ms: float) -> Iteration:
-        """The next iteration begins."""
+        """The next iteration begins: running requests come first, in order of admission, then waiting ones while
+        there are seats, tokens and blocks.
+
+        A running request that needs a block where none is free takes it from the request admitted last, which goes
+        back to the head of the queue; nobody is admitted in that iteration.
+
+        Parameters
+        ----------
+        number : of the iteration within its stage.
+        now_ms : the instant.
+        """
         budget = self.llm.token_budget
         given: list[tuple[Request, int]] = []
         prefill = decodes = kv = 0
@@ -162,7 +202,19 @@ class Replica:
 
 
 class Replicas:
-    """All replicas of a stage, driven instant by instant: `end`, then `enter`, then `begin`."""
+    """All replicas of a stage, driven instant by instant: `end`, then `enter`, then `begin`.
+
+    Parameters
+    ----------
+    llm : limits, costs, and the tokens of the requests.
+    replicas : how many there are.
+
+    Attributes
+    ----------
+    refused : bool[queries], requests that can never fit into the cache.
+    requests : those that entered, by query.
+    iterations : all that have begun, in that order.
+    """
 
     def __init__(self, llm: LanguageModel, replicas: int) -> None:
         self.llm = llm

@@ -20,7 +20,14 @@ class LanguageStage:
     """One stage under way. `feed` what enters, `advance` to an instant, take what has left since with `left`."""
 
     def __init__(self, llm: LanguageModel, replicas: int, *, keep: bool) -> None:
-        """keep: iterations are recorded one by one."""
+        """Begin at instant 0 with nothing fed.
+
+        Parameters
+        ----------
+        llm : limits, costs, and the tokens of the requests.
+        replicas : how many there are, for the whole run.
+        keep : iterations are recorded one by one.
+        """
         self.llm, self._keep = llm, keep
         self._refused = llm.refused
         self._model = kernel.Model(
@@ -48,9 +55,13 @@ class LanguageStage:
         return int(np.count_nonzero(counts > 1))
 
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
-        """More requests, ascending; begins: bool[n], where one does not come in one group with the one before it.
+        """More requests. Refused ones are left out: they end at once.
 
-        Refused requests are left out: they end at once.
+        Parameters
+        ----------
+        query : int64[n], their numbers.
+        enter_ms : float64[n], when each enters, ascending and no earlier than those fed before.
+        begins : bool[n], where one does not come in one group with the one before it.
         """
         self._entered.append((query, enter_ms))
         welcome = ~self._refused[query]

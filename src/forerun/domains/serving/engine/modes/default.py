@@ -37,7 +37,13 @@ class Default(Engine):
 
 
 def simulated(inputs: Inputs, record: str = "") -> Run:
-    """The pipeline of some inputs, stage by stage. record: as in a scenario (default: as the inputs' scenario says)."""
+    """The pipeline of some inputs, stage by stage.
+
+    Parameters
+    ----------
+    inputs : whose pipeline has a compiled form (see `reasons_against`) and the replicas that a tuner has decided.
+    record : `counts`, `latency` or `full`, as in a scenario (default: as the inputs' scenario says).
+    """
     record = record or inputs.scenario.record
     pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, inputs.scenario.slo_ms
     if pipeline.serves_models:

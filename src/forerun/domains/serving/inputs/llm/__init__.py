@@ -32,10 +32,15 @@ def language_model_of(
 
     Parameters
     ----------
+    spec : as the scenario gives it.
+    stage : name of the stage, for messages and for its random stream.
     files : reads those that the model names.
     trace : the recorded trace of the arrivals (None: there is none).
+    queries : how many arrive; each has tokens, whether it comes by or not.
+    seed : of tokens that are drawn from a recorded trace.
 
-    Raises ScenarioError, ProfileError or TraceError.
+    Raises ScenarioError, ProfileError or TraceError; also where every request would be refused, because it can never
+    fit into the cache.
     """
     where = f"$.configuration.{stage}.llm"
     cost, notes = _cost(spec, files)
@@ -96,6 +101,18 @@ def _tokens(
     seed: int,
     where: str,
 ) -> tuple[Ints, Ints]:
+    """Tokens of the prompt and of the answer, int64[queries] each.
+
+    Parameters
+    ----------
+    spec : says where they come from: fixed, listed, drawn with replacement from a file, or the trace's own.
+    stage : name of the stage, which names the random stream.
+    files : reads the file that they are drawn from.
+    trace : the recorded trace of the arrivals (None: there is none).
+    queries : how many arrive.
+    seed : of the draws.
+    where : path of the spec in the scenario, for messages.
+    """
     given = spec.tokens
     if isinstance(given, FixedTokens):
         return np.full(queries, given.prompt), np.full(queries, given.output)

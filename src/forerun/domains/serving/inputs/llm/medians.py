@@ -66,7 +66,13 @@ class Point:
 
 
 class Medians:
-    """Measured points by what was measured."""
+    """Measured points by what was measured.
+
+    Parameters
+    ----------
+    points : of each model, hardware and split; medians where a point was repeated.
+    name : of the file, for messages.
+    """
 
     def __init__(self, points: Mapping[Key, Sequence[Point]], name: str) -> None:
         self._points = {key: tuple(measured) for key, measured in points.items()}
@@ -78,7 +84,15 @@ class Medians:
         return tuple(self._points)
 
     def key(self, model: str, hardware: str, tensor_parallel: int) -> Key:
-        """The key of a model on a machine. Raises ProfileError with what is known."""
+        """The key of a model on a machine.
+
+        Parameters
+        ----------
+        model, hardware : as the file spells them.
+        tensor_parallel : accelerators that the model is split over.
+
+        Raises ProfileError with what is known.
+        """
         asked = Key(model, hardware, tensor_parallel)
         for place, what in enumerate(("model", "hardware", "tensor_parallel")):
             left = [key for key in self.keys if key[:place] == asked[:place]]
@@ -95,7 +109,15 @@ class Medians:
         """What iterations of up to this many tokens and requests take, and what a user must know about it.
 
         Prefills follow the prompt lengths measured alone; shorter ones lead down to a decode of one request. Decodes
-        follow the batch sizes measured at the shortest output. Raises ProfileError where that does not reach.
+        follow the batch sizes measured at the shortest output.
+
+        Parameters
+        ----------
+        key : what was measured, from `key`.
+        token_budget : most prompt tokens of an iteration that a time is needed for.
+        max_seqs : most requests that decode at once.
+
+        Raises ProfileError where the measurements do not reach that far.
         """
         lengths, batches = self.line(key, "prompt_tokens"), self.line(key, "batch")
         problems = [

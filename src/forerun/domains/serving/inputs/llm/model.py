@@ -43,7 +43,15 @@ class Cost:
         return self.terms[0]
 
     def iteration_ms(self, prefill: int, decodes: int, kv: int, attention: float) -> float:
-        """The time of one iteration."""
+        """The time of one iteration.
+
+        Parameters
+        ----------
+        prefill : prompt tokens that it processes, in chunks of any requests.
+        decodes : requests that process their latest token.
+        kv : tokens that these have in the cache; without effect where tables count.
+        attention : sum of g (cached + g / 2) over the prefill chunks g, in token pairs; without effect where tables count.
+        """
         if self.tabled:
             taken_ms = float(self.decode_ms[decodes])
             if prefill:

@@ -35,7 +35,13 @@ SURE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
 
 
 def recorded(run: Run, record: str) -> Run:
-    """A run without what `record` (`counts`, `latency` or `full`) leaves out."""
+    """A run without what a scenario does not ask to be recorded.
+
+    Parameters
+    ----------
+    run : in full.
+    record : `counts`, `latency` or `full`, as in a scenario.
+    """
     if record != "full":
         run = replace(run, visits=(), batches=(), requests=())
     return replace(run, finish_ms=np.empty(0)) if record == "counts" else run
@@ -51,8 +57,14 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
 
 
 def model_figures(scenario: Scenario, pipeline: Pipeline, run: Run) -> dict[str, Any]:
-    """Figures of the objectives on tokens, and of every language model, named after its stage where there are several. The
-    run records visits and requests."""
+    """Figures of the objectives on tokens, and of every language model, named after its stage where there are several.
+
+    Parameters
+    ----------
+    scenario : says how many queries may miss, and the latency objective.
+    pipeline : with the tokens of all requests.
+    run : with visits and requests.
+    """
     objectives = token_objectives(pipeline, run)
     allowed = scenario.allowed_misses(len(run.arrival_ms))
     summary = attainment_figures(objectives, run, scenario.slo_ms, allowed)
@@ -71,7 +83,10 @@ def stage_figures(
 
     Parameters
     ----------
+    stage : the stage, with its limits and the tokens of its requests.
+    run : with visits and requests.
     number : of the stage in the pipeline.
+    slo_ms : latency of the whole query above which it is not counted as goodput.
     objectives : those on its own tokens.
     """
     llm, requests, visits = stage.llm, run.requests[number], run.visits[number]
@@ -96,7 +111,15 @@ def stage_figures(
 def llm_batch_intervals(
     pipeline: Pipeline, run: Run, slo_ms: float, confidence: float
 ) -> dict[str, Interval]:
-    """Batch means over consecutive parts of the trace; none where a part has no query that is served."""
+    """Batch means over consecutive parts of the trace; none where a part has no query that is served.
+
+    Parameters
+    ----------
+    pipeline : with the tokens of all requests.
+    run : with visits and requests.
+    slo_ms : latency above which a query misses.
+    confidence : of the interval, such as 0.95.
+    """
     queries = len(run.arrival_ms)
     if queries < 2 * BATCHES:
         return {}
@@ -108,7 +131,15 @@ def llm_batch_intervals(
 
 
 def llm_headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools | None = None) -> dict[str, float]:
-    """The figures that get an interval. rows: bool[queries], of some of the queries (default: of all)."""
+    """The figures that get an interval.
+
+    Parameters
+    ----------
+    pipeline : with the tokens of all requests.
+    run : with visits and requests.
+    slo_ms : latency above which a query misses.
+    rows : bool[queries], of some of the queries (default: of all).
+    """
     rows = np.ones(len(run.arrival_ms), dtype=np.bool_) if rows is None else rows
     shown = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
     objectives = token_objectives(pipeline, run)

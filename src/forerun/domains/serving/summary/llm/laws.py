@@ -10,7 +10,15 @@ from forerun.domains.serving.inputs.pipeline import Bools, Floats
 
 
 def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> list[str]:
-    """The laws that a run breaks at a stage with a language model."""
+    """The laws that a run breaks at a stage with a language model, in words.
+
+    Parameters
+    ----------
+    llm : the limits of the stage, and the tokens of its requests.
+    replicas : how many it has.
+    run : with visits and requests; laws of iterations are checked where these are recorded.
+    number : of the stage in the pipeline.
+    """
     visits, requests = run.visits[number], run.requests[number]
     if requests is None:
         return ["the requests of its language model are not recorded"]
@@ -44,8 +52,14 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
 
 
 def time_of_requests(visits: Visits, requests: Requests) -> tuple[Floats, Floats, Floats, Floats]:
-    """float64[queries] each, NaN where nobody came: waiting for the first iteration, prefilling up to the first
-    token, decoding up to the last, and back in the queue after preemptions. A refused request spends no time.
+    """Where requests spend their time, float64[queries] each, NaN where nobody came.
+
+    Waiting for the first iteration, prefilling up to the first token, decoding up to the last, and back in the queue
+    after preemptions. A refused request spends no time.
+
+    Parameters
+    ----------
+    visits, requests : of one stage.
     """
     refused = ~np.isnan(visits.enqueue_ms) & np.isnan(requests.first_ms)
     first_ms = np.where(refused, visits.enqueue_ms, requests.first_ms)

@@ -15,6 +15,11 @@ def least_work_ms(llm: LanguageModel, came: Bools) -> float:
     The work itself does not depend on how prompts are cut into chunks (the pairs of tokens that attend to each other
     sum to p^2 / 2), and iterations are at least as many as the tokens over the budget, the turns of requests over the
     seats, and the blocks they hold in each turn over the blocks there are. Refused requests are no work.
+
+    Parameters
+    ----------
+    llm : costs, limits and the tokens of the requests.
+    came : bool[queries], who comes by.
     """
     served = came & ~llm.refused[: len(came)]
     if not came.any() or not served.any():

@@ -82,7 +82,14 @@ def prefixes(pipeline: Pipeline) -> dict[int, str]:
 
 
 def missed(objectives: tuple[TokenObjective, ...], run: Run, slo_ms: float) -> Bools:
-    """bool[queries]: refused, later than the latency objective, or outside an objective on tokens."""
+    """bool[queries]: refused, later than the latency objective, or outside an objective on tokens.
+
+    Parameters
+    ----------
+    objectives : those on tokens, of all stages.
+    run : with latencies.
+    slo_ms : the latency objective.
+    """
     misses = run.missed(slo_ms)
     for one in objectives:
         misses |= one.came & ~one.met
@@ -98,6 +105,9 @@ def attainment_figures(
 
     Parameters
     ----------
+    objectives : those on tokens, of all stages.
+    run : with latencies.
+    slo_ms : the latency objective.
     allowed : queries that may miss.
     """
     if not objectives:
