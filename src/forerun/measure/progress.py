@@ -20,13 +20,14 @@ EVERY_S: Final = 5.0
 
 
 class Steps:
-    """The steps of a measurement. expected_s: how long each may take, by estimate; 0 where it is not known: then it is
-    taken to last as long as those before it on average.
+    """The steps of a measurement.
 
     Parameters
     ----------
     tell : gets the lines.
-    clock : seconds, monotonic.
+    expected_s : how long each may take, by estimate; 0 where it is not known: then it is taken to last as long as
+        those before it on average.
+    clock : seconds (default: the monotonic clock).
     """
 
     def __init__(
@@ -43,7 +44,13 @@ class Steps:
         self._tell(f"{name} ({self._number} of {len(self._expected_s)}){self._left(0.0)}")
 
     def at(self, share: float, what: str) -> None:
-        """Report the share of the step that is done, at most every few seconds. what: the same in words."""
+        """Report how far the step is, at most every few seconds.
+
+        Parameters
+        ----------
+        share : of the step that is done, 0 to 1; the time left is estimated from it.
+        what : the same in words.
+        """
         if self._clock() - self._reported_s >= EVERY_S:
             self._reported_s = self._clock()
             self._tell(f"  {what}{self._left(share)}")

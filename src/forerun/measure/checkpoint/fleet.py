@@ -37,7 +37,14 @@ Change = tuple[float, bool, str]
 class Work:
     """What is trained and how: samples a step, pipelines of `depth` processes, checkpoints back to back.
 
-    bytes_per_s slows the writes down as a slow store would; 0 writes as fast as it goes.
+    Parameters
+    ----------
+    kind : of model: `numpy` or `torch`, as `trainee` names them.
+    parameters : about how many weights it has.
+    batch : samples of a step, all processes together.
+    depth : processes of a pipeline (default: 1).
+    max_pipelines : pipelines that train at most; further ready nodes stand by (default: 2).
+    bytes_per_s : slows the writes of checkpoints down as a slow store would (default: 0: as fast as it goes).
     """
 
     kind: str
@@ -131,7 +138,15 @@ class FleetLog:
 
 @dataclass(slots=True)
 class _Node:
-    """A process: its link, when it was started and ready, and its rank in the present shape, if it has one."""
+    """A process of the fleet.
+
+    Parameters
+    ----------
+    process : of the operating system, which replaces itself by a fresh one for every shape.
+    link : the socket that it speaks through; it survives the replacement.
+    started_s, ready_s : when it was started and when it could train, on the fleet's clock (None: not yet).
+    rank : in the present shape (None: it stands by, or is not ready).
+    """
 
     process: subprocess.Popen[bytes]
     link: Connection
@@ -357,7 +372,14 @@ class Fleet:
             self._hear(name, head, payload)
 
     def _hear(self, name: str, head: dict[str, Any], payload: memoryview) -> None:
-        """Handle one message of a node. head: its fields. payload: the bytes behind it."""
+        """Handle one message of a node; messages about a shape that is no more are dropped.
+
+        Parameters
+        ----------
+        name : of the node.
+        head : its fields: the shape, the event, and what belongs to it.
+        payload : the bytes behind it, a gradient or nothing.
+        """
         now_s = self.now_s
         if head["shape"] == 0 and head["event"] == "ready":
             node = self.nodes[name]

@@ -44,8 +44,20 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The times of a training on this machine.  step: by number of processes. stopped: what there is of it, where it was
-    interrupted."""
+    """The times of a training on this machine.
+
+    Parameters
+    ----------
+    work : what was trained.
+    step : by number of processes.
+    stall : while a checkpoint is copied, which blocks training.
+    write : from the end of the stall until the checkpoint is on disk.
+    load : of a checkpoint, at the slowest node of each restart.
+    restart : from asking for a new shape until it trains, loading included.
+    prep : from starting a node's process until it is ready.
+    load_average : of the machine over the last minute, when everything was measured.
+    stopped : what there is of it, where it was interrupted (default: empty: it was not).
+    """
 
     work: Work
     step: dict[int, Timing]
@@ -116,6 +128,15 @@ def measure(
     """Train on every number of pipelines in turn, restarting as often as asked; the first steps of each do not count.
 
     Interrupted once a number of pipelines is through, it gives what was measured, with `stopped` in words.
+
+    Parameters
+    ----------
+    work : what is trained, and on how many pipelines at most.
+    steps : between two restarts, at least (default: 40).
+    restarts : on each number of pipelines (default: 4).
+    progress : called with a line at each (default: no progress is reported).
+
+    Raises KeyboardInterrupt if no number of pipelines was through.
     """
     sizes = [work.depth * pipelines for pipelines in range(1, work.max_pipelines + 1)]
     logs: list[FleetLog] = []
@@ -156,9 +177,17 @@ WARM_STEPS = 2
 
 
 def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> FleetLog:
-    """Train with `size` processes, asking for a restart after `steps` steps, once a checkpoint is durable.
+    """Train with no node lost, asking for restarts once a checkpoint is durable.
 
     Restarts are asked for while a step is running, as losses come.
+
+    Parameters
+    ----------
+    work : what is trained.
+    folder : a new one, for the checkpoints.
+    size : how many processes train, a multiple of the depth.
+    steps : between two restarts, at least.
+    restarts : how many.
     """
     folder.mkdir(parents=True)
     with Fleet(work, folder) as fleet:

@@ -27,10 +27,13 @@ LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A run and its prediction: seconds by ledger line, steps, re-plans.
+    """A run and its prediction.
 
     Parameters
     ----------
+    end_s : length of the run.
+    measured_s, predicted_s : seconds by ledger line; each sums to the run.
+    measured, predicted : counts by name: steps, re-plans, and active nodes lost.
     first_loss, last_loss : of the training, to see that it learnt.
     """
 
@@ -139,7 +142,13 @@ def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compa
 
 
 def job_of(profile: Profile, horizon_s: float) -> TrainingJob:
-    """The spot domain's job with the measured means."""
+    """The spot domain's job with the measured means.
+
+    Parameters
+    ----------
+    profile : seconds of steps, stalls, writes, restarts and preparation.
+    horizon_s : end of the run.
+    """
     return TrainingJob(
         depth=profile.work.depth,
         max_pipelines=profile.work.max_pipelines,

@@ -69,9 +69,9 @@ def trainee(kind: str, parameters: int, batch: int) -> Trainee:
 
     Parameters
     ----------
-    kind : of which sort.
-    parameters : about how many.
-    batch : samples of a step.
+    kind : `torch` for a transformer in torch, anything else for a perceptron in numpy.
+    parameters : about how many weights it has.
+    batch : samples of a step, all processes together.
     """
     if kind == "torch":
         return TorchTransformer(parameters, batch)

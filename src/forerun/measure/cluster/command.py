@@ -144,7 +144,17 @@ def _own(out: Path, model: str) -> None:
 
 
 def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str, dict[str, Any]]:
-    """Measure on an engine of this machine; returns whether it was stopped, in words, and the host."""
+    """Measure on an engine of this machine; returns whether it was stopped, in words (empty: it was not), and the host.
+
+    Parameters
+    ----------
+    plan : counts of slots, batches, seconds and repeats.
+    spec : the program, as a job that never ends by itself.
+    measured : added to, so that it is there if this is interrupted.
+    tell : gets a line at each step.
+
+    Raises KeyboardInterrupt if no throughput was measured yet.
+    """
     import tempfile
 
     from forerun.live.engines.local import LocalEngine
@@ -179,7 +189,16 @@ def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str,
 def _written(
     measured: Measured, host: dict[str, Any], stopped: str, *, largest: bool, out: Path
 ) -> dict[str, Any]:
-    """Write the files, and return the measurement as plain data."""
+    """Write the files, and return the measurement as plain data.
+
+    Parameters
+    ----------
+    measured : throughputs and seconds of changes.
+    host : what the machine is, and how quiet it was.
+    stopped : how far a measurement that was interrupted is; empty if it was not.
+    largest : take the largest of the repeats as a change's cost, not the median.
+    out : folder of the files; rows of other programs in its costs.csv stay.
+    """
     import json
     import statistics
 

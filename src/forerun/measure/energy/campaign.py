@@ -68,10 +68,13 @@ def measure(
 
     Parameters
     ----------
+    campaign : what to measure.
+    folder : where the three files are written; those of an earlier measurement are replaced.
     progress : receives one line a step.
-    rest : sleeps for seconds.
+    rest : sleeps for seconds (default: `time.sleep`).
 
-    Raises UsageError without torch or without the device asked for, KeyboardInterrupt if no point was measured yet.
+    Raises UsageError without torch or without the device asked for, StoreError for a folder with such files of
+    another program, KeyboardInterrupt if no point was measured yet.
     """
     refuse_foreign(
         folder, ("train.csv", "power.csv", "profile.json"), marker="profile.json", sign=b"forerun.measurement"
@@ -180,6 +183,16 @@ def _epochs(
     """Add the timed epochs of every point to `timed`, and the clocks while training to `clocks`.
 
     The limit is restored whatever happens.
+
+    Parameters
+    ----------
+    campaign : batch sizes, limits and repeats.
+    trainer : the data and the device.
+    meter : reads joules (None: seconds only).
+    notes : added to, where a limit cannot be set.
+    progress : receives one line a point.
+    rest : sleeps for seconds, between points that a pause is asked for.
+    timed, clocks : added to as points are measured, so that they are there if this is interrupted.
     """
     limits = [0.0]
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -251,6 +264,10 @@ def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]
 
     `predicted_s` is the interval in which the mean of as many new windows falls in 95 % (Student's t); `inside` says
     whether it did.
+
+    Parameters
+    ----------
+    before, now : profiles as `measure` returns them; points are matched by batch size and power limit.
     """
     earlier = {(point["batch_size"], point["power_limit_w"]): point for point in before["points"]}
     rows = []

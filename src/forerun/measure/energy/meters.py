@@ -141,7 +141,14 @@ class NvmlMeter:
 class SampledNvmlMeter:
     """Power of a GPU without a counter of energy, sampled and summed as trapezoids: an estimate, labelled as one.
 
-    Sampling runs between `start` and `stop`; `sample` may also be called by hand.
+    Sampling begins with the first `read_j` and ends with `stop`; `sample` may also be called by hand.
+
+    Parameters
+    ----------
+    nvml : the module of NVML.
+    handle : its handle of the device.
+    name : of the GPU.
+    clock : reads seconds (default: the monotonic clock).
     """
 
     nvml: Any

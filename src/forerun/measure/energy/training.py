@@ -24,9 +24,15 @@ WINDOW_S = 1.0
 
 @dataclass(frozen=True)
 class Epochs:
-    """Timed epochs of one configuration: seconds of each; where there is a meter, joules beside their seconds.
+    """Timed epochs of one configuration.
 
-    `lost` names the reason of each window that gave no joules.
+    Parameters
+    ----------
+    batch_size : samples a step.
+    limit_w : power limit that was set [W] (0: none was).
+    seconds : of an epoch, one for each window.
+    joules : (joules, seconds) of an epoch, for each window that a meter could read (default: none).
+    lost : the reason of each window that gave no joules, though there is a meter (default: none).
     """
 
     batch_size: int
@@ -93,7 +99,13 @@ class Trainer:
         )
 
     def epoch(self, model: Any, optimizer: Any, order: Any, batch_size: int) -> None:
-        """One pass over the data in a new order."""
+        """One pass over the data in a new order.
+
+        Parameters
+        ----------
+        model, optimizer, order : as `start` returns them; all three are changed.
+        batch_size : samples a step; the last step of an epoch may have fewer.
+        """
         x, y = self._train
         shuffled = self.torch.randperm(SAMPLES, generator=order).to(self.device)
         for first in range(0, SAMPLES, batch_size):
@@ -142,6 +154,14 @@ class Trainer:
 
         With a meter a window is as many epochs as take `WINDOW_S`, so that it spans many updates of the counter. A
         window in which the counter began again or could not be read gives seconds only, and is counted as lost.
+
+        Parameters
+        ----------
+        batch_size : samples a step.
+        limit_w : the power limit that is set, which is recorded with the times [W] (0: none).
+        repeats : windows.
+        meter : reads joules (None: each window is one epoch, and gives seconds only).
+        clock : reads seconds (default: `time.perf_counter`).
         """
         model, optimizer, order = self.start(batch_size, seed=0)
         began = clock()

@@ -17,11 +17,16 @@ CACHING_POLICIES: Final[tuple[str, ...]] = get_args(CachingPolicy)
 class CachedFiles(Wrapping):
     """Keeps what was read, up to `capacity_bytes`; counts hits and misses.
 
-    lru: the least recently used leaves; fifo: the oldest leaves; pinned: nothing leaves. An item larger than the cache
-    is not stored.
+    lru: the least recently used leaves; fifo: the oldest leaves; pinned: nothing leaves. An item larger than the
+    cache is not stored.
 
-    client: what is cached. capacity_bytes: of all items. policy: which item leaves (default `lru`). hits, misses,
-    most_bytes: counted since the start.
+    Parameters
+    ----------
+    client : what is cached.
+    capacity_bytes : of all items together.
+    policy : which item leaves (default: `lru`).
+    hits, misses : reads that the cache answered, and that it did not, since the start.
+    most_bytes : that it ever contained.
     """
 
     capacity_bytes: float

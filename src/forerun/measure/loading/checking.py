@@ -55,7 +55,13 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked(Compared):
-    """A cell measured repeatedly and predicted. probe: whether it was one of those that the prediction comes from."""
+    """A cell measured repeatedly and predicted.
+
+    Parameters
+    ----------
+    cell : block size and threads.
+    probe : whether it was one of those that the prediction comes from.
+    """
 
     cell: Cell
     probe: bool

@@ -188,9 +188,12 @@ def _resident(handle: int) -> tuple[int, int]:
 
 @dataclass
 class HttpFiles(Repeating):
-    """Files behind a URL; one open connection a thread of a process.
+    """Files behind a URL; one open connection a thread of a process. Retries and timeouts are those of `Repeating`.
 
-    url: of the folder. token: bearer token that every request has (default: none). The others are those of `Repeating`.
+    Parameters
+    ----------
+    url : of the folder.
+    token : bearer token that every request has (default: none).
     """
 
     forks: ClassVar[bool] = True
@@ -229,7 +232,15 @@ class HttpFiles(Repeating):
                 return
 
     def _asked(self, name: str, what: str, span: str = "", length: int | None = None) -> bytes:
-        """The bytes of a file, or of a span `first-last` of it, asked for again where that may help."""
+        """The bytes of a file, or of a span of it, asked for again where that may help.
+
+        Parameters
+        ----------
+        name : of a file, or `?` and a query.
+        what : what is read, for messages.
+        span : `first-last`, numbers of bytes, the last one included (default: the whole file).
+        length : bytes that the answer must have (default: any).
+        """
         return self.repeated(name, what, None, lambda: self._attempt(name, what, span, length))
 
     def _attempt(self, name: str, what: str, span: str, length: int | None) -> bytes:

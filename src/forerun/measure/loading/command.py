@@ -225,7 +225,10 @@ def _checked(corpus: Corpus, answered: Answer, samples: int, report: Report) -> 
 
     Parameters
     ----------
+    corpus : what is read; blocks larger than its own are left out.
+    answered : whose job is run and whose prediction is compared.
     samples : of each run.
+    report : called with a line about each run.
     """
     from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.checking import check
@@ -247,8 +250,12 @@ def _jobs(
 
     Parameters
     ----------
+    corpus : what all jobs read.
+    answered : the chosen cell, and the store as its probes show it.
     samples : of each job.
+    jobs : how many.
     cache_bytes, policy : of a cache in each process (0: none); then two epochs are run, cold and warm.
+    report : called with a line.
     """
     from forerun.domains.loading.engine.calibration import StoreProfile
     from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs

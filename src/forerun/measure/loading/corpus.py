@@ -41,16 +41,16 @@ MOST_LISTED: Final = 100_000
 
 @dataclass(frozen=True)
 class Corpus:
-    """A client, and the index of what it reads. `files`: a client of the single files, where they exist.
+    """A client, and the index of what it reads.
 
     Parameters
     ----------
-    checked : whether the index knows the samples' checksums; it does not of files that were only listed.
-    system : the network file system of a folder that is read file by file.
     name : as the user gave it.
     client : reads blocks.
     index : of the samples in them.
     files : reads single samples where they are files of their own (default: none are).
+    checked : whether the index knows the samples' checksums; it does not of files that were only listed (default: yes).
+    system : the network file system of a folder that is read file by file (default: empty: it lies on none).
     """
 
     name: str

@@ -29,7 +29,13 @@ STUCK_S: Final = 600.0
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """A cache in each job's process: its capacity in bytes, and its policy."""
+    """A cache in each job's process; it begins empty and stays from epoch to epoch.
+
+    Parameters
+    ----------
+    capacity_bytes : of all items together.
+    policy : which item leaves (default: `lru`).
+    """
 
     capacity_bytes: float
     policy: CachingPolicy = "lru"
@@ -70,9 +76,11 @@ def epoch_pieces(corpus: Corpus, cell: Cell, samples: int, epoch: int, job: int,
 
     Parameters
     ----------
-    cell : samples a piece.
+    corpus : what is read.
+    cell : samples a piece; its threads do not matter here.
     samples : in all.
-    epoch, job, seed : of the order.
+    epoch, job : numbers that name the random stream of the order, so that each job has another order in each epoch.
+    seed : of all orders.
     """
     pieces = corpus.pieces(cell.block, samples)
     order = random_stream(seed, "shuffle", epoch, job).permutation(len(pieces))
@@ -155,6 +163,10 @@ def _work(
     Parameters
     ----------
     number : of the job.
+    corpus, job, cell : what is read, by what training job, in which blocks and by how many threads.
+    samples, epochs : of an epoch, and how many.
+    cache : its own (None: none).
+    seed : of the orders.
     barrier : all jobs begin each epoch together.
     results : gets a `JobEpoch` an epoch, or the error that ended the job.
     """

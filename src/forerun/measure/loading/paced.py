@@ -18,11 +18,16 @@ LEAST_BATCHES: Final = 4
 
 @dataclass(frozen=True)
 class PacedEpoch:
-    """One epoch: samples a block, seconds, samples/s, and what of the time the loop waited after its first batch.
+    """One epoch under a pace policy.
 
     Parameters
     ----------
+    epoch : its number, from 0.
+    block_samples : samples a block, which change between epochs only.
     threads_at_end : that may read when it ends.
+    total_s : with the last step.
+    samples_per_s : of the epoch as a whole.
+    waited_share : of the time, what the loop waited after its first batch.
     """
 
     epoch: int
@@ -35,7 +40,13 @@ class PacedEpoch:
 
 @dataclass(frozen=True)
 class PacedRun:
-    """All epochs, and every look of the policy."""
+    """What a loader did under a pace policy.
+
+    Parameters
+    ----------
+    epochs : in order.
+    looks : every look of the policy, with what it saw and decided.
+    """
 
     epochs: tuple[PacedEpoch, ...]
     looks: tuple[Paced, ...]

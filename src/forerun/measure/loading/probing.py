@@ -87,7 +87,19 @@ def _probe(ask: Ask, run: LoaderRun) -> Probe:
 
 
 class _Prober:
-    """Runs probes, each as long as it must be."""
+    """Runs probes, each as long as it must be. Making one opens the connections with a few requests that are not a probe.
+
+    Parameters
+    ----------
+    corpus, job : what is read, and by what training job.
+    probe_s : seconds of a probe, about.
+    progress : called with a line about each.
+
+    Attributes
+    ----------
+    runs : all that the probes recorded.
+    request_s, decode_s : medians of the first requests, which the lengths of probes are estimated from.
+    """
 
     def __init__(self, corpus: Corpus, job: Job, probe_s: float, progress: Progress) -> None:
         self.corpus, self.job, self.probe_s, self.progress = corpus, job, probe_s, progress
@@ -239,7 +251,18 @@ def _chosen(
     corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ...], profile: StoreProfile,
     again: Sequence[StoreProfile], predicted: Mapping[Cell, float], cell: Cell,
 ) -> Answer:  # fmt: skip
-    """The answer that takes a cell. again: profiles of the resampled probes, for the interval of its prediction."""
+    """The answer that takes a cell.
+
+    Parameters
+    ----------
+    corpus, prober : what was read, and the probes' records.
+    load : the work that is predicted.
+    probes : as a tuner sees them.
+    profile : the store as the probes show it.
+    again : profiles of the resampled probes, for the interval of the prediction.
+    predicted : seconds of every cell.
+    cell : the choice.
+    """
     short = replace(load, samples=min(load.samples, DRAWN_SAMPLES))
     span = total_interval(again, probes, profile, short, cell)
     # What a refit moved the prediction by, and what the interval's shorter runs are short of the whole.

@@ -39,15 +39,15 @@ Decoder = Callable[[memoryview], object]
 class Piece:
     """A stretch of consecutive samples of one file: where, and the samples' lengths.
 
-    `crc32` and `keys`: of each sample, where they are known; a sample that fails its checksum is named by its key.
-    `parts`: the lengths of each sample's parts, where samples have several; checksums and keys are then the parts'.
-
     Parameters
     ----------
     name : of the file.
     first : byte at which the piece begins.
     lengths : bytes of each sample.
     what : the piece in words.
+    crc32 : checksums, where they are known; of each sample, or of each part where samples have several (default: none).
+    keys : names likewise, by which messages name a sample that fails its checksum (default: none).
+    parts : of each sample, the lengths of its parts, where samples have several (default: none has).
     """
 
     name: str
@@ -106,8 +106,15 @@ class Piece:
         return [data[a:b] for a, b in itertools.pairwise(edges)]
 
     def decoded(self, at: int, data: memoryview, decoder: Decoder) -> object:
-        """Decode a sample, of several parts the largest. Raises DataError, naming sample and file, for whatever the
-        decoder's library throws.
+        """Decode a sample, of several parts the largest.
+
+        Parameters
+        ----------
+        at : number of the sample in the piece.
+        data : its bytes.
+        decoder : raises whatever its library raises.
+
+        Raises DataError, naming sample and file, for whatever the decoder's library throws.
         """
         try:
             return decoder(max(self.parts_of(at, data), key=len))
@@ -232,11 +239,10 @@ def run_loader(
     decoder: Decoder | None = None,
     steering: Steering | None = None,
 ) -> LoaderRun:
-    """Load all pieces once; `decoder` decodes what is read, in place of a `decode` that takes `decode_s`.
+    """Load all pieces once, in threads, and take the samples in batches as a training loop does.
 
     Parameters
     ----------
-    steering : how many threads read at first, and from each look on, in place of `threads`.
     client : reads the pieces; used by many threads at once.
     pieces : in the order in which they are taken.
     threads : that read and decode.
@@ -244,6 +250,8 @@ def run_loader(
     step_s, decode_s : seconds of a step and of decoding a sample.
     buffer_samples : decoded samples that may wait (default: 256).
     step, decode : what takes that long (default: sleeping).
+    decoder : decodes what is read, in place of a `decode` that takes `decode_s` (default: none).
+    steering : how many threads read at first, and from each look on, in place of `threads` (default: nothing steers).
 
     Raises what a reading thread raised, or StoreError if nothing arrives for a minute.
     """
@@ -331,10 +339,20 @@ class _State:
 
     Parameters
     ----------
+    client : reads the pieces.
     todo : pieces that nobody has taken.
     buffer : decoded samples, or what a thread raised.
+    decode_s, decode, decoder : seconds of decoding a sample, what takes them, and what decodes in earnest instead.
+    lock : for `todo`, `reading` and the sums; lists are appended to without it.
+    requests, decodes : seconds of each piece read and of each sample decoded, in the order in which threads finished.
     handed : of each piece handed over whole, its bytes, samples, when it was asked for, the seconds of reading it and
         of what followed but for waiting.
+    busy_s : of the threads that have ended, without waiting for space in the buffer.
+    decode_cpu_s : processor seconds of decoding, in the threads that have ended.
+    queued_s : seconds that these threads were ready to run and waited for a processor.
+    stopped : no thread takes another piece.
+    admitted : threads that may read; those with higher numbers end with the piece that they have.
+    threads, reading : all that were started, and the numbers of those that read.
     """
 
     client: Client

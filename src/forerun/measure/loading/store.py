@@ -35,20 +35,21 @@ LISTED_FOR_S: Final = 5.0
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """How the store behaves: seconds, bytes/s, requests/s; infinite rates and 0 slots are no limit.
-
-    Latency is lognormal with this mean and `sigma` of its logarithm. `error_share` of the requests are answered 503,
-    `reset_share` are cut off in the middle of the body, `stall_share` of them stop there for `stall_s`.
-    `changes`: pairs of seconds after the store's start and the mean latency from then on, in ascending order.
+    """How the store behaves. Latency is lognormal; infinite rates and 0 slots are no limit.
 
     Parameters
     ----------
     latency_s : mean, from the beginning of service (default: 0).
-    conn_bytes_per_s, shared_bytes_per_s : bandwidth of a connection, and of all together.
-    slots : requests in service at a time.
-    requests_per_s : rate of requests.
+    sigma : standard deviation of the latency's logarithm (default: 0.2).
+    conn_bytes_per_s, shared_bytes_per_s : bandwidth of a connection, and of all together (default: no limit).
+    slots : requests in service at a time (default: 0: no limit).
+    requests_per_s : rate of requests (default: no limit).
+    error_share : of the requests, those that are answered 503 (default: none).
+    reset_share : those that are cut off in the middle of the body (default: none).
+    stall_share, stall_s : those that stop there, and for how many seconds (defaults: none, 60).
     seed : of latencies and failures (default: 0).
     token : bearer token that requests need (default: none).
+    changes : pairs of seconds after the store's start and the mean latency from then on, in ascending order (default: none).
     """
 
     latency_s: float = 0.0
@@ -97,6 +98,8 @@ class Counters:
 
 @dataclass(frozen=True)
 class _Request:
+    """A request as it was read: header names in lower case, the query decoded, no body."""
+
     method: str
     path: str
     query: Mapping[str, str]
@@ -282,8 +285,15 @@ class LatencyStore:
         await due.reached()
 
     async def _serve_one(self, request: _Request, writer: asyncio.StreamWriter, due: _Due) -> bool:
-        """Wait for the latency, then answer with a file, the listing, or an error that the spec wants. Raises _Answered
-        for a request that gets no file.
+        """Wait for the latency, then answer with a file, the listing, or an error that the spec wants.
+
+        Parameters
+        ----------
+        request : as it was read.
+        writer : of its connection.
+        due : moved to when the answer has been sent, by the latency and the bandwidths.
+
+        Returns whether the connection lives on. Raises _Answered for a request that gets no file.
         """
         spec = self.spec
         latency, fate = spec.latency_at(time.monotonic() - self._begun_s), self._rng.random()
@@ -338,7 +348,10 @@ class LatencyStore:
 
         Parameters
         ----------
-        first, last : bytes of the file.
+        path : of the file.
+        first, last : bytes of it, the last one excluded.
+        writer : of the connection.
+        due : when sending begins; moved to when it ends.
         """
         spec = self.spec
         with path.open("rb") as file:

@@ -34,7 +34,15 @@ STUCK_S: Final = 60.0
 
 @dataclass(frozen=True)
 class _Reader:
-    """The state of a worker process: its reader, and how a sample is decoded."""
+    """What a worker process reads with, and how it decodes a sample.
+
+    Parameters
+    ----------
+    client : reads pieces; it is opened anew in the process.
+    decode_s : seconds of decoding a sample.
+    decode : what takes them, by its name in `ACTS`.
+    decoder : decodes in earnest instead (default: none).
+    """
 
     client: Client
     decode_s: float
@@ -76,7 +84,12 @@ class _Batches:
         return len(self.batches)
 
     def __getitem__(self, number: int) -> Any:
-        """number: of the batch. What cannot be read or decoded is returned as an error, not raised."""
+        """The lengths of a batch's samples. What cannot be read or decoded is returned as an error, not raised.
+
+        Parameters
+        ----------
+        number : of the batch.
+        """
         try:
             lengths = [
                 self.reader.decoded(*sample)
@@ -179,20 +192,22 @@ def run_workers(
     decoder: Decoder | None = None,
     start: str = "",
 ) -> WorkerRun:
-    """Load `samples` samples once through torch's loader; `pool_threads` 0 is without a pool.
+    """Load samples once through torch's loader.
 
     Parameters
     ----------
-    start : how worker processes are started (fork, forkserver, spawn); by default as torch does it, but by spawn
-        where the client does not survive a fork.
     corpus : what is read.
     block : samples a read.
+    samples : in all; with a pool each worker reads its own share of them.
     workers : processes.
     batch : samples a step.
     step_s, decode_s : seconds of a step, and of decoding a sample.
     prefetch : batches that each worker makes ahead (default: 2).
+    pool_threads : threads that decode in each worker (default: 0: the worker decodes by itself).
     step, decode : what takes that long (default: sleeping).
     decoder : decodes in earnest instead (default: none).
+    start : how worker processes are started: `fork`, `forkserver` or `spawn` (default: as torch does it, but by spawn
+        where the client does not survive a fork).
 
     Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
     """

@@ -113,16 +113,17 @@ def judge(
 
     Parameters
     ----------
+    testbed : its replicas, running.
     believed : the testbed's pipeline with the service times that the model is given.
     unit_gaps_ms : float64[n], gaps of a trace of one query a second; each run takes the next ones, from the first
         again when they end.
     loads : shares of what the busiest stage can carry.
     repeats : runs of each load.
-    seconds : length of a run.
+    seconds : length of a run; it has 20 queries at least.
     slo_ms : latency above which a query misses.
     seed : of the intervals.
     tell : is given the progress in words.
-    rows : the list that runs are added to as they end, so that they are there if this is interrupted.
+    rows : the list that runs are added to as they end, so that they are there if this is interrupted (default: a new one).
     """
     capacity = capacity_rps(believed)
     runs: list[Judged] = [] if rows is None else rows
@@ -144,7 +145,17 @@ def judge(
 def judged(
     observed: Observed, believed: Pipeline, load: float, repeat: int, slo_ms: float, seed: int
 ) -> Judged:
-    """One observed run beside what the model says of the same send times."""
+    """One observed run beside what the model says of the same send times.
+
+    Parameters
+    ----------
+    observed : the run for real.
+    believed : the pipeline with the service times that the model is given.
+    load : share of what the busiest stage can carry, for the record.
+    repeat : number of the run at this load, which names the random stream of its intervals.
+    slo_ms : latency above which a query misses.
+    seed : of the intervals.
+    """
     sent, real = observed.run.arrival_ms, observed.run.latency_ms
     model = simulate_stagewise(believed, sent, slo_ms).latency_ms
     drift = _drift(observed, believed)

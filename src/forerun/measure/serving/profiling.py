@@ -72,8 +72,16 @@ class Measured:
         return records
 
     def service(self, most: int, key: int, *, alone: bool = False) -> Service:
-        """Service times drawn from what was measured, for batches up to `most`. A size between two measured ones takes the
-        values of the nearest, scaled to the mean between."""
+        """Service times drawn from what was measured.
+
+        A size between two measured ones takes the values of the nearest, scaled to the mean between.
+
+        Parameters
+        ----------
+        most : largest batch that a time is needed for.
+        key : of the stage's stream of draws.
+        alone : take the times with all other stages at rest (default: those in place, where a size has them).
+        """
         measured = self.alone_ms if alone else {**self.alone_ms, **self.in_place_ms}
         sizes = sorted(measured)
         means = np.interp(np.arange(most + 1), sizes, [float(measured[size].mean()) for size in sizes])
@@ -95,7 +103,13 @@ def sizes_to_measure(most: int) -> tuple[int, ...]:
 
 @dataclass
 class Taken:
-    """What has been measured so far, by stage: alone, and with all stages at once."""
+    """What has been measured so far, so that it is there if the measurement is interrupted.
+
+    Parameters
+    ----------
+    alone : by stage, (batch size, ms from handing over to the answer) with all other stages at rest.
+    together : the same with all stages busy at once.
+    """
 
     alone: list[Served]
     together: list[Served]
@@ -106,7 +120,13 @@ class Taken:
         return cls([[] for _ in range(stages)], [[] for _ in range(stages)])
 
     def measured(self, hardware: Sequence[str], names: Sequence[str], *, least: int = 1) -> list[Measured]:
-        """Every stage of which something is known. least: times of a size in place; those with fewer are taken alone."""
+        """Every stage of which something is known.
+
+        Parameters
+        ----------
+        hardware, names : by stage, as the profile calls them.
+        least : times of a size in place; those with fewer are taken alone (default: 1).
+        """
         known = []
         for name, machine, many, few in zip(names, hardware, self.together, self.alone):
             in_place = {size: times for size, times in _by_size(many).items() if len(times) >= least}

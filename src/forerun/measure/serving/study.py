@@ -63,7 +63,13 @@ class Request:
 
 
 def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) -> dict[str, Any]:
-    """The data of a chain of small models, one replica each, under Poisson traffic; rate and objective are placeholders."""
+    """The data of a chain of small models, one replica each, under Poisson traffic; rate and objective are placeholders.
+
+    Parameters
+    ----------
+    models : what the stages compute, by the names of `models` (default: `matrix`, then `forest`).
+    max_batch : largest batch of each stage (default: 8).
+    """
     names = [model.replace(":", "-").replace(".", "-") for model in models]
     parents = ["source", *names[:-1]]
     return {
@@ -81,15 +87,16 @@ def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) ->
 def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     """Measure, write the results into the folder (profile.csv, scenario.json, measured.json), and return it.
 
-    If it is interrupted once something is measured, that is written and returned, with `stopped` in words; a scenario is
-    written only if the profile has every batch size of it. Raises UsageError for a pipeline or model that cannot be run
-    here, KeyboardInterrupt if nothing was measured yet.
+    If it is interrupted once something is measured, that is written and returned, with `stopped` in words; a scenario
+    is written only if the profile has every batch size of it.
 
     Parameters
     ----------
     asked : what to measure.
     folder : where files are written (None: nowhere).
     tell : is given the progress in words.
+
+    Raises UsageError for a pipeline or model that cannot be run here, KeyboardInterrupt if nothing was measured yet.
     """
     if folder is not None:
         written = ("profile.csv", "scenario.json", "measured.json")
@@ -233,8 +240,16 @@ def _stopped(
 def _believed(
     asked: Request, pipeline: Pipeline, measured: Sequence[Measured], data: dict[str, Any]
 ) -> tuple[Pipeline, float, dict[str, Any]]:
-    """The pipeline as the model believes it, with the times measured in place; an objective and a rate that fit it; and
-    the scenario of that."""
+    """The pipeline as the model believes it, with the times measured in place; an objective and a rate that fit it;
+    and the scenario of that.
+
+    Parameters
+    ----------
+    asked : whose objective counts; the built-in pipeline gets one of three full batches along the path.
+    pipeline : as it runs.
+    measured : by stage; a profile of it must be valid.
+    data : the scenario as plain data.
+    """
     services: list[Service] = [
         each.service(stage.max_batch, 7 + s) for s, (each, stage) in enumerate(zip(measured, pipeline.stages))
     ]

@@ -65,7 +65,13 @@ class Replica:
         return self.process.stdout.fileno()
 
     def hand(self, size: int, until_s: float) -> None:
-        """Give it a batch."""
+        """Give it a batch.
+
+        Parameters
+        ----------
+        size : queries in it.
+        until_s : instant of the monotonic clock up to which it sleeps; NaN: it computes instead.
+        """
         assert self.process.stdin is not None
         os.write(self.process.stdin.fileno(), REQUEST.pack(size, until_s))
 
@@ -215,7 +221,24 @@ def _undisturbed() -> Iterator[None]:
 
 
 class _Station:
-    """One stage's queue and replicas during a run; instants in s of the run's clock."""
+    """One stage's queue and replicas during a run; instants in s of the run's clock.
+
+    Parameters
+    ----------
+    stage : its batch limit, batching policy and times.
+    replicas : their processes.
+    rng : the batching policy's own random stream.
+    paced : whether replicas sleep as long as the table says, not compute.
+
+    Attributes
+    ----------
+    idle : numbers of idle replicas, ascending.
+    queue : (query, entered s), oldest first.
+    woken : (due s, replica).
+    alarm_s : when the policy is asked again, if nothing happens before.
+    batches : (start s, end s, size, replica) of those that ended.
+    served : (size, ms from handing over to the answer) of the same.
+    """
 
     def __init__(
         self, stage: Stage, replicas: list[Replica], rng: np.random.Generator, *, paced: bool
@@ -308,7 +331,15 @@ class _Loop:
         return ended
 
     def _enter(self, parent: int, queries: list[int], now_s: float, touched: set[int]) -> None:
-        """Queries go on along the edges they take, and join a queue when the last parent they wait for has ended."""
+        """Queries go on along the edges they take, and join a queue when the last parent they wait for has ended.
+
+        Parameters
+        ----------
+        parent : the stage that they leave, or SOURCE.
+        queries : their numbers, in order.
+        now_s : on the run's clock.
+        touched : added to: the stages that somebody enters, whose policies are asked next.
+        """
         for s, taken in self.edges_out[parent]:
             for query in queries:
                 if taken[query]:
@@ -391,6 +422,18 @@ def _exercised(
     answers: list[Served],
     watch: Callable[[], None],
 ) -> None:
+    """See `Testbed.exercise`; every batch of the lists is handed over once at least.
+
+    Parameters
+    ----------
+    testbed : its replicas, running.
+    sizes, loads : by stage, the batches and the share of time that a replica is busy.
+    stages : those that take part.
+    answers : by stage, added to as answers come.
+    watch : called after answers.
+
+    Raises StoreError if no replica answers for a minute.
+    """
     handed = dict.fromkeys(stages, 0)
     replicas = [replica for s in stages for replica in testbed.replicas[s]]
     files = {replica.answers: replica for replica in replicas}

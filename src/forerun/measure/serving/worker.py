@@ -27,7 +27,12 @@ ENDED: Final = b"e"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until the input ends. arguments: the model's name (empty: none), the processor to stay on (-1: any)."""
+    """Serve until the input ends; returns the exit status.
+
+    Parameters
+    ----------
+    arguments : the model's name (empty: none, it sleeps), and the processor to stay on (-1: any).
+    """
     # Ctrl-C reaches every process of a terminal. Who asked for batches decides when this one ends: its input ends then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name, processor = arguments[0], int(arguments[1])
