@@ -117,8 +117,14 @@ def _simulate_in(scenario: Scenario, number: int) -> Result:
 def permuted(fleet: Membership, seed: int, number: int) -> Membership:
     """The fleet with each instant moved by a hair or not at all; what is lost and gained at one comes apart.
 
-    The first instant stays: the fleet begins with it. In order 0 all gains follow their losses, in the others either
-    may come first. A node that goes and comes at one instant keeps that order.
+    The first instant stays: the fleet begins with it. A node that goes and comes at one instant keeps that order.
+    Where instants are closer than a few hairs, the fleet is returned as it is.
+
+    Parameters
+    ----------
+    fleet : one history.
+    seed : of the scenario, for the draws.
+    number : of the order: in order 0 all gains follow their losses, in the others either may come first.
     """
     draws = stream(seed, "ties", number)
     moved: list[Instant] = []

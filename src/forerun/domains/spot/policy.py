@@ -92,7 +92,12 @@ class GrowthRule(NamedSpec, frozen=True, kw_only=True):
     kernel_code: ClassVar[int] = -1
 
     def build(self, rng: np.random.Generator | None = None) -> GrowthPolicy:
-        """The policy of one run; a rule without memory is its own policy. rng: its stream of random numbers."""
+        """The policy of one run; a rule without memory is its own policy.
+
+        Parameters
+        ----------
+        rng : its stream of random numbers.
+        """
         return self
 
     def absorb(self, view: GrowthView) -> Absorb:

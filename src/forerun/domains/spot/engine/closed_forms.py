@@ -29,7 +29,13 @@ def useful_back_to_back(lam: float, s: float, d: float, C: float, R: float) -> f
 
 
 def useful_every_steps(lam: float, s: float, n: int, d: float, C: float, R: float) -> float:
-    """The same with a checkpoint every `n` steps; n s >= C, so that no checkpoint meets a running write.
+    """The same with a checkpoint every `n` steps.
+
+    Parameters
+    ----------
+    lam : hits a second.
+    s, d, C, R : seconds of a step, of a stall, of a write from the end of the stall, and of a pause.
+    n : steps between checkpoints; n s >= C, so that no checkpoint meets a running write.
 
     Raises ValueError where the write takes longer.
     """
@@ -41,12 +47,24 @@ def useful_every_steps(lam: float, s: float, n: int, d: float, C: float, R: floa
 
 
 def young(M: float, delta: float) -> float:
-    """Young's interval, sqrt(2 delta M) (CACM 1974)."""
+    """Young's interval in seconds, sqrt(2 delta M) (CACM 1974).
+
+    Parameters
+    ----------
+    M : mean seconds between hits.
+    delta : seconds that a checkpoint blocks training.
+    """
     return math.sqrt(2 * delta * M)
 
 
 def daly(M: float, delta: float) -> float:
-    """Daly's higher-order interval (FGCS 2006, equation 37); M where a write takes two mean times between hits."""
+    """Daly's higher-order interval in seconds (FGCS 2006, equation 37); M where a write takes two mean times between hits.
+
+    Parameters
+    ----------
+    M : mean seconds between hits, finite.
+    delta : seconds that a checkpoint blocks training.
+    """
     if delta >= 2 * M:
         return M
     ratio = delta / (2 * M)
@@ -92,8 +110,14 @@ class BestInterval:
 def best_interval(lam: float, s: float, d: float, C: float, R: float) -> BestInterval:
     """The number of steps n with n s >= C that maximises the useful share.
 
-    The write's length moves the curve up and down, not its top, which is the synchronous one with delta = d:
-    so the best n is next to it, or as close as C allows.
+    The write's length moves the curve up and down, not its top, which is the synchronous one with delta = d: so the
+    best n is next to it, or as close as C allows.
+
+    Parameters
+    ----------
+    lam : hits a second; without any, rarer is better without end, and a million steps are the answer.
+    s, d, C, R : seconds of a step, of a stall, of a write from the end of the stall, and of a pause; without stalls
+        the fewest steps that the write allows are best.
     """
     least = whole_steps(C, s)
     M = math.inf if lam == 0 else 1 / lam

@@ -31,10 +31,15 @@ class DeadlineRun:
 
 
 def run_deadline(job: DeadlineJob, rule: DeadlineRule, available: Sequence[bool]) -> DeadlineRun:
-    """Follow a policy over the ticks of a trace (`available`: whether spot is there in each).
+    """Follow a policy over the ticks of a trace.
 
-    Raises Infeasible if the trace ends before the work is done, PolicyError if spot is asked for where none
-    is.
+    Parameters
+    ----------
+    job : its work, deadline, prices, and the length of a tick.
+    rule : builds the policy.
+    available : by tick, whether spot can be rented.
+
+    Raises Infeasible if the trace ends before the work is done, PolicyError if spot is asked for where none is.
     """
     policy = rule.build()
     held, over_s, done_s = Held.NONE, 0.0, 0.0

@@ -72,14 +72,16 @@ class Training:
 
     Parameters
     ----------
+    world_size : nodes in pipelines.
     step_s : seconds of a step.
     start_s, first_step : instant and step at which the segment began.
+    origin_s : where step instants are counted from.
     origin_steps, steps_done : steps of the segment complete at `origin_s`, and now.
     last_checkpoint_s : when the last checkpoint began, or the segment.
     write : the current one (default: none).
     durable_steps, durable_stall_s : steps of the segment that are durable, and the stalls among them.
     undurable_from_s : from when on work would be lost.
-    regrow_when_durable : whether to grow when the running write is durable.
+    regrow_when_durable : whether to grow when the running write is durable (default: no).
     """
 
     world_size: int
@@ -132,7 +134,12 @@ class Reconfiguring:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Fewer usable nodes than one pipeline needs. start_s: since when."""
+    """Fewer usable nodes than one pipeline needs.
+
+    Parameters
+    ----------
+    start_s : since when.
+    """
 
     start_s: float
     name: ClassVar[JobStateName] = "idle"

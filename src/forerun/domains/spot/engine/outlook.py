@@ -12,7 +12,10 @@ from math import comb
 class KnownProcess:
     """The removal process is known: events at a constant rate, batches of known sizes, victims uniform.
 
-    ``batch_share`` maps the number of nodes that vanish at one event to its probability.
+    Parameters
+    ----------
+    events_per_s : rate of events that remove nodes, from the whole fleet.
+    batch_share : from the number of nodes that vanish at one event to its probability.
     """
 
     events_per_s: float
@@ -28,7 +31,12 @@ class KnownProcess:
 
 @dataclass(frozen=True, slots=True)
 class KnownHazard:
-    """Each node vanishes on its own, at a known rate."""
+    """Each node vanishes on its own, at a known rate.
+
+    Parameters
+    ----------
+    removal_per_node_s : the hazard of a node, a second.
+    """
 
     removal_per_node_s: float
 
@@ -41,8 +49,12 @@ class KnownHazard:
 class Observed:
     """The removal process is unknown: the rate is learned from the hits of this run.
 
-    The estimate is the posterior mean of a Poisson rate under a gamma prior worth ``prior_hits`` hits in
-    ``prior_s`` seconds; the default is one hit an hour, worth one hit.
+    The estimate is the posterior mean of a Poisson rate under a gamma prior.
+
+    Parameters
+    ----------
+    prior_hits : hits that the prior is worth (default: 1).
+    prior_s : seconds in which it has seen them (default: an hour).
     """
 
     prior_hits: float = 1.0
@@ -55,8 +67,12 @@ class Observed:
 
 @lru_cache(maxsize=65_536)
 def spared_probability(outside: int, alive: int, batch: int) -> float:
-    """Probability that ``batch`` victims out of ``alive`` all lie among ``outside`` nodes; batches are cut to
-    fit.
+    """Probability that all victims of one event lie outside the pipelines.
+
+    Parameters
+    ----------
+    outside, alive : nodes in no pipeline, and all nodes.
+    batch : victims, drawn uniformly without replacement; cut to `alive`.
     """
     batch = min(batch, alive)
     return comb(outside, batch) / comb(alive, batch) if batch else 1.0

@@ -34,16 +34,19 @@ class RunState:
     Parameters
     ----------
     job_spec : what trains.
-    job : its state now.
-    cause : why that began.
     fleet : who is there when.
     growth : when returning nodes join.
     outlook : what is known about removals.
     continuation : how survivors go on without a rollback (default: they roll back).
-    saved : index of the last durable step, -1 for none.
+    t_s : now (default: 0).
+    job : its state now.
+    cause : why that began.
+    saved : index of the last durable step, -1 for none; at the start as the job says.
     nodes : those alive, by rank.
     numbers : how many of them are in each state.
     hits : instants so far that took an active node.
+    alive_node_s : node time so far, in every state.
+    t_charged_s : up to when the ledgers are charged.
     record : ledgers, counts and intervals, the ledgers up to t_charged_s.
     next_change_s : when the fleet changes next.
     """
@@ -82,8 +85,11 @@ class RunState:
     ) -> float | None:
         """Let everything happen until an instant; returns when the goal was reached, if it was.
 
-        Completions exactly at `until_s` count, changes of the fleet there do not. goal_steps: steps to complete
-        (default: no goal). after_event: called after every event.
+        Parameters
+        ----------
+        until_s : completions exactly then count, changes of the fleet then do not.
+        goal_steps : steps to complete (default: no goal).
+        after_event : called after every event, which makes the run go step by step (default: nothing is called).
         """
         while True:
             event, t_s = self.next_event()

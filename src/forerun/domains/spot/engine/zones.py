@@ -60,12 +60,13 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What was rented for a while: [start_s, end_s).
+    """What was rented for a while.
 
     Parameters
     ----------
     held : spot nodes, on-demand nodes or nothing.
     zone : where, for spot nodes.
+    start_s, end_s : from when until when, the end excluded.
     """
 
     held: Held
@@ -114,7 +115,10 @@ def run_zones(
     ----------
     inputs : of a scenario with `deadline`.
     job : what trains, until its horizon.
+    rule : says at every tick what to rent: spot nodes, on-demand nodes or nothing.
     zones : what can be rented, with its history.
+
+    Raises PolicyError where the rule asks for spot that no zone has.
     """
     return _Run(inputs, job, rule, zones).run()
 
@@ -202,7 +206,13 @@ class _Run:
         self.state.expect(change for change in changes if change.removed or change.added)
 
     def _view(self, t_s: float, spot: bool) -> DeadlineView:
-        """What the rule may know; spot: whether a zone is offered."""
+        """What the rule may know.
+
+        Parameters
+        ----------
+        t_s : now.
+        spot : whether a zone has spot nodes for a pipeline.
+        """
         pausing = self.state.job
         left_s = max(0.0, pausing.until_s - t_s) if isinstance(pausing, Reconfiguring) else 0.0
         done = min(self.state.saved + 1, self.goal.steps)
@@ -337,6 +347,9 @@ class _ZoneState:
     Parameters
     ----------
     market : its price and outlook.
+    fleet : its nodes over time.
+    job : what trains, which says how many of them would be in use.
+    offset : rank of its first node among the nodes of all zones.
 
     Attributes
     ----------

@@ -57,6 +57,7 @@ class Inputs:
 
     Parameters
     ----------
+    scenario : as it was given.
     markets : the scenario's own fleet first, then its zones.
     job : what trains, until the horizon, with the step times that its supply of data allows.
     supply : the profile of the job's loader; None if the job names none.
@@ -116,7 +117,17 @@ def _read(fleet: Fleet, seed: int) -> Recording | None:
 def _market(
     name: str, source: Fleet, price: SpotPrice, record: Recording | None, seed: int, horizon_s: float
 ) -> Market:
-    """A zone with its price, its outlook and what to know about its recording."""
+    """A zone with its price, its outlook and what to know about its recording.
+
+    Parameters
+    ----------
+    name : of the zone.
+    source : the recording or the process that nodes come from.
+    price : of a node: one, or one that changes over time.
+    record : the recording, read (None: `source` is a process).
+    seed : of generated histories.
+    horizon_s : end of the run; a recording that ends before gets a note.
+    """
     notes = list(record.notes) if record is not None else []
     if record is not None and record.end_s < horizon_s:
         notes.append(f"the trace ends at {record.end_s:g} s; from then on the fleet stays as it is")

@@ -45,9 +45,16 @@ INTERVALS = TableSchema(
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What a fleet does to a job of one size: the rate of hits a second, the nodes, and the times of a checkpoint.
+    """What a fleet does to a job of one size, as the closed forms take it.
 
-    stall_s blocks training, write_s runs beside it (0 for synchronous writes, whose time is in stall_s).
+    Parameters
+    ----------
+    rate_per_s : hits a second on the pipelines of that size.
+    size : nodes in pipelines.
+    step_s : seconds of a step on them.
+    stall_s : seconds that a checkpoint blocks training.
+    write_s : seconds of a write beside training (0 for synchronous writes, whose time is in `stall_s`).
+    reconfig_s : seconds of a pause.
     """
 
     rate_per_s: float
@@ -79,7 +86,13 @@ class Hits:
 
 
 def hits(scenario: Scenario, job: JobSpec) -> Hits:
-    """The hits on the pipelines that the fleet's first nodes make."""
+    """The hits on the pipelines that the fleet's first nodes make.
+
+    Parameters
+    ----------
+    scenario : with a Poisson fleet, or one of single nodes.
+    job : its shape, its times and its supply of data.
+    """
     process = scenario.fleet
     assert isinstance(process, Poisson | PerNode)
     pipelines = max(job.min_pipelines, min(job.max_pipelines, process.start // job.depth))

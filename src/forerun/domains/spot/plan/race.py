@@ -221,7 +221,15 @@ def race(scenario: Scenario, field: Sequence[Candidate], objective: str) -> list
 
 
 def meet(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Runner:
-    """Simulate a candidate's trials first, first + 1, ..., `count` of them; the same numbers are the same fleets for all."""
+    """Simulate some of a candidate's trials; the same numbers are the same fleets for all candidates.
+
+    Parameters
+    ----------
+    candidate : how it runs.
+    scenario : prices, goal and horizon.
+    count : how many trials.
+    first : number of the first of them.
+    """
     done = candidate_trials(candidate, scenario, count, first)
     spot_usd_per_h = spot_price(scenario.prices).mean(0.0, scenario.horizon_s)
     cost = done.cost_usd(spot_usd_per_h, scenario.prices.on_demand_usd_per_h)
@@ -230,7 +238,15 @@ def meet(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Ru
 
 
 def candidate_trials(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Trials:
-    """What happens in a candidate's trials first, first + 1, ..."""
+    """What happens in some of a candidate's trials.
+
+    Parameters
+    ----------
+    candidate : how it runs; its spares are added to the fleet's start and cap.
+    scenario : with a Poisson fleet, or one of single nodes.
+    count : how many trials.
+    first : number of the first of them, which names its random streams.
+    """
     process = scenario.fleet
     assert isinstance(process, Poisson | PerNode)
     # What a candidate changes need not be checked as a file is.

@@ -128,7 +128,13 @@ class SpotPlan(ShownPlan):
         return tables | ({"intervals": interval_table(self.intervals)} if self.intervals else {})
 
     def _rows(self, schema: TableSchema, runners: Sequence[Runner]) -> Table:
-        """A table of candidates, in their order. schema: `CANDIDATES` or `FRONT`."""
+        """A table of candidates, in their order. schema: `CANDIDATES` or `FRONT`.
+
+        Parameters
+        ----------
+        runners : the candidates.
+        schema : `CANDIDATES` or `FRONT`.
+        """
         costs = [Estimate.of(runner.cost_usd) for runner in runners]
         front = {id(runner) for runner in self.front}
         choices = ("name", "depth", "snapshots", "growth", "spares", "on_demand_nodes")

@@ -124,7 +124,13 @@ class JobSpec(Spec, frozen=True, kw_only=True):
         }
 
     def built(self, horizon_s: float, supply: Supply | None) -> TrainingJob:
-        """The job of the simulator. supply: as `read_supply` returns it."""
+        """The job of the simulator.
+
+        Parameters
+        ----------
+        horizon_s : end of the run.
+        supply : as `read_supply` returns it.
+        """
         same = {name: getattr(self, name) for name in TrainingJob.__slots__ if name in self.__struct_fields__}
         step_s = self.supplied_step_s(supply)
         return TrainingJob(**same | {"step_s": step_s}, checkpoint=self.snapshots, horizon_s=horizon_s)

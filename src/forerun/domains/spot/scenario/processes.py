@@ -309,7 +309,18 @@ class Storms(NamedSpec, frozen=True, kw_only=True, tag="storms"):
 
 
 class _Nodes:
-    """A fleet while its history is made. alive: the nodes there are. rows: (time in s, is it an addition, node) so far."""
+    """A fleet while its history is made.
+
+    Parameters
+    ----------
+    start, cap : nodes at 0, and at most.
+
+    Attributes
+    ----------
+    alive : the nodes there are.
+    born : how many there ever were, which names the next one.
+    rows : (time in s, is it an addition, node) so far.
+    """
 
     def __init__(self, start: int, cap: int) -> None:
         self.cap, self.born = cap, 0
@@ -341,7 +352,8 @@ def _merged(
 
     Parameters
     ----------
-    removals, adds : (time in s, size) of each event.
+    seed, trial : name the random stream of the victims.
+    removals, adds : (time in s, size) of each event, in any order.
     start, cap : nodes at 0, and at most.
     """
     victims, nodes = stream(seed, "victims", trial), _Nodes(start, cap)
@@ -368,11 +380,14 @@ def _slots(
     life_s: Callable[[np.random.Generator], float],
     mean_return_h: float,
 ) -> Rows:
-    """Slots with one node after another.
+    """Slots with one node after another; all are filled at 0.
 
     Parameters
     ----------
-    life_s : draws the lifetime of a node.
+    seed, trial : name the random streams, one a slot.
+    horizon_s : end of the history.
+    slots : how many there are.
+    life_s : draws the lifetime of a node, in seconds.
     mean_return_h : mean of the exponential times for which a slot is empty.
     """
     rows: Rows = []
@@ -397,8 +412,10 @@ def _events(
 
     Parameters
     ----------
-    purpose : names the random streams.
+    seed, trial, purpose : name the random streams.
+    rate_per_s : events a second; 0 gives none.
     sizes : float64[k], probability of a batch of 1 ... k nodes.
+    horizon_s : end of the history, excluded.
     """
     if rate_per_s == 0:
         return []
@@ -447,5 +464,13 @@ def changes_per_h(process: Process) -> float:
 
 
 def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -> Membership:
-    """One history of the fleet from time 0 to the horizon. trial: its number, which names its random streams (default 0)."""
+    """One history of the fleet from time 0 to the horizon.
+
+    Parameters
+    ----------
+    process : what the scenario or a description says of the fleet.
+    seed : of all trials.
+    horizon_s : end of the history.
+    trial : its number, which names its random streams (default: 0).
+    """
     return Membership.from_rows(process.rows(seed, trial, horizon_s))

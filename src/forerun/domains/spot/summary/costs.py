@@ -41,7 +41,13 @@ def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
 
 
 def billed_s(rental_s: float, prices: Prices) -> float:
-    """Seconds billed for a rental: whole units, and not less than the minimum."""
+    """Seconds billed for a rental: whole units, and not less than the minimum.
+
+    Parameters
+    ----------
+    rental_s : how long a node was rented without a break.
+    prices : with the length of a unit and the minimum (0: none).
+    """
     seconds = max(rental_s, prices.minimum_s)
     if prices.billing_s:
         seconds = math.ceil(seconds / prices.billing_s - 1e-12) * prices.billing_s
@@ -62,7 +68,14 @@ def all_on_demand_usd_per_million_samples(inputs: Inputs) -> float | None:
 
 
 def fleet_usd(fleet: Membership, price: Signal, end_s: float) -> float:
-    """Dollars for every node alive from 0 to an instant. price: of a node, in dollars an hour."""
+    """Dollars for every node alive from 0 to an instant.
+
+    Parameters
+    ----------
+    fleet : who is there when; every node is paid for, whatever it does.
+    price : of a node, in dollars an hour, over time.
+    end_s : the instant.
+    """
     usd, alive, since_s = 0.0, 0, 0.0
     present: set[int] = set()
     for instant in (*fleet.instants, None):

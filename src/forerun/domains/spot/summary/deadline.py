@@ -52,7 +52,13 @@ def _figures(done: ZoneRun, scenario: Scenario) -> dict[str, float]:
 
 
 def _against_on_demand(cost: Interval, outcome: DeadlineOutcome) -> str:
-    """Whether on-demand nodes alone would be cheaper, in a sentence; cost: of the run, low equal to high if exact."""
+    """Whether on-demand nodes alone would be cheaper, in a sentence.
+
+    Parameters
+    ----------
+    cost : of the run in dollars; low equal to high if it is exact.
+    outcome : with the run on on-demand nodes alone.
+    """
     scenario, alone = outcome.inputs.scenario, outcome.alone
     finished_s, deadline_s = alone.replay.finished_s, scenario.goal.deadline_s
     name = f"on-demand nodes alone (${alone.cost_usd:,.2f})"

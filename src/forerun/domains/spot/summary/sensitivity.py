@@ -74,7 +74,14 @@ def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
 
 
 def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenario:
-    """The scenario with one assumption multiplied by a factor. section, name: where it is."""
+    """The scenario with one assumption multiplied by a factor.
+
+    Parameters
+    ----------
+    scenario : as it is.
+    section, name : where the assumption is; of a table of values all are multiplied.
+    factor : such as 1.1 for a tenth more.
+    """
     holder = getattr(scenario, section)
     value = getattr(holder, name)
     moved = {key: one * factor for key, one in value.items()} if isinstance(value, dict) else value * factor

@@ -285,7 +285,13 @@ def timeline(done: Replay, fleet: Membership) -> Timeline:
 
 
 def trial_table(done: Trials, cost_usd: np.ndarray) -> Table:
-    """One row a trial. cost_usd: float64[trials], what the nodes of each cost."""
+    """One row a trial.
+
+    Parameters
+    ----------
+    done : the trials.
+    cost_usd : float64[trials], what the nodes of each cost.
+    """
     columns, end_s = done.columns, done.columns["end_s"]
     shares = {
         f"{line}_share": columns[f"{line}_s"] / end_s for line in ("useful", "lost", "reconfig", "idle")

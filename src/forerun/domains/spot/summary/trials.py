@@ -29,6 +29,9 @@ class _Block:
 
     Parameters
     ----------
+    count : of trials.
+    estimates : means over them by figure, with their intervals.
+    wall_s, node_s : mean seconds, and node-seconds, by ledger line.
     finished, in_time : trials that reached the goal, by the horizon and by the deadline.
     """
 
@@ -174,8 +177,12 @@ def _add_finish_figures(
 ) -> None:
     """Add the time to the goal and the chance of the deadline.
 
-    Quantiles of the time are those of `done`, infinite where trials did not get there; shares are those of all trials,
-    `whole`.
+    Parameters
+    ----------
+    done : trials whose rows are there; quantiles of the time are theirs, infinite where trials did not get there.
+    whole : means and counts of all trials; shares are theirs.
+    scenario : with the goal.
+    summary, intervals : added to.
     """
     hours = done.finish_s / 3600.0
     summary["finished_share"] = whole.finished / whole.count

@@ -134,7 +134,16 @@ class SpotTraces(DomainTraces):
         )
 
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
-        """A process like the recorded fleet, intervals of its rates, tests, and posterior-predictive bands."""
+        """A process like the recorded fleet, intervals of its rates, tests, and posterior-predictive bands.
+
+        Parameters
+        ----------
+        recorded : a membership trace, counts over time, or the notebook's pair of count files.
+        settings : model, batches, cap and number of generated fleets; see `_FitSettings`.
+        seed : of the draws.
+
+        Raises UsageError for a cap below the recording's nodes, TraceError for a fleet without removals or additions.
+        """
         chosen = decoded("", {}, settings, _FitSettings)
         pair, seen, notes, looked = _seen(recorded, chosen.leaves, seed)
         if chosen.method == "notebook":

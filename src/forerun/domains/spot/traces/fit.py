@@ -40,7 +40,15 @@ FEW_TRACES = 200
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A fitted parameter. unit: of its value. low, high: its 95 % interval."""
+    """A fitted parameter.
+
+    Parameters
+    ----------
+    name : as the process calls it.
+    unit : of its value, such as `1/min`; empty for a pure number.
+    value : the estimate.
+    low, high : its 95 % interval.
+    """
 
     name: str
     unit: str
@@ -76,6 +84,7 @@ class Fit:
 
     Parameters
     ----------
+    process : the best parameters, ready to be generated from.
     rates : its parameters, with intervals.
     features : figures of the recording in the bands of generated fleets.
     traces : number of those fleets.
@@ -102,7 +111,14 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A fitted process, its rates, and a function that draws another one as plausible given the recording."""
+    """A model fitted to a recording.
+
+    Parameters
+    ----------
+    process : the best parameters.
+    rates : these with their intervals.
+    draw : gives another process that is as plausible given the recording.
+    """
 
     process: Fitted
     rates: tuple[Rate, ...]
@@ -120,16 +136,19 @@ def fit(
 ) -> Fit:
     """Fit a process to what was seen of a fleet, and check it by generated fleets.
 
-    The nodes of the first instant are the start, not an addition. Raises TraceError without removals or additions.
+    The nodes of the first instant are the start, not an addition.
 
     Parameters
     ----------
+    seen : figures of the recording.
     model : events of the whole fleet (`poisson`, default), hazards of single nodes (`per_node`), Weibull lifetimes
         (`lifetimes`), or the `best`: most features in their bands, the first of equals.
     batches : law of the sizes of events (default: as counted).
     cap : the fleet's size when complete (default: 0: the most nodes seen).
     traces : generated fleets (default: 1000).
     seed : of the draws (default: 0).
+
+    Raises TraceError without removals or additions, and for lifetimes of a fleet that is known by its counts only.
     """
     if not seen.removal_batches or not seen.add_batches or seen.duration_h == 0:
         raise TraceError.at("fleet", "has no removal or no addition to fit")
@@ -186,8 +205,13 @@ def _events(seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
 
 
 def _sizes(sizes: Sequence[int], batches: BatchName, random: np.random.Generator | None = None) -> BatchSizes:
-    """Batch sizes as counted, geometric or the notebook's. random: draws others that the counts allow as well (default:
-    none).
+    """Batch sizes as counted, geometric or the notebook's.
+
+    Parameters
+    ----------
+    sizes : of the recorded events, 1 or more each.
+    batches : which law.
+    random : draws others that the counts allow as well (default: none: the best fit).
     """
     counted = np.asarray(sizes)
     if batches == "marks":
@@ -294,7 +318,15 @@ FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mea
 
 
 def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit:
-    """Figures of the recorded fleet, as far as it has them, against their 95 % bands over generated ones."""
+    """Figures of the recorded fleet, as far as it has them, against their 95 % bands over generated ones.
+
+    Parameters
+    ----------
+    model : gives another plausible process for each generated fleet.
+    seen : figures of the recording; generated fleets are as long.
+    traces : how many are generated.
+    seed : of parameters and fleets.
+    """
     horizon_s = seen.duration_h * 3600
     sampled = np.empty((traces, len(FEATURES)))
     for trial in range(traces):
@@ -341,7 +373,14 @@ def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, floa
 
 
 def _poisson_rate(name: str, unit: str, events: int, exposure: float) -> Rate:
-    """A rate from a count of events, with its exact interval. exposure: time, or node time, in which they happened."""
+    """A rate from a count of events, with its exact interval.
+
+    Parameters
+    ----------
+    name, unit : of the rate.
+    events : the count.
+    exposure : time, or node time, in which they happened, in the unit's own time.
+    """
     low, high = poisson_interval(events)
     return Rate(name, unit, events / exposure, low / exposure, high / exposure)
 

@@ -86,8 +86,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProfile:
-    """Mean times of the run, the parameters of a model of it: of a step by number of nodes, a pause, a write, a load, a
-    stall.
+    """Mean times of the run, the parameters of a model of it, in seconds.
+
+    Parameters
+    ----------
+    step_s : of a step, by number of nodes.
+    reconfig_s : of a pause, the first one left out, which is the start.
+    write_s : of a checkpoint, as the logs count it.
+    load_s : of a checkpoint.
+    stall_s : that a checkpoint blocks training.
     """
 
     step_s: Mapping[int, float]
@@ -99,7 +106,14 @@ class MeasuredProfile:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A measured run. segments: in order. profile: its mean times. total_s: from the first pause to the end."""
+    """A measured run.
+
+    Parameters
+    ----------
+    segments : in order.
+    profile : its mean times.
+    total_s : from the first pause to the end.
+    """
 
     segments: tuple[Segment, ...]
     profile: MeasuredProfile
@@ -189,8 +203,15 @@ def _segments(
     crash_s: float,
     origin_s: float,
 ) -> tuple[Segment, ...]:
-    """The steps, by the reconfigurations between which they ran. loaded: step loaded by each; origin_s: epoch time of the
-    first.
+    """The steps, by the reconfigurations between which they ran.
+
+    Parameters
+    ----------
+    pauses : columns of the file of pauses, in epoch seconds.
+    loaded : step loaded by each.
+    steps : all that were executed, since the start of the run.
+    crash_s : end of the run, in epoch seconds.
+    origin_s : start of the first pause, in epoch seconds.
     """
     starts = [start_s - origin_s for start_s in pauses["start_s"]]
     ends = [end_s - origin_s for end_s in pauses["end_s"]]

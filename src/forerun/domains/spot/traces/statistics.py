@@ -30,7 +30,12 @@ DAY_S = 86_400.0
 class CountTraces:
     """A fleet seen from outside: counts over time, and how many nodes were terminated when.
 
-    Times in seconds from the first count; rows as in the files, terminations without repair of their dates.
+    Times are in seconds from the first count; rows as in the files, terminations without repair of their dates.
+
+    Parameters
+    ----------
+    count_s, counts : when there were how many nodes.
+    termination_s, terminated : when how many were terminated; times may fall back where a date was not carried on.
     """
 
     count_s: tuple[float, ...]
@@ -46,7 +51,16 @@ class CountTraces:
 
 
 def read_counts(nodes: str | Path, terminations: str | Path, repairs: RepairLog | None = None) -> CountTraces:
-    """Bamboo's pair of files, `timestamp,count` and `timestamp,number`. Raises TraceError naming file and line."""
+    """Bamboo's pair of files.
+
+    Parameters
+    ----------
+    nodes : the file of counts, `timestamp,count`.
+    terminations : the file of terminations, `timestamp,number`.
+    repairs : a log to count them in (default: a fresh one).
+
+    Raises TraceError naming file and line.
+    """
     log = repairs if repairs is not None else RepairLog()
     count_ns, counts = _stamped(Path(nodes), "count", log)
     ended_ns, numbers = _stamped(Path(terminations), "number", log)
@@ -114,8 +128,14 @@ class Corrected:
     Parameters
     ----------
     rows_out_of_order : terminations that are dated before the row above them.
+    mean_gap_s, std_gap_s, gaps : mean and standard deviation of the times between terminations, and how many there are.
+    node_hours : the count summed over time.
+    preempted_nodes : terminated in all.
+    added_nodes_net : all rises of the count, the ramp-up included.
     batches, add_batches : how many removals, or rises of the count, of each size; the first big rise is the
         operator's ramp-up and left out.
+    hours : from the first count to the last.
+    removal_s : instants of the terminations, dates repaired.
     """
 
     rows_out_of_order: int
@@ -181,8 +201,21 @@ def corrected(traces: CountTraces) -> Corrected:
 class FleetStatistics:
     """What a membership trace looks like; means are over time.
 
-    lifetimes_h are of removed nodes only (biased short); ages_h those of nodes alive at the end.  Lives of nodes
-    known only by their count are not known: both are empty.  start: nodes of the first instant, if it is at 0.
+    Lives of nodes known only by their count are not known: `lifetimes_h` and `ages_h` are empty then.
+
+    Parameters
+    ----------
+    rows : of the recording.
+    duration_h : how long it is.
+    adds, removes : nodes that came after the first instant, and that vanished.
+    removal_batches, add_batches : how many at each instant of removals, or of additions.
+    max_nodes : most nodes at once.
+    node_hours : nodes summed over time.
+    lifetimes_h : of nodes that vanished (biased short).
+    ages_h : of nodes alive at the end.
+    alive_at_end : how many these are.
+    removal_s : instants of removals.
+    start : nodes of the first instant, if it is at 0.
     """
 
     rows: int

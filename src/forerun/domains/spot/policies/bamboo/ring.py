@@ -71,9 +71,12 @@ class Stretch:
 
     Parameters
     ----------
+    status : such as running or stopped.
     nodes : those with a stage.
+    start_ms, end_ms : from when until when.
     steps : completed in it.
     retained : of those, the steps not rolled back, whose time is useful or slowdown.
+    useful_ms, slowdown_ms : of these steps, the time at full speed, and what nodes with two stages take longer.
     """
 
     status: RingStatus
@@ -88,7 +91,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class NodeStretch:
-    """An interval of one state of a node. node: its name."""
+    """An interval of one state of a node.
+
+    Parameters
+    ----------
+    node : its name.
+    state : being created, waiting for a stage, or running one.
+    start_ms, end_ms : from when until when.
+    """
 
     node: str
     state: NodeStatus

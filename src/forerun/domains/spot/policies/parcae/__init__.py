@@ -86,9 +86,19 @@ class _Run:
 
     Parameters
     ----------
+    policy, setting, shapes : the policy's parameters, the job on its fleet, and what can be trained.
+    shape : pipelines and stages that train or are being built; NOTHING while idle.
     members : the nodes in pipelines; the i-th has stage i mod depth.
     planned : the shape that the running step is to be followed by, if another.
     known : the best shape by (present shape, nodes, nodes that vanish an interval).
+    state, cause, since_s : of the job, why it began, and when.
+    until_s : end of the pause (infinite: there is none).
+    step_end_s : end of the running step (infinite: none runs).
+    steps, steps_here : steps complete in all, and in the present state.
+    ready_s : by node alive, when it is or was usable.
+    entered_s : by node alive, when its present state began.
+    lost_now, lost_lately : usable nodes that vanished in this interval, and in each of the last few.
+    record : ledgers, counts and intervals.
     """
 
     policy: Parcae
@@ -218,6 +228,8 @@ class _Run:
 
         Parameters
         ----------
+        t_s : now.
+        shape : pipelines and stages; NOTHING makes the job idle.
         members : the nodes of the new shape, in the order of their stages.
         pause_s : length of the pause.
         cause : why.

@@ -20,10 +20,18 @@ Strategy: TypeAlias = tuple[int, int]
 
 @lru_cache(maxsize=65_536)
 def survival(nodes: int, replicas: int, stages: int, removed: int, keep: int) -> Fraction:
-    """P(each of `stages` keeps at least `keep` of its `replicas` when `removed` of `nodes` vanish).
+    """P(each of `stages` keeps at least `keep` of its `replicas` when `removed` of `nodes` vanish), exactly.
 
-    Counts the sets of victims stage by stage: sets[k] sets of k victims among the stages so far, none losing
-    more than replicas - keep; the rest are among the spares.
+    Counts the sets of victims stage by stage: sets[k] sets of k victims among the stages so far, none losing more
+    than replicas - keep; the rest are among the spares.
+
+    Parameters
+    ----------
+    nodes, removed : all that are usable, and how many of them vanish, each set as likely as the others.
+    replicas, stages : the shape that trains; nodes beyond it are spares.
+    keep : fewest replicas that every stage must have afterwards.
+
+    Raises ValueError for more victims than nodes, or a shape that the nodes do not fill.
     """
     if not 0 <= removed <= nodes or replicas * stages > nodes or keep < 0:
         raise ValueError(
@@ -46,7 +54,13 @@ def survival(nodes: int, replicas: int, stages: int, removed: int, keep: int) ->
 
 @lru_cache(maxsize=65_536)
 def expected_missing(nodes: int, replicas: int, stages: int, removed: int) -> Fraction:
-    """Expected number of stages that lose all their replicas when `removed` of `nodes` vanish."""
+    """Expected number of stages that lose all their replicas, exactly.
+
+    Parameters
+    ----------
+    nodes, removed : all that are usable, and how many of them vanish, each set as likely as the others.
+    replicas, stages : the shape that trains.
+    """
     trained = replicas * stages
     if removed < replicas:
         return Fraction(0)
@@ -94,7 +108,7 @@ class Shapes:
 
     Parameters
     ----------
-    samples_per_s : samples a second by strategy.
+    samples_per_s : by strategy (pipelines, stages); one that is missing gives nothing.
     interval_s : length of an interval (default: 60 s).
     moves : what changes of shape cost.
     """
@@ -112,7 +126,12 @@ class Shapes:
         return self.samples_per_s.get(strategy, 0.0)
 
     def change_s(self, before: Strategy, after: Strategy) -> float:
-        """Seconds without training when the shape changes on purpose."""
+        """Seconds without training when the shape changes on purpose.
+
+        Parameters
+        ----------
+        before, after : (pipelines, stages); going idle costs nothing.
+        """
         if before == after or after == (0, 0):
             return 0.0
         if before[1] == after[1]:
@@ -125,6 +144,11 @@ class Shapes:
 
         Nobody training lost: full speed.  Every stage keeps D' >= 1 replicas: regroup to D'.  Otherwise: copy
         the missing stages, restart, and go on with as many replicas as are left.
+
+        Parameters
+        ----------
+        strategy : pipelines and stages that train.
+        nodes, removed : usable at the start of the interval, and how many of them vanish then.
         """
         replicas, stages = strategy
         if strategy == (0, 0):
@@ -150,8 +174,12 @@ class Shapes:
     ) -> tuple[list[Strategy], float]:
         """The sequence of strategies with the largest expected samples over a forecast, and those samples.
 
-        By dynamic programming; of equal ones that with the largest throughput should nobody vanish. start: the present
-        strategy. forecast: (nodes, removed) of each interval.
+        By dynamic programming; of equal ones that with the largest throughput should nobody vanish.
+
+        Parameters
+        ----------
+        start : the present strategy.
+        forecast : (nodes, removed) of each interval.
         """
         value: dict[Strategy, tuple[tuple[float, float], list[Strategy]]] = {start: ((0.0, 0.0), [])}
         for nodes, removed in forecast:
