@@ -37,6 +37,7 @@ from forerun.scenario.arguments import name_of, require_scenario
 from forerun.scenario.spec import AnyScenario, Spec
 
 if TYPE_CHECKING:
+    from forerun.result.bound import Bounder
     from forerun.result.figures import Figure
     from forerun.result.plan import Planner
     from forerun.result.run import Result, SavedRun
@@ -138,6 +139,11 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
     @property
     def planner(self) -> Planner[S] | None:
         """What finds the best configuration; None if this domain makes no plans."""
+        return None
+
+    @property
+    def bounder(self) -> Bounder[S] | None:
+        """What proves how good any policy can be at most; None if this domain proves nothing."""
         return None
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from forerun.domain import domain_names, find_domain, get_domain
 from forerun.errors import CheckFailed, InputError, Problem, StoreError, UsageError
+from forerun.result.bound import Bounder, is_certificate
 from forerun.result.plan import PLAN_FORMAT, Plan, Planner, read_document
 from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.resolve import located
@@ -57,7 +58,11 @@ def check(path: str | os.PathLike[str], *, scenario: AnyScenario | None = None) 
     path = path_of(path, "check")
     if scenario is not None:
         require_scenario(scenario, "check")
+    if is_certificate(path):
+        return _bounder(scenario, path).check(path, scenario)
     document = {} if path.suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
+    if is_certificate(path, document):
+        return _bounder(scenario, path).check(path, scenario)
     if document and ("domain" not in document or document.keys() & {"format", "schema"}):
         return check_document(document, scenario=scenario, name=os.fspath(path))
     read = load(path)
@@ -117,6 +122,18 @@ def not_available(domain: str) -> str:
         return ""
     able = [name for name in domain_names() if get_domain(name).planner is not None]
     return f"`plan` is not available for the {domain} domain; it is for {', '.join(able[:-1])} and {able[-1]}"
+
+
+def _bounder(scenario: AnyScenario | None, certificate: Path) -> Bounder[Any]:
+    """What checks the certificate of a bound. Raises UsageError without a scenario, or one whose domain has no bounds."""
+    if scenario is None:
+        raise UsageError.at(
+            certificate, "is a certificate by itself: give the scenario it is about (--scenario)"
+        )
+    known = find_domain(scenario.domain)
+    if known is None or known.bounder is None:
+        raise UsageError.at("", f"no bounds are known in the {scenario.domain} domain")
+    return known.bounder
 
 
 def _planner(domain: str) -> Planner[Any]:

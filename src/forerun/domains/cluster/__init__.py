@@ -33,6 +33,7 @@ from forerun.registry import Registry
 from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
+    from forerun.domains.cluster.bound import ClusterBounder
     from forerun.domains.cluster.engine.run import Outcome
     from forerun.domains.cluster.explain import ClusterExplainer
     from forerun.domains.cluster.inputs.prepare import Inputs
@@ -129,6 +130,13 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         from forerun.domains.cluster.figures import measured_figures
 
         return measured_figures(measured)
+
+    @property
+    def bounder(self) -> ClusterBounder:
+        """What proves how good any scheduler can be at most."""
+        from forerun.domains.cluster.bound import ClusterBounder
+
+        return ClusterBounder()
 
     @property
     def explainer(self) -> ClusterExplainer:
