@@ -47,6 +47,9 @@ class ArrivalProcess(NamedSpec, frozen=True, kw_only=True):
 
         Parameters
         ----------
+        seed : of the process's random streams; longer asks with one seed begin with the same arrivals.
+        n : how many.
+        horizon_s : until when [s], itself excluded.
         most : with `horizon_s`, stop a little beyond this many arrivals (whoever gives it refuses them).
 
         Raises ScenarioError if the parameters do not make a process, or if it ends before `n` arrivals.

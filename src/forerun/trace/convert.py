@@ -21,13 +21,16 @@ LOG_SUFFIX = ".repairs.json"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether a file is a usable trace: its format, whether it was guessed, what was repaired, what is wrong.
+    """Whether a file is a usable trace.
 
     Parameters
     ----------
+    path : of the file.
     format : empty if it was not recognised.
     guessed : the format was recognised from the content.
     rows : 0 if unusable.
+    repairs : what was repaired, also up to the place where reading ended.
+    problems : what is wrong; at most about twenty are listed.
     """
 
     path: str
@@ -57,7 +60,15 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A trace that was read and saved: the trace, its repairs, where it and its repair log lie."""
+    """A trace that was read and saved.
+
+    Parameters
+    ----------
+    trace : as it was read.
+    guessed : the format was recognised from the content.
+    repairs : what was repaired.
+    path, log_path : where the trace lies, and its log of repairs.
+    """
 
     trace: Trace
     guessed: bool
@@ -113,7 +124,9 @@ def import_trace(
 
     Parameters
     ----------
+    path, format, options : as for `read_trace`.
     out : ends in `.parquet` or `.csv`; the log is `OUT.repairs.json`.
+    strict : repairs are errors (default: they are made and counted).
 
     Raises TraceError, UsageError or UnknownName, with nothing written.
     """

@@ -31,12 +31,11 @@ _DECODER = json.JSONDecoder()
 
 
 class JsonDocument:
-    """A JSON file while it becomes a trace.
-
-    A place in it is a sequence of keys and indices.
+    """A JSON file while it becomes a trace. A place in it is a sequence of keys and indices.
 
     Parameters
     ----------
+    source : the file, which counts repairs and names lines in messages.
     text : the document.
     line : the line of the file that it begins in (default: 1).
     part : which part of the file it is, for messages (default: the whole).
@@ -44,8 +43,10 @@ class JsonDocument:
     Attributes
     ----------
     value : what it contains.
-    source, complaints : as for `Rows`.
+    complaints : problems gathered so far.
     facts : what was learned about the file, for the provenance of the trace.
+
+    Raises TraceError with the line of what is not JSON.
     """
 
     def __init__(self, source: Source, text: str, *, line: int = 1, part: str = "") -> None:
@@ -89,8 +90,12 @@ class JsonDocument:
     ) -> list[T]:
         """`parse` of every value of the list at a place, without those that it rejects.
 
-        A ValueError becomes a complaint about that value. values: the list. place: where it is. item: what its elements are
-        called in messages (default: by their place).
+        Parameters
+        ----------
+        parse : makes something of a value; its ValueError becomes a complaint about that value.
+        values : the list.
+        place : where it is in the document.
+        item : what its elements are called in messages (default: by their place).
         """
         made = []
         for index, value in enumerate(values):
@@ -166,7 +171,14 @@ class JsonReader(TraceReader, frozen=True, kw_only=True):
         return self.trace(document.source, self.columns(document), document.facts)
 
     def trace(self, source: Source, columns: Mapping[str, Any], facts: Mapping[str, object]) -> Trace:
-        """The trace of some columns, which are arrays or lists."""
+        """The trace of some columns.
+
+        Parameters
+        ----------
+        source : the file, read to its end.
+        columns : arrays or lists of one length, by the names of the schema, sorted by time.
+        facts : what was learned about the file, for the provenance.
+        """
         table = {
             field.name: np.array(columns[field.name], TEXT if field.kind == "text" else None)
             for field in self.schema

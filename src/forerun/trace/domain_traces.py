@@ -29,7 +29,15 @@ DESCRIPTION_KINDS = (".yaml", ".yml", ".json", ".toml")
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A table to print; cells are text, numbers or None. about: one line that explains the columns."""
+    """A table to print.
+
+    Parameters
+    ----------
+    title : its heading.
+    columns : headings of the columns.
+    rows : cells are text, numbers or None.
+    about : one line that explains the columns.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -39,7 +47,14 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReport:
-    """A description of traces: `data` for JSON, `tables` and `notes` to print, and the repairs that were made."""
+    """A description of traces.
+
+    Parameters
+    ----------
+    data : everything in it, as plain data for JSON.
+    tables, notes : to print (default: none).
+    repairs : what was repaired while the traces were read (default: nothing).
+    """
 
     data: Mapping[str, Any]
     tables: tuple[ReportTable, ...] = ()
@@ -49,11 +64,12 @@ class TraceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """A description fitted to recorded traces, with a report of how well it fits.
+    """A description fitted to recorded traces.
 
     Parameters
     ----------
     description : plain data; `generate` reads it from a YAML file.
+    report : how well it fits.
     """
 
     description: Mapping[str, Any]
@@ -81,9 +97,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedTrace:
-    """A generated trace: `count` rows of `what` (`jobs`, `nodes` ...), written atomically by `save(path)`.
+    """A generated trace.
 
-    `save` raises UsageError for an ending it cannot write. `next_step` is a command with `{out}` for the file.
+    Parameters
+    ----------
+    count : how many rows it has.
+    what : what these are, such as `jobs` or `nodes`.
+    save : writes it to a path, whole or not at all; raises UsageError for an ending that it cannot write.
+    report : what it looks like.
+    next_step : a command to go on with, in which `{out}` stands for the file (default: none).
     """
 
     count: int
@@ -95,7 +117,14 @@ class GeneratedTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Recorded traces to fit or describe, as files and how to read them; `log` gathers the repairs."""
+    """Recorded traces to fit or describe, and how to read them.
+
+    Parameters
+    ----------
+    files : one or more; what several mean is the domain's to say.
+    format, options : as for `read_trace` (default: recognised from the content).
+    log : gathers the repairs (default: a fresh one).
+    """
 
     files: tuple[Path, ...]
     format: str = ""
@@ -130,11 +159,25 @@ class DomainTraces:
         raise UsageError.at(type(self).__module__, "generates no traces")
 
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
-        """The description that fits recorded traces best."""
+        """The description that fits recorded traces best.
+
+        Parameters
+        ----------
+        recorded : the traces.
+        settings : `key=value` texts that say how to fit.
+        seed : of draws that intervals and bands rest on.
+        """
         raise UsageError.at(type(self).__module__, "fits no traces")
 
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
-        """Statistics of recorded traces."""
+        """Statistics of recorded traces.
+
+        Parameters
+        ----------
+        recorded : the traces.
+        settings : `key=value` texts that say how to read them.
+        seed : of draws that intervals and tests rest on.
+        """
         raise UsageError.at(type(self).__module__, "describes no traces")
 
 
@@ -144,7 +187,14 @@ def is_description(text: str) -> bool:
 
 
 def decoded(file: str, start: Mapping[str, Any], settings: Iterable[str], kind: type[S]) -> S:
-    """A record of type `kind`, decoded from `start`, then the description file, if any, then the `key=value` settings.
+    """A record, decoded from what is given; later sources win.
+
+    Parameters
+    ----------
+    file : a description file (empty: none).
+    start : plain data that the file may override.
+    settings : `key=value` texts that override both.
+    kind : the record's type.
 
     Raises ScenarioError that lists every problem with its line, UsageError for a setting without `=`.
     """
@@ -158,9 +208,15 @@ def decoded(file: str, start: Mapping[str, Any], settings: Iterable[str], kind: 
 
 
 def save_description(data: Mapping[str, Any], path: str | Path, *, comments: Iterable[str] = ()) -> None:
-    """Write plain data, comments first, as a YAML file that `decoded` reads. The write is atomic.
+    """Write plain data as a YAML file that `decoded` reads, whole or not at all.
 
-    Raises UsageError if the suffix is not .yaml or .yml, TraceError if the file cannot be written.
+    Parameters
+    ----------
+    data : the description.
+    path : ends in .yaml or .yml.
+    comments : lines that come first (default: none).
+
+    Raises UsageError for another suffix, TraceError if the file cannot be written.
     """
     import yaml
 

@@ -32,7 +32,15 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "'")
 
 
 class _Described(msgspec.Struct, forbid_unknown_fields=True):
-    """What a trace file says about itself."""
+    """What a trace file says about itself.
+
+    Parameters
+    ----------
+    trace : version of the format.
+    kind, time : of the trace.
+    columns : (name, unit, meaning, type) of each; the types are `float`, `int`, `flag` and `text`.
+    provenance : as plain data.
+    """
 
     trace: int
     kind: str

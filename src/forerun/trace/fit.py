@@ -34,7 +34,14 @@ BINS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One statistic of a trace: its value there, and the 95 % band of the fitted process."""
+    """One statistic of a trace beside the fitted process.
+
+    Parameters
+    ----------
+    name : of the statistic, as reports show it.
+    recorded : its value in the recorded trace.
+    low, high : the 95 % band of traces that the process makes.
+    """
 
     name: str
     recorded: float

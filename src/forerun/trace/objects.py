@@ -51,7 +51,14 @@ def read_objects(
 
 
 class JsonFault(ValueError):
-    """What is wrong with a text that should be JSON. line: where, 0 if not known. token: what to look for there."""
+    """What is wrong with a text that should be JSON.
+
+    Parameters
+    ----------
+    line : where; 0 if that is not known.
+    what : in words.
+    token : what to look for in the text, where the line is not known yet (default: nothing).
+    """
 
     def __init__(self, line: int, what: str, token: str = "") -> None:
         super().__init__(what)
@@ -159,7 +166,16 @@ def json_number(field: Field, value: Any) -> float | int:
 def json_field(
     source: Source, line: int, record: dict[str, Any], field: Field, complaints: Complaints
 ) -> Any:
-    """The number of `field` in a decoded object; a complaint and None if it is absent or not as declared."""
+    """The number of a field in a decoded object; a complaint and None if it is absent or not as declared.
+
+    Parameters
+    ----------
+    source : the file, for messages.
+    line : where the object stands.
+    record : the object.
+    field : what is wanted; None is no complaint where it is not required.
+    complaints : added to.
+    """
     where = source.at(line, field.header)
     if field.header not in record:
         if field.required:

@@ -31,16 +31,12 @@ HEAD_LINES = 8
 class Head:
     """The beginning of a file, for recognising its format.
 
-    A directory, a Parquet file or a NumPy array has no lines.
-
     Parameters
     ----------
     name : of the file, without `.gz` or `.xz`.
-    lines : the first few, decoded.
-
-    Attributes
-    ----------
-    names : cells of the first line at commas, stripped.
+    lines : the first few, decoded (default: none).
+    directory, parquet, numpy : whether it is a directory, a Parquet file or a NumPy array, which have no lines
+        (default: none of them).
     """
 
     name: str
@@ -139,10 +135,16 @@ def sniff(path: str | Path) -> tuple[str, ...]:
 
 
 def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | None = None) -> TraceReader:
-    """The reader for a file: of the named format, else of the one its content shows.
+    """The reader for a file.
 
-    Raises UnknownName for a format that does not exist, UsageError for options it does not have or a file
-    that no format, or more than one, recognises.
+    Parameters
+    ----------
+    path : the file, looked into only if no format is named.
+    format : a reader's name (default: the one that recognises the content).
+    options : of that format, by name (default: its own defaults); a single text is put into a list where one is wanted.
+
+    Raises UnknownName for a format that does not exist, UsageError for options it does not have or a file that no
+    format, or more than one, recognises.
     """
     known = readers()
     if not format:

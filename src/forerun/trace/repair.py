@@ -17,7 +17,14 @@ MOST_COMPLAINTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One rule that was applied: how often, and where first (`file:line`, at most three)."""
+    """One rule that was applied.
+
+    Parameters
+    ----------
+    rule : what was done, in words.
+    count : how often.
+    first : where first, as `file:line`; at most three places.
+    """
 
     rule: str
     count: int
@@ -45,11 +52,25 @@ class RepairLog:
         self._first: dict[str, list[str]] = {}
 
     def note(self, rule: str, where: str, count: int = 1) -> None:
-        """`rule` was applied `count` times, the first of them at `where`."""
+        """Count a repair.
+
+        Parameters
+        ----------
+        rule : what was done, in words; equal words are one rule.
+        where : the first place, as `file:line`.
+        count : how often (default: once).
+        """
         self.note_many(rule, [where], count)
 
     def note_many(self, rule: str, wheres: Sequence[str], count: int | None = None) -> None:
-        """`rule` was applied at each of `wheres`, or `count` times of which `wheres` are the first."""
+        """Count repairs by one rule.
+
+        Parameters
+        ----------
+        rule : what was done, in words.
+        wheres : places, as `file:line`; the first three of a rule are remembered.
+        count : how often, if `wheres` are the first of them only (default: once at each place).
+        """
         added = len(wheres) if count is None else count
         if added == 0:
             return
@@ -83,7 +104,13 @@ class RepairLog:
 
 @dataclass(slots=True)
 class Complaints:
-    """Problems found while reading; raises once `limit` have gathered, or when asked at the end."""
+    """Problems of a file, gathered so that one reading names many of them.
+
+    Parameters
+    ----------
+    limit : how many are raised at once, before the file is read to its end (default: 20).
+    problems : those so far.
+    """
 
     limit: int = MOST_COMPLAINTS
     problems: list[Problem] = field(default_factory=list)

@@ -25,7 +25,14 @@ def arrivals_ms(trace: Trace) -> NDArray[np.float64]:
 
 
 def arrival(unit: str, column: str = "", meaning: str = "instant of arrival") -> Field:
-    """`arrival_s` or `arrival_ms`, never negative, called `column` in the file."""
+    """The column of arrivals, `arrival_s` or `arrival_ms`, never negative.
+
+    Parameters
+    ----------
+    unit : of the file's values, which the column keeps: `s` or `ms`.
+    column : what the file calls it (default: the same).
+    meaning : for the schema of the trace (default: `instant of arrival`).
+    """
     return Field(name=f"arrival_{unit}", column=column, unit=unit, minimum=0, meaning=meaning)
 
 

@@ -45,14 +45,18 @@ class Field:
     Parameters
     ----------
     name : ours, with the unit as suffix.
-    column : its header there (default: the same).
     kind : `float`, `int` (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's
         clock, or UTC if the file gives a zone).
-    missing : texts that stand for "no value": NaN in a float column, None in a text one; not allowed elsewhere.
-    blank : what an empty cell of an `int` column stands for (None: it must not be empty).
-    minimum, maximum : inclusive.
-    whole_decimals : an `int` may be written `12.0`.
-    required : the column must be there.
+    unit, meaning : of a value, for the schema of the trace (default: none).
+    column : its header in the file (default: the same as the name).
+    required : the column must be there (default: yes).
+    missing : texts that stand for "no value": NaN in a float column, None in a text one; not allowed elsewhere
+        (default: none).
+    blank : what an empty cell of an `int` column stands for (default: None: it must not be empty).
+    minimum, maximum : inclusive (default: any finite value).
+    choices : the texts that may stand there (default: any).
+    whole_decimals : an `int` may be written `12.0` (default: no).
+    longest : characters of a text (default: 4096).
     """
 
     name: str
@@ -276,10 +280,20 @@ def read_rows(
 ) -> Iterator[Chunk]:
     """Delimited text as chunks of typed columns, in file order.
 
-    With `header` the first line names the columns, in any order; columns that no field names are left out
-    and noted as a repair. Without, the fields are the columns, in order. Lines starting with `comment` are
-    passed over; blank lines are dropped and counted. A bad row is a complaint and missing from its chunk;
-    complaints are raised at the end, or as soon as there are many, as `TraceError`.
+    Blank lines are dropped and counted. A bad row is a complaint and missing from its chunk; complaints are raised at
+    the end, or as soon as there are many.
+
+    Parameters
+    ----------
+    source : the file.
+    fields : the columns to read; others in the file are left out and noted as a repair.
+    complaints : where problems are gathered (default: a fresh one).
+    delimiter : one character (default: a comma).
+    header : whether the first line names the columns, which may then come in any order; without it the fields are the
+        columns, in order (default: yes).
+    comment : lines that begin with it are passed over (default: none are).
+
+    Raises TraceError with every problem, or for a file without rows.
     """
     complaints = complaints if complaints is not None else Complaints()
     layout = None if header else _Layout(list(fields), list(range(len(fields))), len(fields))
@@ -313,7 +327,14 @@ def gathered(chunks: Iterable[Chunk]) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The position of each field in a row."""
+    """Where the fields stand in a row.
+
+    Parameters
+    ----------
+    fields : those that the file has.
+    positions : of each, from 0.
+    width : cells of a row; a row with another number of them is a complaint.
+    """
 
     fields: list[Field]
     positions: list[int]

@@ -24,9 +24,10 @@ class Signal:
     Parameters
     ----------
     times_s : float64[n], strictly increasing instants in seconds, n >= 1.
-    values : float64[n], finite.
-    end_s : where the last value stops holding, exclusive; infinity if it never does.
-    name : for messages.
+    values : float64[n], finite; each holds from its instant to the next.
+    unit : of the values, such as `$/h`.
+    end_s : where the last value stops holding, exclusive (default: infinity: it never does).
+    name : for messages (default: `signal`).
 
     Raises TraceError if the steps are empty, unequal in number, not finite, or not increasing.
     """
@@ -170,7 +171,16 @@ class Signal:
         )
 
     def combined(self, other: Signal, how: Callable[[Floats, Floats], Floats], *, unit: str) -> Signal:
-        """`how(this, other)` wherever both have a value; TraceError if that is nowhere."""
+        """A function of two signals, wherever both have a value.
+
+        Parameters
+        ----------
+        other : the second one.
+        how : makes values of the values of this and the other, arrays of one length.
+        unit : of the result.
+
+        Raises TraceError if they have no time in common.
+        """
         start, end = max(self.start_s, other.start_s), min(self.end_s, other.end_s)
         if not start < end:
             raise TraceError.at(self.name, f"has no time in common with {other.name}")

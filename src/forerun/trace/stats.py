@@ -22,9 +22,10 @@ class WindowStats:
 
     Parameters
     ----------
+    window_s : their length [s].
+    windows : how many there were.
     peak_to_mean : most arrivals of a window over the mean.
     dispersion : variance over mean of the counts, 1 for Poisson, the index of dispersion.
-    windows : how many there were.
     """
 
     window_s: float
@@ -41,12 +42,16 @@ class ArrivalStats:
 
     Parameters
     ----------
+    count : of arrivals.
+    first_s, span_s : instant of the first, and the time from it to the last [s].
     rate_rps : gaps per second between first and last arrival.
-    gap_cv : standard deviation (of the population) over mean of the gaps; gap_scv its square.
+    gap_mean_ms, gap_p50_ms, gap_p99_ms, gap_max_ms : mean, quantiles and largest of the gaps [ms].
+    gap_cv, gap_scv : standard deviation (of the population) over mean of the gaps, and its square.
     gap_correlation : between a gap and the next.
     zero_gaps : gaps of length 0.
     tied : arrivals that share their instant with another.
     duplicates : rows equal to an earlier one in every column.
+    windows : counts in windows of several lengths.
     """
 
     count: int

@@ -36,7 +36,14 @@ class Steps(Spec, frozen=True, kw_only=True):
 
 
 def signal(steps: Steps | None, *, unit: str, name: str) -> Signal | None:
-    """A scenario's steps as a signal: repeated 4096 times, or with the last value for ever; None for none."""
+    """A scenario's steps as a signal: repeated 4096 times, or with the last value for ever.
+
+    Parameters
+    ----------
+    steps : as the scenario gives them (None: None is returned).
+    unit : of the values.
+    name : of the field, for messages.
+    """
     if steps is None:
         return None
     times, values = zip(*steps.steps)

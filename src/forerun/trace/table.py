@@ -29,7 +29,14 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a trace: its name (unit as suffix), unit, and what a value means in the world."""
+    """One column of a trace.
+
+    Parameters
+    ----------
+    name : with the unit as suffix.
+    unit : of its values (default: empty: a pure number or a text).
+    meaning : what a value means in the world, for people; the digest does not depend on it (default: empty).
+    """
 
     name: str
     unit: str = ""
@@ -75,7 +82,9 @@ class Trace:
     ----------
     kind : what a row is, such as `requests`, `jobs`, `membership`.
     schema : its columns, in order.
+    columns : values by the names of the schema; they are copied.
     time : the column it is sorted by, ascending.
+    provenance : where it came from, which the digest does not depend on.
 
     Raises TraceError if the columns do not fit the schema, are not of one length, hold a time that is not finite, or
     are not sorted.
@@ -191,8 +200,10 @@ def sort_rows(
 
     Parameters
     ----------
-    where : from a row's index to its `file:line`; None if the order in the file carries no meaning (then nothing is
-        noted).
+    columns : arrays of one length, by name.
+    time : the column to sort by.
+    where : from a row's index to its `file:line`; None if the order in the file carries no meaning (then nothing is noted).
+    repairs : where rows out of order are counted.
     """
     instants = columns[time]
     if not bool((instants[1:] < instants[:-1]).any()):

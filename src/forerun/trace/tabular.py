@@ -28,8 +28,11 @@ class Rows:
 
     Parameters
     ----------
-    columns : arrays by our names, which rules may replace.
+    source : the file, which counts repairs and names lines in messages.
+    complaints : where rejected rows are gathered; `finish` raises them.
     lines : the line number of each row.
+    columns : arrays by our names, which rules may replace.
+    fields : give the columns' names in the file, for messages (default: they are the same).
 
     Attributes
     ----------
@@ -61,7 +64,14 @@ class Rows:
 
     @classmethod
     def of_file(cls, path: str | Path, fields: Sequence[Field], repairs: RepairLog | None) -> Rows:
-        """All rows of a comma-separated file with a header. repairs: where repairs are counted (default: nowhere)."""
+        """All rows of a comma-separated file with a header.
+
+        Parameters
+        ----------
+        path : of the file.
+        fields : the columns to read.
+        repairs : where repairs are counted (None: nowhere).
+        """
         return cls.read(Source(path, repairs=repairs if repairs is not None else RepairLog()), fields)
 
     def __len__(self) -> int:
@@ -81,7 +91,14 @@ class Rows:
         return self.source.at(int(self.lines[row]), header)
 
     def note(self, where: Mask, rule: str, header: str = "") -> None:
-        """Count the rows of a mask as repairs by a rule."""
+        """Count the rows of a mask as repairs by a rule.
+
+        Parameters
+        ----------
+        where : bool[rows], those that were repaired.
+        rule : what was done, in words.
+        header : of the cell that was repaired, for messages (default: the whole row).
+        """
         first = [self.at(row, header) for row in np.flatnonzero(where)[:3].tolist()]
         self.source.repairs.note_many(rule, first, int(where.sum()))
 
@@ -97,7 +114,14 @@ class Rows:
             self.keep(~where)
 
     def reject(self, where: Mask, header: str, what: str | Callable[[int], str]) -> None:
-        """Complain about the rows of a mask; `what` is the message, or makes it from a row's position."""
+        """Complain about the rows of a mask; they stay until the complaints are raised.
+
+        Parameters
+        ----------
+        where : bool[rows].
+        header : of the cell that is wrong, for messages.
+        what : the message, or makes it from a row's position.
+        """
         for row in np.flatnonzero(where).tolist():
             self.complaints.add(self.at(row, header), what if isinstance(what, str) else what(row))
 
@@ -109,7 +133,13 @@ class Rows:
                 self.complaints.add(self.at(row, field.header), f"{values[row]:g} is not above 0")
 
     def refuse_duplicates(self, header: str, names: Sequence[object]) -> None:
-        """Raise TraceError with both lines if an identifier occurs twice. names: the identifier of each row."""
+        """Raise TraceError with both lines if an identifier occurs twice.
+
+        Parameters
+        ----------
+        header : its column in the file, for messages.
+        names : the identifier of each row.
+        """
         first: dict[object, int] = {}
         for row, name in enumerate(names):
             if first.setdefault(name, row) != row:
@@ -117,7 +147,13 @@ class Rows:
                 raise TraceError.at(self.at(row, header), what)
 
     def sort(self, time: str, *, noted: bool = True) -> None:
-        """Sort by a column, ties in file order. noted: rows out of order count as repairs."""
+        """Sort by a column, ties in file order.
+
+        Parameters
+        ----------
+        time : the column.
+        noted : rows out of order count as repairs (default: yes).
+        """
         where = self.at if noted else None
         columns = sort_rows({**self.columns, " lines": self.lines}, time, where, self.source.repairs)
         self.lines = columns.pop(" lines")

@@ -34,6 +34,7 @@ class Inputs:
 
     Parameters
     ----------
+    scenario : as it was given.
     sizes : float64[samples], stored bytes of each sample.
     recorded : float64 seconds of each file that a time of the scenario is sampled from, by its path.
     tie_order : number of the order of events at one instant, None for the order in which the engine meets them (the
@@ -189,7 +190,16 @@ def sample_sizes(scenario: Scenario) -> F64:
 
 
 def _random(mean: float, shape: str, sigma: float, count: int, rng: np.random.Generator) -> F64:
-    """Values of a distribution with this mean."""
+    """float64[count]: values of a distribution with a given mean.
+
+    Parameters
+    ----------
+    mean : of the values.
+    shape : `constant`, `exponential`, or anything else for lognormal.
+    sigma : of the logarithm, for the lognormal.
+    count : how many.
+    rng : of the draws.
+    """
     if shape == "constant":
         return np.full(count, mean)
     if shape == "exponential":
@@ -198,9 +208,17 @@ def _random(mean: float, shape: str, sigma: float, count: int, rng: np.random.Ge
 
 
 def read_column(given: Input, column: str, least: float) -> F64:
-    """A column of a CSV file, float64. Raises TraceError where a value is no number or below `least`.
+    """A column of a CSV file, float64.
 
     A file that has not changed since is not read again, because studies prepare the same scenario many times.
+
+    Parameters
+    ----------
+    given : the file.
+    column : its header there.
+    least : smallest value that is allowed.
+
+    Raises TraceError where a value is no number or too small.
     """
     path = Path(given.path)
     try:

@@ -40,7 +40,17 @@ _OF_CELL = (
 
 @dataclass(frozen=True, repr=False)
 class Plan(ShownPlan):
-    """The chosen cell among all predicted ones; what binds there; bytes a sample, for checking memory."""
+    """The chosen cell among all predicted ones, and why.
+
+    Parameters
+    ----------
+    scenario : what was planned.
+    cells : all that were predicted.
+    chosen : the best that fits the memory.
+    law : what binds there, by the laws of a loader of threads.
+    payback : epochs after which merging has paid for itself (0: nothing was merged; infinite: it never does).
+    notes : what a reader should know besides.
+    """
 
     scenario: Scenario
     cells: tuple[Predicted, ...]

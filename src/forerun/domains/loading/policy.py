@@ -31,7 +31,13 @@ _PACKAGE = "forerun.domains.loading.policies"
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node: its GPUs, CPUs and disk (in bytes, or any unit that chunks use), and how many of each are free."""
+    """A node as it is now. Disk is in bytes, or any unit that chunks use.
+
+    Parameters
+    ----------
+    gpus, cpus, disk : that it has.
+    free_gpus, free_cpus, free_disk : of these, what nobody has taken.
+    """
 
     gpus: int
     cpus: int
@@ -80,7 +86,14 @@ class WorkerView:
 
 @dataclass(frozen=True)
 class PlacementView:
-    """The nodes as they are now, the worker, and whether its job brings the gang's data."""
+    """What a placement policy may know.
+
+    Parameters
+    ----------
+    nodes : as they are now, workers placed before included.
+    worker : to be placed.
+    brings_data : whether its job is the first of its gang, whose workers bring the gang's data.
+    """
 
     nodes: tuple[NodeView, ...]
     worker: WorkerView
@@ -89,7 +102,13 @@ class PlacementView:
 
 @dataclass(frozen=True)
 class WorkerPlacement:
-    """The node of a worker, and the node of each chunk that it brings, by the number of the chunk."""
+    """Where a worker runs, and where the data that it brings lie.
+
+    Parameters
+    ----------
+    node : of the worker.
+    chunks : the node of each chunk that it brings, by the number of the chunk among the worker's own.
+    """
 
     node: int
     chunks: dict[int, int]
@@ -99,7 +118,12 @@ class PlacementSpec(NamedSpec, frozen=True, kw_only=True):
     """A placement policy as a file names it. It has no state: equal views give equal placements."""
 
     def order(self, workers: Sequence[int]) -> list[int]:
-        """The order in which a gang's jobs are placed. workers: of each job."""
+        """The order in which a gang's jobs are placed.
+
+        Parameters
+        ----------
+        workers : of each job.
+        """
         return list(range(len(workers)))
 
     def place(self, view: PlacementView) -> WorkerPlacement | None:
@@ -111,7 +135,14 @@ class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
     """A placement policy that puts a worker and its chunks on the node of least rank among those where it fits."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
-        """The rank of a node; of equal ranks the lower node is taken. fitting: the nodes where the worker fits."""
+        """The rank of a node; the least is taken, of equal ranks the lower node.
+
+        Parameters
+        ----------
+        view : the nodes and the worker.
+        node : whose rank is asked for.
+        fitting : the nodes where the worker fits.
+        """
         raise NotImplementedError
 
     def place(self, view: PlacementView) -> WorkerPlacement | None:
@@ -131,7 +162,14 @@ class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
 
 
 def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
-    """Sum of a node's shares of what is free on all fitting nodes: GPUs, CPUs, and disk where data are brought."""
+    """Sum of a node's shares of what is free on all fitting nodes: GPUs, CPUs, and disk where data are brought.
+
+    Parameters
+    ----------
+    view : the nodes and the worker.
+    node : whose share is asked for.
+    fitting : the nodes where the worker fits.
+    """
 
     def free(number: int) -> tuple[float, ...]:
         one = view.nodes[number]
@@ -240,7 +278,15 @@ class Tuner(Protocol):
 
 @dataclass(frozen=True)
 class TunerView:
-    """What a tuner may know: the cells to choose from, the loader's work, bytes that blocks may take, a random stream."""
+    """What a tuner may know.
+
+    Parameters
+    ----------
+    cells : to choose from.
+    load : the work.
+    memory_bytes : that blocks in memory may take.
+    rng : the tuner's own random stream.
+    """
 
     cells: tuple[Cell, ...]
     load: Load

@@ -80,7 +80,17 @@ class AlibabaPai(JobReader, tag="alibaba_pai", frozen=True, kw_only=True):
 
 
 def _rows(folder: Path, name: str, fields: Sequence[Field], repairs: RepairLog) -> Rows:
-    """The rows of a table; the published ones come without a header."""
+    """The rows of a table; the published ones come without a header.
+
+    Parameters
+    ----------
+    folder : of all tables.
+    name : of the file, which may be compressed as `NAME.gz`.
+    fields : its columns, in order; a first line that begins with the first of their names is a header.
+    repairs : where repairs are counted.
+
+    Raises TraceError if the file is absent.
+    """
     for path in (folder / name, folder / f"{name}.gz"):
         if path.exists():
             first = next(Source(path, repairs=RepairLog()).lines())[1]

@@ -142,6 +142,11 @@ class LocalClock:
 
     The hour that an autumn night repeats is read as its first pass, unless that would end a run before its
     start; the hour a spring night skips is read an hour later. Both are counted.
+
+    Parameters
+    ----------
+    zone : name of the place, as in the IANA database.
+    repairs : where hours that are repeated or skipped are counted.
     """
 
     zone: str
@@ -149,7 +154,16 @@ class LocalClock:
     _zone: Any = None
 
     def utc_s(self, text: str, where: str, not_before_s: float = -np.inf) -> float:
-        """`2017-11-05 01:30:00` as UTC seconds. ValueError says what is wrong with the text."""
+        """A wall-clock time as UTC seconds.
+
+        Parameters
+        ----------
+        text : such as `2017-11-05 01:30:00`.
+        where : its `file:line`, for the log of repairs.
+        not_before_s : an earlier instant of the same run, which decides between two passes of an hour (default: none).
+
+        ValueError says what is wrong with the text.
+        """
         if not _ORDINARY.fullmatch(text):
             raise ValueError(f"{shown(text)} is not a time like 2017-11-05 01:30:00")
         parse_instant(text)

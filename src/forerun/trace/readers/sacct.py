@@ -55,7 +55,14 @@ _NOT_A_RUN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """What a list of resources says of GPUs: how many, whether slices are among them, and whether there are shares."""
+    """What a list of resources says of GPUs.
+
+    Parameters
+    ----------
+    gpus : how many; 0 if there are none.
+    slices : whether parts of a GPU (MIG) are among them.
+    parts : whether there are shares of a GPU, which count no whole one.
+    """
 
     gpus: float
     slices: bool
@@ -186,7 +193,14 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of the text format: its cells by column, and where it stands."""
+    """A row of the text format, and where it stands.
+
+    Parameters
+    ----------
+    cells : by column, stripped of blanks.
+    line : its line in the file.
+    source, complaints : for messages, and for what is wrong with a cell.
+    """
 
     cells: Mapping[str, str]
     line: int

@@ -99,7 +99,14 @@ def _ranges(document: JsonDocument) -> list[tuple[float, float]]:
 
 
 def _entries(document: JsonDocument, value: Any, *names: str) -> Iterator[tuple[Sequence[str], Any]]:
-    """Region, system and machine, and the entry of each, as they stand in the file. names: of those around `value`."""
+    """Region, system and machine, and the entry of each, as they stand in the file.
+
+    Parameters
+    ----------
+    document : for messages.
+    value : the object at the place that `names` lead to.
+    names : of those around `value`, the outermost first.
+    """
     if len(names) == 3:
         yield names, value
         return

@@ -26,7 +26,15 @@ _DAYS = Field(name="event_time", minimum=0, maximum=1e6)
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A fault of some kind starts at a node, or ends."""
+    """A fault of some kind starts at a node, or ends.
+
+    Parameters
+    ----------
+    t_s : when, in seconds from the beginning of the recording.
+    node : its name.
+    starts : whether the fault starts, or ends.
+    kind : of the fault; faults of several kinds may overlap at one node.
+    """
 
     t_s: float
     node: str

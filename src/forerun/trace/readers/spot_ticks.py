@@ -38,7 +38,14 @@ _NO_POLARITY = "does not say what its numbers mean; set polarity to available, p
 
 
 def _nodes(seen: NDArray[np.int64], polarity: Polarity, machines: int) -> NDArray[np.int64]:
-    """Machines that are there. machines: how many a 0 or 1 stands for."""
+    """Machines that are there, by tick.
+
+    Parameters
+    ----------
+    seen : values of the file.
+    polarity : what they say: how many are available, whether all are up, or whether all were taken away.
+    machines : how many a 0 or 1 stands for.
+    """
     up = {"available": seen, "up": machines * seen, "preempted": machines * (1 - seen)}
     return up[polarity].astype(np.int64)
 

@@ -47,7 +47,16 @@ def block_name(block: int) -> str:
 
 @dataclass(frozen=True)
 class Index:
-    """A row a sample, in block order: int64 columns and the keys. A sample of several parts has a row a part, adjacent."""
+    """A row a sample, in block order. A sample of several parts has a row a part, adjacent.
+
+    Parameters
+    ----------
+    sample : int64[rows], number of the sample in the source; parts of one sample share it.
+    block : int64[rows], number of the block, from 0.
+    offset, length : int64[rows], bytes before it in its block, and its own.
+    crc32 : int64[rows], checksum of its bytes.
+    key : its name, a relative path with slashes.
+    """
 
     sample: I64
     block: I64
@@ -153,7 +162,14 @@ class Index:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A container that is complete: its folder, manifest and index."""
+    """A container that is complete.
+
+    Parameters
+    ----------
+    folder : where its files lie.
+    manifest : its description, as plain data.
+    index : of its samples.
+    """
 
     folder: Path
     manifest: dict[str, Any]

@@ -17,15 +17,26 @@ from forerun.rng import stream
 class BlockDataset:
     """Iterates (key, sample) block by block, in a fresh seeded block order each epoch.
 
-    A sample is a view of its block's bytes, or what `decode` makes of it. One of several parts is a dictionary of views by
-    the parts' names (`jpg`, `cls`), and its key is their stem. `rank` and `world` split the blocks among the
-    processes of a job. `set_epoch` fixes the order; else it advances by itself, except in torch's workers of a job of
-    several processes: these see the order of one epoch until `set_epoch` is called. With `verify` every sample's checksum is
-    compared; one that fails, or that `decode` throws at, raises DataError naming sample and block.
+    A sample is a view of its block's bytes, or what `decode` makes of it. One of several parts is a dictionary of
+    views by the parts' names (`jpg`, `cls`), and its key is their stem. `set_epoch` fixes the order; else it advances
+    by itself, except in torch's workers of a job of several processes: these see the order of one epoch until
+    `set_epoch` is called.
 
-    torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`, to
-    be given to a `DataLoader`: each worker reads every W-th block of the order, and samples are `bytes`, since views
-    cannot be sent between processes.
+    torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`,
+    to be given to a `DataLoader`: each worker reads every W-th block of the order, and samples are `bytes`, since
+    views cannot be sent between processes.
+
+    Parameters
+    ----------
+    folder : of the container.
+    shuffle : another order of the blocks in each epoch (default: yes); without it they come as they are numbered.
+        Samples within a block come as they were packed.
+    seed : of the orders (default: 0).
+    rank, world : which process of how many of a job this is; the blocks are split among them (default: the only one).
+    verify : compare every sample's checksum (default: yes).
+    decode : makes something of a sample (default: samples are views of bytes).
+
+    Raises DataError, naming sample and block, for a sample that fails its checksum or that `decode` throws at.
     """
 
     def __new__(cls, *_args: Any, **_options: Any) -> Self:

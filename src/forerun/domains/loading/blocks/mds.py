@@ -159,7 +159,17 @@ def _name(shard: Any, part: str) -> str:
 def _parts(
     path: Path, columns: dict[str, bytes], encodings: dict[str, str], number: int
 ) -> Iterator[tuple[str, bytes]]:
-    """The parts of a sample, with their keys. number: of the sample in the data set, its key where it has none."""
+    """The parts of a sample, with their keys.
+
+    Parameters
+    ----------
+    path : of the shard, for messages.
+    columns : its bytes by column; a column that is a key is taken out.
+    encodings : of each column.
+    number : of the sample in the data set, its key where it has none.
+
+    Raises DataError for a key that is no text or unsafe, and for a sample without content.
+    """
     try:
         named = next((columns.pop(name) for name in _KEYS if name in columns), None)
         key = f"{number:08d}" if named is None else named.decode()
@@ -240,7 +250,15 @@ def _read_shard(path: Path) -> Iterator[tuple[dict[str, bytes], dict[str, str]]]
 def _columns(
     path: Path, number: int, row: bytes, names: Sequence[str], sizes: Sequence[int | None]
 ) -> dict[str, bytes]:
-    """A sample's columns. sizes: of each, None where it varies: such sizes precede the columns."""
+    """A sample's columns.
+
+    Parameters
+    ----------
+    path, number : of the shard, and of the sample in it, for messages.
+    row : the sample's bytes.
+    names : of the columns.
+    sizes : of each, None where it varies: such sizes precede the columns.
+    """
     variable = sum(size is None for size in sizes)
     if len(row) < 4 * variable:
         raise DataError.at(path, f"sample {number} ends within its sizes")

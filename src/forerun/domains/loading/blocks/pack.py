@@ -49,9 +49,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PackSpec:
-    """How to pack: samples a block (or bytes a block, if above 0), order and its seed.
+    """How to pack.
 
-    `shuffled`: a seeded permutation; `sorted`: by key; `class`: by the first folder of the key, shuffled within.
+    Parameters
+    ----------
+    block_samples : samples a block (default: 64).
+    block_bytes : bytes a block instead, if above 0 (default: 0).
+    order : `shuffled` (default): a seeded permutation; `sorted`: by key; `class`: by the first folder of the key,
+        shuffled within.
+    seed : of the permutation (default: 0).
     """
 
     block_samples: int = 64
@@ -117,11 +123,19 @@ def pack(
     order: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Blocks:
-    """Pack the files below a directory, or entries that lie elsewhere (see `in_order`); goes on where an earlier pack of
-    the same plan stopped.
+    """Pack the files below a directory, or entries that lie elsewhere; goes on where an earlier pack of the same plan
+    stopped.
 
-    Parts of one sample (see `sample_groups`) lie together, and count as one. order: an explicit order of the samples
-    instead of the spec's. progress: called with the blocks done and all blocks.
+    Parts of one sample (see `sample_groups`) lie together, and count as one.
+
+    Parameters
+    ----------
+    source : a directory, or entries that lie elsewhere (see `in_order`).
+    target : a new folder, or one with an unfinished pack of the same plan.
+    spec : samples a block, order and seed (default: those of `PackSpec`).
+    order : numbers of the samples in the order to pack them, in place of the spec's order (default: none).
+    progress : called with the blocks done and all blocks (default: nothing is called).
+
     Raises DataError for a source that cannot be packed or changed meanwhile, StoreError for a target that contains
     something else or cannot be written.
     """  # fmt: skip
@@ -209,7 +223,15 @@ def _inside(path: Path, folder: Path) -> bool:
 def _digest_of(
     packed: Sequence[FileEntry], numbers: Sequence[int], pieces: Sequence[range], spec: PackSpec
 ) -> str:
-    """The digest of a plan: equal digests mean equal blocks."""
+    """The digest of a plan: equal digests mean equal blocks, as long as files of equal size have equal content.
+
+    Parameters
+    ----------
+    packed : the files, in the order of packing.
+    numbers : the sample that each belongs to.
+    pieces : the files of each block, as ranges of `packed`.
+    spec : order and seed, which are part of the plan.
+    """
     digest = hashlib.sha256(f"{VERSION} {spec.order} {spec.seed} {[len(piece) for piece in pieces]}".encode())
     for entry, number in zip(packed, numbers):
         digest.update(f"{number} {entry.size_bytes} {entry.key}\n".encode())
@@ -317,7 +339,13 @@ def _explained(path: Path, so_far: str) -> Iterator[None]:
 def _index(
     packed: Sequence[FileEntry], numbers: Sequence[int], pieces: Sequence[range], crcs: Sequence[int]
 ) -> Index:
-    """The index of blocks that are all written. crcs: of each file, in the order of packing."""
+    """The index of blocks that are all written.
+
+    Parameters
+    ----------
+    packed, numbers, pieces : as for `_digest_of`.
+    crcs : checksum of each file, in the order of packing.
+    """
     lengths = np.array([entry.size_bytes for entry in packed], np.int64)
     block = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     ends = np.cumsum(lengths)
@@ -335,7 +363,17 @@ def _index(
 def _finish(
     target: Path, index: Index, digests: list[str], spec: PackSpec, plan: str, *, explicit: bool
 ) -> Blocks:
-    """Write the index, then the manifest, which makes the container complete, and remove the plan."""
+    """Write the index, then the manifest, which makes the container complete, and remove the plan.
+
+    Parameters
+    ----------
+    target : folder of the container.
+    index : of its samples.
+    digests : of each block.
+    spec : how it was packed, for the manifest.
+    plan : digest of the plan.
+    explicit : whether the order was given, not the spec's.
+    """
     partial = target / (INDEX + ".part")
     with _explained(target, f"all {len(digests)} blocks are done"):
         partial.unlink(missing_ok=True)

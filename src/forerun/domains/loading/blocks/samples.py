@@ -75,11 +75,14 @@ def sample_groups(keys: Sequence[str]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of a source: its key (relative path with slashes) and size.
+    """A file of a source.
 
     Parameters
     ----------
-    fetch : reads it where it lies elsewhere than in a directory; `path` is then what messages call it.
+    key : its relative path with slashes.
+    path : where it lies, or what messages call it if `fetch` is given.
+    size_bytes : when the source was listed; a file that has another size later is an error.
+    fetch : reads it where it lies elsewhere than in a directory (default: it is read at `path`).
     """
 
     key: str

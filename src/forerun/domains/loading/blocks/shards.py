@@ -72,7 +72,10 @@ def refuse_shards(
 
     Parameters
     ----------
-    alone : a single file was named, which is read if it is a tar.
+    folder : where the files lie, to look into a few of them (None: they are judged by names alone).
+    sizes : name and bytes of each file.
+    where : what messages call the source.
+    alone : a single file was named, which is read if it is a tar (default: no).
     """
     kind, key = shards_in(folder, sizes)
     if not kind or (alone and kind == "tar"):

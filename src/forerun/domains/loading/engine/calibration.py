@@ -153,6 +153,12 @@ def _contended(a: Probe, b: Probe, c: Probe, decode_s: float) -> tuple[float, fl
 
     One thread shows how long a decode takes; many threads that take longer and use the CPU wait for each other. The
     processor time that they use a second is what there is: cores, or one interpreter.
+
+    Parameters
+    ----------
+    a, b : probes with one thread.
+    c : the probe with many threads.
+    decode_s : what is taken where they do not wait for each other.
     """
     alone = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
     cpu_s = float(np.average([a.decode_cpu_s, b.decode_cpu_s], weights=[a.samples, b.samples]))

@@ -107,13 +107,17 @@ def hiding(setting: Setting) -> Hiding:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every law's bound, which one binds, how far the next is, and a sentence.
+    """Every law's bound, which one binds, how far the next is, and what would help.
 
     Parameters
     ----------
-    samples_per_s : the least bound.
-    in_flight : mean requests in service at that rate (Little).
+    terms : samples a second that each law admits, by its name.
+    bottleneck : the law with the least bound.
+    samples_per_s : that bound.
     headroom : second least bound over the least.
+    in_flight : mean requests in service at that rate (Little).
+    hiding : the least block size, and the least number of threads, that hide loading.
+    sentence : the same in words.
     cautions : assumptions of the laws that do not hold here.
     """
 

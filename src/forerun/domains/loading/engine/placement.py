@@ -52,7 +52,13 @@ class PlacedWorker:
 
 @dataclass(frozen=True)
 class Placed:
-    """All workers in the order placed, and each job's wait (gang, job, seconds)."""
+    """All gangs, placed.
+
+    Parameters
+    ----------
+    workers : in the order in which they were placed.
+    waits : (gang, job, seconds from the gang's arrival to the job's start).
+    """
 
     workers: tuple[PlacedWorker, ...]
     waits: tuple[tuple[int, int, float], ...]
@@ -179,7 +185,17 @@ class _Line:
     def carry_out(
         self, number: int, job: int, mine: range, worker: WorkerView, placement: WorkerPlacement
     ) -> None:
-        """Put one worker and its chunks where the policy wants them. Raises PolicyError where they do not fit."""
+        """Put one worker and its chunks where the policy wants them.
+
+        Parameters
+        ----------
+        number, job : of the gang, and of the job in it.
+        mine : the worker's chunks, by their numbers in the gang's data.
+        worker : what the policy saw of it.
+        placement : what the policy wants; its chunks are numbered within `mine`.
+
+        Raises PolicyError where they do not fit, or where other chunks were placed than those that are missing.
+        """
         where, home = f"gang {number}, job {job}", placement.node
         if self.nodes[home].free_gpus < worker.gpus or self.nodes[home].free_cpus < worker.cpus:
             raise PolicyError.at(where, f"a worker was placed on node {home}, where it does not fit")
@@ -195,7 +211,14 @@ class _Line:
             self.chunk_node[number][mine[chunk]] = node
 
     def start(self, number: int, job: int, now: float, placed: Sequence[WorkerPlacement]) -> None:
-        """Record the workers and the wait of a job that is placed, and when it will end."""
+        """Record the workers and the wait of a job that is placed, and when it will end.
+
+        Parameters
+        ----------
+        number, job : of the gang, and of the job in it.
+        now : in seconds.
+        placed : by worker, where it runs.
+        """
         gang = self.gangs[number]
         for i, (mine, placement) in enumerate(zip(owned(len(gang.chunks), len(placed)), placed)):
             here = [chunk for chunk in mine if self.chunk_node[number][chunk] == placement.node]

@@ -266,7 +266,16 @@ def _prewarm(inputs: Inputs, caches: Caches, of_job: list[tuple[int, ...]]) -> N
 def _epoch(
     inputs: Inputs, job: int, number: int, streamed: Streamed, reader: Reader, pacer: Pacer | None
 ) -> Epoch:
-    """What one job's epoch was, of its record. pacer: that changed its threads, None if nothing did."""
+    """What one job's epoch was, of its record.
+
+    Parameters
+    ----------
+    inputs : sizes and times.
+    job, number : which job and epoch, from 0.
+    streamed : what the engine recorded.
+    reader : what it was asked to do.
+    pacer : that changed its threads, None if nothing did.
+    """
     requests = streamed.requests
     asked = np.isfinite(requests.taken_s)
     from_store = asked & (requests.source < 0)

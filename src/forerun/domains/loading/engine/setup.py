@@ -23,6 +23,8 @@ def make_reader(
 
     Parameters
     ----------
+    inputs : sizes and times, with the scenario.
+    epoch, job : from 0; they name the random streams of order, steps and failures.
     caches : numbers of the caches that it asks, in order (default: none).
     pacer : changes its threads (default: nothing does).
     """

@@ -31,8 +31,13 @@ def through_buffer(put_block: I64, size: int, rng: np.random.Generator) -> I64:
 def neighbours(put_block: I64, batch_samples: Iterable[int], blocks: int) -> tuple[float, float]:
     """Shuffle quality of a delivery order: neighbour share, and mean batch spread.
 
-    Neighbour share: samples that follow one of the same block. Spread: distinct blocks in a batch over
-    min(batch, blocks).
+    Neighbour share: samples that follow one of the same block. Spread: distinct blocks in a batch over min(batch, blocks).
+
+    Parameters
+    ----------
+    put_block : int64, the block of each sample in the order of delivery.
+    batch_samples : samples of each batch.
+    blocks : of the epoch.
     """
     if len(put_block) < 2:
         return 0.0, 1.0

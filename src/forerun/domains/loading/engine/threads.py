@@ -189,7 +189,15 @@ def _steered(arrays: _Arrays, reader: Reader, job: int, since: list[float]) -> i
 
 
 def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: float) -> Look:
-    """What the job did since it was last looked at."""
+    """What the job did since it was last looked at.
+
+    Parameters
+    ----------
+    arrays : the run's state.
+    reader, job : the loader and its number.
+    since : by job, when it was last looked at; updated.
+    now_s : on the run's clock.
+    """
     assert reader.steering is not None
     record, before_s = _record(arrays, job, reader), since[job]
     since[job] = now_s

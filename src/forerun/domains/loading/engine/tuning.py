@@ -16,7 +16,15 @@ Evaluate = Callable[[Ask], Probe]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a tuner did: its choice, the probes it ran, the samples they read, and the tuner itself."""
+    """What a tuner did.
+
+    Parameters
+    ----------
+    cell : its choice.
+    probes : that it ran, in order.
+    samples_read : in all of them.
+    tuner : as it is at the end, with what it learned.
+    """
 
     cell: Cell
     probes: tuple[Probe, ...]

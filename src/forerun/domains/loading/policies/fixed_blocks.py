@@ -49,6 +49,13 @@ class _Growing:
 
 
 def stopped(rates: Sequence[float], gain: float = 0.05, running: int = 3) -> bool:
-    """Whether the last `running` gains over the size before were all at most `gain`."""
+    """Whether the last gains were all small.
+
+    Parameters
+    ----------
+    rates : samples a second at each block size, in growing order.
+    gain : over the size before, as a share, up to which it is small (default: 0.05).
+    running : how many in a row must be (default: 3).
+    """
     gains = [later / earlier - 1 for earlier, later in itertools.pairwise(rates)]
     return len(gains) >= running and all(value <= gain + _ROUNDING for value in gains[-running:])

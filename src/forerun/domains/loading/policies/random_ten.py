@@ -30,7 +30,17 @@ class RandomTen(TunerSpec, frozen=True, kw_only=True, tag="random_ten"):
 
 @dataclass
 class Drawing:
-    """First no merging, then `draws` cells from `pick`; the best that is no worse than the first probe."""
+    """First no merging, then cells from `pick`; the best that is no worse than the first probe.
+
+    Parameters
+    ----------
+    view : the cells, the work, and the random stream.
+    draws : cells beside the first probe.
+    samples : of each probe.
+    stops_when_hidden : whether a probe that shows no stall ends the search.
+    seen : (seconds a sample, cell) of each probe.
+    hidden : whether the last probe showed no stall.
+    """
 
     view: TunerView
     draws: int

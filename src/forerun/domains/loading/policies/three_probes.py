@@ -44,7 +44,17 @@ class ThreeProbes(TunerSpec, frozen=True, kw_only=True, tag="three_probes"):
 
 @dataclass
 class ModelTuner:
-    """Probes, then predicts: `predicted` seconds of every cell, `residual` what a check added to their logarithm."""
+    """Probes, then predicts every cell.
+
+    Parameters
+    ----------
+    spec : the tuner's parameters.
+    view : the cells, the work, and the memory.
+    probes : so far.
+    profile : the store as three probes show it (None: there are not three yet).
+    predicted : seconds of every cell, residuals included.
+    residual : what a check added to the logarithm of the prediction of every cell.
+    """
 
     spec: ThreeProbes
     view: TunerView

@@ -170,7 +170,11 @@ MEANINGS: Final = {
 def time_ledger(compute_s: float, prepared_s: float, total_s: float) -> Ledger:
     """Where the wall time of an epoch went, from three runs on the same streams.
 
-    compute_s with everything instantaneous, prepared_s with an instantaneous store, total_s as it is.
+    Parameters
+    ----------
+    compute_s : seconds with everything but steps instantaneous.
+    prepared_s : seconds with an instantaneous store.
+    total_s : seconds as it is.
     """
     prepared = min(max(prepared_s, compute_s), total_s)
     parts = {

@@ -26,7 +26,14 @@ LEAST_STALL: Final = 0.17
 class FittedLog:
     """A loader of workers fitted to a log: workers by the period of the waits, build time of a batch by their height.
 
-    total_s and predicted_s: of the log, and of the recursion with these numbers.
+    Parameters
+    ----------
+    workers : how many the log shows.
+    build_s : seconds of a worker for a batch.
+    start_s : seconds until the workers are up.
+    step_s : mean seconds of a step.
+    batches : of the log.
+    total_s, predicted_s : seconds of the log, and of the recursion with these numbers.
     """
 
     workers: int

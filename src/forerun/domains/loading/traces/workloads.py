@@ -39,12 +39,21 @@ TARGET = 0.9
 
 @dataclass(frozen=True)
 class Workload:
-    """A training job as DLIO has it: samples a step, bytes a sample, seconds a step, the utilisation asked for.
+    """A training job as DLIO has it.
 
     Parameters
     ----------
-    record_stdev_bytes : standard deviation of a sample's bytes; 0: all are of one size.
-    processes : whether its readers are worker processes (PyTorch's loader), not threads.
+    name : of the workload.
+    batch : samples a step.
+    record_bytes : mean bytes of a sample.
+    computation_s : seconds of a step.
+    utilisation_target : share of its time that an accelerator must compute to count as fed (default: 0.9).
+    samples : of an epoch (default: 0: not given; 64 steps are taken).
+    samples_per_file : which are read with one request (default: 1).
+    read_threads : readers of an accelerator (default: 1).
+    epochs : how many (default: 1).
+    record_stdev_bytes : standard deviation of a sample's bytes (default: 0: all are of one size).
+    processes : whether its readers are worker processes (PyTorch's loader), not threads (default: no).
     """
 
     name: str

@@ -50,7 +50,13 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 
 def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
-    """Share of queries at or below a latency, with the objective."""
+    """Share of queries at or below a latency, with the objective.
+
+    Parameters
+    ----------
+    queries : a row a query; refused ones, which have no answer, are left out of the curve.
+    summary : of the run, for the objective and the share that meets it.
+    """
     slo_ms, required = float(summary["slo_ms"]), float(summary["attainment_wanted"])
     within = summary.get("latency_attainment", summary["attainment"])
     # A query that misses within the objective was refused: it has no answer, hence no latency.
@@ -189,7 +195,13 @@ def queue_over_time(visits: Table) -> Figure:
 
 
 def batch_sizes(batches: Table, configuration: Mapping[str, Any]) -> Figure:
-    """How large the batches were that each stage formed, and how many of them were full."""
+    """How large the batches were that each stage formed, and how many of them were full.
+
+    Parameters
+    ----------
+    batches : a row a batch.
+    configuration : the scenario's, as plain data, for the largest batch of each stage.
+    """
     curves, full = {}, []
     for stage in dict.fromkeys(batches["stage"].tolist()):
         sizes = batches["size"][batches["stage"] == stage]

@@ -48,7 +48,13 @@ class ScenarioFiles:
     """The files that a scenario names, each read once, however often the scenario is prepared with other seeds."""
 
     def __init__(self, profiles: Sequence[Input] = ()) -> None:
-        """profiles: files of measured service times, added to the built-in ones."""
+        """Begin with no file read.
+
+        Parameters
+        ----------
+        profiles : files of measured service times, added to the built-in ones; of two surfaces with one name the
+            later counts (default: none).
+        """
         self._profiles = profiles
         self._traces: dict[str, Trace] = {}
         self._medians: dict[str, Medians] = {}
@@ -225,6 +231,16 @@ class _Preparation:
         return llm
 
     def _service(self, stage: str, placement: Placement, model: str, hardware: str) -> Service:
+        """What a batch takes at a stage: from the scenario's tables, from a measured surface, or drawn.
+
+        Parameters
+        ----------
+        stage : its name.
+        placement : its largest batch.
+        model, hardware : as the profile spells them.
+
+        Raises ScenarioError or ProfileError where a time is not known.
+        """
         where, kind, most = f"$.configuration.{stage}", self.scenario.service, placement.max_batch
         if isinstance(kind, Tables):
             return Service(np.array([0.0, *kind.tables_ms[stage][:most]]))
@@ -250,7 +266,13 @@ class _Preparation:
         return {row.batch: row.throughput_qps for row in rows}.get(most, between)
 
     def _edges(self, spec: StageSpec, numbers: Mapping[str, int]) -> tuple[Edge, ...]:
-        """The stage's edges, in declared order. numbers: of the stages, by name."""
+        """The stage's edges, in declared order.
+
+        Parameters
+        ----------
+        spec : the stage.
+        numbers : of all stages, by name.
+        """
         listed = {(edge.parent, edge.stage): number for number, edge in enumerate(self.scenario.edges)}
         edges = []
         for parent in spec.parents:

@@ -243,7 +243,13 @@ def decisions_table(inputs: Inputs, schedule: Schedule) -> Table:
 
 
 def envelopes_table(handover: Handover, arrivals_ms: Floats) -> Table:
-    """The sample's traffic envelope beside the run's."""
+    """The sample's traffic envelope beside the run's: most arrivals in any window of each length.
+
+    Parameters
+    ----------
+    handover : the sample, and the lengths of windows.
+    arrivals_ms : float64[queries], of the run, ascending.
+    """
     from forerun.domains.serving.policy.envelope import envelope
 
     return Table.of(
@@ -255,7 +261,13 @@ def envelopes_table(handover: Handover, arrivals_ms: Floats) -> Table:
 
 
 def splits_table(account: Account, run: Run) -> Table:
-    """Where the time of fast and of slow queries went: the mean parts of each band of queries, refused ones left out."""
+    """Where the time of fast and of slow queries went: the mean parts of each band of queries, refused ones left out.
+
+    Parameters
+    ----------
+    account : the split of every query's latency, along critical paths.
+    run : the latencies by which queries are grouped.
+    """
     order = np.argsort(run.latency_ms, kind="stable")
     order = order if run.refused is None else order[~run.refused[order]]
     rows = []
@@ -267,7 +279,13 @@ def splits_table(account: Account, run: Run) -> Table:
 
 
 def timeline(inputs: Inputs, run: Run) -> Timeline:
-    """One track a replica, one interval a batch; of a language model one interval a stretch of work without a pause."""
+    """One track a replica, one interval a batch; of a language model one interval a stretch of work without a pause.
+
+    Parameters
+    ----------
+    inputs : names the stages.
+    run : with batches; its milliseconds become seconds.
+    """
     entities: list[str] = []
     groups: list[str] = []
     codes: list[NDArray[np.int64]] = []
