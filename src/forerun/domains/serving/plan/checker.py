@@ -23,16 +23,8 @@ def demand(is_true: Any, claim: str) -> None:
 
 
 def check(certificate: Any, arrival_ms: Any, routing: Any = None) -> None:
-    """Verify a certificate.
-
-    Parameters
-    ----------
-    certificate : plain data, as read from a file; nothing in it is believed.
-    arrival_ms : float64[n], ascending.
-    routing : bool[n] by (parent, stage), in edge order, of the edges that not all take (default: all take all).
-
-    Raises Rejected, naming the claim that does not hold.
-    """
+    """Verify a certificate on ascending float64[n] arrivals; routing: bool[n] by (parent, stage), in edge order, of the
+    edges that not all take. Raises Rejected, naming the claim that does not hold."""
     try:
         _Checked(certificate, np.asarray(arrival_ms, dtype="<f8"), routing or {}).all()
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
@@ -145,14 +137,7 @@ class _Checked:
         return self.known[key]
 
     def queue(self, entries: Any, stage: Any, hardware: str, most: int, replicas: int) -> Any:
-        """One queue: whenever a replica is idle, the oldest min(batch, queued) start on it.
-
-        Parameters
-        ----------
-        entries : (instant ms, place of the last parent, rank there, query), in the order of entry.
-        stage : the certificate's row of the stage, for its service times.
-        hardware, most, replicas : the choice: what it runs on, largest batch, and how many replicas.
-        """
+        """One queue: whenever a replica is idle, the oldest min(batch, queued) start on it."""
         waiting, running, done, at_ms = deque(entries), [], [], -np.inf  # type: ignore[var-annotated]
         while waiting:
             at_ms = max(at_ms, waiting[0][0], min(running)[0] if len(running) == replicas else -np.inf)
