@@ -60,10 +60,10 @@ class CountsFromReceipt(Node):
 
 
 class Unfenced(Node):
-    """A seeded fault: a start is obeyed whenever it comes."""
+    """A seeded fault: a start is obeyed whenever it comes, if it has a lease at all."""
 
     def _why_not(self, start: Start) -> str:
-        return ""
+        return "" if self.name in start.terms else "no lease"
 
 
 @dataclass
@@ -284,7 +284,14 @@ class SimulatedHost:
 
     def _born(self) -> Node:
         self.lives += 1
-        return self.kind(self.name, self.slots, self.engine.folder, self, boot=str(self.lives))
+        return self.kind(
+            self.name,
+            self.slots,
+            self.engine.folder,
+            self,
+            boot=str(self.lives),
+            heartbeat_s=self.engine.heartbeat_s,
+        )
 
 
 class FaultyEngine:
@@ -297,6 +304,7 @@ class FaultyEngine:
     folder : of the run.
     rng : draws what happens.
     until_s : after it, no more faults.
+    heartbeat_s : of the nodes (default: 1).
     kind : of the nodes' decisions (default: right ones).
     """
 
@@ -307,9 +315,11 @@ class FaultyEngine:
         folder: RunFolder,
         rng: np.random.Generator,
         until_s: float,
+        heartbeat_s: float = 1.0,
         kind: type[Node] = Node,
     ) -> None:
         self.clock, self.folder, self.rng, self.until_s = clock, folder, rng, until_s
+        self.heartbeat_s = heartbeat_s
         self.happened: Counter[str] = Counter()
         self.starts: dict[tuple[str, int], Start] = {}
         self.groups: dict[tuple[str, int], Group] = {}
@@ -388,8 +398,10 @@ class FaultyEngine:
 
     def _delay_s(self) -> float:
         """Some messages to nodes come much later, behind others."""
-        longest_s = self.rng.choice([0.0, 0.3, 9.0, 30.0], p=[0.6, 0.37, 0.025, 0.005])
-        return float(self.rng.uniform(0, longest_s)) if self.faults_on else 0.0
+        if not self.faults_on or (drawn := self.rng.random()) < 0.6:
+            return 0.0
+        longest_s = 0.3 if drawn < 0.97 else 9.0 if drawn < 0.995 else 30.0
+        return longest_s * self.rng.random()
 
     # ---------------------------------------------------------------------------------------------------- the ranks
 

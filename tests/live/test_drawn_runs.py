@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def drawn(seed: int) -> Scenario:
         "policy": str(rng.choice(POLICIES)),
         "placement": "consolidated",
         "slot_s": 5,
-        "live": {"retries": 5},
+        "live": {"retries": 5, "heartbeat_s": float(rng.choice([1.0, 3.0]))},
     }
     return from_data(data)  # type: ignore[no-any-return]
 
@@ -139,7 +140,8 @@ def play(folder: Path, seed: int, kind: type[Node] = Node) -> Counter[str]:
     run = create_run(folder, scenario, is_open=is_open)
     clock, inbox, users = VirtualClock(), Inbox(), Users(specs, rng)
     nodes = dict.fromkeys((f"a-{number}" for number in range(3)), 2)
-    engine = FaultyEngine(clock, nodes, run, rng, UNTIL_S, kind)
+    assert scenario.live is not None
+    engine = FaultyEngine(clock, nodes, run, rng, UNTIL_S, scenario.live.heartbeat_s, kind)
     session = Session(run, engine, clock, inbox, poll_s=1.0 if is_open else math.inf)
     kills = 0
     for _ in range(200_000):
@@ -238,3 +240,78 @@ def test_a_controller_that_gives_no_grace_is_caught(folder: Path, monkeypatch: p
     """Processes need a moment to end, and clocks differ."""
     monkeypatch.setattr(LeaseKeeper, "safe_s", property(lambda keeper: keeper.terms.lease_s))
     until_two_on_one(folder)
+
+
+class Killed(Exception):
+    """The controller is killed here."""
+
+
+class Killer:
+    """Counts what a controller writes and sends, and kills it before or after one of these.
+
+    Parameters
+    ----------
+    at : number of the write or command, from 1 (default: it lives).
+    what : write or send.
+    before : whether nothing of it happens.
+    """
+
+    def __init__(self, at: int = 0, what: str = "write", *, before: bool = False) -> None:
+        self.at, self.what, self.before = at, what, before
+        self.count: Counter[str] = Counter()
+
+    def watch(self, session: Session) -> None:
+        """Stand between a session and its journal and engine."""
+        session.journal.commit = self._either("write", session.journal.commit)  # type: ignore[method-assign]
+        engine = session.engine
+        session.engine = SimpleNamespace(  # type: ignore[assignment]
+            poll=engine.poll, renew=engine.renew, close=engine.close, send=self._either("send", engine.send)
+        )
+
+    def _either(self, what: str, call: Callable[..., None]) -> Callable[..., None]:
+        def either(*given: object) -> None:
+            self.count[what] += 1
+            is_it = what == self.what and self.count[what] == self.at
+            if is_it and self.before:
+                raise Killed
+            call(*given)
+            if is_it:
+                raise Killed
+
+        return either
+
+
+def played_with(folder: Path, killer: Killer) -> None:
+    """A run in which nothing breaks but the controller, once."""
+    run = create_run(folder, drawn(0))
+    clock, rng = VirtualClock(), np.random.default_rng(0)
+    engine = FaultyEngine(clock, dict.fromkeys(("a-0", "a-1", "a-2"), 2), run, rng, until_s=0.0)
+    session = Session(run, engine, clock, poll_s=math.inf)
+    killer.watch(session)
+    while not session.is_over:
+        try:
+            session.step()
+        except Killed:
+            session.journal.abandon()
+            engine.reconnect()
+            session = Session(run, engine, clock, poll_s=math.inf)
+    session.close()
+    assert {job.state.name for job in session.controller.jobs.values()} <= {"finished", "refused"}
+    judge_steps(run)
+    assert replay(run).difference is None
+
+
+def test_a_controller_may_be_killed_at_any_write_and_at_any_command(folder: Path) -> None:
+    """Before it and after it; all of them with FORERUN_CASES, some in the suite."""
+    whole = Killer()
+    played_with(folder / "whole", whole)
+    assert whole.count["send"] > 10 and whole.count["write"] > 50
+    points = [
+        (at, what, before)
+        for what in ("write", "send")
+        for at in range(1, whole.count[what] + 1)
+        for before in (True, False)
+    ]
+    for at, what, before in points if len(points) < RUNS else points[:: len(points) // 10]:
+        played_with(folder / f"{what}-{at}-{before}", Killer(at, what, before=before))
+        shutil.rmtree(folder / f"{what}-{at}-{before}")

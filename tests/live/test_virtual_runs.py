@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,10 @@ import pytest
 
 import forerun
 from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Scenario
+from forerun.live.controller import Course
+from forerun.live.engines.engine import Pace, Start
 from forerun.live.folder import RunFolder
 from forerun.live.replay import replay
 from forerun.live.run_files import create_run, inputs_of, job_specs, node_names
@@ -23,6 +27,8 @@ from .virtual import IdealEngine, VirtualClock
 
 #: worlds for each policy in a run of the suite; FORERUN_CASES asks for more
 WORLDS = max(2, int(os.environ.get("FORERUN_CASES", "0")) // 100)
+#: runs of the law of promises; all with FORERUN_CASES=1000
+PROMISES = max(6, int(os.environ.get("FORERUN_CASES", "0")))
 #: a job does so many steps for each of its iterations, so that whole steps are a fine grain
 FINE = 1_000_000
 #: simulations of these forgive what is left of a restart when another job comes or goes, as real jobs cannot
@@ -30,9 +36,11 @@ FORGIVING = ("edf", "edf-accessctrl")
 POLICIES = ["ef-accessctrl", "edf", "edf-accessctrl", "fifo", "srtf", "las"]
 
 
-def drawn_scenario(seed: int, policy: str) -> Scenario:
+def drawn_scenario(seed: int, policy: str, costs: dict[str, float] | None = None) -> Scenario:
     """Twenty jobs on two nodes, many of them at the same time."""
     rng = np.random.default_rng([11, seed])
+    if costs is None and policy in FORGIVING:
+        costs = {"1->2": 0.0, "2->1": 0.0, "migrate": 0.0}
     data = {
         "domain": "cluster",
         "seed": seed,
@@ -50,14 +58,19 @@ def drawn_scenario(seed: int, policy: str) -> Scenario:
         "machines": {"nodes": [{"name": "a", "count": 2, "gpus": 4}]},
         "profile": [{"analytic": "balanced", "kinds": [["vision", 64], ["language", 128]]}],
         "policy": policy,
-        "costs": {"models": {"*": {"1->2": 0.0, "2->1": 0.0, "migrate": 0.0}}} if policy in FORGIVING else {},
+        "costs": {"models": {"*": costs}} if costs else {},
         "slot_s": int(rng.choice([1, 30, 60])),
         "live": {"lease_s": 1e12, "heartbeat_s": 1e11, "hang_s": 1e12},
     }
     return from_data(data)  # type: ignore[no-any-return]
 
 
-def played(folder: Path, scenario: Scenario, clock: VirtualClock | None = None) -> Session:
+def played(
+    folder: Path,
+    scenario: Scenario,
+    clock: VirtualClock | None = None,
+    engine: Callable[[VirtualClock, Mapping[str, int]], IdealEngine] = IdealEngine,
+) -> Session:
     """The run, to its end."""
     inputs = DOMAIN.prepare(scenario)
     specs = [
@@ -67,8 +80,8 @@ def played(folder: Path, scenario: Scenario, clock: VirtualClock | None = None) 
     run = create_run(folder, scenario, specs=specs, clock="fast-forward" if jumps else "wall")
     names = node_names(inputs_of(run))
     clock = clock or VirtualClock()
-    engine = IdealEngine(clock, dict(zip(names, inputs.setting.cluster.node_gpus().tolist(), strict=True)))
-    session = Session(run, engine, clock, poll_s=math.inf)
+    nodes = dict(zip(names, inputs.setting.cluster.node_gpus().tolist(), strict=True))
+    session = Session(run, engine(clock, nodes), clock, poll_s=math.inf)
     for _ in range(1_000_000):
         if session.is_over:
             break
@@ -78,11 +91,12 @@ def played(folder: Path, scenario: Scenario, clock: VirtualClock | None = None) 
     return session
 
 
+@pytest.mark.parametrize("jumps", [False, True], ids=["wall", "fast-forward"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_run_without_disturbance_equals_the_simulation(policy: str, tmp_path: Path) -> None:
+def test_a_run_without_disturbance_equals_the_simulation(policy: str, jumps: bool, tmp_path: Path) -> None:
     for seed in range(WORLDS):
         scenario = drawn_scenario(seed, policy)
-        session = played(tmp_path / f"{seed}", scenario)
+        session = played(tmp_path / f"{seed}", scenario, VirtualClock(Course(jumps=jumps)))
         jobs = forerun.simulate(scenario).tables["jobs"]
         record = session.controller.online.record
         count = len(session.controller.rows)
@@ -96,3 +110,63 @@ def test_a_run_without_disturbance_equals_the_simulation(policy: str, tmp_path: 
         assert {job.state.name for job in session.controller.rows} <= {"finished", "refused"}
         replayed = replay(RunFolder(tmp_path / f"{seed}"))
         assert replayed.difference is None and replayed.decisions > 20
+
+
+class PromptEngine(IdealEngine):
+    """Ranks that start and work as fast as planned, or faster.
+
+    Parameters
+    ----------
+    clock, nodes : as of the ideal one.
+    rng : draws by how much.
+    slowest : speed of the slowest job, in shares of its profile (default: its profile).
+    """
+
+    def __init__(
+        self, clock: VirtualClock, nodes: Mapping[str, int], rng: np.random.Generator, slowest: float = 1.0
+    ) -> None:
+        super().__init__(clock, nodes)
+        self.rng, self.slowest = rng, slowest
+        self.speeds: dict[str, float] = {}
+
+    def _start(self, start: Start, now_s: float) -> None:
+        assert start.pace is not None
+        speed = self.speeds.setdefault(start.job, float(self.rng.uniform(self.slowest, self.slowest + 0.5)))
+        pace = Pace(start.pace.rate_per_s * speed, start.pace.start_s * float(self.rng.uniform(0, 1)))
+        super()._start(msgspec.structs.replace(start, pace=pace), now_s)
+
+
+def promises(folder: Path, seed: int, slowest: float = 1.0) -> tuple[int, int, int]:
+    """How many jobs with deadlines were admitted and refused in a drawn run, and how many of the admitted were late."""
+    rng = np.random.default_rng([23, seed])
+    kinds = ("start", "drain", "1->2", "2->1", "migrate")
+    costs = {kind: float(rng.uniform(0, 30)) for kind in kinds}
+    scenario = drawn_scenario(seed, str(rng.choice(["ef-accessctrl", "edf-accessctrl"])), costs)
+    session = played(folder, scenario, engine=lambda clock, nodes: PromptEngine(clock, nodes, rng, slowest))
+    setting, record = session.controller.online.setting, session.controller.online.record
+    admitted = late = refused = 0
+    for row, job in enumerate(session.controller.rows):
+        due_s = int(setting.jobs.deadline_s[row])
+        if due_s < NO_DEADLINE_S:
+            refused += job.state.name == "refused"
+            if record.admitted[row] == 1:
+                admitted += 1
+                late += job.end_s is None or job.end_s > due_s
+    return admitted, refused, late
+
+
+def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(tmp_path: Path) -> None:
+    """However much faster some of it is, and however early others therefore start, end and change."""
+    contended = admitted = 0
+    for seed in range(PROMISES):
+        kept, refused, late = promises(tmp_path / str(seed), seed)
+        assert not late, f"run {seed}: {late} of {kept} admitted jobs are late"
+        contended += refused > 0
+        admitted += kept
+    print(f"{contended} of {PROMISES} runs refused jobs; {admitted} jobs were admitted, none was late")
+    assert contended > PROMISES / 2
+
+
+def test_jobs_that_are_slower_than_their_profile_are_late(tmp_path: Path) -> None:
+    """The law is able to fail."""
+    assert sum(promises(tmp_path / str(seed), seed, slowest=0.5)[2] for seed in range(3))
