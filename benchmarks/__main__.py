@@ -1,12 +1,12 @@
-"""`make bench`: every room's benchmark, one after the other, each in a process of its own.
+"""`make bench`: every area's benchmark, one after the other, each in a process of its own.
 
-A benchmark is a script `benchmarks/<room>/<name>.py`. It measures ratios against named peers in one run, after checking
+A benchmark is a script `benchmarks/<area>/<name>.py`. It measures ratios against named peers in one run, after checking
 that all give equal results, and exits with 1 where a floor is missed. The usual ones (`bench`, `plan`, `llm`, `start`) run
-by themselves; name rooms to run only theirs, or `room/name` for one script (the longer ones run only so).
+by themselves; name areas to run only theirs, or `area/name` for one script (the longer ones run only so).
 
-    python -m benchmarks [--keep] [ROOM | ROOM/NAME]...
+    python -m benchmarks [--keep] [AREA | AREA/NAME]...
 
-`--keep` asks each for `--json` and keeps what it says as `benchmarks/results/<room>-<name>.json`, with the date, the
+`--keep` asks each for `--json` and keeps what it says as `benchmarks/results/<area>-<name>.json`, with the date, the
 machine, its load and the command, and writes docs/benchmarks.md from all records.
 The figures in the documents are compared with these records by a test: whoever renews a record renews the sentence.
 """
@@ -33,7 +33,7 @@ USUAL: Final = ("bench", "plan", "llm", "start")
 
 
 def scripts() -> dict[str, Path]:
-    """Every benchmark by its name, `room/script`: what can print its figures as JSON."""
+    """Every benchmark by its name, `area/script`: what can print its figures as JSON."""
     found = sorted(HERE.glob("*/*.py"))
     return {
         f"{path.parent.name}/{path.stem}": path for path in found if '"--json"' in path.read_text("utf-8")
@@ -78,9 +78,9 @@ def kept(name: str, path: Path) -> int:
 
 
 def main() -> int:
-    """Run the benchmarks of the named rooms, or all; 1 if any missed a floor."""
+    """Run the benchmarks of the named areas, or all; 1 if any missed a floor."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="ROOM|ROOM/NAME")
+    parser.add_argument("names", nargs="*", metavar="AREA|AREA/NAME")
     parser.add_argument("--keep", action="store_true", help="renew the records that the documents cite")
     given = parser.parse_args()
     known = scripts()

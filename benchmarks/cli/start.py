@@ -44,10 +44,10 @@ def main() -> int:
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for room in (demo.domain for demo in demos()):
-            cache = folder / f"cache-{room}"
-            found[f"{room}, first"] = timed(folder, cache, "demo", room, "-q")
-            found[f"{room}, again"] = timed(folder, cache, "demo", room, "-q")
+        for domain in (demo.domain for demo in demos()):
+            cache = folder / f"cache-{domain}"
+            found[f"{domain}, first"] = timed(folder, cache, "demo", domain, "-q")
+            found[f"{domain}, again"] = timed(folder, cache, "demo", domain, "-q")
         found["all, first"] = timed(folder, folder / "cache", "demo", "-q")
         found["all, again"] = timed(folder, folder / "cache", "demo", "-q")
         helps = [timed(folder, folder / "cache", "--help") for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Speed of the cluster room: compiled queue against a pure-Python twin, a user's policy in rounds, growth to 1 M jobs.
+"""Speed of the cluster domain: compiled queue against a pure-Python twin, a user's policy in rounds, growth to 1 M jobs.
 
 Run as `python benchmarks/cluster/bench.py [--large] [--draw FOLDER] [--json]`; ratios matter, absolute times depend on the
 machine. `--large` goes on to a million jobs; `--draw` writes the growth as a picture, light and dark.

@@ -4,8 +4,8 @@
 
 PATH is the interpreter of an environment of its own with `pip install 'mosaicml-streaming[simulator]'`, which is never
 needed otherwise. A store of 40 ms runs in a process of its own; decoding (1 ms) and steps (100 ms) sleep; medians of three
-interleaved runs. Both simulators are told the same: samples a shard or block, mean bytes, threads (there: workers), batch,
-step, and the bandwidth that three probes found. The other one has no latency and no decoding to be told of. Exit code 1 if
+interleaved runs. Both simulators get the same: samples a shard or block, mean bytes, threads (there: workers), batch,
+step, and the bandwidth that three probes measured. The other one knows neither latency nor decoding. Exit code 1 if
 ours is more than 5 % off in the mean on a quiet machine, or where the other cannot be run.
 """
 

@@ -68,7 +68,7 @@ def accuracy(blocks: Path, latency_ms: float, samples: int) -> dict[str, Any]:
             "answer": found.sentence, "load_before": found.host.load_before,
         }  # fmt: skip
         if found.profile is None:
-            # Nothing is to gain and one probe told so; the model is judged all the same, by the three probes it needs.
+            # Nothing is to gain and one probe showed it; the model is judged all the same, by the three probes it needs.
             cells = ((Cell(1, 1), 640), (Cell(64, 1), 1280), (Cell(64, 8), 2048))
             a, b, c = (measure_cell(corpus, job, Ask(cell, count)) for cell, count in cells)
             found = replace(found, probes=(a, b, c), profile=fit_profile(a, b, c, found.load))
@@ -110,7 +110,7 @@ def numbers(text: str) -> list[float]:
 
 
 def quiet(*load_averages: float) -> bool:
-    """Whether the machine had room, or this ran before everything else (`chrt -f`)."""
+    """Whether the machine was calm, or this ran before everything else (`chrt -f`)."""
     first = hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
     return first or max(load_averages) <= 2 * (os.cpu_count() or 1)
 

@@ -57,8 +57,8 @@ def main() -> int:
     before = os.getloadavg()[0]
     with packed_corpus() as blocks:
         rows = sharing(blocks)
-    room = quiet(before, os.getloadavg()[0])
-    missed = [f"{row['law']} at {row['at']}" for row in rows if room and abs(row["error"]) > LAW_BAR]
+    calm = quiet(before, os.getloadavg()[0])
+    missed = [f"{row['law']} at {row['at']}" for row in rows if calm and abs(row["error"]) > LAW_BAR]
     return tell({"rows": rows, "missed": missed}, given.json)
 
 

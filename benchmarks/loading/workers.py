@@ -69,11 +69,11 @@ def main() -> int:
     before = os.getloadavg()[0]
     with packed_corpus() as blocks:
         rows = workers(blocks)
-    room = quiet(before, os.getloadavg()[0])
+    calm = quiet(before, os.getloadavg()[0])
     missed = [
         f"{row['workers']} workers, prefetch {row['prefetch']}, steps of {row['step_s']:g} s"
         for row in rows
-        if room and abs(row["error"]) > WORKERS_BAR
+        if calm and abs(row["error"]) > WORKERS_BAR
     ]
     return tell({"rows": rows, "missed": missed}, given.json)
 

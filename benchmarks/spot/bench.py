@@ -1,4 +1,4 @@
-"""Speed of the spot room: `python benchmarks/spot/bench.py`.
+"""Speed of the spot domain: `python benchmarks/spot/bench.py`.
 
 Ratios on one core of this machine: the kernel against a lean tick machine (the notebook's, without its log),
 the exact replay against the same, Bamboo's mended and compatible ring; and the time of 20 000 trials a level.

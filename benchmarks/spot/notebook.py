@@ -1,4 +1,4 @@
-"""The numbers of `forerun reproduce bamboo-notebook` that the room's page states: levels, switches, growth rules.
+"""The numbers of `forerun reproduce bamboo-notebook` that the domain's page states: levels, switches, growth rules.
 
     python benchmarks/spot/notebook.py [--json]
 

@@ -45,15 +45,15 @@ def measured(model: str, parameters: int, folder: Path) -> dict[str, Any]:
     load = os.getloadavg()[0]
     command = [sys.executable, "-m", "forerun", *words.split(), "--trace", str(trace)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout)
-    run, _ = told.pop("run"), told.pop("host")
+    said = json.loads(done.stdout)
+    run, _ = said.pop("run"), said.pop("host")
     gaps = [(line["predicted_s"] - line["measured_s"]) / SECONDS for line in run["ledger"].values()]
     steps = run["counts"]["steps completed"]
     return {
         "parameters": parameters,
         "seconds": SECONDS,
         "load_average_before": round(load, 1),
-        "profile": told,
+        "profile": said,
         "run": run,
         "worst_line": max(map(abs, gaps)),
         "steps_over_prediction": steps["measured"] / steps["predicted"] - 1,

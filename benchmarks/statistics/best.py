@@ -3,7 +3,7 @@
 Run as `python benchmarks/statistics/best.py [--json]`. Combinations are drawn on common seeds, the best is the one with the
 lowest mean, and the others are compared with it as `forerun study` does. `false_percent` is the percentage of studies with
 any claim where all means are equal: as it is now, and with Holm's correction, which assumes a best that was known before.
-`power_percent` is the percentage of the others told apart from a best that is ahead by so many standard deviations of a
+`power_percent` is the percentage of the others distinguished from a best that is ahead by so many standard deviations of a
 paired difference. Exits with 1 where symmetric differences give false claims in more than 5 % of studies, beyond three
 standard errors of the count.
 """
@@ -61,7 +61,7 @@ def false_claims(law: str, combinations: int, seeds: int) -> dict[str, float]:
 
 
 def power_of(combinations: int, seeds: int, ahead: float) -> float:
-    """Percent of the others that are told apart from a best that is really ahead, and was chosen."""
+    """Percent of the others that are distinguished from a best that is really ahead, and was chosen."""
     hits = 0
     for study in range(STUDIES // 4):
         draws = LAWS["common"](stream(48, "power", study), seeds, combinations)

@@ -65,8 +65,8 @@ def main() -> int:
     else:
         for law, starts in shares.items():
             for start, found in starts.items():
-                told = ", ".join(f"{name}: {share:.1f} %" for name, share in found.items())
-                print(f"{law}, {start} seeds: {told}")
+                shares = ", ".join(f"{name}: {share:.1f} %" for name, share in found.items())
+                print(f"{law}, {start} seeds: {shares}")
     sequential = [share for name, share in shares["normal"][f"from {FIRST_SEEDS}"].items() if name != "fixed"]
     return int(min(sequential) < FLOOR_PERCENT)
 

@@ -1,9 +1,9 @@
 """What a study costs beyond its simulations: processor time, wall time, memory, and the report of 10,000 cells.
 
-The cells are those of a room that adds two numbers (tests/study/toy), so nearly everything measured is overhead. The
+The cells are those of a domain that adds two numbers (tests/study/toy), so nearly everything measured is overhead. The
 peer is a plain pool of the standard library that builds and simulates the same cells in chunks of 64, keeps nothing and
 survives nothing. Processor time is that of all processes together, read from /proc, less what simulating the same
-scenarios takes in one loop; it holds on a busy machine, wall time on a quiet one only (the load is told).
+scenarios takes in one loop; it holds on a busy machine, wall time on a quiet one only (the load is printed).
 
 Floors: under 1 ms of processor time a cell beyond the simulation; 10,000 cells reported in under 10 s of it; a peak at
 10,000 cells within a tenth of that at 1,000.
@@ -128,8 +128,8 @@ def peak_here(cells: int) -> None:
         run_study(plan_of(Path(folder), cells), Path(folder) / "s.sqlite", Here())
     # Not getrusage where it can be helped: what it reports survives exec, so a child would report its parent's peak.
     status = Path("/proc/self/status")
-    told = status.read_text() if status.is_file() else ""
-    peaks = [int(line.split()[1]) / 1024 for line in told.splitlines() if line.startswith("VmHWM:")]
+    status_text = status.read_text() if status.is_file() else ""
+    peaks = [int(line.split()[1]) / 1024 for line in status_text.splitlines() if line.startswith("VmHWM:")]
     print(peaks[0] if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 

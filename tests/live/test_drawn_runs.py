@@ -219,9 +219,9 @@ def test_runs_with_faults_keep_the_laws(folder: Path) -> None:
     assert all(happened[kind] for kind in usual), happened
 
 
-def until_two_on_one(folder: Path, kind: type[Node] = Node) -> None:
-    """Play runs until two groups are on one slot."""
-    for seed in itertools.count():
+def until_two_on_one(folder: Path, first: int, kind: type[Node] = Node) -> None:
+    """Play runs until two groups are on one slot, from one on that is near."""
+    for seed in itertools.count(first):
         assert seed < 400, "no run shows the fault"
         try:
             play(folder / str(seed), seed, kind)
@@ -230,16 +230,16 @@ def until_two_on_one(folder: Path, kind: type[Node] = Node) -> None:
         shutil.rmtree(folder / str(seed))
 
 
-@pytest.mark.parametrize("kind", [CountsFromReceipt, Unfenced])
-def test_a_node_that_breaks_the_protocol_is_caught(kind: type[Node], folder: Path) -> None:
+@pytest.mark.parametrize(("kind", "first"), [(CountsFromReceipt, 40), (Unfenced, 60)])
+def test_a_node_that_breaks_the_protocol_is_caught(kind: type[Node], first: int, folder: Path) -> None:
     """The laws are able to fail: with these faults, two jobs get on one slot in some run."""
-    until_two_on_one(folder, kind)
+    until_two_on_one(folder, first, kind)
 
 
 def test_a_controller_that_gives_no_grace_is_caught(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes need a moment to end, and clocks differ."""
     monkeypatch.setattr(LeaseKeeper, "safe_s", property(lambda keeper: keeper.terms.lease_s))
-    until_two_on_one(folder)
+    until_two_on_one(folder, 0)
 
 
 class Killed(Exception):

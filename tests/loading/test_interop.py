@@ -146,7 +146,7 @@ def test_what_webdataset_passes_over_is_told(
 
 
 def test_compressed_shards_are_not_taken_for_files(tmp_path: Path) -> None:
-    """Shards that only their own library reads are told by name, not packed as if they were samples."""
+    """Shards that only their own library reads are named, not packed as if they were samples."""
     write_tar(tmp_path / "x.tar", [("a.bin", b"1")])
     (tmp_path / "y.tar").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
     with pytest.raises(

@@ -350,7 +350,7 @@ def test_laws_bound_the_event_model(seed: int) -> None:
 
 
 def test_what_is_monotone_and_only_that() -> None:
-    """More bandwidth, slots, rate or room never takes longer, more latency or work never less: for one thread, and for
+    """More bandwidth, slots, rate or memory never takes longer, more latency or work never less: for one thread, and for
     any threads on a free store with an unbounded buffer that drops nothing."""
     rng = np.random.default_rng(12)
     up, down = (
@@ -437,7 +437,7 @@ def test_each_law_in_its_pure_regime(law: str, changes: dict[str, Any], threads:
 
 
 def test_several_jobs_share_a_link() -> None:
-    """J equal jobs: the step while the link has room, then its share [measured: within 8 %]."""
+    """J equal jobs: the step while the link is not full, then its share [measured: within 8 %]."""
     for jobs in (1, 2, 3, 4):
         reader = Reader([np.full(4, 53_428.0)] * 600, threads=4, batch=64, step_s=0.1, buffer_samples=256)
         run = stream(

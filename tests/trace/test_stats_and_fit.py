@@ -95,7 +95,7 @@ def test_an_on_off_fit_finds_levels_and_times():
 
 
 def test_the_right_family_agrees_and_the_wrong_one_does_not():
-    """On average over traces: bands hold 95 %, so 80 % leaves room for features that move together."""
+    """On average over traces: bands hold 95 %, so 80 % leaves a margin for features that move together."""
     true = OnOff(rate_rps=200, off_rate_rps=10, mean_on_s=1, mean_off_s=2)
     fits = [fit_all(true.arrivals_ms(seed, n=4000), traces=24) for seed in range(4)]
     agreement = {
