@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.live import stepper
 from tests.live.stepper import RATES
 from tests.live.test_ray_faults import judge_occupancy, of_run, send, until
 
@@ -205,14 +206,13 @@ def job(name: str, iterations: int, slots: int, programs: Path) -> JobSpec:
     """A job of the run."""
     return JobSpec(
         name=name,
-        command=(sys.executable, "-m", "tests.live.stepper"),
+        command=(sys.executable, str(Path(stepper.__file__).absolute())),
         iterations=iterations,
         slots=slots,
         model="stepper",
         batch=64,
         deadline_s=1000.0,
         folder=str(programs),
-        environment=("PYTHONPATH",),
         checkpoints=Checkpoints(every_s=EVERY_S),
         retries=20,
     )
