@@ -170,3 +170,17 @@ def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(tmp
 def test_jobs_that_are_slower_than_their_profile_are_late(tmp_path: Path) -> None:
     """The law is able to fail."""
     assert sum(promises(tmp_path / str(seed), seed, slowest=0.5)[2] for seed in range(3))
+
+
+def test_jobs_without_a_model_have_no_batch_that_their_ranks_could_fail_to_share(tmp_path: Path) -> None:
+    """The rigid profile counts GPUs in place of samples, and a policy may give a job one more than it asks for."""
+    (tmp_path / "jobs.csv").write_text("job_id,submission_time,duration,num_gpu,deadline\na,0,20,3,500\n")
+    data = {
+        "domain": "cluster",
+        "trace": {"file": str(tmp_path / "jobs.csv")},
+        "machines": {"nodes": [{"name": "a", "count": 2, "gpus": 4}]},
+        "profile": [{"analytic": "rigid"}],
+        "policy": "ef-accessctrl",
+    }
+    [spec] = job_specs(DOMAIN.prepare(from_data(data)), tmp_path)
+    assert (spec.slots, spec.model, spec.batch) == (3, "", 0)

@@ -26,6 +26,7 @@ from forerun.live.folder import RunFolder
 from forerun.live.node import LOOPBACK, Node, inherited, mark_of
 from forerun.live.node_messages import FromShim, Order, Running, ToNode, ToShim
 from forerun.live.processes import MARK_VARIABLE
+from forerun.live.shim import occupy, slots_of
 from forerun.live.wire import Channel, connected
 from forerun.live.zygote import send_order
 
@@ -80,7 +81,10 @@ class _Shim:
         """Kill it and every process of its group; whether none is left."""
         killed = processes.end_session(self.pid, self.mark)
         if self.channel.fault:
-            return killed and self.host.end_orphans()
+            if not (killed and self.host.end_orphans()):
+                return False
+            occupy(self.order, "end", slots_of(self.order))  # it could not say so itself
+            return True
         if killed:
             now_s = self.host.now_s()
             self.killed_s = self.killed_s or now_s

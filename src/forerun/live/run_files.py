@@ -63,7 +63,7 @@ def job_specs(inputs: Inputs, folder: Path) -> tuple[JobSpec, ...]:
                 iterations=max(1, int(jobs.duration_s[row] if rigid else jobs.iterations[row])),
                 slots=int(jobs.gpus[row]),
                 model=model,
-                batch=int(jobs.batch[row]),
+                batch=int(jobs.batch[row]) if model else 0,  # without a model it only counts GPUs
                 duration_s=float(max(1, jobs.duration_s[row])),
                 deadline_s=None
                 if deadline_s >= NO_DEADLINE_S

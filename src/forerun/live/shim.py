@@ -20,10 +20,10 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 import msgspec
 
@@ -120,7 +120,7 @@ class Shim:
             self._reap()
             self._look_at_the_time()
         self._end_everybody()
-        self._occupy("end", [slot for one in self.order.ranks for slot in one.assignment.slots])
+        occupy(self.order, "end", slots_of(self.order))
         self._say(Over(why=self._why(), detail=self._how_they_ended()))
         self.node.socket.setblocking(True)
         self.node.flush()
@@ -137,7 +137,7 @@ class Shim:
             code = CANNOT_RUN
             try:
                 processes.die_with_parent(parent)
-                self._occupy("begin", one.assignment.slots)
+                occupy(self.order, "begin", one.assignment.slots)
                 code = _be_rank(self.order, one, theirs.detach(), write)
             except BaseException:
                 traceback.print_exc()
@@ -344,17 +344,27 @@ class Shim:
             with contextlib.suppress(OSError):  # a full disk: the log has a gap, the job goes on
                 os.write(rank.log, data)
 
-    def _occupy(self, what: str, slots: Any) -> None:
-        """Note that slots are taken or free; one line a slot, in one write."""
-        order, at_s = self.order, processes.boot_s()
-        lines = [
-            json.dumps({"node": order.node, "slot": slot, "job": order.job, "epoch": order.epoch, what: at_s})
-            for slot in slots
-        ]
-        with contextlib.suppress(OSError):
-            file = os.open(order.occupancy, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            os.write(file, "".join(f"{text}\n" for text in lines).encode())
-            os.close(file)
+
+def occupy(order: Order, what: Literal["begin", "end"], slots: Iterable[int]) -> None:
+    """Note that slots are taken, or free again; one line a slot, in one write.
+
+    Parameters
+    ----------
+    order : of the group.
+    what : which of the two.
+    slots : numbers on the node.
+    """
+    about = {"node": order.node, "job": order.job, "epoch": order.epoch, what: processes.boot_s()}
+    lines = [json.dumps(about | {"slot": slot}) for slot in slots]
+    with contextlib.suppress(OSError):
+        file = os.open(order.occupancy, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.write(file, "".join(f"{text}\n" for text in lines).encode())
+        os.close(file)
+
+
+def slots_of(order: Order) -> list[int]:
+    """The slots of a group on its node."""
+    return [slot for one in order.ranks for slot in one.assignment.slots]
 
 
 def _how(code: int | None) -> str:
