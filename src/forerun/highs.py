@@ -12,7 +12,13 @@ def new_solver() -> highspy.Highs:
     """An empty `highspy.Highs` that uses one thread and seed 0, and prints nothing."""
     import highspy
 
-    solver = highspy.Highs()
+    class Silent(highspy.Highs):  # type: ignore[misc]
+        def enableCallbacks(self) -> None:
+            # Since 1.16 the first callback prints a banner, before its maker can say that nothing is to be printed.
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    solver = Silent()
     for option, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
         solver.setOptionValue(option, setting)
     return solver

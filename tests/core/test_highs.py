@@ -1,5 +1,8 @@
 """HiGHS answers alike whatever else in the process uses it."""
 
+import subprocess
+import sys
+
 import highspy
 import numpy as np
 import pytest
@@ -43,3 +46,10 @@ def test_a_run_that_highs_rejects_is_an_error_not_an_answer() -> None:
     solver.run = lambda: highspy.HighsStatus.kError
     with pytest.raises(RuntimeError, match="could not run"):
         solve(solver)
+
+
+def test_a_solver_prints_nothing() -> None:
+    """Not even its banner, which would stand before what a command prints as JSON."""
+    code = "from forerun.highs import new_solver, solve; s = new_solver(); s.addVar(0, 1); solve(s)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout and not done.stderr
