@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 
 import forerun
-from forerun.cli import INTERRUPTED
+from forerun.cli import INTERRUPTED, INTERRUPTED_CODE
 from forerun.errors import ForerunError, suggestion
 
 #: modules of this package that are not subcommands
@@ -98,7 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo(INTERRUPTED, err=True)
-        return 130
+        return INTERRUPTED_CODE
     except BrokenPipeError:
         # Whatever reads our output has closed it (`forerun ... | head`); that is not an error.
         _silence()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from forerun.domain import domain_names, find_domain, get_domain
 from forerun.errors import CheckFailed, InputError, Problem, StoreError, UsageError
-from forerun.result.bound import Bounder, is_certificate
+from forerun.result.bound import Bounder, Bracket, is_certificate
 from forerun.result.plan import PLAN_FORMAT, Plan, Planner, read_document
 from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.resolve import located
@@ -41,6 +41,24 @@ def plan(scenario: AnyScenario, objective: str = "", **options: Any) -> Plan:
         what = f"plans of the {scenario.domain} domain have no such option; they have: {names}"
         raise UsageError(*(Problem(f"--{name.replace('_', '-')}", what) for name in unknown))
     return planner.plan(scenario, objective, **given)
+
+
+def bounds(scenario: AnyScenario, objective: str = "", *, gpus: int = 0) -> Iterator[Bracket]:
+    """Closer and closer brackets of what the best policy could reach, the last one the best; see `Bounder.search`.
+
+    Parameters
+    ----------
+    scenario : as `forerun.load` returns it.
+    objective : what to bound (default: empty, the domain's first).
+    gpus : on so many GPUs (default 0: those of the scenario).
+
+    Raises UsageError if the domain knows no bounds, UnknownName if it knows none of this objective.
+    """
+    require_scenario(scenario, "bounds")
+    known = find_domain(scenario.domain)
+    if known is None or known.bounder is None:
+        raise UsageError.at("", f"no bounds are known in the {scenario.domain} domain")
+    return known.bounder.search(scenario, objective, gpus)
 
 
 def check(path: str | os.PathLike[str], *, scenario: AnyScenario | None = None) -> str:

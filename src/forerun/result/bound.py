@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from forerun.regular import open_regular
 from forerun.scenario.spec import Spec
@@ -17,8 +19,81 @@ S = TypeVar("S", bound=Spec)
 _FORMAT: Final = re.compile(rb'"format"\s*:\s*"forerun-bound/')
 
 
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """What the best policy reaches lies between what a schedule reaches and what no schedule can exceed.
+
+    Parameters
+    ----------
+    figure : name of the figure, with its unit.
+    title : the figure in words.
+    impossible : what no schedule does, in words, with {} for the bound.
+    better : which way is up.
+    reached : what a schedule reaches, checked apart from the search that made it; None: no schedule is known.
+    bound : what no schedule exceeds, whatever it knows beforehand.
+    gpus, jobs : how many of each.
+    schedule : the schedule: job, start [s], end [s], GPUs.
+    certificate : the proof of the bound as plain data; None where none can be written.
+    notes : what a reader must know.
+    """
+
+    figure: str
+    title: str
+    impossible: str
+    better: Literal["higher", "lower"]
+    reached: float | None
+    bound: float
+    gpus: int
+    jobs: int
+    schedule: tuple[tuple[str, float, float, int], ...]
+    certificate: Mapping[str, Any] | None
+    notes: tuple[str, ...]
+
+    @property
+    def closed(self) -> bool:
+        """Whether the schedule reaches the bound, so that nothing is left to find."""
+        return self.reached == self.bound
+
+    def data(self) -> dict[str, Any]:
+        """The bracket as plain data, without the certificate."""
+        rows = [dict(zip(("job", "start_s", "end_s", "gpus"), piece)) for piece in self.schedule]
+        return {
+            "figure": self.figure,
+            "better": self.better,
+            "gpus": self.gpus,
+            "jobs": self.jobs,
+            "reached": self.reached,
+            "bound": self.bound,
+            "notes": list(self.notes),
+            "schedule": rows,
+        }
+
+
 class Bounder(ABC, Generic[S]):
-    """What proves how good any policy can be at most on the scenarios of a domain."""
+    """What proves how good any policy can be at most on the scenarios of a domain.
+
+    objectives: the names of what it bounds, the default first.
+    """
+
+    objectives: tuple[str, ...] = ()
+
+    @abstractmethod
+    def search(self, scenario: S, objective: str = "", gpus: int = 0) -> Iterator[Bracket]:
+        """Closer and closer brackets; the last one is the best. It may be left at any time.
+
+        Parameters
+        ----------
+        scenario : whose policy does not matter.
+        objective : one of `objectives` (default: the first).
+        gpus : on so many GPUs (default 0: those of the scenario).
+
+        Raises
+        ------
+        UnknownName
+            The objective does not exist.
+        UsageError
+            The scenario is of a kind for which no bound is known.
+        """
 
     @abstractmethod
     def check(self, certificate: Path, scenario: S) -> str:

@@ -1,28 +1,69 @@
-"""How good any scheduler can be: an upper bound by prices on GPU time, and the check of its certificates.
+"""How good any scheduler can be: an upper bound by prices on GPU time, a schedule that comes near it, certificates.
 
-`checker` is one file that imports nothing of forerun and can be read, copied and run alone.
+Whoever schedules, all GPU time together costs what its prices say, and a job that meets its deadline pays at least what its
+work costs at these prices. Where deadlines are worth less than that, they are not met (weak duality). `prove` searches for
+prices, `insertion` for schedules, and `checker` verifies prices: it is one file that imports nothing of forerun.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.files import files_of
+from forerun.domains.cluster.bound.files import certificate_of, files_of
+from forerun.domains.cluster.bound.world import world_of
+from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import CheckFailed, StoreError
+from forerun.errors import CheckFailed, StoreError, UnknownName
 from forerun.regular import read_regular, unreadable
-from forerun.result.bound import Bounder
+from forerun.result.bound import Bounder, Bracket
 
 #: what a bound takes for granted, for the reader
-ASSUMED = (
+ASSUMED: Final = (
     "a job has one of its GPU counts at a time and is never faster there than its table says; GPUs are alike; quotas, "
-    "nodes and costs of changes are ignored, which only raises the bound"
+    "nodes and costs of changes are ignored, which makes no schedule worse"
 )
 
 
 class ClusterBounder(Bounder[Scenario]):
     """Bounds of cluster scenarios."""
+
+    objectives = ("deadlines",)
+
+    def search(self, scenario: Scenario, objective: str = "", gpus: int = 0) -> Iterator[Bracket]:
+        """Closer and closer brackets; see `Bounder.search`."""
+        from forerun.domains.cluster.bound.search import DeadlineSearch  # here: it brings the solver
+
+        objective = objective or self.objectives[0]
+        if objective not in self.objectives:
+            raise UnknownName.among("objective", objective, self.objectives, "--objective")
+        inputs = prepare(scenario)
+        own = inputs.setting.cluster.gpus
+        world = world_of(inputs, gpus or own)
+        notes = [f"assumed: {ASSUMED}"]
+        if world.why_not:
+            notes.append(f"no certificate can be written: {world.why_not}")
+        files = None if world.why_not or world.gpus != own else files_of(scenario)
+        search = DeadlineSearch(world)
+        for _ in search.run():
+            proof = None
+            if files is not None:
+                proof = certificate_of(files, world, search.objective, search.proof, search.bound)
+            yield Bracket(
+                figure="deadlines_met",
+                title="deadlines met",
+                impossible="meets more than {} deadlines",
+                better="higher",
+                reached=float(search.met),
+                bound=float(search.bound),
+                gpus=world.gpus,
+                jobs=len(world.jobs),
+                schedule=search.schedule.rows(world),
+                certificate=proof,
+                notes=tuple(notes),
+            )
 
     def check(self, certificate: Path, scenario: Scenario) -> str:
         """Verify the certificate in a file, and say what was verified.

@@ -1,0 +1,131 @@
+"""`forerun bound`: how good any policy could be on a scenario, proved, and a schedule that comes near it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forerun.cli import INTERRUPTED_CODE, _options, _show
+from forerun.cli._options import Asked, Output
+
+if TYPE_CHECKING:
+    from forerun.result.bound import Bracket
+
+
+class _Counts(click.ParamType[tuple[int, ...]]):
+    """Numbers of GPUs, separated by commas."""
+
+    name = "N,N,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The counts, each once, in their order."""
+        if isinstance(value, tuple):
+            return value
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and len(word) < 10 and int(word) > 0 for word in words):
+            self.fail(f"{value!r} is no list of GPU counts from 1, such as 32,40,48", param, ctx)
+        return tuple(dict.fromkeys(map(int, words)))
+
+
+@click.command(name="bound")
+@_options.scenario_options
+@click.option("--objective", default="", metavar="NAME", help="What to bound (default: deadlines).")
+@click.option("--gpus", type=_Counts(), default=(), help="Numbers of GPUs, instead of the cluster's.")
+@_options.path_option(
+    "--certificate", metavar="FILE", help="Save the proof; forerun check verifies it.", default=None
+)
+def command(
+    asked: Asked, output: Output, objective: str, gpus: tuple[int, ...], certificate: Path | None
+) -> int:
+    """Bound SCENARIO: what no scheduler can exceed, and a schedule that comes near it.
+
+    Ctrl-C prints the best bound and the best schedule so far (exit code 130).
+    """
+    from forerun.errors import InputError, UsageError
+    from forerun.scenario.resolve import located
+
+    resolved = asked.load()
+    best: list[Bracket] = []
+    stopped = False
+    with output.working(f"bounding {asked.path.name}") as state:
+        try:
+            for count in gpus or (0,):
+                _closer(resolved, objective, count, best, state)
+        except KeyboardInterrupt:
+            stopped = True
+        except InputError as error:
+            raise located(error, asked.path) from error
+    if stopped and not best:
+        raise KeyboardInterrupt
+    if certificate is not None:
+        if len(best) != 1 or best[0].certificate is None:
+            notes = [note for one in best for note in one.notes if note.startswith("no certificate")]
+            why = notes[0] if notes else "a certificate is about the scenario's own cluster; leave --gpus out"
+            raise UsageError.at("--certificate", why)
+        _write(best[0], certificate)
+    if output.as_json:
+        _show.print_json({"complete": not stopped, "brackets": [one.data() for one in best]})
+        return INTERRUPTED_CODE if stopped else 0
+    _print(best)
+    if stopped:
+        _show.prose("note: interrupted; more time may bring both closer")
+    if certificate is not None:
+        output.hint(f"saved to {certificate}; next: forerun check {certificate} --scenario {asked.path}")
+    return INTERRUPTED_CODE if stopped else 0
+
+
+def _closer(
+    scenario: Any, objective: str, gpus: int, best: list[Bracket], state: Callable[[str], None]
+) -> None:
+    """Add the best bracket for a number of GPUs, replaced by better ones while they come."""
+    from forerun.planning import bounds
+    from forerun.result.numbers import format_number
+
+    known = len(best)
+    for bracket in bounds(scenario, objective, gpus=gpus):
+        best[known:] = [bracket]
+        ends = (
+            sorted((bracket.reached or 0.0, bracket.bound))
+            if bracket.reached is not None
+            else [bracket.bound]
+        )
+        state(f"{bracket.gpus} GPUs: [{', '.join(map(format_number, ends))}]")
+
+
+def _write(bracket: Bracket, path: Path) -> None:
+    import json
+
+    from forerun.atomic_write import write_text
+
+    write_text(path, json.dumps(bracket.certificate, indent=1) + "\n")
+
+
+def _print(best: list[Bracket]) -> None:
+    """The table, the reason, and the notes."""
+    from forerun.result.numbers import capital, format_number, whole
+    from forerun.units import readable_unit, split_name
+
+    first = best[0]
+    label, unit = split_name(first.figure)
+    most = "at most" if first.better == "higher" else "at least"
+    _show.print_table(
+        ("GPUs", "jobs", "a schedule reaches", f"{most}, by any scheduler"),
+        [(one.gpus, one.jobs, whole(one.reached), whole(one.bound)) for one in best],
+        title=capital(first.title),
+        about=f"{label} ({readable_unit(unit)})" if unit else "numbers of jobs",
+    )
+    reached = "no schedule is known"
+    if first.reached is not None:
+        reached = f"a schedule reaches {format_number(whole(first.reached))}"
+    cannot = first.impossible.format(format_number(whole(first.bound)))
+    settled = "; nothing is left to gain" if first.closed else ""
+    _show.prose(
+        f"\nwhy: on {first.gpus} GPUs no scheduler, whatever it knows beforehand, {cannot}; {reached}{settled}"
+    )
+    for note in first.notes:
+        _show.prose(f"note: {note}")

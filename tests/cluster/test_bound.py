@@ -1,0 +1,302 @@
+"""Bounds on deadlines met: above every schedule, and near the best one."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forerun
+from forerun.cli.main import run
+from forerun.domains.cluster.bound.checker import Job
+from forerun.domains.cluster.bound.insertion import insert_all
+from forerun.domains.cluster.bound.program import Grid, Task, cheapest
+from forerun.domains.cluster.bound.schedule import Piece, Schedule
+from forerun.domains.cluster.bound.search import DeadlineSearch
+from forerun.domains.cluster.bound.world import World, curve_of, world_of
+from forerun.domains.cluster.inputs.prepare import prepare
+from forerun.errors import CheckFailed
+from forerun.planning import bounds
+
+from ..conftest import shared_path
+from .conftest import DATA
+from .test_bound_checker import SCENARIO, TABLE, drawn_world, world_job
+
+
+def searched(world: World) -> DeadlineSearch:
+    search = DeadlineSearch(world)
+    for _ in search.run():
+        pass
+    return search
+
+
+# ------------------------------------------------------------------------------------------------------- small worlds
+
+
+def test_the_bound_of_small_worlds_is_their_linear_program_and_never_below_their_optimum() -> None:
+    """opt_grid: the integer program on unit slots. lp: the linear program with every break point, by another solver run."""
+    worlds = json.loads(shared_path("golden", "bounds", "worlds_deadlines_0_59.json").read_text())
+    apart = 0
+    for world in worlds:
+        jobs = tuple(world_job(one) for one in world["jobs"])
+        search = searched(World(jobs, world["G"]))
+        assert world["opt_grid"] <= search.bound == math.floor(world["lp"] + 1e-6), world["seed"]
+        assert search.met <= search.bound
+        assert search.schedule.met(World(jobs, world["G"])) == search.met
+        apart += search.met < world["opt_grid"]
+    assert not apart
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_plan_is_that_of_its_linear_program(seed: int) -> None:
+    """One job, alone, at random prices: the greedy choice against scipy's solver."""
+    linprog = pytest.importorskip("scipy.optimize").linprog
+    draw = np.random.default_rng(seed)
+    jobs, _gpus = drawn_world(random.Random(seed))
+    job = jobs[0]
+    edges = np.unique(np.concatenate(([job.release], draw.uniform(job.release, job.release + 80, 7))))
+    price = draw.choice([0.0, 0.5, 1.0, 3.0], len(edges) - 1) * draw.uniform(0.5, 1.0, len(edges) - 1)
+    start, end = float(edges[0]), float(edges[-1]) - draw.uniform(0, 3)
+    speeds = np.array([speed / job.unit for _, speed in job.speed])
+    counts = np.array([count for count, _ in job.speed])
+    work = float(draw.uniform(0.1, 0.95)) * float(speeds.max()) * (end - start)
+    _, inside = Grid(edges).window(start, end)
+    shape = (len(inside), len(speeds))
+    done = linprog(
+        (price[: len(inside), None] * counts).ravel(),
+        A_ub=np.kron(np.eye(shape[0]), np.ones(shape[1])),
+        b_ub=inside,
+        A_eq=[np.tile(speeds, shape[0])],
+        b_eq=[work],
+    )
+    plan = cheapest(Task(curve_of(job.speed, job.unit), work, start, end), Grid(edges), price)
+    assert plan.cost == pytest.approx(done.fun, rel=1e-7, abs=1e-7)
+    # What an iteration is worth proves that it cannot be cheaper.
+    profit = np.maximum(0.0, (plan.worth * speeds - price[: len(inside), None] * counts).max(axis=1))
+    assert plan.worth * work - float(inside @ profit) == pytest.approx(plan.cost, rel=1e-7, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_inserted_is_a_schedule(seed: int) -> None:
+    jobs, gpus = drawn_world(random.Random(seed))
+    world = World(tuple(jobs), gpus)
+    draw = np.random.default_rng(seed)
+    until = {row: float(jobs[row].deadline or 0) for row in world.due()}
+    made = insert_all(world, np.arange(0.0, 41.0, 4.0), draw.random(10), until, list(until))
+    count = len(made.pieces)
+    assert made.schedule().met(world) == count
+    for count in made.repair(20, len(until), seed):
+        assert made.schedule().met(world) == count
+    for row in list(made.pieces):
+        made.remove(row)
+    assert (made.room.free == gpus).all()
+
+
+BROKEN = {
+    "two counts of one job at once": [Piece(0, 2, 1), Piece(1, 3, 1)],
+    "before its submission": [Piece(-1, 2, 1)],
+    "a count that is not legal": [Piece(0, 2, 3)],
+    "no time at all": [Piece(2, 2, 1)],
+}
+
+
+@pytest.mark.parametrize("pieces", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_schedule_is_rejected(pieces: list[Piece]) -> None:
+    world = World((Job("a", 0, 9, 10, 1, ((1, 5), (2, 8))), Job("b", 0, 9, 10, 1, ((1, 5), (2, 8)))), 2)
+    with pytest.raises(CheckFailed):
+        Schedule({0: pieces}).ends(world)
+
+
+def test_a_schedule_has_no_more_gpus_than_there_are_and_ends_are_exact() -> None:
+    world = World((Job("a", 0, 2, 10, 1, ((1, 3), (2, 8))), Job("b", 0, 9, 10, 1, ((1, 5), (2, 8)))), 2)
+    one = {0: [Piece(0, 4, 1)], 1: [Piece(0, 4, 1)]}
+    assert Schedule(one).ends(world) == {0: Fraction(10, 3), 1: Fraction(2)} and Schedule(one).met(world) == 1
+    assert Schedule({0: [Piece(0, 3, 1)]}).ends(world) == {}, "a job that is not done has no end"
+    with pytest.raises(CheckFailed, match="uses 3 of 2 GPUs"):
+        Schedule({0: [Piece(0, 4, 1)], 1: [Piece(3, 4, 2)]}).met(world)
+
+
+# ---------------------------------------------------------------------------------------------------------- scenarios
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    draw = random.Random(3)
+    rows = [
+        f"{number},{(begin := draw.randint(0, 400))},{draw.randint(200, 4000)},net,{begin + draw.randint(60, 500)},32,1,100"
+        for number in range(24)
+    ]
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n" + "\n".join(rows) + "\n"
+    )
+    (tmp_path / "net.csv").write_text(TABLE)
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    return tmp_path
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "edf-accessctrl", "ef-accessctrl"])
+def test_no_policy_meets_more_deadlines_than_the_bound(policy: str, folder: Path) -> None:
+    """By the logged ends; the policies change nothing but every ten seconds, at no cost, so that they come near it."""
+    scenario = forerun.load(folder / "s.yaml", [f"policy={policy}", "slot=10s"])
+    *_, best = bounds(scenario)
+    jobs = forerun.simulate(scenario).tables["jobs"]
+    met = int(np.count_nonzero(jobs["end_s"] <= jobs["deadline_s"]))
+    assert 0 < met <= best.bound
+    assert best.reached is not None and met <= best.reached, "the schedule knows more than any policy"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["policy=fifo", "profile=[]"],
+        ["policy=fifo", "profile=[{analytic: rigid}]"],
+        ["policy=ef-accessctrl", "profile=[{tables: [net.csv], levels: [3]}]", "machines.nodes[0].gpus=4"],
+    ],
+)
+def test_jobs_that_are_more_than_files_have_a_bound_without_a_certificate(
+    overrides: list[str], folder: Path
+) -> None:
+    if "profile=[]" in overrides or "rigid" in overrides[1]:
+        text = (folder / "jobs.csv").read_text()
+        (folder / "jobs.csv").write_text(re.sub(r",net,(\d+),32,", r",,\1,,", text))
+    scenario = forerun.load(folder / "s.yaml", overrides)
+    *_, best = bounds(scenario)
+    jobs = forerun.simulate(scenario).tables["jobs"]
+    assert np.count_nonzero(jobs["end_s"] <= jobs["deadline_s"]) <= best.bound
+    assert best.certificate is None and any("no certificate" in note for note in best.notes)
+
+
+def test_simulated_and_exact_speeds_are_the_same(folder: Path) -> None:
+    """The jobs that a certificate is about, and the same as the simulation has them."""
+    from forerun.domains.cluster.bound.world import _simulated
+
+    inputs = prepare(forerun.load(folder / "s.yaml"))
+    exact = world_of(inputs, 2)
+    assert not exact.why_not
+    speeds = [{n: Fraction(speed, job.unit) for n, speed in job.speed} for job in exact.jobs]
+    again = _simulated(inputs.setting, 2)
+    assert [{n: Fraction(speed, job.unit) for n, speed in job.speed} for job in again] == speeds
+    assert [job[:4] for job in again] == [job[:4] for job in exact.jobs]
+
+
+def test_more_gpus_never_lower_the_bound(folder: Path) -> None:
+    scenario = forerun.load(folder / "s.yaml")
+    found = [
+        (best.reached, best.bound) for *_, best in (bounds(scenario, gpus=gpus) for gpus in (1, 2, 3, 4))
+    ]
+    assert [bound for _, bound in found] == sorted(bound for _, bound in found)
+    assert all(reached is not None and reached <= bound for reached, bound in found)
+
+
+REFERENCE = [
+    ("elasticVpollux_e.csv", "T4", (16, 4), 0, 181, 181),
+    ("elasticflow_traces/195job.csv", "A100", (4, 8), 25, 23, 23),
+    ("elasticVpollux_e.csv", "T4", (2, 4), 0, 109, 115),
+]
+
+
+@pytest.mark.parametrize(("log", "gpu_type", "nodes", "first", "least", "most"), REFERENCE)
+def test_reference_bounds(
+    log: str,
+    gpu_type: str,
+    nodes: tuple[int, int],
+    first: int,
+    least: int,
+    most: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """least: deadlines that a schedule of the reference meets; most: what its prices prove."""
+    shared_path("data", "cluster")
+    tables = [str(path) for path in sorted((DATA / f"throughputs_{gpu_type}").glob("*.csv"))]
+    data = {
+        "domain": "cluster",
+        "trace": {"file": str(DATA / log), "first": first},
+        "machines": {"nodes": [{"count": nodes[0], "gpus": nodes[1]}]},
+        "profile": [{"tables": tables}],
+    }
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(data))
+    certificate = tmp_path / "proof.json"
+    assert run(["bound", str(path), "--certificate", str(certificate), "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["brackets"][0]
+    assert least <= best["reached"] <= best["bound"] == most
+    assert json.loads(certificate.read_text())["claim"] == str(most)
+    assert run(["check", str(certificate), "--scenario", str(path)]) == 0
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+def test_the_command_prints_both_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(folder / "s.yaml")
+    proof = folder / "proof.json"
+    assert run(["bound", path, "--certificate", str(proof)]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "a schedule reaches" in printed
+        and "no scheduler, whatever it knows beforehand, meets more than" in printed
+    )
+    assert run(["check", str(proof), "--scenario", path]) == 0
+    capsys.readouterr()
+    assert run(["bound", path, "--gpus", "1,2", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [one["gpus"] for one in data["brackets"]] == [1, 2] and data["complete"]
+    two = data["brackets"][1]
+    assert two["bound"] == float(json.loads(proof.read_text())["claim"])
+    assert {row["job"] for row in two["schedule"]} and all(row["gpus"] in (1, 2) for row in two["schedule"])
+
+
+def test_an_interrupt_prints_the_best_so_far(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import forerun.planning as planning
+
+    def interrupted(scenario: Any, objective: str = "", *, gpus: int = 0) -> Iterator[Any]:
+        found = bounds(scenario, objective, gpus=gpus)
+        yield next(found)
+        yield next(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "bounds", interrupted)
+    assert run(["bound", str(folder / "s.yaml"), "--json"]) == 130
+    data = json.loads(capsys.readouterr().out)
+    assert not data["complete"] and data["brackets"][0]["reached"] <= data["brackets"][0]["bound"]
+    assert run(["bound", str(folder / "s.yaml"), "-q"]) == 130
+    assert "interrupted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--objective", "joy"], "no objective named 'joy'"),
+        (["--gpus", "0"], "no list of GPU counts"),
+        (["--gpus", "8,,9"], "no list of GPU counts"),
+        (["--gpus", "1", "--certificate", "x.json"], "leave --gpus out"),
+        (["--set", "trace.slack=2", "--certificate", "x.json"], "deadlines are random"),
+        (
+            ["--set", "machines.nodes=[{count: 1, gpus: 2, gpu_type: a}, {count: 1, gpus: 2, gpu_type: b}]"],
+            "several types",
+        ),
+    ],
+)
+def test_what_cannot_be_bounded_is_one_line(
+    words: list[str], says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bound", str(folder / "s.yaml"), "-q", *words]) == 2
+    printed = capsys.readouterr()
+    assert says in printed.err and "Traceback" not in printed.err
+    assert not printed.out
+
+
+def test_other_domains_have_no_bounds() -> None:
+    with pytest.raises(forerun.ForerunError, match="no bounds"):
+        bounds(forerun.load(forerun.demo("energy").scenario))
