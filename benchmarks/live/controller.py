@@ -69,7 +69,9 @@ def session_of(jobs: int, nodes: int, gap_s: float, *, beats: bool) -> Session:
     clock = VirtualClock()
     clock.time_s = float(inputs_of(run).setting.jobs.submit_s[0])
     names = dict.fromkeys((f"a-{number}" for number in range(nodes)), 8)
-    engine = FaultyEngine(clock, names, np.random.default_rng(0), 0.0) if beats else IdealEngine(clock, names)
+    engine = (
+        FaultyEngine(clock, names, run, np.random.default_rng(0), 0.0) if beats else IdealEngine(clock, names)
+    )
     return Session(run, engine, clock, poll_s=0.25 if beats else math.inf)
 
 

@@ -7,7 +7,7 @@ one. Only where it does not fit do others move, as few as possible; where nobody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Final
 
@@ -19,6 +19,8 @@ from forerun.domains.cluster.inputs.setting import BOOL, I64
 MOST_TRIED: Final = 200
 
 FREE: Final = -1
+#: above the score of every node that a job fits on
+NOWHERE: Final = 1 << 62
 
 #: GPUs of a job, by node
 OnNodes = Mapping[int, int]
@@ -56,6 +58,11 @@ class Seats:
     def gpus(self) -> int:
         """GPUs of the nodes that are up."""
         return int(np.diff(self.first)[self.up].sum())
+
+    @property
+    def _size(self) -> int:
+        """GPUs of the largest node."""
+        return int(np.diff(self.first).max())
 
     def node_of(self, gpus: I64) -> I64:
         """The nodes of some GPUs."""
@@ -125,7 +132,7 @@ class Seats:
         return bool(self.up[self.node_of(gpus)].all())
 
     def _least_nodes(self, gpus: int) -> int:
-        return -(-gpus // int(np.diff(self.first).max()))
+        return -(-gpus // self._size)
 
     def _place(
         self,
@@ -138,7 +145,9 @@ class Seats:
         """Nodes for those that come, and who leaves its place for them and is among them then."""
         if not self.together:
             return {row: spread_out(free, wanted[row]) for row in coming}, frozenset()
-        placed = self._together(wanted, coming, free.copy())
+        size = self._size
+        near = {row: np.unique(self.node_of(gpus)).tolist() for row, gpus in self.of.items() if row in wanted}
+        placed = self._together(wanted, coming, free.copy(), near, size)
         if placed is not None:
             return placed, frozenset()
         chosen = self._who_leaves(wanted, coming, kept, free.copy(), may_move)
@@ -152,13 +161,13 @@ class Seats:
             for row in who:
                 np.add.at(spare, self.node_of(kept[row]), 1)
             in_turn = sorted((*coming, *who), key=lambda row: -wanted[row])
-            if (placed := self._together(wanted, in_turn, spare)) is not None:
+            if (placed := self._together(wanted, in_turn, spare, near, size)) is not None:
                 return placed, frozenset(who)
         if chosen is not None:
             return chosen
         placed = {}
         for row in coming:
-            by_node = self._room(free, wanted[row], ())
+            by_node = fit(free, wanted[row], (), size)
             if by_node is None:
                 by_node = spread_out(free, wanted[row])
             else:
@@ -167,38 +176,22 @@ class Seats:
         return placed, frozenset()
 
     def _together(
-        self, wanted: Mapping[int, int], rows: Iterable[int], free: I64
+        self,
+        wanted: Mapping[int, int],
+        rows: Iterable[int],
+        free: I64,
+        near: Mapping[int, list[int]],
+        size: int,
     ) -> dict[int, OnNodes] | None:
         """Nodes for jobs, one after another, each on as few as it needs; None if one does not fit."""
         placed: dict[int, OnNodes] = {}
         for row in rows:
-            near = np.unique(self.node_of(self.of[row])).tolist() if row in self.of else ()
-            by_node = self._room(free, wanted[row], near)
+            by_node = fit(free, wanted[row], near.get(row, ()), size)
             if by_node is None:
                 return None
             _take(free, by_node)
             placed[row] = by_node
         return placed
-
-    def _room(self, free: I64, gpus: int, near: Iterable[int]) -> OnNodes | None:
-        """Nodes that a job fits on: the fullest that has enough, among equals one of those near; None if none has."""
-        size = int(np.diff(self.first).max())
-        whole, rest = divmod(gpus, size)
-        score = 2 * free
-        score[list(near)] -= 1
-        by_node: dict[int, int] = {}
-        if whole:
-            empty = np.flatnonzero(free == size)
-            if len(empty) < whole:
-                return None
-            by_node = dict.fromkeys(empty[np.argsort(score[empty], kind="stable")][:whole].tolist(), size)
-        if rest:
-            open_nodes = np.flatnonzero(free >= rest)
-            open_nodes = open_nodes[~np.isin(open_nodes, list(by_node))]
-            if not len(open_nodes):
-                return None
-            by_node[int(open_nodes[np.argmin(score[open_nodes])])] = rest
-        return by_node
 
     def _who_leaves(
         self,
@@ -214,12 +207,12 @@ class Seats:
         for row, where in nodes.items():
             for node in where.tolist():
                 on.setdefault(node, set()).add(row)
-        size = int(np.diff(self.first).max())
+        size = self._size
         pending, placed, left = list(coming), dict[int, OnNodes](), set[int]()
         while pending:
             row = pending.pop(0)
             gpus = wanted[row]
-            while (by_node := self._room(free, gpus, ())) is None:
+            while (by_node := fit(free, gpus, (), size)) is None:
                 need = size if gpus >= size else gpus
                 best: tuple[int, int, int] | None = None
                 out: list[int] = []
@@ -273,6 +266,36 @@ def fewest(sizes: Mapping[int, int], need: int) -> list[int] | None:
         chosen.append(row)
         need -= left.pop(row)
     return chosen
+
+
+def fit(free: I64, gpus: int, near: Sequence[int], size: int) -> OnNodes | None:
+    """Nodes that a job fits on: the fullest that has enough, among equals one of those near; None if none has.
+
+    Parameters
+    ----------
+    free : GPUs of each node.
+    gpus : of the job.
+    near : nodes that it is on now.
+    size : GPUs of the largest node; a job with more takes such nodes whole, and part of one for the rest.
+    """
+    whole, rest = divmod(gpus, size)
+    score = 2 * free
+    if near:
+        score[near] -= 1
+    by_node: dict[int, int] = {}
+    if whole:
+        empty = np.flatnonzero(free == size)
+        if len(empty) < whole:
+            return None
+        by_node = dict.fromkeys(empty[np.argsort(score[empty], kind="stable")][:whole].tolist(), size)
+    if rest:
+        score[free < rest] = NOWHERE
+        score[list(by_node)] = NOWHERE
+        best = int(score.argmin())
+        if score[best] == NOWHERE:
+            return None
+        by_node[best] = rest
+    return by_node
 
 
 def spread_out(free: I64, gpus: int) -> OnNodes:
