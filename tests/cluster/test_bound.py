@@ -16,11 +16,11 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.cluster.bound.checker import Job
+from forerun.domains.cluster.bound.checker import Job, impossible
 from forerun.domains.cluster.bound.insertion import insert_all
 from forerun.domains.cluster.bound.program import Grid, Task, cheapest
 from forerun.domains.cluster.bound.schedule import Piece, Schedule
-from forerun.domains.cluster.bound.search import DeadlineSearch
+from forerun.domains.cluster.bound.search import DeadlineSearch, EndsSearch, SlowdownSearch
 from forerun.domains.cluster.bound.world import World, curve_of, world_of
 from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.errors import CheckFailed
@@ -28,7 +28,7 @@ from forerun.planning import bounds
 
 from ..conftest import shared_path
 from .conftest import DATA
-from .test_bound_checker import SCENARIO, TABLE, drawn_world, world_job
+from .test_bound_checker import SCENARIO, TABLE, Played, drawn_world, world_job
 
 
 def searched(world: World) -> DeadlineSearch:
@@ -122,6 +122,35 @@ def test_a_schedule_has_no_more_gpus_than_there_are_and_ends_are_exact() -> None
     assert Schedule({0: [Piece(0, 3, 1)]}).ends(world) == {}, "a job that is not done has no end"
     with pytest.raises(CheckFailed, match="uses 3 of 2 GPUs"):
         Schedule({0: [Piece(0, 4, 1)], 1: [Piece(3, 4, 2)]}).met(world)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", [EndsSearch, SlowdownSearch])
+def test_ends_are_bounded_from_both_sides(kind: type[EndsSearch], seed: int) -> None:
+    """No random schedule is below the bound, and the schedule is what it says."""
+    draw = random.Random(seed)
+    jobs, gpus = drawn_world(draw)
+    world = World(tuple(jobs), gpus)
+    search = kind(world)
+    bounds = [search.bound for _ in search.run()]
+    assert bounds == sorted(bounds) and search.reached is not None and search.bound <= search.reached
+    assert len(search.schedule.ends(world)) == len(jobs)
+    prices, worth = search.proof.exact(gpus)
+    assert impossible(search.objective, jobs, prices, worth, search.claim)
+    begin = min(job.release for job in jobs)
+    for one in (Played(jobs, gpus, draw) for _ in range(20)):
+        slow = max((one.end[job.id] - job.release) / job.alone() for job in jobs)
+        assert search.bound <= (slow if kind is SlowdownSearch else max(one.end.values()) - begin)
+
+
+def test_one_gpu_has_no_gap() -> None:
+    jobs = [Job(str(at), 3 * at, None, 70 + 13 * at, 1, ((1, 10),)) for at in range(5)]
+    search = EndsSearch(World(tuple(jobs), 1))
+    for _ in search.run():
+        pass
+    total = Fraction(sum(job.work for job in jobs), 10)
+    assert float(search.bound) == pytest.approx(float(total), rel=1e-6)
+    assert search.reached is not None and float(search.reached) == pytest.approx(float(total), rel=1e-4)
 
 
 # ---------------------------------------------------------------------------------------------------------- scenarios
@@ -231,6 +260,35 @@ def test_reference_bounds(
     assert least <= best["reached"] <= best["bound"] == most
     assert json.loads(certificate.read_text())["claim"] == str(most)
     assert run(["check", str(certificate), "--scenario", str(path)]) == 0
+
+
+@pytest.mark.parametrize("gpus", [4, 32])
+@pytest.mark.parametrize(
+    ("objective", "figure"), [("makespan", "makespan_s"), ("slowdown", "largest_slowdown")]
+)
+def test_reference_bounds_of_ends(objective: str, figure: str, gpus: int, tmp_path: Path) -> None:
+    """The prices that are found prove what the reference's prove, or more, or hardly less."""
+    shared_path("data", "cluster")
+    names = {"makespan": "makespan", "slowdown": "max_slowdown"}
+    known = json.loads(
+        shared_path("golden", "bounds", f"6a_g{gpus}.{names[objective]}.cert.json").read_text()
+    )
+    tables = [str(path) for path in sorted((DATA / "throughputs_A100").glob("*.csv"))]
+    data = {
+        "domain": "cluster",
+        "trace": {"file": str(DATA / "head25_of_195.csv")},
+        "machines": {"nodes": [{"count": 1, "gpus": gpus}]},
+        "profile": [{"tables": tables}],
+    }
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(data))
+    *_, best = bounds(forerun.load(path), objective)
+    assert best.figure == figure and best.certificate is not None and best.reached is not None
+    assert float(Fraction(best.certificate["claim"])) >= float(Fraction(known["claim"])) - 1e-3
+    assert best.bound <= best.reached < 1.05 * best.bound
+    proof = tmp_path / "proof.json"
+    proof.write_text(json.dumps(best.certificate))
+    assert "verified in exact arithmetic" in forerun.check(proof, scenario=forerun.load(path))
 
 
 # -------------------------------------------------------------------------------------------------------- command line

@@ -34,7 +34,7 @@ class _Counts(click.ParamType[tuple[int, ...]]):
 
 @click.command(name="bound")
 @_options.scenario_options
-@click.option("--objective", default="", metavar="NAME", help="What to bound (default: deadlines).")
+@click.option("--objective", default="", metavar="NAME", help="deadlines (default), makespan or slowdown.")
 @click.option("--gpus", type=_Counts(), default=(), help="Numbers of GPUs, instead of the cluster's.")
 @_options.path_option(
     "--certificate", metavar="FILE", help="Save the proof; forerun check verifies it.", default=None
@@ -117,7 +117,7 @@ def _print(best: list[Bracket]) -> None:
         ("GPUs", "jobs", "a schedule reaches", f"{most}, by any scheduler"),
         [(one.gpus, one.jobs, whole(one.reached), whole(one.bound)) for one in best],
         title=capital(first.title),
-        about=f"{label} ({readable_unit(unit)})" if unit else "numbers of jobs",
+        about=f"{label} ({readable_unit(unit)})" if unit else label,
     )
     reached = "no schedule is known"
     if first.reached is not None:

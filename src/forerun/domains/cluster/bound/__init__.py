@@ -30,15 +30,15 @@ ASSUMED: Final = (
 class ClusterBounder(Bounder[Scenario]):
     """Bounds of cluster scenarios."""
 
-    objectives = ("deadlines",)
+    objectives = ("deadlines", "makespan", "slowdown")
 
     def search(self, scenario: Scenario, objective: str = "", gpus: int = 0) -> Iterator[Bracket]:
         """Closer and closer brackets; see `Bounder.search`."""
-        from forerun.domains.cluster.bound.search import DeadlineSearch  # here: it brings the solver
+        from forerun.domains.cluster.bound.search import SEARCHES  # here: it brings the solver
 
         objective = objective or self.objectives[0]
-        if objective not in self.objectives:
-            raise UnknownName.among("objective", objective, self.objectives, "--objective")
+        if objective not in SEARCHES:
+            raise UnknownName.among("objective", objective, SEARCHES, "--objective")
         inputs = prepare(scenario)
         own = inputs.setting.cluster.gpus
         world = world_of(inputs, gpus or own)
@@ -46,17 +46,17 @@ class ClusterBounder(Bounder[Scenario]):
         if world.why_not:
             notes.append(f"no certificate can be written: {world.why_not}")
         files = None if world.why_not or world.gpus != own else files_of(scenario)
-        search = DeadlineSearch(world)
+        search = SEARCHES[objective](world)
         for _ in search.run():
             proof = None
             if files is not None:
-                proof = certificate_of(files, world, search.objective, search.proof, search.bound)
+                proof = certificate_of(files, world, search.objective, search.proof, search.claim)
             yield Bracket(
-                figure="deadlines_met",
-                title="deadlines met",
-                impossible="meets more than {} deadlines",
-                better="higher",
-                reached=float(search.met),
+                figure=search.figure,
+                title=search.title,
+                impossible=search.impossible,
+                better=search.better,
+                reached=None if search.reached is None else float(search.reached),
                 bound=float(search.bound),
                 gpus=world.gpus,
                 jobs=len(world.jobs),

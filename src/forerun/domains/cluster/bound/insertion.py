@@ -199,7 +199,7 @@ def insert_all(
 def orders(world: World, until: dict[int, float], share: F64) -> list[list[int]]:
     """Orders worth trying: by deadline, by GPU-seconds needed, by how much of a job the linear program does."""
     rows = list(until)
-    need = {row: _least_gpu_s(world, row) for row in rows}
+    need = {row: least_gpu_s(world, row) for row in rows}
     return [
         sorted(rows, key=lambda row: until[row]),
         sorted(rows, key=lambda row: need[row]),
@@ -208,7 +208,7 @@ def orders(world: World, until: dict[int, float], share: F64) -> list[list[int]]
     ]
 
 
-def _least_gpu_s(world: World, row: int) -> float:
+def least_gpu_s(world: World, row: int) -> float:
     """The fewest GPU-seconds that a job needs."""
     job = world.jobs[row]
     return min(n * job.work * job.unit / speed for n, speed in job.speed)

@@ -122,29 +122,32 @@ class Solution:
 
 
 class Master:
-    """The program that does the most tasks within the GPUs there are.
+    """The program that does the most tasks within the GPUs there are, or all tasks on the fewest.
 
     Rows are the GPU-seconds of each interval as a share of all, then the tasks, each done once at most. Columns are plans.
+    If `every` task must be done, another column says how many times the GPUs are needed for that, and is minimised.
     """
 
-    def __init__(self, grid: Grid, gpus: int, tasks: int) -> None:
+    def __init__(self, grid: Grid, gpus: int, tasks: int, *, every: bool = False) -> None:
         import highspy
 
         self.grid, self._all = grid, gpus * grid.length_s
         self._task: list[int] = []
-        self._tasks = tasks
+        self._tasks, self._every = tasks, every
         self._solver: highspy.Highs = new_solver()
-        rows = len(self._all) + tasks
+        intervals = len(self._all)
+        lower = np.full(intervals + tasks, -np.inf)
+        upper = np.ones(intervals + tasks)
+        if every:
+            lower[intervals:], upper[:intervals] = 1.0, 0.0
         self._solver.addRows(
-            rows,
-            np.full(rows, -np.inf),
-            np.ones(rows),
-            0,
-            np.zeros(rows, np.int32),
-            np.zeros(0, np.int32),
-            np.zeros(0),
+            len(upper), lower, upper, 0, np.zeros(len(upper), np.int32), np.zeros(0, np.int32), np.zeros(0)
         )
-        self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        if every:
+            rows = np.arange(intervals, dtype=np.int32)
+            self._solver.addCol(1.0, 0.0, np.inf, intervals, rows, -np.ones(intervals))
+        else:
+            self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
 
     def add(self, plans: Sequence[tuple[int, TaskPlan]]) -> None:
         """Add plans, each of a task by its number."""
@@ -159,7 +162,8 @@ class Master:
             self._task.append(task)
         count = len(plans)
         flat, coefficient = np.concatenate(index), np.concatenate(value)
-        bounds = np.ones(count), np.zeros(count), np.full(count, np.inf)
+        gain = np.zeros(count) if self._every else np.ones(count)
+        bounds = gain, np.zeros(count), np.full(count, np.inf)
         self._solver.addCols(count, *bounds, len(flat), np.array(starts, np.int32), flat, coefficient)
 
     def solve(self) -> Solution:
@@ -171,7 +175,7 @@ class Master:
             raise AssertionError(f"a program of plans ended as {status}")
         found = self._solver.getSolution()
         dual = np.abs(np.array(found.row_dual[: len(self._all)]))
-        chosen = np.array(found.col_value)
+        chosen = np.array(found.col_value[int(self._every) :])
         share: F64 = np.bincount(self._task, chosen, self._tasks).astype(np.float64)
         return Solution(
             float(self._solver.getInfo().objective_function_value), dual / self._all, share, chosen

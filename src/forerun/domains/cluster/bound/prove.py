@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.domains.cluster.bound import checker
 from forerun.domains.cluster.bound.program import Grid, Master, Solution, Task, TaskPlan, cheapest
-from forerun.domains.cluster.bound.world import World
+from forerun.domains.cluster.bound.world import World, columns
 from forerun.domains.cluster.inputs.setting import F64, I64
 
 #: prices are whole multiples of 1 / this
@@ -27,6 +27,12 @@ MOST_INTERVALS: Final = 400
 MOST_ROUNDS: Final = 30
 #: how much of new prices is the best ones so far
 SMOOTHING: Final = 0.5
+#: ends at which prices are searched, rounds of column generation for each, and by how little more is no use
+MOST_STEPS: Final = 40
+ROUNDS_AN_END: Final = 200
+CLOSE: Final = 1e-5
+#: share of what the linear program shows that prices for ends must reach
+ENOUGH: Final = 0.7
 #: rounding of a linear program
 SMALL: Final = 1e-6
 
@@ -55,6 +61,10 @@ class Proof:
         whole = (0, *(int(one) for one in price[new]), 0)
         worth = [int(one) for one in np.maximum(np.rint(self.worth * DENOMINATOR), 0.0)]
         return checker.Prices(gpus, DENOMINATOR, edges, whole), worth
+
+    def until(self, end_s: float) -> Proof:
+        """The same, with the last price until another end, after the last change of prices."""
+        return Proof(np.append(self.edges_s[:-1], end_s), self.price, self.worth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +179,120 @@ class _Deadlines:
         return plans
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """By when all jobs are to end: at one instant, or after so many times their shortest durations.
+
+    Parameters
+    ----------
+    release_s, alone_s : float64[jobs], submission and shortest duration.
+    scaled : whether `x` is a slowdown, not an instant.
+    """
+
+    release_s: F64
+    alone_s: F64
+    scaled: bool
+
+    @classmethod
+    def of(cls, world: World, *, scaled: bool) -> Ends:
+        """Those of the jobs of a world."""
+        release_s, _, alone_s = columns(world.jobs)
+        return cls(release_s, alone_s, scaled)
+
+    def at(self, x: float) -> F64:
+        """The end of each job [s]."""
+        return self.release_s + x * self.alone_s if self.scaled else np.full(len(self.release_s), x)
+
+    @property
+    def least(self) -> float:
+        """What nobody can be below, whatever the number of GPUs."""
+        return 1.0 if self.scaled else float((self.release_s + self.alone_s).max())
+
+
+def prove_ends(world: World, *, scaled: bool) -> Iterator[tuple[float, Proof]]:
+    """Search for prices that prove that the last end, or the largest slowdown, is not below some x.
+
+    At an x, all jobs together must pay more than all GPUs cost, or nothing is proved. The prices found there prove more than
+    this x; the search goes on at the largest that they prove (Newton's method on a concave function), until the linear
+    program says that no prices do at this x. Yields each x with its prices.
+    """
+    ends, curves, x = Ends.of(world, scaled=scaled), world.curves, 0.0
+    x = ends.least
+    before: Proof | None = None
+    for _ in range(MOST_STEPS):
+        due_s = ends.at(x)
+        points = np.unique(np.concatenate((ends.release_s, due_s)))
+        tasks = [Task(*one) for one in zip(curves, ends_work(world), ends.release_s.tolist(), due_s.tolist())]
+        grid = Grid(_quantiles(points, FIRST_INTERVALS))
+        price = np.ones(len(grid.length_s))
+        if before is not None:
+            price = _carried(before.price, Grid(before.edges_s), grid)
+        proof = _all_must_pay(tasks, grid, world.gpus, price)
+        if proof is None:
+            return
+        further = _furthest(world, ends, proof, x)
+        if not scaled:
+            proof = proof.until(further)
+        yield further, proof
+        if further - x <= CLOSE * max(1.0, x - (0.0 if scaled else float(ends.release_s.min()))):
+            return
+        x, before = further, proof
+
+
+def ends_work(world: World) -> list[float]:
+    """The iterations of each job."""
+    return [float(job.work) for job in world.jobs]
+
+
+def _all_must_pay(tasks: list[Task], grid: Grid, gpus: int, price: F64) -> Proof | None:
+    """Prices at which all tasks together pay more than all GPUs cost; None if there are none."""
+    whole = gpus * grid.length_s
+    master = Master(grid, gpus, len(tasks), every=True)
+    best, found = 0.0, Proof(grid.edges_s, price, np.zeros(len(tasks)))
+    for _ in range(ROUNDS_AN_END):
+        total = float(whole @ price)
+        price = price / total if total > 0 else 1.0 / (len(whole) * whole)
+        plans = [cheapest(task, grid, price) for task in tasks]
+        paid = float(np.sum([plan.cost for plan in plans]))
+        if paid > best:
+            best = paid
+            found = Proof(grid.edges_s, price, np.array([plan.worth for plan in plans]))
+        master.add(list(enumerate(plans)))
+        solution = master.solve()
+        if solution.value <= 1 + SMALL or best >= 1 + (solution.value - 1) * ENOUGH:
+            break
+        price = SMOOTHING * found.price + (1 - SMOOTHING) * solution.price
+    return found if best > 1 else None
+
+
+def _furthest(world: World, ends: Ends, proof: Proof, x: float) -> float:
+    """The largest x that prices prove, at least the given one."""
+    edges = np.append(proof.edges_s, np.inf)
+    price = np.append(proof.price, 0.0 if ends.scaled else proof.price[-1])
+    rows = list(zip(world.curves, proof.worth.tolist()))
+    profit = np.array(
+        [(c.rate * np.maximum(0.0, mu - price[:, None] * c.gpu_s)).sum(axis=1) for c, mu in rows]
+    )
+    owes = proof.worth * np.array(ends_work(world))
+    low = np.maximum(edges[:-1], ends.release_s[:, None])
+    whole = world.gpus * float(np.diff(proof.edges_s) @ proof.price)
+
+    def left(at: float) -> float:
+        due_s = ends.at(at)
+        inside_s = np.maximum(0.0, np.minimum(edges[1:], due_s[:, None]) - low)
+        more = 0.0 if ends.scaled else world.gpus * price[-1] * max(0.0, at - proof.edges_s[-1])
+        return float(np.maximum(0.0, owes - (inside_s * profit).sum(axis=1)).sum()) - whole - more
+
+    step = 1e-3 * max(1.0, x - (0.0 if ends.scaled else float(ends.release_s.min())))
+    high = x + step
+    while left(high) > 0:
+        high, step = high + step, 2 * step
+    for _ in range(60):
+        middle = (x + high) / 2
+        x, high = (middle, high) if left(middle) > 0 else (x, middle)
+    return x
+
+
 def _quantiles(points: F64, intervals: int) -> F64:
     """Some of the points, evenly spread among them, both ends included."""
     at: I64 = np.unique(np.rint(np.linspace(0, len(points) - 1, intervals + 1)).astype(np.int64))
@@ -194,4 +318,5 @@ def _refined(grid: Grid, price: F64, points: F64) -> Grid:
 
 def _carried(price: F64, grid: Grid, finer: Grid) -> F64:
     """The same prices on a finer grid."""
-    return price[np.searchsorted(grid.edges_s, finer.edges_s[:-1], "right") - 1]
+    at = np.searchsorted(grid.edges_s, finer.edges_s[:-1], "right") - 1
+    return price[np.minimum(at, len(price) - 1)]

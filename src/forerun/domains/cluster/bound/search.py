@@ -2,56 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
 from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.insertion import insert_all, orders
-from forerun.domains.cluster.bound.prove import Proof, free, prove_deadlines
+from forerun.domains.cluster.bound.insertion import insert_all, least_gpu_s, orders
+from forerun.domains.cluster.bound.prove import CLOSE, Ends, Proof, free, prove_deadlines, prove_ends
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World
 from forerun.domains.cluster.inputs.setting import F64
 
 #: attempts to repair a schedule
 REPAIRS: Final = 300
+#: ends by which all jobs are inserted
+ATTEMPTS: Final = 16
 
 
-class DeadlineSearch:
-    """Deadlines met, from above and from below.
+class Search(ABC):
+    """The best proof and the best schedule so far, for one objective.
 
     Parameters
     ----------
     world : the jobs.
-    proof, bound : the best prices so far, and the deadlines that no schedule exceeds by them, exactly.
-    schedule, met : the best schedule so far, and the deadlines that it meets, checked exactly.
+    objective : as certificates name it.
+    proof, claim : the best prices, and what the checker proves by them: deadlines, an instant, a slowdown.
+    schedule : the best one, checked exactly.
     """
 
-    objective: Final = "deadlines"
+    objective: ClassVar[str]
+    figure: ClassVar[str]
+    title: ClassVar[str]
+    impossible: ClassVar[str]
+    better: ClassVar[Literal["higher", "lower"]] = "lower"
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.proof, self.bound = free(world), Fraction(0)
-        self.bound = self._proves(self.proof)
-        self.schedule, self.met = Schedule({}), 0
+        self.world, self.proof, self.schedule = world, free(world), Schedule({})
+        self.claim = Fraction(0)
+
+    @abstractmethod
+    def run(self) -> Iterator[None]:
+        """Stops at every improvement of the proof or the schedule."""
+
+    @property
+    @abstractmethod
+    def reached(self) -> Fraction | None:
+        """What the schedule reaches; None if there is none."""
+
+    @property
+    def bound(self) -> Fraction:
+        """What no schedule exceeds, as the figure counts it."""
+        return self.claim
+
+
+class DeadlineSearch(Search):
+    """Deadlines met."""
+
+    objective, figure, better = "deadlines", "deadlines_met", "higher"
+    title, impossible = "deadlines met", "meets more than {} deadlines"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.claim = self._proves(self.proof)
+        self.met = 0
         self._until = {row: float(world.jobs[row].deadline or 0) for row in world.due()}
 
+    @property
+    def reached(self) -> Fraction:
+        """Deadlines that the schedule meets."""
+        return Fraction(self.met)
+
     def run(self) -> Iterator[None]:
-        """Stops at every improvement: first without prices, then with prices of finer and finer intervals."""
+        """First without prices, then with prices of finer and finer intervals."""
         yield
         if not self._until:
             return
         yield from self._insert(np.ones(len(self.world.jobs)))
-        for step in prove_deadlines(self.world) if self.met < self.bound else ():
-            bound = self._proves(step.proof)
-            if bound < self.bound:
-                self.proof, self.bound = step.proof, bound
+        for step in prove_deadlines(self.world) if self.met < self.claim else ():
+            claim = self._proves(step.proof)
+            if claim < self.claim:
+                self.proof, self.claim = step.proof, claim
                 yield
-            if self.met < self.bound:
+            if self.met < self.claim:
                 yield from self._insert(step.share, step.proof)
-            if self.met >= self.bound:
+            if self.met >= self.claim:
                 return
 
     def _proves(self, proof: Proof) -> Fraction:
@@ -66,7 +104,7 @@ class DeadlineSearch:
         ]
         best = max(made, key=lambda one: len(one.pieces))
         yield from self._better(best.schedule())
-        for _ in best.repair(REPAIRS, int(self.bound)):
+        for _ in best.repair(REPAIRS, int(self.claim)):
             yield from self._better(best.schedule())
 
     def _better(self, schedule: Schedule) -> Iterator[None]:
@@ -75,3 +113,122 @@ class DeadlineSearch:
         if met > self.met:
             self.schedule, self.met = schedule, met
             yield
+
+
+class EndsSearch(Search):
+    """The last end of all jobs."""
+
+    objective, figure, title = "makespan", "makespan_s", "makespan"
+    impossible = "ends all jobs within less than {} s"
+    _scaled: ClassVar[bool] = False
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._ends = Ends.of(world, scaled=self._scaled)
+        alone = max(job.release + job.alone() for job in world.jobs)
+        self.claim = Fraction(1) if self._scaled else alone
+        self._value: Fraction | None = None
+
+    @property
+    def reached(self) -> Fraction | None:
+        """What the schedule reaches."""
+        return None if self._value is None else self._value - self._origin
+
+    @property
+    def bound(self) -> Fraction:
+        """What no schedule is below."""
+        return self.claim - self._origin
+
+    @property
+    def _origin(self) -> int:
+        """What the figure counts from: the first submission, for an instant."""
+        return 0 if self._scaled else min(job.release for job in self.world.jobs)
+
+    def run(self) -> Iterator[None]:
+        """First a schedule, then prices, then better schedules."""
+        yield
+        yield from self._schedules(ATTEMPTS)
+        for x, proof in prove_ends(self.world, scaled=self._scaled):
+            if self._prove(x, proof):
+                yield
+            if self._value == self.claim:
+                return
+        yield from self._schedules(2 * ATTEMPTS)
+
+    def _prove(self, x: float, proof: Proof) -> bool:
+        """Keep prices that prove more, by the largest round number that they prove exactly."""
+        for back in (1e-9, 1e-7, 1e-5):
+            claim = Fraction(math.floor((x - back * (x - self._origin)) * 10**6), 10**6)
+            some = proof if self._scaled else proof.until(float(claim))
+            prices, worth = some.exact(self.world.gpus)
+            if claim > self.claim and checker.impossible(
+                self.objective, self.world.jobs, prices, worth, claim
+            ):
+                self.proof, self.claim = some, claim
+                return True
+        return False
+
+    def _schedules(self, attempts: int) -> Iterator[None]:
+        """Insert all jobs by ends between what is proved and what is known, halving what is between them."""
+        low = float(self.claim)
+        step = 0.1 * (low - self._origin)
+        while attempts and self._value is None:
+            yield from self._try(low + step)
+            step, attempts = 2 * step, attempts - 1
+        for _ in range(attempts if self._value is not None else 0):
+            high = float(self._value or 0)
+            if high - low <= CLOSE * (high - self._origin):
+                return
+            middle = (low + high) / 2
+            yield from self._try(middle)
+            if self._value is not None and float(self._value) > middle:
+                low = middle
+
+    def _try(self, x: float) -> Iterator[None]:
+        """Insert all jobs by their ends at x, the most urgent first, or the longest, or the first submitted."""
+        due_s = self._ends.at(x)
+        until = dict(enumerate(due_s.tolist()))
+        spare_s = due_s - self._ends.release_s - self._ends.alone_s
+        need = np.array([least_gpu_s(self.world, row) for row in until])
+        for key in (spare_s, -need, self._ends.release_s, due_s):
+            made = insert_all(
+                self.world,
+                self.proof.edges_s,
+                self.proof.price,
+                until,
+                np.argsort(key, kind="stable").tolist(),
+            )
+            if len(made.pieces) < len(until):
+                continue
+            schedule = made.schedule()
+            ends = schedule.ends(self.world)
+            if len(ends) < len(until):
+                continue
+            value = self._of(ends)
+            if self._value is None or value < self._value:
+                self.schedule, self._value = schedule, value
+                yield
+            return
+
+    def _of(self, ends: Mapping[int, Fraction]) -> Fraction:
+        return max(ends.values())
+
+
+class SlowdownSearch(EndsSearch):
+    """The largest slowdown: the time in the system over the shortest duration."""
+
+    objective, figure, title = "max_slowdown", "largest_slowdown", "largest slowdown"
+    impossible = "has a largest slowdown below {}"
+    _scaled = True
+
+    def _of(self, ends: Mapping[int, Fraction]) -> Fraction:
+        jobs = self.world.jobs
+        return max((end - jobs[row].release) / jobs[row].alone() for row, end in ends.items())
+
+
+#: what can be bounded, by the name on the command line
+SEARCHES: Final[Mapping[str, type[Search]]] = {
+    "deadlines": DeadlineSearch,
+    "makespan": EndsSearch,
+    "slowdown": SlowdownSearch,
+}
