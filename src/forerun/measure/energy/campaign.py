@@ -106,8 +106,9 @@ def measure(
             raise
         stopped = f"stopped: {len(epochs)} points and {len(paths)} of {len(runs)} trainings were measured"
         notes.append(stopped)
-    if isinstance(meter, SampledNvmlMeter):
-        meter.stop()
+    finally:
+        if isinstance(meter, SampledNvmlMeter):
+            meter.stop()
     notes += [
         f"batch size {each.batch_size}: {len(each.lost)} of {len(each.seconds)} windows gave no joules ({each.lost[0]})"
         for each in epochs

@@ -7,6 +7,7 @@ ahead, and hands its samples to threads. These are the loaders that the simulato
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
@@ -176,6 +177,15 @@ class WorkerRun:
         return np.cumsum(self.load_s)
 
 
+@contextlib.contextmanager
+def _more_workers_than_cores() -> Iterator[None]:
+    """torch advises against more workers than cores; those that wait for a store may well be more."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        yield
+
+
+@_more_workers_than_cores()
 def run_workers(
     corpus: Corpus,
     *,
@@ -229,8 +239,6 @@ def run_workers(
         data, batch_size=None, num_workers=workers, prefetch_factor=prefetch, timeout=STUCK_S, shuffle=False,
         multiprocessing_context=start or (None if client.forks else "spawn"),
     )  # fmt: skip
-    # torch advises against more workers than cores; workers that wait for a store may well be more.
-    warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
     loads: list[float] = []
     sizes: list[int] = []
     begun = time.perf_counter()

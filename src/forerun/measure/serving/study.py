@@ -255,7 +255,7 @@ def _believed(
     ]
     stages = tuple(replace(stage, service=service) for stage, service in zip(pipeline.stages, services))
     believed = replace(pipeline, stages=stages)
-    profile_of(measured, "measured")
+    profile_of(measured, "measured")  # raises where the measured times are no valid profile
     data = {**data, "service": "mean", "tuner": {"name": "fixed"}}
     slo_ms = asked.scenario.slo_ms
     if data["trace"].get("process", {}).get("rate_rps") == 1.0 and "queries" in data["trace"]:

@@ -92,9 +92,7 @@ class ModelTuner:
         load = self.view.load
         least = max(self.spec.probe_blocks * cell.threads * cell.block, 4 * load.batch)
         most = self.spec.requests * cell.block
-        return Ask(
-            cell, max(1, min(load.samples, least if cell.block > 1 else max(least, 4 * load.batch), most))
-        )
+        return Ask(cell, max(1, min(load.samples, least, most)))
 
     def tell(self, probe: Probe) -> None:
         """Fit once three are there; from the fourth on, learn residuals."""

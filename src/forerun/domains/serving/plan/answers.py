@@ -136,7 +136,7 @@ def chance(
     why = (
         f"{named(space, best.configuration)} is the cheapest, {best.cost:g} $/h, that keeps {scenario.attainment:.6g} "
         f"of the queries within {space.slo_ms:g} ms on {len(traffics) - failing} of {len(traffics)} traces; "
-        f"{'it was ' if tried.traces else ''}{tried}"
+        f"it was {tried}"
     )
     rows = [(i, misses, misses <= allowed) for i, misses in enumerate(best.misses, start=1)]
     tables = {

@@ -96,7 +96,6 @@ class Fit:
     features: tuple[Feature, ...]
     traces: int
     compared: tuple[tuple[str, float], ...] = ()
-    """Agreement of the models that were tried before the best was taken."""
 
     @property
     def ok(self) -> bool:

@@ -69,7 +69,6 @@ class Segment:
     loaded_step: int
     steps: tuple[MeasuredStep, ...]
     last_durable_step: int | None
-    """The step that the next segment loads; None in the last segment, which nothing follows."""
 
     @property
     def executed(self) -> int:
