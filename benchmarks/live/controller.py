@@ -1,12 +1,14 @@
 """What the controller of live runs costs: decisions, recovery from a journal, its share of a core. It starts no process.
 
-Run as `python benchmarks/live/controller.py [decisions] [recovery] [share]`. Nodes are those of the tests, on a virtual
-clock; all figures are CPU seconds, without imports and without compiling.
+Run as `python benchmarks/live/controller.py [decisions] [recovery] [share] [--json]`. Nodes are those of the tests, on a
+virtual clock; all figures are CPU seconds, without imports and without compiling. The exit code is 1 above a bar.
 """
 
 from __future__ import annotations
 
+import argparse
 import atexit
+import json
 import math
 import os
 import shutil
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -75,7 +78,11 @@ def session_of(jobs: int, nodes: int, gap_s: float, *, beats: bool) -> Session:
     return Session(run, engine, clock, poll_s=0.25 if beats else math.inf)
 
 
-def decisions() -> None:
+#: most seconds of a decision and of a recovery from 10,000 observations, and percent of a core
+BARS: Final = {"most_s": 1.0, "of_10000_s": 2.0, "core_percent": 1.0}
+
+
+def decisions() -> dict[str, float]:
     """128 nodes of 8 GPUs, 500 jobs that come within some minutes."""
     session = session_of(500, 128, 0.6, beats=False)
     controller = session.controller
@@ -96,13 +103,17 @@ def decisions() -> None:
     while not session.is_over and time.process_time() - begin_s < 15:
         session.step()
     busy = [seconds for seconds, jobs in zip(spent[1:], active[1:]) if jobs >= 200] or spent[1:]
-    print(
-        f"decisions at 1,024 slots: {len(spent)} with up to {max(active)} active jobs; with 200 and more: "
-        f"median {np.median(busy):.3f} s, 99 % {np.quantile(busy, 0.99):.3f} s, most {max(busy):.3f} s"
-    )
+    return {
+        "slots": 1024,
+        "decisions": len(spent),
+        "most_active_jobs": max(active),
+        "with_200_jobs": len(busy),
+        "median_s": round(float(np.median(busy)), 3),
+        "most_s": round(max(busy), 3),
+    }
 
 
-def recovery() -> None:
+def recovery() -> dict[str, float]:
     """A journal of some 10,000 observations, read by another controller."""
     session = session_of(300, 16, 120.0, beats=False)
     while not session.is_over and session.controller.number < 10_000:
@@ -113,13 +124,15 @@ def recovery() -> None:
     begin_s = time.process_time()
     again = Session(session.folder, session.engine, session.clock, poll_s=math.inf)
     spent_s = time.process_time() - begin_s
-    print(
-        f"recovery: {number} observations and {again.controller.decisions} decisions in {spent_s:.2f} s "
-        f"({10_000 * spent_s / number:.2f} s for 10,000)"
-    )
+    return {
+        "observations": number,
+        "decisions": again.controller.decisions,
+        "seconds": round(spent_s, 3),
+        "of_10000_s": round(10_000 * spent_s / number, 3),
+    }
 
 
-def share() -> None:
+def share() -> dict[str, float]:
     """16 nodes of 8 slots with heartbeats every second, progress of every job every five."""
     session = session_of(128, 16, 1.0, beats=True)
     engine, inside = session.engine, [0.0]
@@ -136,13 +149,32 @@ def share() -> None:
     while session.clock.wall_s() - begin_s < 600:
         session.step()
     spent_s, wall_s = time.process_time() - from_s - inside[0], session.clock.wall_s() - begin_s
-    print(
-        f"share of a core at 128 slots: {100 * spent_s / wall_s:.2f} % over {wall_s:.0f} s with "
-        f"{session.controller.decisions - before} decisions and {session.controller.number} observations"
+    return {
+        "slots": 128,
+        "seconds": round(wall_s),
+        "decisions": session.controller.decisions - before,
+        "observations": session.controller.number,
+        "core_percent": round(100 * spent_s / wall_s, 3),
+    }
+
+
+def main() -> int:
+    """Run from the command line; 1 above a bar."""
+    parts = {"decisions": decisions, "recovery": recovery, "share": share}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    figures = {name: parts[name]() for name in given.parts or parts}
+    if given.json:
+        print(json.dumps(figures))
+    else:
+        for name, one in figures.items():
+            print(f"{name}: {', '.join(f'{key} {value:g}' for key, value in one.items())}")
+    return int(any(one.get(name, 0) > most for one in figures.values() for name, most in BARS.items()))
 
 
 if __name__ == "__main__":
-    parts = {"decisions": decisions, "recovery": recovery, "share": share}
-    for name in sys.argv[1:] or parts:
-        parts[name]()
+    sys.exit(main())
