@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,9 +15,11 @@ import forerun
 from forerun.domains.cluster import DOMAIN
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Scenario
+from forerun.errors import StoreError
 from forerun.live.controller import Course
-from forerun.live.engines.engine import Pace, Start
+from forerun.live.engines.engine import Heartbeat, Pace, Start
 from forerun.live.folder import RunFolder
+from forerun.live.observation import Observation
 from forerun.live.replay import replay
 from forerun.live.run_files import create_run, inputs_of, job_specs, node_names
 from forerun.live.session import Session
@@ -70,8 +72,9 @@ def played(
     scenario: Scenario,
     clock: VirtualClock | None = None,
     engine: Callable[[VirtualClock, Mapping[str, int]], IdealEngine] = IdealEngine,
+    made: Callable[[Session], None] = lambda session: None,
 ) -> Session:
-    """The run, to its end."""
+    """The run, to its end; `made` gets it at its beginning."""
     inputs = DOMAIN.prepare(scenario)
     specs = [
         msgspec.structs.replace(spec, iterations=spec.iterations * FINE) for spec in job_specs(inputs, folder)
@@ -82,6 +85,7 @@ def played(
     clock = clock or VirtualClock()
     nodes = dict(zip(names, inputs.setting.cluster.node_gpus().tolist(), strict=True))
     session = Session(run, engine(clock, nodes), clock, poll_s=math.inf)
+    made(session)
     for _ in range(1_000_000):
         if session.is_over:
             break
@@ -173,6 +177,36 @@ def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(tmp
 def test_jobs_that_are_slower_than_their_profile_are_late(tmp_path: Path) -> None:
     """The law is able to fail."""
     assert sum(promises(tmp_path / str(seed), seed, slowest=0.5)[2] for seed in range(3))
+
+
+def test_a_run_whose_nodes_never_come_ends_with_a_line(tmp_path: Path) -> None:
+    run = create_run(tmp_path / "run", drawn_scenario(0, "fifo"))
+    clock = VirtualClock()
+    session = Session(run, IdealEngine(clock, {}), clock, poll_s=1.0)
+    with pytest.raises(StoreError, match=r"no node came within 60 s; a-0\.log, a-1\.log may say why"):
+        session.run()
+    assert clock.wall_s() > 60
+
+
+def test_status_says_when_each_job_is_planned_to_end(tmp_path: Path) -> None:
+    """Nothing disturbs this run, so jobs end by their last plan, which holds some seconds for costs."""
+    scenario = drawn_scenario(1, "ef-accessctrl")
+    planned: dict[str, float] = {}
+
+    class Watching(IdealEngine):
+        """Looks at the status whenever the controller waits."""
+
+        def poll(self, timeout_s: float) -> Sequence[Observation | Heartbeat]:
+            for job in sessions[-1].controller.status().jobs if sessions else ():
+                if job.promise_s is not None:
+                    planned[job.job] = job.promise_s
+            return super().poll(timeout_s)
+
+    sessions: list[Session] = []
+    done = played(tmp_path / "run", scenario, engine=Watching, made=sessions.append)
+    ends_s = {job.name: job.end_s for job in done.controller.rows if job.state.name == "finished"}
+    assert planned.keys() == ends_s.keys() and len(ends_s) > 5
+    assert all(-1.0 <= planned[name] - end_s <= 30.0 for name, end_s in ends_s.items()), (planned, ends_s)
 
 
 def test_jobs_without_a_model_have_no_batch_that_their_ranks_could_fail_to_share(tmp_path: Path) -> None:

@@ -816,7 +816,9 @@ class Controller:
         if job.row is not None:
             deadline_s = int(self.online.setting.jobs.deadline_s[job.row])
             due_s = float(deadline_s) if deadline_s < NO_DEADLINE_S else None
-        promise_s = math.nan if job.row is None else float(self.online.record.real_end_s[job.row])
+        promise_s = None
+        if job.row is not None and not isinstance(state, Ended):
+            promise_s = self.online.planned_end_s(job.row)
         why = state.why if isinstance(state, Failed | Refused) else ""
         if isinstance(state, Waiting) and state.not_before_s > self.now_s:
             why = f"starts again at {state.not_before_s:.0f} s after a failure"
@@ -834,7 +836,7 @@ class Controller:
             rate=0.0 if group is None or group.step_s is None else group.rate_per_s / job.slowness,
             submit_s=job.submit_s,
             deadline_s=due_s,
-            promise_s=None if math.isnan(promise_s) else promise_s,
+            promise_s=promise_s,
             end_s=job.end_s,
             epoch=job.epoch,
             failures=job.failures,

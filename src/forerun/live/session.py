@@ -174,11 +174,17 @@ class Session:
         return min(wait_s, self.clock.wait_s(due_s))
 
     def _gather(self) -> None:
-        """A new run begins once its nodes are there, or have had the time."""
+        """A new run begins once its nodes are there, or have had the time.
+
+        Raises StoreError where this machine has started none; machines of a cluster may join at any time.
+        """
         missing = [name for name, node in self.controller.nodes.items() if not node.boot]
         late = self.clock.wall_s() - self._opened_s > GATHER_S
         if missing and not late:
             return
+        if len(missing) == len(self.controller.nodes) and self.journal.run.engine == "local":
+            logs = ", ".join(f"{name}.log" for name in missing[:3])
+            raise StoreError.at(self.folder.path, f"no node came within {GATHER_S:.0f} s; {logs} may say why")
         self._gathers = False
         self.clock.begin(self.controller.begin_s)
         self.journal.begin(origin_at(self.controller.begin_s))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.known_bugs import SWITCHES, touching
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.promises import PromisingRules
@@ -101,6 +102,12 @@ class Online:
     def expected_s(self) -> float | None:
         """The next instant at which the policy wants to decide, None if it waits for an observation."""
         return self.rules.expected_s() if self.seats.gpus else None
+
+    def planned_end_s(self, row: int) -> float | None:
+        """When a job ends by the policy's present plan; None where it has none."""
+        if isinstance(self.rules, PlanAheadRules) and (end_s := int(self.rules.m.j[mk.PLANNED, row])) >= 0:
+            return float(end_s)
+        return None
 
     def ended(self, row: int, end_s: float) -> None:
         """Note an end; the policy acts on it at the next instant that it expects."""
