@@ -34,7 +34,9 @@ class _Counts(click.ParamType[tuple[int, ...]]):
 
 @click.command(name="bound")
 @_options.scenario_options
-@click.option("--objective", default="", metavar="NAME", help="deadlines (default), makespan or slowdown.")
+@click.option(
+    "--objective", default="", metavar="NAME", help="deadlines (default), mean, makespan or slowdown."
+)
 @click.option("--gpus", type=_Counts(), default=(), help="Numbers of GPUs, instead of the cluster's.")
 @_options.path_option(
     "--certificate", metavar="FILE", help="Save the proof; forerun check verifies it.", default=None

@@ -30,7 +30,7 @@ ASSUMED: Final = (
 class ClusterBounder(Bounder[Scenario]):
     """Bounds of cluster scenarios."""
 
-    objectives = ("deadlines", "makespan", "slowdown")
+    objectives = ("deadlines", "mean", "makespan", "slowdown")
 
     def search(self, scenario: Scenario, objective: str = "", gpus: int = 0) -> Iterator[Bracket]:
         """Closer and closer brackets; see `Bounder.search`."""

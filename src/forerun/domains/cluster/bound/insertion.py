@@ -85,6 +85,49 @@ class Room:
                 _push(pieces, begin, end, int(tops[hull[one], level]))
         return pieces
 
+    def soonest(
+        self, speed: tuple[tuple[int, int], ...], unit: int, work: float, start_s: float
+    ) -> list[Piece]:
+        """The pieces that do so much work the soonest, on the fastest count that is free at every instant."""
+        first = int(np.searchsorted(self.edges_s, start_s, "right")) - 1
+        low = np.maximum(self.edges_s[first:-1], start_s)
+        counts, rates, _, tops = _hulls(speed, unit)
+        hull = np.searchsorted(counts, self.free[first:], "right")
+        rate = rates.sum(axis=1)[hull]
+        done = np.cumsum((self.edges_s[first + 1 :] - low) * rate)
+        stop = int(np.searchsorted(done, work))
+        if stop == len(done):
+            return []
+        missing = work - (float(done[stop - 1]) if stop else 0.0)
+        pieces: list[Piece] = []
+        for at in range(stop + 1):
+            end_s = float(self.edges_s[first + 1 + at])
+            if at == stop:
+                share_s = math.ceil(missing / float(rate[at]) / TICK_S + 1) * TICK_S
+                end_s = min(end_s, float(low[at]) + share_s)
+            _push(pieces, float(low[at]), end_s, int(tops[hull[at]].max()))
+        return pieces
+
+
+def insert_soonest(world: World, order: Sequence[int], thrift: float) -> Schedule:
+    """All jobs in some order, each to end as soon as it can in what is free then.
+
+    thrift: no job gets a count on which an iteration takes more than so many times the fewest GPU-seconds.
+    """
+    # One after the other, each on its slowest count: by then all have ended.
+    slowest_s = sum(job.work * job.unit / min(speed for _, speed in job.speed) + 1 for job in world.jobs)
+    release_s = [job.release for job in world.jobs]
+    end_s = float(max(release_s) + math.ceil(slowest_s))
+    room = Room(np.array([float(min(release_s)), end_s]), world.gpus, np.zeros(1))
+    pieces: dict[int, list[Piece]] = {}
+    for row in order:
+        job = world.jobs[row]
+        least = min(n / speed for n, speed in job.speed)
+        some = tuple((n, speed) for n, speed in job.speed if n / speed <= thrift * least)
+        pieces[row] = room.soonest(some, job.unit, float(job.work), float(job.release))
+        room.change(pieces[row], -1)
+    return Schedule({row: tuple(one) for row, one in sorted(pieces.items()) if one})
+
 
 def _push(pieces: list[Piece], start_s: float, end_s: float, gpus: int) -> None:
     """Add a piece, joined with the last one where it goes on."""

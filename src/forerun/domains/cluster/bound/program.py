@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -74,24 +75,33 @@ class TaskPlan:
     gpu_s : GPU-seconds in this interval and the following ones.
     worth : price of one iteration more; 0 where GPU time is free.
     cost : price of all.
+    wait_s : the mean time from the submission to an iteration, where that has a price, too (default: none).
     """
 
     first: int
     gpu_s: F64
     worth: float
     cost: float
+    wait_s: float = 0.0
 
 
-def cheapest(task: Task, grid: Grid, price: F64) -> TaskPlan:
+def cheapest(task: Task, grid: Grid, price: F64, *, waiting: bool = False) -> TaskPlan:
     """The cheapest way to do a task at prices of GPU-seconds by interval.
 
     Pieces of the hull in all intervals are taken by the price of their iterations until the work is done: within an
     interval they come in their order, because each needs more GPU-seconds for an iteration than the one before.
+
+    waiting: the mean time to an iteration is added to the price (default: no); instants count from the start of time.
     """
     first, inside_s = grid.window(task.start_s, task.end_s)
     here, curve = price[first : first + len(inside_s)], task.curve
     pieces = len(curve.rate)
-    order = np.argsort(((here + _TINY)[:, None] * curve.gpu_s).ravel(), kind="stable")
+    each = (here + _TINY)[:, None] * curve.gpu_s
+    middle_s = np.zeros(len(inside_s))
+    if waiting:
+        middle_s = np.maximum(grid.edges_s[first : first + len(inside_s)], task.start_s) + inside_s / 2
+        each = each + (middle_s / task.work)[:, None]
+    order = np.argsort(each.ravel(), kind="stable")
     able = (inside_s[:, None] * curve.rate).ravel()[order]
     done = np.cumsum(able)
     last = min(int(np.searchsorted(done, task.work)), len(done) - 1)
@@ -99,8 +109,9 @@ def cheapest(task: Task, grid: Grid, price: F64) -> TaskPlan:
     taken[last] = max(0.0, task.work - (done[last] - able[last]))
     at, piece = np.divmod(order[: last + 1], pieces)
     gpu_s: F64 = np.bincount(at, taken * curve.gpu_s[piece], len(inside_s)).astype(np.float64)
-    worth = float(here[at[last]] * curve.gpu_s[piece[last]])
-    return TaskPlan(first, gpu_s, worth, float(gpu_s @ here))
+    worth = float(here[at[last]] * curve.gpu_s[piece[last]] + middle_s[at[last]] / task.work)
+    wait_s = float((taken * (middle_s[at] - task.start_s)).sum() / task.work) if waiting else 0.0
+    return TaskPlan(first, gpu_s, worth, float(gpu_s @ here) + wait_s, wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,32 +132,44 @@ class Solution:
     chosen: F64
 
 
-class Master:
-    """The program that does the most tasks within the GPUs there are, or all tasks on the fewest.
+class Aim(Enum):
+    """What a master program is to find: the most tasks done; all tasks on the fewest GPUs; all with the least waiting."""
 
-    Rows are the GPU-seconds of each interval as a share of all, then the tasks, each done once at most. Columns are plans.
-    If `every` task must be done, another column says how many times the GPUs are needed for that, and is minimised.
+    MOST = "most"
+    FEWEST_GPUS = "fewest GPUs"
+    LEAST_WAITING = "least waiting"
+
+
+class Master:
+    """The program that chooses plans within the GPUs there are.
+
+    Rows are the GPU-seconds of each interval as a share of all, then the tasks, each done once (at most once for the most).
+    Columns are plans. For the fewest GPUs, the first column says how many times the GPUs there are are needed.
     """
 
-    def __init__(self, grid: Grid, gpus: int, tasks: int, *, every: bool = False) -> None:
+    def __init__(self, grid: Grid, gpus: int, tasks: int, aim: Aim) -> None:
         import highspy
 
         self.grid, self._all = grid, gpus * grid.length_s
         self._task: list[int] = []
-        self._tasks, self._every = tasks, every
+        self._tasks, self._aim = tasks, aim
         self._solver: highspy.Highs = new_solver()
+        # New columns leave the last choice of plans possible: primal simplex goes on from there.
+        self._solver.setOptionValue("simplex_strategy", 4)
         intervals = len(self._all)
         lower = np.full(intervals + tasks, -np.inf)
         upper = np.ones(intervals + tasks)
-        if every:
-            lower[intervals:], upper[:intervals] = 1.0, 0.0
+        if aim is not Aim.MOST:
+            lower[intervals:] = 1.0
+        if aim is Aim.FEWEST_GPUS:
+            upper[:intervals] = 0.0
         self._solver.addRows(
             len(upper), lower, upper, 0, np.zeros(len(upper), np.int32), np.zeros(0, np.int32), np.zeros(0)
         )
-        if every:
+        if aim is Aim.FEWEST_GPUS:
             rows = np.arange(intervals, dtype=np.int32)
             self._solver.addCol(1.0, 0.0, np.inf, intervals, rows, -np.ones(intervals))
-        else:
+        elif aim is Aim.MOST:
             self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
 
     def add(self, plans: Sequence[tuple[int, TaskPlan]]) -> None:
@@ -162,7 +185,8 @@ class Master:
             self._task.append(task)
         count = len(plans)
         flat, coefficient = np.concatenate(index), np.concatenate(value)
-        gain = np.zeros(count) if self._every else np.ones(count)
+        waits_s = np.array([plan.wait_s for _, plan in plans])
+        gain = np.ones(count) if self._aim is Aim.MOST else waits_s
         bounds = gain, np.zeros(count), np.full(count, np.inf)
         self._solver.addCols(count, *bounds, len(flat), np.array(starts, np.int32), flat, coefficient)
 
@@ -175,7 +199,7 @@ class Master:
             raise AssertionError(f"a program of plans ended as {status}")
         found = self._solver.getSolution()
         dual = np.abs(np.array(found.row_dual[: len(self._all)]))
-        chosen = np.array(found.col_value[int(self._every) :])
+        chosen = np.array(found.col_value[int(self._aim is Aim.FEWEST_GPUS) :])
         share: F64 = np.bincount(self._task, chosen, self._tasks).astype(np.float64)
         return Solution(
             float(self._solver.getInfo().objective_function_value), dual / self._all, share, chosen

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.program import Grid, Master, Solution, Task, TaskPlan, cheapest
+from forerun.domains.cluster.bound.program import Aim, Grid, Master, Solution, Task, TaskPlan, cheapest
+from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World, columns
 from forerun.domains.cluster.inputs.setting import F64, I64
 
@@ -33,6 +34,10 @@ ROUNDS_AN_END: Final = 200
 CLOSE: Final = 1e-5
 #: share of what the linear program shows that prices for ends must reach
 ENOUGH: Final = 0.7
+#: intervals for completion times, rounds of column generation, and when it is near enough
+MEAN_INTERVALS: Final = 160
+ROUNDS_OF_MEAN: Final = 150
+CLOSE_MEAN: Final = 1e-3
 #: rounding of a linear program
 SMALL: Final = 1e-6
 
@@ -53,14 +58,26 @@ class Proof:
     worth: F64
 
     def exact(self, gpus: int) -> tuple[checker.Prices, list[int]]:
-        """The same, rounded to whole numbers: what the checker takes. Neighbours of one price become one interval."""
-        price = np.maximum(np.rint(self.price * DENOMINATOR), 0.0)
-        new = np.flatnonzero(np.diff(price, prepend=-1.0) != 0)
-        ends = [*self.edges_s[new].tolist(), float(self.edges_s[-1])]
-        edges = tuple(int(end) if end.is_integer() else Fraction(round(end * 10**6), 10**6) for end in ends)
-        whole = (0, *(int(one) for one in price[new]), 0)
+        """The same, rounded to whole numbers: what the checker takes."""
+        edges = tuple(
+            int(end) if end.is_integer() else Fraction(round(end * 10**6), 10**6)
+            for end in self.edges_s.tolist()
+        )
+        price = (0, *(int(one) for one in np.maximum(np.rint(self.price * DENOMINATOR), 0.0)), 0)
         worth = [int(one) for one in np.maximum(np.rint(self.worth * DENOMINATOR), 0.0)]
-        return checker.Prices(gpus, DENOMINATOR, edges, whole), worth
+        return checker.Prices(gpus, DENOMINATOR, edges, price), worth
+
+    def merged(self) -> Proof:
+        """The same with neighbours of one price as one interval."""
+        new = np.flatnonzero(np.diff(np.rint(self.price * DENOMINATOR), prepend=-1.0) != 0)
+        return Proof(np.append(self.edges_s[new], self.edges_s[-1]), self.price[new], self.worth)
+
+    def finer(self, parts: int) -> Proof:
+        """The same with every interval in so many parts: for completion times, which chords between edges estimate."""
+        share = np.arange(parts) / parts
+        edges = np.rint(self.edges_s[:-1, None] + np.diff(self.edges_s)[:, None] * share).ravel()
+        edges, first = np.unique(edges, return_index=True)
+        return Proof(np.append(edges, self.edges_s[-1]), np.repeat(self.price, parts)[first], self.worth)
 
     def until(self, end_s: float) -> Proof:
         """The same, with the last price until another end, after the last change of prices."""
@@ -126,7 +143,7 @@ class _Deadlines:
     ) -> None:
         self.tasks, self.grid, self.price = tasks, grid, price
         self._whole = gpus * grid.length_s
-        self._master = Master(grid, gpus, len(tasks))
+        self._master = Master(grid, gpus, len(tasks), Aim.MOST)
         self._plans: list[tuple[int, TaskPlan]] = []
         self.bound, self.worth = math.inf, np.zeros(len(tasks))
         self._add(plans)
@@ -247,7 +264,7 @@ def ends_work(world: World) -> list[float]:
 def _all_must_pay(tasks: list[Task], grid: Grid, gpus: int, price: F64) -> Proof | None:
     """Prices at which all tasks together pay more than all GPUs cost; None if there are none."""
     whole = gpus * grid.length_s
-    master = Master(grid, gpus, len(tasks), every=True)
+    master = Master(grid, gpus, len(tasks), Aim.FEWEST_GPUS)
     best, found = 0.0, Proof(grid.edges_s, price, np.zeros(len(tasks)))
     for _ in range(ROUNDS_AN_END):
         total = float(whole @ price)
@@ -291,6 +308,54 @@ def _furthest(world: World, ends: Ends, proof: Proof, x: float) -> float:
         middle = (x + high) / 2
         x, high = (middle, high) if left(middle) > 0 else (x, middle)
     return x
+
+
+def prove_mean(world: World, schedule: Schedule) -> Iterator[tuple[float, Proof]]:
+    """Search for prices that prove that completion times sum to much. Yields the sum proved [s] at every improvement.
+
+    An iteration costs its GPU-seconds and the time until it is done; on average it is done half the shortest duration before
+    the end of its job, or earlier.
+
+    Parameters
+    ----------
+    schedule : ends all jobs; the program starts from it, and prices are zero after its last end.
+    """
+    release_s, _, alone_s = columns(world.jobs)
+    ends_s = [math.ceil(pieces[-1].end_s) for pieces in schedule.pieces.values()]
+    even = np.rint(np.linspace(release_s.min(), max(ends_s), MEAN_INTERVALS // 2 + 1))
+    busy = _quantiles(np.union1d(release_s, ends_s), MEAN_INTERVALS // 2)
+    grid = Grid(np.union1d(even, busy))
+    windows = zip(world.curves, ends_work(world), release_s.tolist(), strict=True)
+    tasks = [Task(*one, float(grid.edges_s[-1])) for one in windows]
+    whole, fixed = world.gpus * grid.length_s, float(alone_s.sum()) / 2
+    master = Master(grid, world.gpus, len(tasks), Aim.LEAST_WAITING)
+    master.add([(row, _as_plan(world, schedule, row, grid)) for row in range(len(tasks))])
+    solution = master.solve()
+    best, price, used = -math.inf, solution.price, solution.price
+    for _ in range(ROUNDS_OF_MEAN):
+        plans = [cheapest(task, grid, price, waiting=True) for task in tasks]
+        proved = sum(plan.cost for plan in plans) - float(whole @ price) + fixed
+        if proved > best:
+            best, used = proved, price
+            yield best, Proof(grid.edges_s, price, np.array([plan.worth for plan in plans]))
+        master.add(list(enumerate(plans)))
+        solution = master.solve()
+        if best >= (solution.value + fixed) * (1 - CLOSE_MEAN):
+            return
+        price = SMOOTHING * used + (1 - SMOOTHING) * solution.price
+
+
+def _as_plan(world: World, schedule: Schedule, row: int, grid: Grid) -> TaskPlan:
+    """A job's pieces as a plan: GPU-seconds by interval, and the mean time until an iteration."""
+    job, edges, wait_s = world.jobs[row], grid.edges_s, 0.0
+    speed, gpu_s, left = dict(job.speed), np.zeros(len(grid.length_s)), float(job.work)
+    for piece in schedule.pieces[row]:
+        inside_s = np.maximum(0.0, np.minimum(edges[1:], piece.end_s) - np.maximum(edges[:-1], piece.start_s))
+        done = min(left, (piece.end_s - piece.start_s) * speed[piece.gpus] / job.unit)
+        gpu_s += inside_s * piece.gpus
+        wait_s += done * ((piece.start_s + piece.end_s) / 2 - job.release) / job.work
+        left -= done
+    return TaskPlan(0, gpu_s, 0.0, 0.0, wait_s)
 
 
 def _quantiles(points: F64, intervals: int) -> F64:
