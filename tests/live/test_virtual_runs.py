@@ -34,8 +34,10 @@ PROMISES = max(6, int(os.environ.get("FORERUN_CASES", "0")))
 #: a job does so many steps for each of its iterations, so that whole steps are a fine grain
 FINE = 1_000_000
 #: simulations of these forgive what is left of a restart when another job comes or goes, as real jobs cannot
-FORGIVING = ("edf", "edf-accessctrl")
-POLICIES = ["ef-accessctrl", "edf", "edf-accessctrl", "fifo", "srtf", "las"]
+FORGIVING = ("edf", "edf-accessctrl", "gandiva")
+#: these take turns of a minute
+TURNS = ("gandiva", "dlas-gpu")
+POLICIES = ["ef-accessctrl", "edf", "edf-accessctrl", "gandiva", "dlas-gpu", "fifo", "srtf", "las"]
 
 
 def drawn_scenario(seed: int, policy: str, costs: dict[str, float] | None = None) -> Scenario:
@@ -61,7 +63,7 @@ def drawn_scenario(seed: int, policy: str, costs: dict[str, float] | None = None
         "profile": [{"analytic": "balanced", "kinds": [["vision", 64], ["language", 128]]}],
         "policy": policy,
         "costs": {"models": {"*": costs}} if costs else {},
-        "slot_s": int(rng.choice([1, 30, 60])),
+        "slot_s": int(60 if policy in TURNS else rng.choice([1, 30, 60])),
         "live": {"lease_s": 1e12, "heartbeat_s": 1e11, "hang_s": 1e12},
     }
     return from_data(data)  # type: ignore[no-any-return]

@@ -139,7 +139,8 @@ class IdealEngine:
         group = self.groups[start.job] = _Group(start, now_s + start.pace.start_s, done)
         self._at(group.begin_s, FirstStep(job=start.job, epoch=start.epoch, step=math.floor(done)))
         if start.pace.rate_per_s > 0:
-            end_s = group.begin_s + (start.spec.iterations - done) / start.pace.rate_per_s
+            # an end at an instant of the policy must not come after it by a rounding
+            end_s = round(group.begin_s + (start.spec.iterations - done) / start.pace.rate_per_s, 6)
             left = Left(job=start.job, epoch=start.epoch, why="finished", step=start.spec.iterations)
             self._at(end_s, left)
 

@@ -75,6 +75,8 @@ from forerun.registry import member_name
 MOST_BACK_OFF_S: Final = 60.0
 #: starts refused in a row after which a job fails
 MOST_REFUSALS: Final = 8
+#: seconds of the run that a job may end early under a clock that jumps, if that is less than a step of it for each start
+SKIPPED_S: Final = 1.0
 #: wall seconds that a checkpoint stays at least
 HOLD_S: Final = 60.0
 #: progress reports of a job before its measured speed counts
@@ -594,7 +596,10 @@ class Controller:
         """Ask a group to leave, because its GPUs are no longer its own."""
         if group.asked_s is not None or group.killed or group.left is not None:
             return
-        group.step, group.asked_s = math.floor(group.done(self.now_s, job.slowness)), self.now_s
+        done = group.done(self.now_s, job.slowness)
+        # Under a clock that jumps no step is under way: rounding down would take part of one at every change.
+        group.step = round(done) if self.course.jumps else math.floor(done)
+        group.asked_s = self.now_s
         for slot in group.slots:
             if slot in self.leases:
                 self.leases[slot].state = "draining"
@@ -616,7 +621,13 @@ class Controller:
     def _on_timer(self) -> None:
         """Decide, if the policy expects to by now; under a clock that jumps, after the ends that were predicted."""
         if self.course.jumps:
-            ending = [job for job, end_s in self._predicted_ends() if end_s <= self.now_s]
+            # Jobs skip to whole steps at every change, so one may be predicted to end after the instant that it ends at.
+            ending = [
+                job
+                for job, end_s in self._predicted_ends()
+                if job.group is not None
+                and end_s - self.now_s <= min(SKIPPED_S, job.epoch * job.slowness / job.group.rate_per_s)
+            ]
             for job in ending:
                 assert job.group is not None
                 job.group.ending = True
