@@ -217,6 +217,15 @@ def test_jobs_that_are_more_than_files_have_a_bound_without_a_certificate(
     assert best.certificate is None and any("no certificate" in note for note in best.notes)
 
 
+def test_a_log_without_iterations_has_a_bound_without_a_certificate(folder: Path) -> None:
+    """Its iterations are what the durations come to, which the checker does not work out."""
+    text = re.sub(r"^(\d+,\d+),\d+,", r"\1,,", (folder / "jobs.csv").read_text(), flags=re.MULTILINE)
+    (folder / "jobs.csv").write_text(text)
+    *_, best = bounds(forerun.load(folder / "s.yaml"))
+    assert best.certificate is None and best.jobs == 24 and 0 < best.bound <= 24
+    assert any("does not read these files" in note for note in best.notes)
+
+
 def test_simulated_and_exact_speeds_are_the_same(folder: Path) -> None:
     """The jobs that a certificate is about, and the same as the simulation has them."""
     from forerun.domains.cluster.bound.world import _simulated
@@ -318,8 +327,8 @@ def test_the_reference_bound_of_completion_times(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     *_, best = bounds(forerun.load(path), "mean")
     assert best.certificate is not None and best.reached is not None
-    assert float(Fraction(best.certificate["claim"])) >= 0.998 * float(known["claim"])
-    assert best.bound <= best.reached < 10_070, "the reference's best schedule"
+    assert float(Fraction(best.certificate["claim"])) > 1.2 * float(known["claim"])
+    assert 8_700 <= best.bound <= best.reached < 10_070, "the reference's best bound and schedule"
     proof = tmp_path / "proof.json"
     proof.write_text(json.dumps(best.certificate))
     assert "verified in exact arithmetic" in forerun.check(proof, scenario=forerun.load(path))

@@ -111,6 +111,8 @@ def test_no_prices_prove_what_a_schedule_refutes(seed: int) -> None:
         for about in (float(flow) / len(jobs), 30.0):
             prices, worth = drawn_prices(jobs, gpus, draw, about)
             assert limit("mean_completion", jobs, prices, worth) <= flow
+            several = [[one, one // 2, one // 5] for one in worth]
+            assert limit("mean_completion", jobs, prices, several) <= flow
 
 
 def test_no_prices_prove_less_than_the_optimum_of_the_small_worlds() -> None:
@@ -242,6 +244,8 @@ REFUSED: dict[str, Any] = {
     "unknown job": {"work_value": {"nobody": 1}},
     "negative worth": {"work_value": {"a": -1}},
     "fractional worth": {"work_value": {"a": 0.5}},
+    "several worths of a deadline": {"work_value": {"a": [1, 2]}},
+    "no worths of a completion time": {"objective": "mean_completion", "work_value": {"a": [], "b": 1, "7": 1}},
     "true as a worth": {"work_value": {"a": True}},
     "negative price": {"price": [-1]},
     "true as a price": {"price": [True]},

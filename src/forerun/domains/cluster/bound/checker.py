@@ -92,35 +92,45 @@ class Prices(NamedTuple):
         """The least that a job pays for ending by `end`."""
         return max(Fraction(0), self.owes(job, worth, end))
 
-    def waits(self, job: Job, worth: int) -> Fraction:
-        """The least that a job pays plus its completion time, whenever it ends: the best of three bounds."""
+    def waits(self, job: Job, worths: Sequence[int]) -> Fraction:
+        """The least that a job pays plus its completion time, for any worth of its iterations, whenever it ends."""
         alone, scale, mean = job.alone(), job.unit * self.denominator, Fraction(0)
         # Its iterations are done, on average, half its shortest duration before its end or earlier: each costs its
         # instant too. The profit is convex in time, so the chord between two edges is not below it.
-        for a, b, price in self.spans(job.release, math.inf):
-            first, cost = worth * job.work - self.denominator * a, price * job.unit * job.work
+        for a, b, price in self.spans(job.release, math.inf) if len(worths) == 1 else ():
+            first, cost = worths[0] * job.work - self.denominator * a, price * job.unit * job.work
             if b == math.inf:  # a triangle
                 b = a + Fraction(max(0, first), self.denominator)
             last = first - self.denominator * (b - a)
             mean += (b - a) * (job.profit(first, cost) + job.profit(last, cost)) / Fraction(2)
-        by_mean = Fraction(worth * job.work, self.denominator) + alone / 2 - job.release
-        # What it owes for ending by an instant falls at a constant rate between edges, until it is nothing.
-        owes = self.owes(job, worth, job.release + alone)
-        by_end = [alone + max(Fraction(0), owes)]
-        for a, b, price in self.spans(job.release + alone, math.inf) if owes > 0 else ():
-            rate = Fraction(job.profit(worth, price * job.unit), scale)
-            if b == math.inf or owes <= rate * (b - a):
-                by_end.append(a + owes / rate - job.release)
+        by_mean = Fraction(worths[0] * job.work, self.denominator) + alone / 2 - job.release
+        by_mean = by_mean - mean / (scale * job.work) if len(worths) == 1 else alone
+        # What it owes for ending by an instant falls at a constant rate between edges, until it is nothing: between two
+        # edges, its time and debt together are least at one of them, or where the debt is nothing.
+        start = job.release + alone
+        owes: list[Any] = [self.owes(job, worth, start) * scale for worth in worths]
+        by_end: Any = math.inf
+        for a, b, price in self.spans(start, math.inf):
+            best: Any = 0
+            for at, worth in enumerate(worths):
+                rate, before, time = job.profit(worth, price * job.unit), owes[at], (a - job.release) * scale
+                if before > 0:
+                    free = b == math.inf or before <= rate * (b - a)
+                    owes[at] = 0 if free else before - rate * (b - a)
+                    later = Fraction(before * scale, rate) if free else owes[at] + (b - a) * scale
+                    time += min(before, later)
+                best = max(best, time)
+            by_end = min(by_end, best)
+            if max(owes) <= 0:
                 break
-            owes -= rate * (b - a)
-            by_end.append(b - job.release + owes)
-        return max(alone, by_mean - mean / (scale * job.work), min(by_end))
+        return max(by_mean, Fraction(by_end) / scale)
 
 
-def limit(objective: str, jobs: Sequence[Job], prices: Prices, worth: Sequence[int]) -> Fraction:
+def limit(objective: str, jobs: Sequence[Job], prices: Prices, worth: Sequence[Any]) -> Fraction:
     """The most deadlines met, or the least sum of completion times, that prices prove for every schedule."""
     if objective == "mean_completion":
-        return sum(map(prices.waits, jobs, worth), -prices.whole())
+        worths = [one if isinstance(one, list) else [one] for one in worth]
+        return sum(map(prices.waits, jobs, worths), -prices.whole())
     able = [job.deadline is not None and job.release + job.alone() <= job.deadline for job in jobs]
     paid = [1 - prices.pays(job, one, job.deadline) for job, one, can in zip(jobs, worth, able) if can]
     return Fraction(math.floor(sum((max(Fraction(0), one) for one in paid), prices.whole())))
@@ -190,8 +200,11 @@ def read(content: bytes) -> dict[str, Any]:
     require(
         c["objective"] in SAYS and c["gpus"] and c["denominator"], "objective, gpus or denominator is wrong"
     )
-    values = *c["price"], *c["work_value"].values()
+    several = c["objective"] == "mean_completion"
+    lists = [one if several and type(one) is list else [one] for one in c["work_value"].values()]
+    values = [*c["price"], *(value for one in lists for value in one)]
     require(all(type(value) is int for value in values), "price and work_value must be whole numbers from 0")
+    require(all(lists), "work_value has an empty list")
     require(len(c["edges_s"]) == len(c["price"]) + 1 > 1, "edges_s must have one edge more than price")
     require(all(a < b for a, b in pairwise(map(number, c["edges_s"]))), "edges_s must rise")
     require(not c["value"] and c["slip_s"] == "0", "has values of jobs or a slip, which no scenario has")

@@ -75,7 +75,7 @@ class TaskPlan:
     gpu_s : GPU-seconds in this interval and the following ones.
     worth : price of one iteration more; 0 where GPU time is free.
     cost : price of all.
-    wait_s : the mean time from the submission to an iteration, where that has a price, too (default: none).
+    wait_s : time from the submission to the end, where that has a price, too (default: none).
     """
 
     first: int
@@ -85,23 +85,16 @@ class TaskPlan:
     wait_s: float = 0.0
 
 
-def cheapest(task: Task, grid: Grid, price: F64, *, waiting: bool = False) -> TaskPlan:
+def cheapest(task: Task, grid: Grid, price: F64) -> TaskPlan:
     """The cheapest way to do a task at prices of GPU-seconds by interval.
 
     Pieces of the hull in all intervals are taken by the price of their iterations until the work is done: within an
     interval they come in their order, because each needs more GPU-seconds for an iteration than the one before.
-
-    waiting: the mean time to an iteration is added to the price (default: no); instants count from the start of time.
     """
     first, inside_s = grid.window(task.start_s, task.end_s)
     here, curve = price[first : first + len(inside_s)], task.curve
     pieces = len(curve.rate)
-    each = (here + _TINY)[:, None] * curve.gpu_s
-    middle_s = np.zeros(len(inside_s))
-    if waiting:
-        middle_s = np.maximum(grid.edges_s[first : first + len(inside_s)], task.start_s) + inside_s / 2
-        each = each + (middle_s / task.work)[:, None]
-    order = np.argsort(each.ravel(), kind="stable")
+    order = np.argsort(((here + _TINY)[:, None] * curve.gpu_s).ravel(), kind="stable")
     able = (inside_s[:, None] * curve.rate).ravel()[order]
     done = np.cumsum(able)
     last = min(int(np.searchsorted(done, task.work)), len(done) - 1)
@@ -109,9 +102,8 @@ def cheapest(task: Task, grid: Grid, price: F64, *, waiting: bool = False) -> Ta
     taken[last] = max(0.0, task.work - (done[last] - able[last]))
     at, piece = np.divmod(order[: last + 1], pieces)
     gpu_s: F64 = np.bincount(at, taken * curve.gpu_s[piece], len(inside_s)).astype(np.float64)
-    worth = float(here[at[last]] * curve.gpu_s[piece[last]] + middle_s[at[last]] / task.work)
-    wait_s = float((taken * (middle_s[at] - task.start_s)).sum() / task.work) if waiting else 0.0
-    return TaskPlan(first, gpu_s, worth, float(gpu_s @ here) + wait_s, wait_s)
+    worth = float(here[at[last]] * curve.gpu_s[piece[last]])
+    return TaskPlan(first, gpu_s, worth, float(gpu_s @ here))
 
 
 @dataclass(frozen=True, slots=True)

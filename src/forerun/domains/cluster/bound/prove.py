@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,8 +36,10 @@ CLOSE: Final = 1e-5
 ENOUGH: Final = 0.7
 #: intervals for completion times, rounds of column generation, and when it is near enough
 MEAN_INTERVALS: Final = 160
-ROUNDS_OF_MEAN: Final = 150
+ROUNDS_OF_MEAN: Final = 300
 CLOSE_MEAN: Final = 1e-3
+#: most that an iteration of one job is worth in a certificate for completion times
+MOST_WORTHS: Final = 12
 #: rounding of a linear program
 SMALL: Final = 1e-6
 
@@ -51,29 +53,34 @@ class Proof:
     edges_s : float64[intervals + 1].
     price : float64[intervals].
     worth : float64[jobs].
+    worths : for completion times, several a job: an iteration is worth less the later its job ends (default: none).
     """
 
     edges_s: F64
     price: F64
     worth: F64
+    worths: tuple[F64, ...] = ()
 
-    def exact(self, gpus: int) -> tuple[checker.Prices, list[int]]:
+    def exact(self, gpus: int) -> tuple[checker.Prices, list[Any]]:
         """The same, rounded to whole numbers: what the checker takes."""
         edges = tuple(
             int(end) if end.is_integer() else Fraction(round(end * 10**6), 10**6)
             for end in self.edges_s.tolist()
         )
         price = (0, *(int(one) for one in np.maximum(np.rint(self.price * DENOMINATOR), 0.0)), 0)
-        worth = [int(one) for one in np.maximum(np.rint(self.worth * DENOMINATOR), 0.0)]
+        worth: list[Any] = [int(one) for one in np.maximum(np.rint(self.worth * DENOMINATOR), 0.0)]
+        if self.worths:
+            worth = [[int(one) for one in np.rint(several * DENOMINATOR)] for several in self.worths]
         return checker.Prices(gpus, DENOMINATOR, edges, price), worth
 
     def merged(self) -> Proof:
         """The same with neighbours of one price as one interval."""
         new = np.flatnonzero(np.diff(np.rint(self.price * DENOMINATOR), prepend=-1.0) != 0)
-        return Proof(np.append(self.edges_s[new], self.edges_s[-1]), self.price[new], self.worth)
+        edges_s = np.append(self.edges_s[new], self.edges_s[-1])
+        return Proof(edges_s, self.price[new], self.worth, self.worths)
 
     def finer(self, parts: int) -> Proof:
-        """The same with every interval in so many parts: for completion times, which chords between edges estimate."""
+        """The same with every interval in so many parts: for completion times, which the checker bounds part by part."""
         share = np.arange(parts) / parts
         edges = np.rint(self.edges_s[:-1, None] + np.diff(self.edges_s)[:, None] * share).ravel()
         edges, first = np.unique(edges, return_index=True)
@@ -313,49 +320,103 @@ def _furthest(world: World, ends: Ends, proof: Proof, x: float) -> float:
 def prove_mean(world: World, schedule: Schedule) -> Iterator[tuple[float, Proof]]:
     """Search for prices that prove that completion times sum to much. Yields the sum proved [s] at every improvement.
 
-    An iteration costs its GPU-seconds and the time until it is done; on average it is done half the shortest duration before
-    the end of its job, or earlier.
+    Each job ends when its GPU time until then and its completion time cost the least together.
 
     Parameters
     ----------
     schedule : ends all jobs; the program starts from it, and prices are zero after its last end.
     """
-    release_s, _, alone_s = columns(world.jobs)
+    release_s, work, alone_s = columns(world.jobs)
     ends_s = [math.ceil(pieces[-1].end_s) for pieces in schedule.pieces.values()]
     even = np.rint(np.linspace(release_s.min(), max(ends_s), MEAN_INTERVALS // 2 + 1))
     busy = _quantiles(np.union1d(release_s, ends_s), MEAN_INTERVALS // 2)
     grid = Grid(np.union1d(even, busy))
-    windows = zip(world.curves, ends_work(world), release_s.tolist(), strict=True)
-    tasks = [Task(*one, float(grid.edges_s[-1])) for one in windows]
-    whole, fixed = world.gpus * grid.length_s, float(alone_s.sum()) / 2
+    windows = zip(world.curves, work.tolist(), release_s.tolist(), (release_s + alone_s).tolist())
+    tasks = [Task(*one) for one in windows]
+    whole = world.gpus * grid.length_s
     master = Master(grid, world.gpus, len(tasks), Aim.LEAST_WAITING)
     master.add([(row, _as_plan(world, schedule, row, grid)) for row in range(len(tasks))])
     solution = master.solve()
     best, price, used = -math.inf, solution.price, solution.price
     for _ in range(ROUNDS_OF_MEAN):
-        plans = [cheapest(task, grid, price, waiting=True) for task in tasks]
-        proved = sum(plan.cost for plan in plans) - float(whole @ price) + fixed
+        plans = [_best_end(task, grid, price) for task in tasks]
+        proved = sum(plan.cost for plan in plans) - float(whole @ price)
         if proved > best:
             best, used = proved, price
-            yield best, Proof(grid.edges_s, price, np.array([plan.worth for plan in plans]))
+            worth = np.array([plan.worth for plan in plans])
+            yield best, Proof(grid.edges_s, price, worth)
         master.add(list(enumerate(plans)))
         solution = master.solve()
-        if best >= (solution.value + fixed) * (1 - CLOSE_MEAN):
+        if best >= solution.value * (1 - CLOSE_MEAN):
             return
         price = SMOOTHING * used + (1 - SMOOTHING) * solution.price
 
 
+def several_worths(world: World, proof: Proof) -> Proof:
+    """The prices with what an iteration of each job is worth for those ends that may be its best.
+
+    The end that is best by the worths so far is priced anew, until its price is what they say.
+    """
+    release_s, work, alone_s = columns(world.jobs)
+    grid, worths = Grid(proof.edges_s), list[F64]()
+    for row, curve in enumerate(world.curves):
+        task = Task(curve, float(work[row]), float(release_s[row]), float(release_s[row] + alone_s[row]))
+        known = [float(proof.worth[row])]
+        for _ in range(MOST_WORTHS):
+            end_s, said = _least_end(task, grid, proof.price, np.array(known))
+            plan = cheapest(Task(curve, task.work, task.start_s, end_s), grid, proof.price)
+            if end_s - task.start_s + plan.cost <= said * (1 + CLOSE_MEAN / 10) or plan.worth in known:
+                break
+            known.append(plan.worth)
+        worths.append(np.array(known))
+    return Proof(proof.edges_s, proof.price, proof.worth, tuple(worths))
+
+
+def _least_end(task: Task, grid: Grid, price: F64, worths: F64) -> tuple[float, float]:
+    """The end of a task, not before `task.end_s`, that costs the least by some worths, and what it costs with its time."""
+    first, inside_s = grid.window(task.start_s, math.inf)
+    profit = np.zeros((len(worths), len(inside_s)))
+    for rate, gpu_s in zip(task.curve.rate.tolist(), task.curve.gpu_s.tolist()):
+        profit += rate * np.maximum(0.0, worths[:, None] - price[first:] * gpu_s)
+    earned = np.cumsum(profit * inside_s, axis=1)
+    edges_s = grid.edges_s[first + 1 :]
+    after = int(np.searchsorted(edges_s, task.end_s, "right"))  # the edge after the earliest end
+    owes = worths[:, None] * task.work - earned[:, after:]
+    sooner = (
+        np.zeros(len(worths)) if after == len(edges_s) else profit[:, after] * (edges_s[after] - task.end_s)
+    )
+    soonest = worths * task.work - earned[:, min(after, len(edges_s) - 1)] + sooner
+    ends_s = np.append(task.end_s, edges_s[after:])
+    costs = ends_s - task.start_s
+    costs = costs + np.maximum(0.0, np.append(soonest[:, None], owes, axis=1).max(axis=0))
+    at = int(np.argmin(costs))
+    return float(ends_s[at]), float(costs[at])
+
+
+def _best_end(task: Task, grid: Grid, price: F64) -> TaskPlan:
+    """The cheapest plan of a task with the end at which it and the time until then cost the least, nearly.
+
+    task: its end is the earliest possible.
+    """
+    first, _ = grid.window(task.start_s, math.inf)
+    top = float(price[first:].max(initial=0.0) * task.curve.gpu_s[-1])
+    worths = np.geomspace(top / 200, top, 40) if top > 0 else np.zeros(1)
+    end_s, _ = _least_end(task, grid, price, worths)
+    made = []
+    for end in {task.end_s, end_s}:
+        plan = cheapest(Task(task.curve, task.work, task.start_s, end), grid, price)
+        wait_s = end - task.start_s
+        made.append(TaskPlan(plan.first, plan.gpu_s, plan.worth, plan.cost + wait_s, wait_s))
+    return min(made, key=lambda plan: plan.cost)
+
+
 def _as_plan(world: World, schedule: Schedule, row: int, grid: Grid) -> TaskPlan:
-    """A job's pieces as a plan: GPU-seconds by interval, and the mean time until an iteration."""
-    job, edges, wait_s = world.jobs[row], grid.edges_s, 0.0
-    speed, gpu_s, left = dict(job.speed), np.zeros(len(grid.length_s)), float(job.work)
-    for piece in schedule.pieces[row]:
+    """A job's pieces as a plan: GPU-seconds by interval, and the time until its end."""
+    edges, gpu_s, pieces = grid.edges_s, np.zeros(len(grid.length_s)), schedule.pieces[row]
+    for piece in pieces:
         inside_s = np.maximum(0.0, np.minimum(edges[1:], piece.end_s) - np.maximum(edges[:-1], piece.start_s))
-        done = min(left, (piece.end_s - piece.start_s) * speed[piece.gpus] / job.unit)
         gpu_s += inside_s * piece.gpus
-        wait_s += done * ((piece.start_s + piece.end_s) / 2 - job.release) / job.work
-        left -= done
-    return TaskPlan(0, gpu_s, 0.0, 0.0, wait_s)
+    return TaskPlan(0, gpu_s, 0.0, 0.0, pieces[-1].end_s - world.jobs[row].release)
 
 
 def _quantiles(points: F64, intervals: int) -> F64:

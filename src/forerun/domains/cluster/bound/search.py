@@ -20,6 +20,7 @@ from forerun.domains.cluster.bound.prove import (
     prove_deadlines,
     prove_ends,
     prove_mean,
+    several_worths,
 )
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World, columns
@@ -279,12 +280,12 @@ class MeanSearch(Search):
 
     def _prove(self, proof: Proof) -> bool:
         """Keep prices that prove more."""
-        finer = proof.finer(PARTS)
-        proved = checker.limit(self.objective, self.world.jobs, *finer.exact(self.world.gpus))
+        proof = several_worths(self.world, proof.finer(PARTS))
+        proved = checker.limit(self.objective, self.world.jobs, *proof.exact(self.world.gpus))
         claim = Fraction(math.floor(proved * 1000), 1000)
         if claim <= self.claim:
             return False
-        self.proof, self.claim = finer, claim
+        self.proof, self.claim = proof, claim
         return True
 
     def _schedules(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from forerun.domains.cluster.bound.files import files_of, not_from_files
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Jobs, Setting, ThroughputTable
 from forerun.domains.cluster.inputs.throughput import filled
-from forerun.errors import StoreError, UsageError
+from forerun.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,8 @@ def world_of(inputs: Inputs, gpus: int) -> World:
     files = files_of(inputs.scenario)
     try:
         return World(tuple(checker.read_jobs(files.trace, files.tables, gpus, files.first)), gpus)
-    except checker.Refused as error:
-        raise StoreError.at(
-            inputs.scenario.trace.file.path if inputs.scenario.trace.file else "", str(error)
-        ) from error
+    except ValueError as error:  # such as a log without iterations, which are then those of its durations
+        return World(_simulated(setting, gpus), gpus, f"the checker does not read these files: {error}")
 
 
 def _not_measured(setting: Setting) -> str:
