@@ -183,22 +183,24 @@ def judge_steps(run: RunFolder) -> None:
         if isinstance(answer, Sent) and isinstance(answer.command, Start):
             sent[number].append(answer.command)
     controller = controller_of(run, journal.run)
-    known: dict[str, list[int]] = defaultdict(lambda: [0])
+    known: dict[str, list[Checkpointed]] = defaultdict(list)
     for seen in journal.seen():
         what = seen.what
         if (
             isinstance(what, Checkpointed | FirstStep)
             and (job := controller.jobs[what.job]).epoch == what.epoch
         ):
-            steps = known[what.job]
-            if isinstance(what, FirstStep) and job.group is not None:
-                steps[:] = [step for step in steps if step <= what.step]
-                assert what.step == steps[-1], (what, steps)
-            if isinstance(what, Checkpointed) and what.step > steps[-1]:
-                steps.append(what.step)
+            saved = known[what.job]
+            if isinstance(what, Checkpointed):
+                if what.file not in {one.file for one in saved}:
+                    saved.append(what)
+            elif job.group is not None and job.group.step_s is None:
+                saved[:] = [one for one in saved if one.step <= what.step]
+                assert what.step == (saved[-1].step if saved else 0) or what.ago_s, (what, saved)
         controller.receive(seen)
         for start in sent[seen.number]:
-            assert known[start.job][-1] == (start.checkpoint.step if start.checkpoint else 0), (start, known)
+            last = known[start.job][-1].file if known[start.job] else None
+            assert last == (start.checkpoint.file if start.checkpoint else None), (start, known)
 
 
 def test_runs_with_faults_keep_the_laws(folder: Path) -> None:

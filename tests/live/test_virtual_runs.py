@@ -31,7 +31,7 @@ from .virtual import IdealEngine, VirtualClock
 WORLDS = max(2, int(os.environ.get("FORERUN_CASES", "0")) // 100)
 #: runs of the law of promises; all with FORERUN_CASES=1000
 PROMISES = max(6, int(os.environ.get("FORERUN_CASES", "0")))
-#: a job does so many steps for each of its iterations, so that whole steps are a fine grain
+#: a job does so many steps for each of its iterations, so that whole steps are a fine grain (no need where the clock jumps)
 FINE = 1_000_000
 #: simulations of these forgive what is left of a restart when another job comes or goes, as real jobs cannot
 FORGIVING = ("edf", "edf-accessctrl", "gandiva")
@@ -78,10 +78,11 @@ def played(
 ) -> Session:
     """The run, to its end; `made` gets it at its beginning."""
     inputs = DOMAIN.prepare(scenario)
-    specs = [
-        msgspec.structs.replace(spec, iterations=spec.iterations * FINE) for spec in job_specs(inputs, folder)
-    ]
     jumps = clock is not None and clock.course.jumps
+    fine = 1 if jumps else FINE
+    specs = [
+        msgspec.structs.replace(spec, iterations=spec.iterations * fine) for spec in job_specs(inputs, folder)
+    ]
     run = create_run(folder, scenario, specs=specs, clock="fast-forward" if jumps else "wall")
     names = node_names(inputs_of(run))
     clock = clock or VirtualClock()

@@ -75,8 +75,8 @@ from forerun.registry import member_name
 MOST_BACK_OFF_S: Final = 60.0
 #: starts refused in a row after which a job fails
 MOST_REFUSALS: Final = 8
-#: seconds of the run that a job may end early under a clock that jumps, if that is less than a step of it for each start
-SKIPPED_S: Final = 1.0
+#: seconds of the run by which rounding may put the predicted end of a job behind an instant at which it ends
+ROUNDING_S: Final = 1e-6
 #: wall seconds that a checkpoint stays at least
 HOLD_S: Final = 60.0
 #: progress reports of a job before its measured speed counts
@@ -449,10 +449,10 @@ class Controller:
                 group.started.add(node)
                 for slot in self._slots_on(group, node):
                     self.leases[slot].state = "held"
-            case FirstStep(step=step) if group.step_s is None:
-                group.first_step, group.first_s = step, self.now_s
-                begins_s = max(self.now_s, group.first_by_s) if self.course.jumps else self.now_s
-                group.step, group.step_s = step, begins_s
+            case FirstStep(step=step, ago_s=ago_s) if group.step_s is None:
+                group.first_step, group.first_s = step, self.now_s - ago_s * self.course.factor
+                group.step = step + (job.part if step == job.step else 0.0)
+                group.step_s = max(self.now_s, group.first_by_s) if self.course.jumps else group.first_s
                 # whole checkpoints of later steps were not taken up: they are damaged
                 job.saved = tuple(one for one in job.saved if one.step <= step)
                 job.lost_steps += max(0, job.step - step)
@@ -564,10 +564,12 @@ class Controller:
         job.group = None
         if isinstance(job.state, Ended):
             return
-        reached = group.step
+        reached = math.floor(group.step)
         job.step = job.saved[0].step if job.saved else 0
         job.lost_steps += max(0, reached - job.step)
         planned = group.asked_s is not None
+        if not planned:
+            job.part = 0.0
         own = not planned and group.trouble in ("failed", "hung", "")
         job.costs_again = not planned
         not_before_s = 0.0
@@ -597,9 +599,9 @@ class Controller:
         if group.asked_s is not None or group.killed or group.left is not None:
             return
         done = group.done(self.now_s, job.slowness)
-        # Under a clock that jumps no step is under way: rounding down would take part of one at every change.
-        group.step = round(done) if self.course.jumps else math.floor(done)
-        group.asked_s = self.now_s
+        group.step, group.asked_s = math.floor(done), self.now_s
+        if self.course.jumps:  # ranks skip to whole steps, and time does not wait for the rest of one
+            job.part = done - group.step
         for slot in group.slots:
             if slot in self.leases:
                 self.leases[slot].state = "draining"
@@ -621,13 +623,7 @@ class Controller:
     def _on_timer(self) -> None:
         """Decide, if the policy expects to by now; under a clock that jumps, after the ends that were predicted."""
         if self.course.jumps:
-            # Jobs skip to whole steps at every change, so one may be predicted to end after the instant that it ends at.
-            ending = [
-                job
-                for job, end_s in self._predicted_ends()
-                if job.group is not None
-                and end_s - self.now_s <= min(SKIPPED_S, job.epoch * job.slowness / job.group.rate_per_s)
-            ]
+            ending = [job for job, end_s in self._predicted_ends() if end_s - self.now_s <= ROUNDING_S]
             for job in ending:
                 assert job.group is not None
                 job.group.ending = True
@@ -724,7 +720,7 @@ class Controller:
 
     def _note_left(self, job: Job) -> None:
         assert job.row is not None
-        self._left[job.row] = self._left_of(job, job.step)
+        self._left[job.row] = self._left_of(job, job.step + job.part)
 
     def _predicted_ends(self) -> Iterable[tuple[Job, float]]:
         """When jobs that work are done if they go on as they do."""

@@ -110,7 +110,7 @@ class Group:
     epoch : number of the start.
     slots : numbers through the cluster.
     nodes : by node, the numbers of its slots there.
-    step : iterations done, as last heard.
+    step : iterations done, as last heard; with part of one under a clock that jumps.
     step_s : when that was so; None: before the first step.
     rate_per_s : iterations a second that the profile says.
     first_by_s : when the first step was planned for.
@@ -129,7 +129,7 @@ class Group:
     epoch: int
     slots: tuple[int, ...]
     nodes: dict[str, tuple[int, ...]]
-    step: int
+    step: float
     rate_per_s: float
     first_by_s: float
     present: set[str]
@@ -173,6 +173,7 @@ class Job:
     epoch : number of its last start.
     group : the ranks that still have leases.
     step : iterations from which it would go on.
+    part : of the step after that, done as well: under a clock that jumps ranks leave at the instant, in a step.
     saved : its checkpoints, newest first.
     slowness : how many times as long as its profile says an iteration takes, as measured.
     failures, refusals : failures of its own, and refused starts in a row.
@@ -189,6 +190,7 @@ class Job:
     epoch: int = 0
     group: Group | None = None
     step: int = 0
+    part: float = 0.0
     saved: tuple[Checkpoint, ...] = ()
     slowness: float = 1.0
     failures: int = 0

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
+
 from forerun.live.engines.engine import Drain, Heartbeat, Kill, Skip, Start
 from forerun.live.folder import RunFolder
 from forerun.live.node_messages import (
@@ -98,6 +100,7 @@ class _Group:
     start : the command.
     end_s : when the lease ends, by the host's clock.
     shim : None where the node holds the lease only, because one process elsewhere stands for all slots.
+    first, first_s : its first step that was reported, and when by the host's clock.
     saved : the last checkpoint that was reported.
     left, gone : what was reported of its end.
     lost : the shim closed its connection without saying that the group is over.
@@ -106,6 +109,8 @@ class _Group:
     start: Start
     end_s: float
     shim: Shim | None = None
+    first: FirstStep | None = None
+    first_s: float = 0.0
     saved: Checkpointed | None = None
     left: Left | None = None
     gone: Gone | None = None
@@ -156,9 +161,14 @@ class Node:
     def connected(self) -> None:
         """A connection to an engine was made: say that the node is there, and what it holds.
 
-        Checkpoints come first: nobody may have heard of those, and a group that has ended goes on from its last.
+        What groups reported comes first: nobody may have heard it, and one that has ended goes on from its last checkpoint.
         """
-        self.out += [group.saved for group in self._groups.values() if group.saved is not None]
+        now_s = self.host.now_s()
+        for group in self._groups.values():
+            if group.first is not None:
+                self.out.append(msgspec.structs.replace(group.first, ago_s=now_s - group.first_s))
+            if group.saved is not None:
+                self.out.append(group.saved)
         self.out.append(
             NodeUp(
                 node=self.name,
@@ -398,7 +408,9 @@ class Node:
                 self.out.append(Started(job=job, epoch=epoch, node=self.name))
             case Reported(what=what):
                 observed = _observed(job, epoch, what)
-                if isinstance(observed, Checkpointed):
+                if isinstance(observed, FirstStep):
+                    group.first, group.first_s = observed, self.host.now_s()
+                elif isinstance(observed, Checkpointed):
                     group.saved = observed
                 self.out.append(observed)
             case Meet(address=address, port=port):

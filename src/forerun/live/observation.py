@@ -107,9 +107,11 @@ class FirstStep(_OfGroup, frozen=True, kw_only=True):
     Parameters
     ----------
     step : iterations done when it began.
+    ago_s : wall seconds since then (default: 0; a node that could not be heard reports it later).
     """
 
     step: int
+    ago_s: float = 0.0
 
 
 class Progressed(_OfGroup, frozen=True, kw_only=True):
