@@ -97,7 +97,7 @@ def test_what_is_inserted_is_a_schedule(seed: int) -> None:
         assert made.schedule().met(world) == count
     for row in list(made.pieces):
         made.remove(row)
-    assert (made.room.free == gpus).all()
+    assert (made.free_gpus.free == gpus).all()
 
 
 BROKEN = {

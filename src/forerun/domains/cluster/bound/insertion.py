@@ -24,7 +24,7 @@ TICK_S: Final = 2.0**-20
 MOST_OUT: Final = 12
 
 
-class Room:
+class FreeGpus:
     """GPUs that are free over time, as a step function.
 
     Parameters
@@ -118,7 +118,7 @@ def insert_soonest(world: World, order: Sequence[int], thrift: float) -> Schedul
     slowest_s = sum(job.work * job.unit / min(speed for _, speed in job.speed) + 1 for job in world.jobs)
     release_s = [job.release for job in world.jobs]
     end_s = float(max(release_s) + math.ceil(slowest_s))
-    room = Room(np.array([float(min(release_s)), end_s]), world.gpus, np.zeros(1))
+    room = FreeGpus(np.array([float(min(release_s)), end_s]), world.gpus, np.zeros(1))
     pieces: dict[int, list[Piece]] = {}
     for row in order:
         job = world.jobs[row]
@@ -176,21 +176,21 @@ class Insertion:
         # Free time costs a little, so that jobs do not waste it.
         self.price = price[at] + max(float(price.max(initial=0.0)), 1e-12) * 1e-3
         self.world, self.until, self.edges_s = world, until, edges
-        self.room = Room(edges, world.gpus, self.price)
+        self.free_gpus = FreeGpus(edges, world.gpus, self.price)
         self.pieces: dict[int, list[Piece]] = {}
 
     def insert(self, row: int) -> bool:
         """Insert a job if it fits by its end."""
         job = self.world.jobs[row]
-        pieces = self.room.fit(job.speed, job.unit, float(job.work), float(job.release), self.until[row])
+        pieces = self.free_gpus.fit(job.speed, job.unit, float(job.work), float(job.release), self.until[row])
         if pieces:
-            self.room.change(pieces, -1)
+            self.free_gpus.change(pieces, -1)
             self.pieces[row] = pieces
         return bool(pieces)
 
     def remove(self, row: int) -> None:
         """Take a job out."""
-        self.room.change(self.pieces.pop(row), 1)
+        self.free_gpus.change(self.pieces.pop(row), 1)
 
     def schedule(self) -> Schedule:
         """What stands now."""
@@ -207,8 +207,11 @@ class Insertion:
             if not out or len(self.pieces) >= enough:
                 return
             row = int(draw.choice(out))
-            before, kept = dict(self.pieces), (self.room.edges_s, self.room.free, self.room.price)
-            self.room.free = self.room.free.copy()
+            before, kept = (
+                dict(self.pieces),
+                (self.free_gpus.edges_s, self.free_gpus.free, self.free_gpus.price),
+            )
+            self.free_gpus.free = self.free_gpus.free.copy()
             job = self.world.jobs[row]
             near = [
                 other for other, pieces in self.pieces.items()
@@ -224,7 +227,10 @@ class Insertion:
             for other in again:
                 self.insert(other)
             if len(self.pieces) < len(before):
-                self.pieces, (self.room.edges_s, self.room.free, self.room.price) = before, kept
+                self.pieces, (self.free_gpus.edges_s, self.free_gpus.free, self.free_gpus.price) = (
+                    before,
+                    kept,
+                )
             elif len(self.pieces) > len(before):
                 yield len(self.pieces)
 
