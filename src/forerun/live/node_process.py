@@ -81,7 +81,9 @@ class _Shim:
         """Kill it and every process of its group; whether none is left."""
         killed = processes.end_session(self.pid, self.mark)
         if self.channel.fault:
-            if not (killed and self.host.end_orphans()):
+            # A zygote that is ending has not handed its orphans on yet.
+            handing = self.zygote.poll() is None and processes.is_exiting(self.zygote.pid)
+            if handing or not (killed and self.host.end_orphans()):
                 return False
             occupy(self.order, "end", slots_of(self.order))  # it could not say so itself
             return True

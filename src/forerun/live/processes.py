@@ -14,6 +14,8 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+#: of the flags in /proc/PID/stat
+_PF_EXITING: Final = 4
 #: name of the variable that every process of a group carries; its value names the run, the job and the epoch
 MARK_VARIABLE: Final = "FORERUN_LIVE_GROUP"
 
@@ -73,6 +75,15 @@ def _fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name of the program, which may contain anything."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return text[text.rindex(")") + 2 :].split()
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether a process has begun to end, or has ended; its files are closed before its children are handed on."""
+    try:
+        fields = _fields(pid)
+        return fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
+    except (OSError, ValueError):
+        return True
 
 
 def is_running(pid: int) -> bool:

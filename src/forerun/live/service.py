@@ -183,7 +183,8 @@ class Client:
         try:
             with connected(self._folder / SOCKET) as connection:
                 connection.settimeout(PATIENCE_S)
-                connection.sendall(encode(request))
+                with contextlib.suppress(BrokenPipeError):  # it may have said why before it was asked
+                    connection.sendall(encode(request))
                 answer = _one(connection)
         except (FileNotFoundError, ConnectionRefusedError):
             raise UsageError.at(

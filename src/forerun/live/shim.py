@@ -226,7 +226,8 @@ class Shim:
                         self._ended(number, rank)
 
     def _ended(self, number: int, rank: _Rank) -> None:
-        if self.ended_for or (rank.code == 0 and rank.leaving is not None):
+        # Once the group leaves, ends are no news; killing again would also end a rank that still prints why it failed.
+        if self.left or self.ended_for or (rank.code == 0 and rank.leaving is not None):
             return
         if rank.code == 0 and not rank.greeted:  # a plain command, done
             if number == 0:
