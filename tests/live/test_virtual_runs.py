@@ -188,7 +188,6 @@ def test_a_run_whose_nodes_never_come_ends_with_a_line(tmp_path: Path) -> None:
     session = Session(run, IdealEngine(clock, {}), clock, poll_s=1.0)
     with pytest.raises(StoreError, match=r"no node came within 60 s; a-0\.log, a-1\.log may say why"):
         session.run()
-    assert clock.wall_s() > 60
 
 
 def test_status_says_when_each_job_is_planned_to_end(tmp_path: Path) -> None:

@@ -118,14 +118,14 @@ def insert_soonest(world: World, order: Sequence[int], thrift: float) -> Schedul
     slowest_s = sum(job.work * job.unit / min(speed for _, speed in job.speed) + 1 for job in world.jobs)
     release_s = [job.release for job in world.jobs]
     end_s = float(max(release_s) + math.ceil(slowest_s))
-    room = FreeGpus(np.array([float(min(release_s)), end_s]), world.gpus, np.zeros(1))
+    free_gpus = FreeGpus(np.array([float(min(release_s)), end_s]), world.gpus, np.zeros(1))
     pieces: dict[int, list[Piece]] = {}
     for row in order:
         job = world.jobs[row]
         least = min(n / speed for n, speed in job.speed)
         some = tuple((n, speed) for n, speed in job.speed if n / speed <= thrift * least)
-        pieces[row] = room.soonest(some, job.unit, float(job.work), float(job.release))
-        room.change(pieces[row], -1)
+        pieces[row] = free_gpus.soonest(some, job.unit, float(job.work), float(job.release))
+        free_gpus.change(pieces[row], -1)
     return Schedule({row: tuple(one) for row, one in sorted(pieces.items()) if one})
 
 

@@ -43,6 +43,9 @@ class Search(ABC):
     Parameters
     ----------
     world : the jobs.
+
+    Attributes
+    ----------
     objective : as certificates name it.
     proof, claim : the best prices, and what the checker proves by them: deadlines, an instant, a slowdown.
     schedule : the best one, checked exactly.
