@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -81,7 +82,7 @@ class Progress:
         return ~np.isnan(self.ended_s[rows])
 
 
-class Rules(Generic[InstantT]):
+class Rules(ABC, Generic[InstantT]):
     """A schedule at work in one run.
 
     A step here does nothing; a schedule defines those of the steps in its `order`. `now_s` is the instant in seconds.
@@ -93,9 +94,9 @@ class Rules(Generic[InstantT]):
 
     order: tuple[Step, ...] = ()
 
+    @abstractmethod
     def next_moment(self) -> InstantT | None:
         """Go to the next instant at which anything happens; None when the run is over."""
-        raise NotImplementedError
 
     def play(self) -> InstantT | None:
         """Go to the next instant and take its steps; the instant, None when the run is over."""
@@ -161,37 +162,37 @@ class ObservingRules(Rules[InstantT]):
     seen: Progress | None = None
     is_open: bool = False
 
+    @abstractmethod
     def work(self) -> F64:
         """The work of each job as the schedule counts it: iterations, or seconds on the requested GPUs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def instant(self, now_s: float) -> InstantT:
         """The instant of the schedule's clock at a time in seconds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expected_s(self) -> InstantT | None:
         """The next instant at which the rules expect anything, None if they expect nothing. Changes nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self, row: int, end_s: float) -> None:
         """Note that a job was observed to have ended, before the instant at which the rules act on it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def observe(self, now_s: InstantT, seen: Progress) -> None:
         """Go to an instant, in place of `next_moment`; the steps then take the work done from what was observed."""
-        raise NotImplementedError
 
     def open_up(self) -> None:
         """More jobs may always come; called before the run."""
         self.is_open = True
 
+    @abstractmethod
     def columns(self) -> Sequence[Column]:
         """What the rules keep of each job."""
-        raise NotImplementedError
 
+    @abstractmethod
     def grow(self, setting: Setting) -> None:
         """Grow the arrays for more jobs: a setting with more spare rows takes the place of the present one."""
-        raise NotImplementedError
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:
         """A job takes a spare row, the first of them; it comes at its submission.
@@ -213,6 +214,7 @@ class ObservingRules(Rules[InstantT]):
         """A job is taken back: from the next decision on it has ended, whether it waits or runs."""
         self.ended(row, now_s)
 
+    @abstractmethod
     def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
         """Other nodes offer GPUs from now on; the rules expect an instant as soon as they may act.
 
@@ -223,7 +225,6 @@ class ObservingRules(Rules[InstantT]):
         lost : jobs that have lost theirs, and start again where they get others.
         now_s : when.
         """
-        raise NotImplementedError
 
     def act(self, now_s: float, seen: Progress) -> None:
         """Take the steps of an instant over real jobs, and bring the record up to date."""
