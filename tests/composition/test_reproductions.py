@@ -21,7 +21,8 @@ SPECIFIED = {
     "ef-fig7", "ef-fig12", "ef-fig8a", "ef-fig8b",
     "ef-fig9", "ef-fig10", "ef-fig11", "zeus-savings-potential", "zeus-single", "zeus-regret",
     "zeus-groups", "bamboo-notebook", "bamboo-run86", "bamboo-table", "oobleck-throughput",
-    "cant-be-late", "blocks-librispeech-remote", "blocks-imagenet-local", "blocks-early-stop",
+    "cant-be-late", "meta-ettr", "llama3-reliability",
+    "blocks-librispeech-remote", "blocks-imagenet-local", "blocks-early-stop",
     "blocks-no-merge-law", "blocks-pooled-workers", "blocks-placement",
 }  # fmt: skip
 

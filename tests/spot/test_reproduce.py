@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forerun.errors import DataError
 from forerun.replication import reproduction
 from forerun.replication.bamboo import published, reproduce
 from forerun.replication.cant_be_late import published as deadline_published
 from forerun.replication.cant_be_late.reproduce import cant_be_late
 from forerun.replication.oobleck import published as elastic_published
+from forerun.replication.reliability import reproduce as reliability
 from forerun.result.reproduction import silent
 
 
@@ -99,3 +102,56 @@ def test_bamboo_reproduction_on_one_level(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(published, "BAMBOO_TABLE", {0.5: published.BAMBOO_TABLE[0.5]})
     found = reproduce.bamboo_table(silent)
     assert found.failed and all(row.corrected is not None for row in found.rows)
+
+
+def test_times_to_failure_and_ratios_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reliability, "COUNT", 40)
+    found = reliability.meta_ettr(silent)
+    assert not found.failed and sum(row.ok is True for row in found.rows) == 7
+    rows = {row.name: row for row in found.rows}
+    whole = rows["RSC-1, 100,000 GPUs, every 60 min, write 0, restart 5 min: ETTR"]
+    assert (whole.compat, whole.corrected) == (
+        pytest.approx(-0.975, abs=1e-3),
+        pytest.approx(0.0895, abs=1e-4),
+    )
+    for row in found.rows:
+        simulated = rows.get(f"{row.name}, simulated")
+        if simulated is not None:
+            # Five half-widths of the interval that the note states, and what a horizon of 54 days adds.
+            half = float(re.findall(r"± ([0-9.]+)", simulated.note)[0])
+            assert simulated.corrected == pytest.approx(row.corrected, abs=5 * half + 1e-3), row.name
+    lines = found.figures[0].data
+    at = [i for i, form in enumerate(lines["form"]) if form == "60 min, first order (published)"]
+    assert min(lines["ettr"][i] for i in at) < -1 and max(lines["ettr"][i] for i in at) > 0.9
+
+
+def test_the_table_of_interruptions_adds_up_but_for_its_misprint(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(reliability, "COUNT", 20)
+    monkeypatch.setenv("FORERUN_DATA_DIR", str(data_folder.parent))
+    found = reliability.llama3_reliability(silent)
+    assert not found.failed and sum(row.ok is True for row in found.rows) == 21
+    ours = {row.name: row.corrected for row in found.rows}
+    assert [row.name for row in found.rows if row.ok is None and row.published] == [
+        "Faulty GPU: share percent",
+        "effective training time percent, more than",
+    ]
+    longest = [ours[f"write 0 s, restart {m} min: longest interval min"] for m in (2, 5, 10, 15, 20)]
+    assert longest[:4] == pytest.approx([34.6, 28.7, 18.9, 9.1], abs=0.06) and longest[4] is None
+    best = [
+        ours[f"write {w} s, restart {r} min: ETTR at the best interval"]
+        for w, r in ((10, 10), (30, 5), (60, 2))
+    ]
+    assert best == pytest.approx([0.908, 0.904, 0.890], abs=5e-4)
+    assert ours["InfiniteHBD log: faults per 1,000 node-days"] == pytest.approx(4.195, abs=1e-3)
+    # Without the log everything else stands, and a note says how to get it.
+    monkeypatch.setattr(reliability, "_kernel_rows", list)
+    monkeypatch.setattr(reliability, "dataset", _absent)
+    without = reliability.llama3_reliability(silent)
+    assert not any(row.name.startswith("InfiniteHBD") for row in without.rows)
+    assert "forerun data fetch infinitehbd" in without.notes[-1]
+
+
+def _absent(name: str) -> Path:
+    raise DataError.at(name, "is absent")

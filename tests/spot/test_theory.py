@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forerun.domains.spot.engine import closed_forms, trials
 from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
@@ -184,3 +186,32 @@ def test_pipelines_of_repaired_machines_idle_as_the_binomial_says(rounded: Train
     )
     idle = done.share("idle")
     assert abs(idle.mean - formulas.machine_repair_idle(0.6, 1.0, 32, 16)) < 4 * idle.half95 / 1.96
+
+
+@given(
+    lam=st.floats(0.0, 50.0),
+    interval=st.floats(0.01, 5.0),
+    write=st.floats(0.0, 2.0),
+    restart=st.floats(0.0, 2.0),
+)
+def test_effective_share_is_that_of_steps_of_one_interval(
+    lam: float, interval: float, write: float, restart: float
+) -> None:
+    steps = closed_forms.useful_every_steps(lam, interval, 1, write, 0.0, restart)
+    assert closed_forms.effective_share(lam, interval, write, restart) == pytest.approx(
+        steps, rel=1e-9, abs=1e-300
+    )
+
+
+def test_effective_share_at_rates_beyond_floats() -> None:
+    assert closed_forms.effective_share(1e6, 60.0, 1.0, 5.0) == 0.0
+    assert closed_forms.effective_share(1e-12, 60.0, 5.0, 5.0) == pytest.approx(60 / 65, rel=1e-9)
+
+
+def test_a_fleet_of_a_hundred_thousand_nodes_needs_no_table_of_their_square() -> None:
+    """One row of rates for nodes that fail on their own: 12,500 nodes squared would be 1.2 GB."""
+    fleet = trials.fleet_numbers(
+        PerNode(removal_per_node_h=1e-4, return_per_node_h=0.04, start=100_000, cap=100_000)
+    )
+    assert fleet.hit_rate_per_s.shape == (1, 100_001)
+    assert fleet.hit_rate_per_s[0, 50_000] == pytest.approx(50_000 * 1e-4 / 3600)

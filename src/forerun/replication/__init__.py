@@ -14,7 +14,16 @@ from forerun.scenario.arguments import name_of, names_of
 from forerun.study.executors.apart import apart
 
 #: the systems whose results are regenerated: by domain, in the order of the domains' names
-SYSTEMS: Final = ("elasticflow", "zeus", "cndlsys", "inferline", "bamboo", "oobleck", "cant_be_late")
+SYSTEMS: Final = (
+    "elasticflow",
+    "zeus",
+    "cndlsys",
+    "inferline",
+    "bamboo",
+    "oobleck",
+    "cant_be_late",
+    "reliability",
+)
 #: minutes above which a reproduction without a quick form is left out of quick runs
 QUICK_MINUTES: Final = 0.8
 #: minutes above which a reproduction is left out where all are run: it is run by its own id

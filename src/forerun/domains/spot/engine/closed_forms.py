@@ -46,6 +46,25 @@ def useful_every_steps(lam: float, s: float, n: int, d: float, C: float, R: floa
     return lam * math.exp(-lam * (R + C)) * n * s / math.expm1(lam * (n * s + d))
 
 
+def effective_share(lam: float, interval: float, write: float, restart: float) -> float:
+    """Share of time in retained work, with a blocking write after each interval: the effective training time ratio.
+
+    The same as `useful_every_steps` for steps of any length, without a number too large for a float at high rates. All times
+    are in the unit of 1 / lam.
+
+    Parameters
+    ----------
+    lam : interruptions a unit of time, Poisson; one during a write or a restart counts as well.
+    interval : of work between two writes.
+    write : for which a checkpoint blocks training.
+    restart : after each interruption; another one begins it again.
+    """
+    if lam == 0:
+        return interval / (interval + write)
+    cycle = lam * (interval + write)
+    return lam * interval * math.exp(-lam * restart - cycle) / -math.expm1(-cycle)
+
+
 def young(M: float, delta: float) -> float:
     """Young's interval in seconds, sqrt(2 delta M) (CACM 1974).
 

@@ -86,7 +86,8 @@ class FleetNumbers(NamedTuple):
     per_node: the rates are for each node alive and for each node missing up to `cap`, else for the whole
     fleet. removal_cdf, add_cdf: float64[k], probability of a batch of at most 1..k nodes.
     hit_rate_per_s: float64[cap + 1, cap + 1], rate of removals that hit an active node, by spot nodes alive
-    and active.  on_demand nodes never vanish, fill pipelines first and are not part of `cap`.
+    and active; one row where nodes fail on their own, since those alive then make no difference.  on_demand nodes
+    never vanish, fill pipelines first and are not part of `cap`.
     """
 
     removal_per_s: float
@@ -387,7 +388,8 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 # What growing throws away: the time since the last durable step, or since the pause began.
                 spent = t - spell
                 lost = spent - durable_by(spent, s, first, n, d, hidden)[1]
-                rate = fleet.hit_rate_per_s[active + standby + provisioning - on_demand, active - steady]
+                alive = active + standby + provisioning - on_demand
+                rate = fleet.hit_rate_per_s[min(alive, fleet.hit_rate_per_s.shape[0] - 1), active - steady]
                 now_s, then_s = job.step_s[max(1, training)], job.step_s[pipelines]
                 answer = _wants_growth(job, state, training, now_s, then_s, lost, spent, rate)
                 if state == TRAINING:
