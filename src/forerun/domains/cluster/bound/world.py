@@ -107,17 +107,19 @@ def world_of(inputs: Inputs, gpus: int) -> World:
     UsageError
         The cluster has GPUs of several types, or a job cannot run on so many GPUs.
     """
-    setting = inputs.setting
+    setting, keeps = inputs.setting, inputs.scenario.policy.keeps_requests
     if len(set(setting.cluster.node_types())) > 1:
         raise UsageError.at("$.machines", "has GPUs of several types; bounds are for one type")
-    why_not = not_from_files(inputs.scenario) or _not_measured(setting)
+    why_not = not_from_files(inputs.scenario) or _not_measured(setting) or (_sooner(setting) if keeps else "")
     if why_not:
-        return World(_simulated(setting, gpus), gpus, why_not)
+        return World(_simulated(setting, gpus, recorded=keeps), gpus, why_not)
     files = files_of(inputs.scenario)
     try:
         return World(tuple(checker.read_jobs(files.trace, files.tables, gpus, files.first)), gpus)
     except ValueError as error:  # such as a log without iterations, which are then those of its durations
-        return World(_simulated(setting, gpus), gpus, f"the checker does not read these files: {error}")
+        return World(
+            _simulated(setting, gpus, recorded=keeps), gpus, f"the checker does not read these files: {error}"
+        )
 
 
 def _not_measured(setting: Setting) -> str:
@@ -132,19 +134,36 @@ def _not_measured(setting: Setting) -> str:
     return ""
 
 
-def _simulated(setting: Setting, gpus: int) -> tuple[Job, ...]:
-    """The jobs as they are simulated: with every count that some policy may give them."""
+def _sooner(setting: Setting) -> str:
+    """Whether a job may end sooner than by its throughput; empty if none can.
+
+    Policies that keep to requests run jobs for the durations of the log, whatever the throughput says.
+    """
+    jobs, profile = setting.jobs, setting.profile
+    if profile is None:
+        return ""
+    asked = np.minimum(jobs.gpus, int(profile.levels[-1]))
+    if (jobs.duration_s * profile.rate_at()[jobs.kind, asked] < jobs.iterations).any():
+        return "some jobs run for recorded durations, which are shorter than their throughput says"
+    return ""
+
+
+def _simulated(setting: Setting, gpus: int, *, recorded: bool) -> tuple[Job, ...]:
+    """The jobs as they are simulated: with every count that some policy may give them.
+
+    recorded: whether they may also run for their recorded durations on the GPUs that they ask for.
+    """
     jobs, profile = setting.jobs, setting.profile
     if profile is not None and any(jobs.model):
         profile = filled(profile, set(jobs.gpus[jobs.gpus <= int(profile.levels[-1])].tolist()))
-    made = tuple(_job(jobs, row, profile, gpus) for row in range(len(jobs)))
+    made = tuple(_job(jobs, row, profile, gpus, recorded) for row in range(len(jobs)))
     if stuck := [job.id for job in made if not job.speed]:
         raise UsageError.at("$.machines", f"job {stuck[0]} cannot run on {gpus} GPUs")
     return made
 
 
-def _job(jobs: Jobs, row: int, profile: ThroughputTable | None, gpus: int) -> Job:
-    """A job with its speeds. Without a model it also runs for its duration on the GPUs that it asks for."""
+def _job(jobs: Jobs, row: int, profile: ThroughputTable | None, gpus: int, recorded: bool) -> Job:
+    """A job with its speeds. Without a model it runs for its duration on the GPUs that it asks for, too."""
     speeds: dict[int, Fraction] = {}
     kind, work, due = int(jobs.kind[row]), int(jobs.iterations[row]), int(jobs.deadline_s[row])
     if kind >= 0 and profile is not None:
@@ -152,7 +171,7 @@ def _job(jobs: Jobs, row: int, profile: ThroughputTable | None, gpus: int) -> Jo
         speeds = {n: Fraction(repr(rate)) for n, rate in rates if rate > 0 and n <= gpus}
     else:
         work = int(jobs.duration_s[row])
-    if not jobs.model[row] and int(jobs.gpus[row]) <= gpus:
+    if (recorded or not jobs.model[row]) and int(jobs.gpus[row]) <= gpus:
         asked = int(jobs.gpus[row])
         speeds[asked] = max(speeds.get(asked, Fraction(0)), Fraction(work, int(jobs.duration_s[row])))
     unit = lcm(*(one.denominator for one in speeds.values()))
