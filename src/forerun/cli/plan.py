@@ -23,6 +23,9 @@ OWN_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "traces": ("serving",),
     "frontier": ("serving",),
     "max_replicas": ("serving",),
+    "share": ("cluster",),
+    "most_nodes": ("cluster",),
+    "group": ("cluster",),
 }
 
 
@@ -88,6 +91,9 @@ def _domain_of(word: str) -> str:
 @click.option("--traces", type=int, metavar="N", help="Number of new traces to plan for.")
 @click.option("--frontier", is_flag=True, help="Also plan for other objectives and loads.")
 @click.option("--max-replicas", type=int, metavar="N", help="Maximum replicas of one stage.")
+@click.option("--share", type=float, metavar="P", help="Share of the deadlines to meet [0.95].")
+@click.option("--most-nodes", type=int, metavar="N", help="Try no more nodes [four times the present].")
+@click.option("--group", metavar="NAME", help="Group of nodes to plan, of several.")
 @_options.out_option("FILE", "Save the plan; forerun check verifies it.")
 def command(asked: Asked, output: Output, objective: str, out: Path | None, **own: Any) -> None:
     """Plan SCENARIO: what to run, what it costs, and why no other choice is better.

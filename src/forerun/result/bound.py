@@ -15,8 +15,9 @@ from forerun.scenario.spec import Spec
 
 S = TypeVar("S", bound=Spec)
 
-#: how the file of a certificate says what it is
-_FORMAT: Final = re.compile(rb'"format"\s*:\s*"forerun-bound/')
+#: how a file says what it is, by the first such key: a plan may contain a certificate
+_FORMAT: Final = re.compile(rb'"format"\s*:\s*"([^"]*)')
+_CERTIFICATE: Final = "forerun-bound/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,10 @@ def is_certificate(path: str | os.PathLike[str], document: dict[str, Any] | None
     document : what it contains, where it has been read (default: it has not).
     """
     if document is not None:
-        return str(document.get("format")).startswith("forerun-bound/")
+        return str(document.get("format")).startswith(_CERTIFICATE)
     try:
         with open_regular(path) as file:
-            return _FORMAT.search(file.read(4096)) is not None
+            first = _FORMAT.search(file.read(4096))
     except OSError:
         return False
+    return first is not None and first[1].startswith(_CERTIFICATE.encode())

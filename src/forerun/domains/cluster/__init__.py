@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from forerun.domains.cluster.engine.run import Outcome
     from forerun.domains.cluster.explain import ClusterExplainer
     from forerun.domains.cluster.inputs.prepare import Inputs
+    from forerun.domains.cluster.plan import ClusterPlanner
     from forerun.result.figures import Figure
     from forerun.result.run import Result, SavedRun
     from forerun.trace.domain_traces import DomainTraces
@@ -125,6 +126,12 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
 
         return figures(run)
 
+    def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a plan of nodes."""
+        from forerun.domains.cluster.figures import plan_figures
+
+        return plan_figures(plan)
+
     def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a training program that was profiled."""
         from forerun.domains.cluster.figures import measured_figures
@@ -137,6 +144,13 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         from forerun.domains.cluster.bound import ClusterBounder
 
         return ClusterBounder()
+
+    @property
+    def planner(self) -> ClusterPlanner:
+        """What finds how many nodes are needed."""
+        from forerun.domains.cluster.plan import ClusterPlanner
+
+        return ClusterPlanner()
 
     @property
     def explainer(self) -> ClusterExplainer:

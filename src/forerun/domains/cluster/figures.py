@@ -310,3 +310,40 @@ def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
             )
         )
     return tuple(made)
+
+
+def plan_figures(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Deadlines met by number of nodes: by the policy, by some schedule, and at most by any.
+
+    Parameters
+    ----------
+    plan : the content of a plan file.
+    """
+    names = {"met": "the policy", "reached": "some schedule", "bound": "no scheduler more"}
+    rows = [row for row in plan["counts"] if row["bound"] is not None]
+    curves = {
+        name: {
+            "nodes": [row["nodes"] for row in rows if row[key] is not None],
+            "deadlines": [row[key] for row in rows if row[key] is not None],
+        }
+        for key, name in names.items()
+    }
+    summary = plan["summary"]
+    return (
+        Figure.of(
+            "line",
+            "deadlines-by-nodes",
+            "Deadlines met by number of nodes",
+            by_series("by", curves),
+            x=Axis("nodes", "nodes"),
+            y=Axis("deadlines", "deadlines met"),
+            series="by",
+            series_label="met by",
+            order=tuple(names.values()),
+            rules=[Rule(summary["deadlines_wanted"], "wanted", "y"), Rule(summary["nodes"], "chosen", "x")],
+            caption=(
+                f"Deadlines met of {summary['deadlines']}. The best possible is between some schedule and the line "
+                "that no scheduler exceeds; the policy was simulated on each count from the bound on."
+            ),
+        ),
+    )
