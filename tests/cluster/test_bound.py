@@ -16,7 +16,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.cluster.bound.checker import Job, impossible, limit
+from forerun.domains.cluster.bound.checker import Job, proves
 from forerun.domains.cluster.bound.insertion import insert_all
 from forerun.domains.cluster.bound.program import Grid, Task, cheapest
 from forerun.domains.cluster.bound.schedule import Piece, Schedule
@@ -135,8 +135,7 @@ def test_ends_are_bounded_from_both_sides(kind: type[EndsSearch], seed: int) -> 
     bounds = [search.bound for _ in search.run()]
     assert bounds == sorted(bounds) and search.reached is not None and search.bound <= search.reached
     assert len(search.schedule.ends(world)) == len(jobs)
-    prices, worth = search.proof.exact(gpus)
-    assert impossible(search.objective, jobs, prices, worth, search.claim)
+    assert proves(search.objective, jobs, *search.proof.exact(gpus), search.claim) == search.claim
     begin = min(job.release for job in jobs)
     for one in (Played(jobs, gpus, draw) for _ in range(20)):
         slow = max((one.end[job.id] - job.release) / job.alone() for job in jobs)
@@ -152,7 +151,7 @@ def test_completion_times_are_bounded_from_both_sides(seed: int) -> None:
     for _ in search.run():
         pass
     assert search.reached is not None and search.bound <= search.reached
-    assert limit("mean_completion", jobs, *search.proof.exact(gpus)) >= search.claim
+    assert proves("mean_completion", jobs, *search.proof.exact(gpus)) >= search.claim
     for one in (Played(jobs, gpus, draw) for _ in range(20)):
         assert search.bound * len(jobs) <= sum(one.end[job.id] - job.release for job in jobs)
 

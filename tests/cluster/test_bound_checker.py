@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import random
 import subprocess
 import sys
+import tokenize
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import pytest
 import forerun
 from forerun.cli.main import run
 from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.checker import Job, Prices, impossible, limit
+from forerun.domains.cluster.bound.checker import Job, Prices, proves
 
 from ..conftest import shared_path
 from .conftest import DATA
@@ -104,15 +107,15 @@ def test_no_prices_prove_what_a_schedule_refutes(seed: int) -> None:
     little = Fraction(1, 10**6)
     for _ in range(15):
         prices, worth = drawn_prices(jobs, gpus, draw, 1.0)
-        assert limit("deadlines", jobs, prices, worth) >= met
-        assert not impossible("makespan", jobs, prices, worth, last + little)
-        assert not impossible("max_slowdown", jobs, prices, worth, slow + little)
+        assert proves("deadlines", jobs, prices, worth) >= met
+        assert not proves("makespan", jobs, prices, worth, last + little)
+        assert not proves("max_slowdown", jobs, prices, worth, slow + little)
         # The worth of work in money of one second each, and as instants, which both have their bound.
         for about in (float(flow) / len(jobs), 30.0):
             prices, worth = drawn_prices(jobs, gpus, draw, about)
-            assert limit("mean_completion", jobs, prices, worth) <= flow
+            assert proves("mean_completion", jobs, prices, worth) <= flow
             several = [[one, one // 2, one // 5] for one in worth]
-            assert limit("mean_completion", jobs, prices, several) <= flow
+            assert proves("mean_completion", jobs, prices, several) <= flow
 
 
 def test_no_prices_prove_less_than_the_optimum_of_the_small_worlds() -> None:
@@ -122,7 +125,7 @@ def test_no_prices_prove_less_than_the_optimum_of_the_small_worlds() -> None:
         jobs = [world_job(one) for one in world["jobs"]]
         for _ in range(20):
             prices, worth = drawn_prices(jobs, world["G"], draw, draw.choice([0.3, 1.0, 3.0]))
-            assert limit("deadlines", jobs, prices, worth) >= world["opt_grid"]
+            assert proves("deadlines", jobs, prices, worth) >= world["opt_grid"]
 
 
 def world_job(one: dict[str, Any]) -> Job:
@@ -134,16 +137,22 @@ def world_job(one: dict[str, Any]) -> Job:
 def test_prices_prove_what_can_be_seen() -> None:
     """Two jobs of 10 s on the only GPU, due at 10 s: one is met, the last ends at 20 s, completion times sum to 30 s."""
     jobs = [Job(name, 0, 10, 100, 1, ((1, 10),)) for name in "ab"]
-    assert limit("deadlines", jobs, Prices(1, 100, (0, 10), (0, 0, 0)), [0, 0]) == 2
+    assert proves("deadlines", jobs, Prices(1, 100, (0, 10), (0, 0, 0)), [0, 0]) == 2
     # A deadline is worth 1, an iteration 1 / 100, and the GPU costs what it earns: 1 for the ten seconds.
-    assert limit("deadlines", jobs, Prices(1, 100, (0, 10), (0, 10, 0)), [1, 1]) == 1
+    assert proves("deadlines", jobs, Prices(1, 100, (0, 10), (0, 10, 0)), [1, 1]) == 1
     # Both jobs pay 1 each, which is more than all the time until then costs.
     almost = Fraction(1999, 100)
-    assert impossible("makespan", jobs, Prices(1, 100, (0, almost), (0, 10, 0)), [1, 1], almost)
-    assert not impossible("makespan", jobs, Prices(1, 100, (0, almost), (0, 10, 0)), [1, 1], Fraction(20))
-    assert impossible("max_slowdown", jobs, Prices(1, 100, (0, almost), (0, 10, 0)), [1, 1], almost / 10)
+    assert proves("makespan", jobs, Prices(1, 100, (0, almost), (0, 10, 0)), [1, 1], almost) == almost
+    assert not proves("makespan", jobs, Prices(1, 100, (0, almost), (0, 10, 0)), [1, 1], Fraction(20))
+    assert (
+        proves("max_slowdown", jobs, Prices(1, 100, (0, almost), (0, 10, 0)), [1, 1], almost / 10)
+        == almost / 10
+    )
     # A second of the first ten costs as much as waiting for one: each job costs 20, whenever it ends.
-    assert limit("mean_completion", jobs, Prices(1, 10, (0, 10), (0, 10, 0)), [1, 1]) == 30
+    assert proves("mean_completion", jobs, Prices(1, 10, (0, 10), (0, 10, 0)), [[1], [1]]) == 30
+    # A second costs less and less, as does every iteration that waits for it: no second is worth its price.
+    falling = Prices(1, 100, tuple(range(21)), (0, *(200 - 10 * at for at in range(20)), 0))
+    assert 28 < proves("mean_completion", jobs, falling, [20, 20]) <= 30
 
 
 # --------------------------------------------------------------------------------------------------- published certificates
@@ -184,9 +193,23 @@ def test_reference_certificates_hold_and_no_bolder_claim_does(
         # Without the prices nothing is proved, nor with free GPUs at twice the worth of work.
         cheap = {**data, "price": [0] * len(data["price"])}
         assert checker.check(json.dumps(cheap).encode(), trace, tables, gpus, first)[0] is False
-    for other in ({"gpus": gpus + 1}, {"first": first + 1}):
-        with pytest.raises(checker.Refused, match="is about"):
-            checker.check(content, trace, tables, **{"gpus": gpus, "first": first, **other})
+    with pytest.raises(ValueError, match="is about"):
+        checker.check(content, trace, tables, gpus, first + 1)
+    with pytest.raises(ValueError, match="is about"):
+        checker.check(content, trace, tables, gpus + 1, first)
+    with pytest.raises(ValueError, match="is about"):
+        checker.check(content, trace, {name: tables[name] for name in list(tables)[1:]}, gpus, first)
+
+
+@pytest.mark.parametrize(("gpus", "most"), [(36, 173), (40, 176), (44, 178), (48, 181), (32, 171)])
+def test_one_certificate_proves_something_for_every_number_of_gpus(gpus: int, most: int) -> None:
+    """The published numbers of figure 8(a), all by the prices of the certificate for 32 GPUs."""
+    c = checker.certificate(shared_path("golden", "bounds", "fig8a_g32.cert.json").read_bytes())
+    shared_path("data", "cluster")
+    tables = {path.stem: path.read_bytes() for path in (DATA / "throughputs_T4").glob("*.csv")}
+    jobs = checker.read_jobs((DATA / "elasticVpollux_e.csv").read_bytes(), tables, gpus)
+    prices = Prices(gpus, c["denominator"], c["edges_s"], (0, *c["price"], 0))
+    assert proves("deadlines", jobs, prices, [c["work_value"].get(job.id, 0) for job in jobs]) == most
 
 
 # ------------------------------------------------------------------------------------------------ what it refuses
@@ -233,6 +256,57 @@ def test_a_certificate_of_small_files_is_checked_by_the_command_and_by_the_file_
     assert printed.err.count("\n") == 1
     alone = subprocess.run([*script, path, "2", "0"], capture_output=True, text=True, check=False)
     assert alone.returncode == 2 and alone.stderr.count("\n") == 1
+
+
+def test_a_certificate_says_something_about_other_numbers_of_gpus(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, scenario = folder / "c.json", str(folder / "s.yaml")
+    path.write_text(
+        json.dumps(
+            certificate(
+                folder, gpus=1, claim="2", price=[10], edges_s=["0", "10"], work_value={"a": 1, "b": 1}
+            )
+        )
+    )
+    assert run(["check", str(path), "--scenario", scenario]) == 2
+    assert "is about 1 GPUs; the scenario has 2 (--gpus N" in capsys.readouterr().err
+    assert run(["check", str(path), "--scenario", scenario, "--gpus", "2,3"]) == 0
+    printed = capsys.readouterr().out
+    for most, gpus in ((2, 1), (3, 2), (3, 3)):
+        assert f"more than {most} deadlines (3 jobs, {gpus} GPUs)" in printed
+    path.write_text(
+        json.dumps(
+            certificate(
+                folder, gpus=1, claim="1", price=[10], edges_s=["0", "10"], work_value={"a": 1, "b": 1}
+            )
+        )
+    )
+    assert run(["check", str(path), "--scenario", scenario, "--gpus", "2"]) == 4, "its own claim comes first"
+    assert run(["check", scenario, "--gpus", "2"]) == 2
+
+
+def test_the_checker_is_short_and_needs_nothing_but_python() -> None:
+    source = Path(checker.__file__).read_text()
+    tree, code = ast.parse(source), set[int]()
+    nothing = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in nothing:
+            code |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            code -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+            assert {str(name).split(".")[0] for name in names} <= sys.stdlib_module_names
+    assert len(code) <= 150
 
 
 def raw(change: Any) -> Any:

@@ -18,6 +18,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: the type of arguments and options that name a file or a folder
 PATH = click.Path(path_type=Path)
 
+
+class _Counts(click.ParamType[tuple[int, ...]]):
+    """Numbers of GPUs, separated by commas."""
+
+    name = "N,N,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The counts, each once, in their order."""
+        if isinstance(value, tuple):
+            return value
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and len(word) < 10 and int(word) > 0 for word in words):
+            self.fail(f"{value!r} is no list of GPU counts from 1, such as 32,40,48", param, ctx)
+        return tuple(dict.fromkeys(map(int, words)))
+
+
+#: the type of options that take several numbers of GPUs
+COUNTS = _Counts()
+
 set_option = click.option(
     "--set",
     "overrides",

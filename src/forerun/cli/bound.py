@@ -15,29 +15,12 @@ if TYPE_CHECKING:
     from forerun.result.bound import Bracket
 
 
-class _Counts(click.ParamType[tuple[int, ...]]):
-    """Numbers of GPUs, separated by commas."""
-
-    name = "N,N,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The counts, each once, in their order."""
-        if isinstance(value, tuple):
-            return value
-        words = str(value).split(",")
-        if not all(word.strip().isdecimal() and len(word) < 10 and int(word) > 0 for word in words):
-            self.fail(f"{value!r} is no list of GPU counts from 1, such as 32,40,48", param, ctx)
-        return tuple(dict.fromkeys(map(int, words)))
-
-
 @click.command(name="bound")
 @_options.scenario_options
 @click.option(
     "--objective", default="", metavar="NAME", help="deadlines (default), mean, makespan or slowdown."
 )
-@click.option("--gpus", type=_Counts(), default=(), help="Numbers of GPUs, instead of the cluster's.")
+@click.option("--gpus", type=_options.COUNTS, default=(), help="Numbers of GPUs, instead of the cluster's.")
 @_options.path_option(
     "--certificate", metavar="FILE", help="Save the proof; forerun check verifies it.", default=None
 )

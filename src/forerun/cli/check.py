@@ -17,8 +17,14 @@ from forerun.cli._options import Output
     type=_options.PATH,
     help="The plan's scenario, instead of the one stored with it; required for a certificate file.",
 )
+@click.option(
+    "--gpus",
+    type=_options.COUNTS,
+    default=(),
+    help="Of the certificate of a bound: also say what it proves on so many GPUs.",
+)
 @_options.output_options
-def command(plan: Path, scenario: Path | None, output: Output) -> None:
+def command(plan: Path, scenario: Path | None, gpus: tuple[int, ...], output: Output) -> None:
     """Verify PLAN, written by `forerun plan -o`, by independent means; of a scenario file, say whether it can be read.
 
     Of a measurement (`forerun measure loading -o`), compare predictions with measurements.
@@ -29,7 +35,7 @@ def command(plan: Path, scenario: Path | None, output: Output) -> None:
 
     about = forerun.load(scenario) if scenario is not None else None
     with output.working(f"checking {plan.name}"):
-        verdict = forerun.check(plan, scenario=about)
+        verdict = forerun.check(plan, scenario=about, gpus=gpus)
     if output.as_json:
         _show.print_json({"plan": str(plan), "holds": True, "verified": verdict})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,17 @@ def bounds(scenario: AnyScenario, objective: str = "", *, gpus: int = 0) -> Iter
     return known.bounder.search(scenario, objective, gpus)
 
 
-def check(path: str | os.PathLike[str], *, scenario: AnyScenario | None = None) -> str:
+def check(
+    path: str | os.PathLike[str], *, scenario: AnyScenario | None = None, gpus: Sequence[int] = ()
+) -> str:
     """Verify a plan file, or check that a scenario file and its inputs can be read; returns what was verified.
 
     path: a plan, a certificate, a measurement (see `check_document`) or a scenario (YAML, TOML, JSON).
     scenario: the plan's scenario, instead of the one stored with it (default: None); required for a certificate.
+    gpus: of the certificate of a bound, what it proves on so many GPUs, too (default: on its own number only).
 
-    Raises CheckFailed if a claim of the plan is false; StoreError, ScenarioError, TraceError or ProfileError if a file
-    cannot be read.
+    Raises CheckFailed if a claim of the plan is false; UsageError if `gpus` is given for another file; StoreError,
+    ScenarioError, TraceError or ProfileError if a file cannot be read.
 
     >>> forerun.check(forerun.demo("energy").scenario)
     'a scenario of the energy domain, every value and file of it in order'
@@ -77,10 +80,12 @@ def check(path: str | os.PathLike[str], *, scenario: AnyScenario | None = None) 
     if scenario is not None:
         require_scenario(scenario, "check")
     if is_certificate(path):
-        return _bounder(scenario, path).check(path, scenario)
+        return _bounder(scenario, path).check(path, scenario, gpus)
     document = {} if path.suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
     if is_certificate(path, document):
-        return _bounder(scenario, path).check(path, scenario)
+        return _bounder(scenario, path).check(path, scenario, gpus)
+    if gpus:
+        raise UsageError.at("--gpus", f"is about certificates of bounds, and {path} is none")
     if document and ("domain" not in document or document.keys() & {"format", "schema"}):
         return check_document(document, scenario=scenario, name=os.fspath(path))
     read = load(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -97,8 +97,15 @@ class Bounder(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def check(self, certificate: Path, scenario: S) -> str:
+    def check(self, certificate: Path, scenario: S, gpus: Sequence[int] = ()) -> str:
         """Verify the certificate in a file, and say what was verified.
+
+        Parameters
+        ----------
+        certificate : its file.
+        scenario : what it is about.
+        gpus : say what it proves on so many GPUs, too; the scenario's own number then need not be the certificate's
+            (default: none).
 
         Raises CheckFailed if its claim does not follow, StoreError if it is no certificate or is about another scenario.
         """

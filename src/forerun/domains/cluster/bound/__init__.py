@@ -7,12 +7,12 @@ prices, `insertion` for schedules, and `checker` verifies prices: it is one file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.files import certificate_of, files_of
+from forerun.domains.cluster.bound.files import Files, certificate_of, files_of
 from forerun.domains.cluster.bound.world import world_of
 from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.domains.cluster.scenario import Scenario
@@ -65,8 +65,11 @@ class ClusterBounder(Bounder[Scenario]):
                 notes=tuple(notes),
             )
 
-    def check(self, certificate: Path, scenario: Scenario) -> str:
+    def check(self, certificate: Path, scenario: Scenario, gpus: Sequence[int] = ()) -> str:
         """Verify the certificate in a file, and say what was verified.
+
+        Its prices prove something about any number of GPUs: with `gpus`, that is worked out anew, with the counts of GPUs
+        that are legal there.
 
         Raises
         ------
@@ -78,13 +81,30 @@ class ClusterBounder(Bounder[Scenario]):
             The scenario is not one of a job log and tables.
         """
         files = files_of(scenario)
+        prepare(scenario)  # reads the files as a simulation does, and rejects more than the checker
         try:
             content = read_regular(certificate, most_bytes=checker.MOST_BYTES)
-            holds, says = checker.check(content, files.trace, files.tables, files.gpus, files.first)
+            own = checker.certificate(content)["gpus"]
+            if own != files.gpus and not gpus:
+                what = f"is about {own} GPUs; the scenario has {files.gpus} (--gpus N: what it proves there)"
+                raise StoreError.at(certificate, what)
+            holds, says = checker.check(content, files.trace, files.tables, own, files.first)
+            others = [_proved(content, files, count) for count in gpus if count != own]
         except OSError as error:
             raise StoreError.at(certificate, unreadable(error)) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError.at(certificate, str(error)) from error
         if not holds:
             raise CheckFailed.at(certificate, f"its prices do not prove that {says}")
-        return f"verified in exact arithmetic: {says}; assumed: {ASSUMED}"
+        return f"verified in exact arithmetic: {'; '.join((says, *others))}; assumed: {ASSUMED}"
+
+
+def _proved(content: bytes, files: Files, gpus: int) -> str:
+    """What the prices of a certificate prove about another number of GPUs, with the counts that are legal there."""
+    c = checker.certificate(content)
+    jobs = checker.read_jobs(files.trace, files.tables, gpus, files.first)
+    prices = checker.Prices(gpus, c["denominator"], c["edges_s"], (0, *c["price"], 0))
+    worth = [c["work_value"].get(job.id, 0) for job in jobs]
+    proved = checker.proves(c["objective"], jobs, prices, worth, c["claim"])
+    says = checker.SAYS[c["objective"]].format(proved) if proved else "nothing is proved"
+    return f"{says} ({len(jobs)} jobs, {gpus} GPUs)"

@@ -6,16 +6,14 @@ than its table says; GPUs are alike; quotas, nodes and costs of changes are igno
 """
 
 import csv
-import hashlib
-import io
 import json
 import math
 import re
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,18 +23,11 @@ SAYS = {
     "max_slowdown": "no schedule has a largest slowdown below {}",
     "mean_completion": "no schedule has completion times that sum to less than {} s",
 }
-FORM = {str: "format objective claim slip_s", int: "gpus denominator", list: "edges_s price"}
-FORM |= {dict: "work_value value inputs"}
-WHOLE, DECIMAL = r"\d{1,40}", r"(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][-+]?\d\d?)?"
-FRACTION = r"\d{1,40}(\.\d{1,40}|/0{0,9}[1-9]\d{0,39})?"
-MOST_BYTES, NONE, NEEDED = 1 << 22, ("", "nan"), ("submit_s", "iterations", "batch", "duration_s")
-NAMES = "submit_time=submit_s submission_time=submit_s iteration=iterations num_iteration=iterations "
-NAMES += "num_iterations=iterations model_name=model batch_size=batch duration=duration_s ddl=deadline_s "
-NAMES += "deadline=deadline_s"
-
-
-class Refused(ValueError):
-    """Something cannot be checked: the text says what."""
+FIELDS = dict[str, Any](format=str, objective=str, claim=str, slip_s=str, gpus=int, denominator=int)
+FIELDS |= {"edges_s": list, "price": list, "work_value": dict, "value": dict, "inputs": dict}
+NUMBER, MOST, MOST_BYTES = r"\d{1,40}(\.\d{1,40}|/0{0,9}[1-9]\d{0,39})?", 10**40, 1 << 22
+NAMES = "submit_time=submit_s submission_time=submit_s num_iteration=iteration deadline_s=ddl deadline=ddl "
+NAMES += "iterations=iteration num_iterations=iteration model_name=model batch_size=batch duration_s=duration"
 
 
 class Job(NamedTuple):
@@ -66,219 +57,164 @@ class Prices(NamedTuple):
     edges: tuple[int | Fraction, ...]
     price: tuple[int, ...]
 
-    def whole(self) -> Fraction:
-        """What all GPUs cost over all time."""
-        total: Any = sum((b - a) * price for (a, b), price in zip(pairwise(self.edges), self.price[1:]))
-        return Fraction(self.gpus * total) / self.denominator
-
     def spans(self, start: Any, end: Any) -> Iterator[tuple[Any, Any, int]]:
-        """(from, to, price) of a time span; `end` may be infinity."""
-        for at in range(bisect_right(self.edges, start), len(self.price)):
-            until = min(end, *self.edges[at : at + 1], math.inf)
-            if start < until:
-                yield start, until, self.price[at]
-            start = until
+        """(from, to, price) of a time span, one after the other; of no time if it ends before its start."""
+        low, high = bisect_right(self.edges, start), bisect_left(self.edges, max(start, end))
+        edges = (start, *self.edges[low:high], max(start, end))
+        return zip(edges, edges[1:], self.price[low : high + 1])
 
-    def owes(self, job: Job, worth: int, end: Any) -> Fraction:
-        """The least that a job pays for ending by `end`; negative: nothing.
+    def pays(self, job: Job, worth: int, end: Any) -> Fraction:
+        """The least that a job pays for ending by `end`.
 
         Its iterations are worth `worth` each. No second yields more than the profit, so the rest of their worth is paid.
         """
-        paid = job.unit * worth * job.work
-        paid -= sum((b - a) * job.profit(worth, c * job.unit) for a, b, c in self.spans(job.release, end))
-        return Fraction(paid) / (job.unit * self.denominator)
+        most = sum((b - a) * job.profit(worth, c * job.unit) for a, b, c in self.spans(job.release, end))
+        return Fraction(max(0, worth * job.work * job.unit - most)) / (job.unit * self.denominator)
 
-    def pays(self, job: Job, worth: int, end: Any) -> Fraction:
-        """The least that a job pays for ending by `end`."""
-        return max(Fraction(0), self.owes(job, worth, end))
+    def by_edge(self, job: Job, worth: int) -> Iterator[Any]:
+        """The least that a job pays plus its completion time, for an end between two edges each, times unit * denominator.
 
-    def waits(self, job: Job, worths: Sequence[int]) -> Fraction:
-        """The least that a job pays plus its completion time, for any worth of its iterations, whenever it ends."""
-        alone, scale, mean = job.alone(), job.unit * self.denominator, Fraction(0)
+        What it owes falls at a constant rate there: time and debt together are least at an edge, or where the debt is
+        nothing. Rounded down.
+        """
+        scale, start = job.unit * self.denominator, job.release + math.floor(job.alone())
+        debt = math.floor(self.pays(job, worth, start) * scale)
+        # Where nothing has a price, no debt is left after the shortest duration: later ends are only later.
+        for a, b, price in self.spans(start, max(start, self.edges[-1]) + math.ceil(job.alone())):
+            rate = job.profit(worth, price * job.unit) if debt > 0 else 0
+            least = min(debt, max(debt * scale // max(rate, 1), debt - (rate - scale) * (b - a)))
+            yield (a - job.release) * scale + max(0, least)
+            debt -= rate * (b - a)
+
+    def waits(self, job: Job, worth: Any) -> Fraction:
+        """The least that a job pays plus its completion time. worth: several, for ends; or one, which includes instants."""
+        scale = job.unit * self.denominator
+        if isinstance(worth, list):
+            return Fraction(min(map(max, zip(*(self.by_edge(job, one) for one in worth))))) / scale
         # Its iterations are done, on average, half its shortest duration before its end or earlier: each costs its
-        # instant too. The profit is convex in time, so the chord between two edges is not below it.
-        for a, b, price in self.spans(job.release, math.inf) if len(worths) == 1 else ():
-            first, cost = worths[0] * job.work - self.denominator * a, price * job.unit * job.work
-            if b == math.inf:  # a triangle
-                b = a + Fraction(max(0, first), self.denominator)
-            last = first - self.denominator * (b - a)
-            mean += (b - a) * (job.profit(first, cost) + job.profit(last, cost)) / Fraction(2)
-        by_mean = Fraction(worths[0] * job.work, self.denominator) + alone / 2 - job.release
-        by_mean = by_mean - mean / (scale * job.work) if len(worths) == 1 else alone
-        # What it owes for ending by an instant falls at a constant rate between edges, until it is nothing: between two
-        # edges, its time and debt together are least at one of them, or where the debt is nothing.
-        start = job.release + alone
-        owes: list[Any] = [self.owes(job, worth, start) * scale for worth in worths]
-        by_end: Any = math.inf
-        for a, b, price in self.spans(start, math.inf):
-            best: Any = 0
-            for at, worth in enumerate(worths):
-                rate, before, time = job.profit(worth, price * job.unit), owes[at], (a - job.release) * scale
-                if before > 0:
-                    free = b == math.inf or before <= rate * (b - a)
-                    owes[at] = 0 if free else before - rate * (b - a)
-                    later = Fraction(before * scale, rate) if free else owes[at] + (b - a) * scale
-                    time += min(before, later)
-                best = max(best, time)
-            by_end = min(by_end, best)
-            if max(owes) <= 0:
-                break
-        return max(by_mean, Fraction(by_end) / scale)
+        # instant. The profit is convex in time, so the chord between two edges is not below it.
+        end, twice = Fraction(worth * job.work, self.denominator), 0
+        for a, b, price in self.spans(job.release, end):
+            for at in (a, b):
+                left = worth * job.work - self.denominator * at
+                twice += (b - a) * job.profit(left, price * job.unit * job.work)
+        mean = end - job.release - Fraction(twice) / (2 * scale * job.work)
+        return max(job.alone(), mean + job.alone() / 2)
 
 
-def limit(objective: str, jobs: Sequence[Job], prices: Prices, worth: Sequence[Any]) -> Fraction:
-    """The most deadlines met, or the least sum of completion times, that prices prove for every schedule."""
+def proves(objective: str, jobs: Sequence[Job], prices: Prices, worth: Sequence[Any], claim: Any = 0) -> Any:
+    """What prices prove for every schedule: the most deadlines met, or the least sum of completion times.
+
+    Of a makespan or largest slowdown: the claim, if they prove it, or else 0.
+    """
+    spans = prices.spans(prices.edges[0], prices.edges[-1])
+    whole = prices.gpus * sum((b - a) * price for a, b, price in spans) / Fraction(prices.denominator)
     if objective == "mean_completion":
-        worths = [one if isinstance(one, list) else [one] for one in worth]
-        return sum(map(prices.waits, jobs, worths), -prices.whole())
-    able = [job.deadline is not None and job.release + job.alone() <= job.deadline for job in jobs]
-    paid = [1 - prices.pays(job, one, job.deadline) for job, one, can in zip(jobs, worth, able) if can]
-    return Fraction(math.floor(sum((max(Fraction(0), one) for one in paid), prices.whole())))
-
-
-def impossible(
-    objective: str, jobs: Sequence[Job], prices: Prices, worth: Sequence[int], x: Fraction
-) -> bool:
-    """Whether prices prove that no schedule has a makespan, or a largest slowdown, below x."""
-    scaled = objective == "max_slowdown"
-    if x <= (1 if scaled else max(job.release + job.alone() for job in jobs)):
-        return True
-    ends = [job.release + x * job.alone() if scaled else x for job in jobs]
-    return sum(map(prices.pays, jobs, worth, ends)) > prices.whole()
-
-
-def proved(c: dict[str, Any], jobs: Sequence[Job]) -> bool:
-    """Whether a certificate proves its claim about these jobs."""
-    edges = tuple(int(e) if e.denominator == 1 else e for e in map(number, c["edges_s"]))
-    prices = Prices(c["gpus"], c["denominator"], edges, (0, *c["price"], 0))
-    objective, claim = c["objective"], number(c["claim"])
-    worth = [c["work_value"].get(job.id, 0) for job in jobs]
-    if objective in ("makespan", "max_slowdown"):
-        return impossible(objective, jobs, prices, worth, claim)
-    proven = limit(objective, jobs, prices, worth)
-    return proven <= claim if objective == "deadlines" else proven >= claim
+        return sum(map(prices.waits, jobs, worth), -whole)
+    first = [job.release + job.alone() for job in jobs]
+    if objective == "deadlines":
+        able = [(job, one) for job, one, end in zip(jobs, worth, first) if end <= (job.deadline or 0)]
+        gains = (max(Fraction(0), 1 - prices.pays(job, one, job.deadline)) for job, one in able)
+        return math.floor(min(sum(gains, whole), len(able)))
+    ends = [claim if objective == "makespan" else job.release + claim * job.alone() for job in jobs]
+    early = any(end <= soonest for end, soonest in zip(ends, first))
+    return claim * (early or sum(map(prices.pays, jobs, worth, ends)) > whole)
 
 
 def require(holds: object, what: str) -> None:
-    """Raise Refused unless something holds."""
+    """Raise ValueError unless something holds."""
     if not holds:
-        raise Refused(what)
-
-
-def number(text: Any, where: str = "", form: str = FRACTION) -> Fraction:
-    """A number in a text of a form."""
-    fits = isinstance(text, str) and re.fullmatch(form, text, re.ASCII)
-    require(fits, f"{where or 'certificate'}: {str(text)[:40]!r} is not a usable number here")
-    return Fraction(text)
-
-
-def natural(text: str) -> int:
-    """A number in JSON, which must be whole and not negative."""
-    return int(number(text, form=WHOLE))
+        raise ValueError(what)
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different, and whose values are not true, false or null."""
+    """An object of JSON, whose keys must all be different."""
     require(len(dict(pairs)) == len(pairs), "has a key twice in one object")
-    require(all(type(value) in FORM for _, value in pairs), "has true, false or null")
     return dict(pairs)
 
 
-def read(content: bytes) -> dict[str, Any]:
-    """A certificate, every field of the type that it must have."""
+def exact(text: Any) -> Any:
+    """A number in a text."""
+    require(type(text) is str and re.fullmatch(NUMBER, text, re.ASCII), f"has {text!r:.40} as a number")
+    return Fraction(text) if Fraction(text).denominator > 1 else int(Fraction(text))
+
+
+def certificate(content: bytes) -> dict[str, Any]:
+    """A certificate in which everything is as it must be, with exact numbers for those in texts."""
     require(len(content) <= MOST_BYTES, f"has {len(content)} bytes; at most {MOST_BYTES} are read")
-    hooks: Any = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), natural)
-    try:
-        c = json.loads(content, **hooks, object_pairs_hook=unique)
-    except (RecursionError, ValueError) as error:
-        raise Refused(f"is not usable: {error}") from None
-    require(isinstance(c, dict) and c.get("format") == "forerun-bound/1", "is no certificate of a bound")
-    c = {"value": {}, "slip_s": "0", **c}
-    form = {key: kind for kind, keys in FORM.items() for key in keys.split()}
-    wrong = sorted(key for key in c.keys() | form if type(c.get(key)) is not form.get(key))
+    read: Any = json.loads(content, object_pairs_hook=unique)
+    c: dict[str, Any] = {"value": {}, "slip_s": "0"} | (read if isinstance(read, dict) else {})
+    wrong = sorted(key for key in c.keys() | FIELDS if type(c.get(key)) is not FIELDS.get(key))
     require(not wrong, f"lacks, or has unknown or wrong: {', '.join(wrong)[:99]}")
-    require(
-        c["objective"] in SAYS and c["gpus"] and c["denominator"], "objective, gpus or denominator is wrong"
-    )
-    several = c["objective"] == "mean_completion"
-    lists = [one if several and type(one) is list else [one] for one in c["work_value"].values()]
-    values = [*c["price"], *(value for one in lists for value in one)]
-    require(all(type(value) is int for value in values), "price and work_value must be whole numbers from 0")
-    require(all(lists), "work_value has an empty list")
-    require(len(c["edges_s"]) == len(c["price"]) + 1 > 1, "edges_s must have one edge more than price")
-    require(all(a < b for a, b in pairwise(map(number, c["edges_s"]))), "edges_s must rise")
+    require(c["format"] == "forerun-bound/1" and c["objective"] in SAYS, "has an unknown format or objective")
     require(not c["value"] and c["slip_s"] == "0", "has values of jobs or a slip, which no scenario has")
-    digests = {"profile_sha256": {}, "trace_sha256": "", "first": 0} | c["inputs"]
-    fits = [type(one) for one in digests.values()] == [dict, str, int]
-    require(fits, "inputs must have trace_sha256 and profile_sha256, may have first, and nothing else")
-    return {**c, "inputs": digests}
+    numbers = [c["gpus"], c["denominator"], c["inputs"].get("first", 0), *c["price"]]
+    for worth in c["work_value"].values():
+        numbers += worth if worth and type(worth) is list and c["objective"] == "mean_completion" else [worth]
+    require(all(type(one) is int and 0 <= one < MOST for one in numbers), "has an unusable whole number")
+    edges = tuple(map(exact, c["edges_s"]))
+    rise = 2 <= len(edges) == len(c["price"]) + 1 <= 10_000 and list(edges) == sorted(set(edges))
+    require(rise and c["denominator"], "must have a denominator, and edges that rise, one more than prices")
+    return c | {"claim": exact(c["claim"]), "edges_s": edges}
 
 
-def rows_of(content: bytes, name: str) -> list[list[str]]:
-    """The rows of a CSV file that are not empty, header first."""
-    try:
-        rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise Refused(f"{name} is no UTF-8 table: {error}") from None
-    require(rows, f"{name} is empty")
-    return [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+def rows_of(content: bytes) -> list[dict[str, str]]:
+    """The rows of a CSV file that are not empty, by the names in its header."""
+    rows = csv.reader(content.decode("utf-8-sig").splitlines(keepends=True))
+    header, *rest = ([cell.strip() for cell in row] for row in rows if any(map(str.strip, row)))
+    return [dict(zip(header, row)) for row in rest]
 
 
-def read_jobs(trace: bytes, tables: Mapping[str, bytes], gpus: int, first: int = 0) -> list[Job]:
+def read_jobs(log: bytes, tables: Mapping[str, bytes], gpus: int, first: int = 0) -> list[Job]:
     """The jobs of a log by submission (the first ones; 0: all), with their speeds on up to so many GPUs."""
-    speeds, jobs = {}, []
-    for model, content in tables.items():
-        (_, *counts), *rows = rows_of(content, model)
-        for size, *cells in rows:
-            known = [(int(n), cell) for n, cell in zip(counts, cells) if cell.lower() not in NONE]
-            legal = {n: number(cell, model, DECIMAL) for n, cell in known if 0 < n <= gpus}
-            unit = math.lcm(*(speed.denominator for speed in legal.values()))
-            scaled = tuple((n, int(speed * unit)) for n, speed in legal.items() if speed)
-            speeds[model, int(size)] = unit, scaled
-    names = dict(word.split("=") for word in NAMES.split())
-    header, *rows = rows_of(trace, "job log")
-    for row in rows:
-        cell = dict(zip((names.get(name, name) for name in header), row))
-        name, due = re.sub(r"^0+(?=\d+$)", "", cell.get("job_id", "")), cell.get("deadline_s", "").lower()
-        release, work, batch, duration = (int(number(cell.get(key), f"job {name}", WHOLE)) for key in NEEDED)
-        free = due in NONE or cell.get("best_effort") == "1"
-        unit, scaled = speeds.get((cell.get("model", ""), batch), (1, ()))
-        require((scaled and work) or not duration, f"job {name} cannot run on {gpus} GPUs")
-        deadline = None if free else int(number(due, f"job {name}", WHOLE))
-        jobs += [Job(name, release, deadline, work, unit, scaled)] * (duration > 0)
-    jobs = sorted(jobs, key=lambda job: job.release)[: first or None]
-    require(len({job.id for job in jobs}) == len(jobs) > 0, "the job log has a job twice, or none")
-    return jobs
+    speeds, jobs, names = {}, list[Job](), dict(word.split("=") for word in NAMES.split())
+    try:
+        for model, content in tables.items():
+            for (_, size), *cells in (row.items() for row in rows_of(content)):
+                known = {int(n): Fraction(text) for n, text in cells if text.lower() not in ("", "nan")}
+                unit = math.lcm(*(speed.denominator for speed in known.values()))
+                legal = tuple((n, int(known[n] * unit)) for n in known if n <= gpus and known[n])
+                speeds[model, int(size)] = unit, legal
+        for row in rows_of(log):
+            cell = {"ddl": "", "best_effort": "", **{names.get(name, name): row[name] for name in row}}
+            free = cell["ddl"].lower() in ("", "nan") or cell["best_effort"] == "1"
+            due, name = None if free else int(cell["ddl"]), re.sub(r"^0+(?=\d+$)", "", cell["job_id"])
+            if int(cell["duration"]) > 0:
+                speed = speeds.get((cell["model"], int(cell["batch"])), (1, ()))
+                require(speed[1], f"job {name} cannot run on {gpus} GPUs")
+                jobs.append(Job(name, int(cell["submit_s"]), due, int(cell["iteration"]), *speed))
+    except (KeyError, ValueError, csv.Error) as error:
+        raise ValueError(f"the job log or a table is not usable: {error}") from None
+    return sorted(jobs, key=lambda job: job.release)[: first or None]
 
 
-def check(
-    content: bytes, trace: bytes, tables: Mapping[str, bytes], gpus: int, first: int
-) -> tuple[bool, str]:
+def check(proof: bytes, log: bytes, tables: Mapping[str, bytes], gpus: int, first: int) -> tuple[bool, str]:
     """Whether a certificate proves its claim about a scenario, and what it says.
 
-    Raises Refused if it is no certificate, or one of another scenario: of other GPUs, jobs or tables.
+    Raises ValueError or RecursionError if it is none, or one of another scenario: of other GPUs, jobs or tables.
     """
-    c = read(content)
-    inputs, used = c["inputs"], {name: tables.get(name, b"") for name in c["inputs"]["profile_sha256"]}
+    c = certificate(proof)
+    listed = c["inputs"].get("profile_sha256")
+    used = {name: table for name, table in tables.items() if isinstance(listed, dict) and name in listed}
+    digests = {name: sha256(table).hexdigest() for name, table in used.items()}
+    own = {"trace_sha256": sha256(log).hexdigest(), "profile_sha256": digests, "first": first}
+    require({"first": 0} | c["inputs"] == own, "is about another job log, other tables or other first jobs")
     require(c["gpus"] == gpus, f"is about {c['gpus']} GPUs; the scenario has {gpus}")
-    require(inputs["trace_sha256"] == hashlib.sha256(trace).hexdigest(), "is about another job log")
-    require(inputs["first"] == first, f"is about the first {inputs['first']} jobs, not {first} (0: all)")
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in used.items()}
-    require(inputs["profile_sha256"] == digests, "is about other tables of throughput")
-    jobs = read_jobs(trace, used, gpus, first)
-    unknown = sorted(c["work_value"].keys() - {job.id for job in jobs})
-    require(not unknown, f"names a job that is not in the scenario: {unknown[:1]}")
-    lacking = c["objective"] == "mean_completion" and len(jobs) - len(c["work_value"])
-    require(not lacking, f"lacks {lacking} jobs of the scenario")
-    return proved(c, jobs), f"{SAYS[c['objective']].format(c['claim'])} ({len(jobs)} jobs, {gpus} GPUs)"
+    jobs, worths = read_jobs(log, used, gpus, first), c["work_value"]
+    complete = c["objective"] != "mean_completion" or len(worths) == len(jobs)
+    require(complete and worths.keys() <= {job.id for job in jobs}, "names or lacks other jobs than the log")
+    prices = Prices(gpus, c["denominator"], c["edges_s"], (0, *c["price"], 0))
+    proved = proves(c["objective"], jobs, prices, [worths.get(job.id, 0) for job in jobs], c["claim"])
+    holds = proved <= c["claim"] if c["objective"] == "deadlines" else proved >= c["claim"]
+    return holds, f"{SAYS[c['objective']].format(c['claim'])} ({len(jobs)} jobs, {gpus} GPUs)"
 
 
 if __name__ == "__main__":
     try:
-        path, size, head, log, *profiles = sys.argv[1:]
-        contents = {Path(name).stem: Path(name).read_bytes() for name in profiles}
-        holds, says = check(Path(path).read_bytes(), Path(log).read_bytes(), contents, int(size), int(head))
-    except (OSError, ValueError) as error:
+        path, gpus, first, log, *names = sys.argv[1:]
+        tables = {Path(name).stem: Path(name).read_bytes() for name in names}
+        holds, says = check(Path(path).read_bytes(), Path(log).read_bytes(), tables, int(gpus), int(first))
+    except (OSError, RecursionError, ValueError) as error:
         sys.exit(sys.stderr.write(f"{' '.join(sys.argv[1:2])}: {error}\n") and 2)
     sys.stdout.write(f"{'proved' if holds else 'NOT proved'}: {says}\n")
     sys.exit(0 if holds else 4)

@@ -111,7 +111,7 @@ class DeadlineSearch(Search):
                 return
 
     def _proves(self, proof: Proof) -> Fraction:
-        return checker.limit(self.objective, self.world.jobs, *proof.exact(self.world.gpus))
+        return Fraction(checker.proves(self.objective, self.world.jobs, *proof.exact(self.world.gpus)))
 
     def _insert(self, share: F64, proof: Proof | None = None) -> Iterator[None]:
         """Schedules by several orders, the best one repaired."""
@@ -178,10 +178,8 @@ class EndsSearch(Search):
         for back in (1e-9, 1e-7, 1e-5):
             claim = Fraction(math.floor((x - back * (x - self._origin)) * 10**6), 10**6)
             some = (proof if self._scaled else proof.until(float(claim))).merged()
-            prices, worth = some.exact(self.world.gpus)
-            if claim > self.claim and checker.impossible(
-                self.objective, self.world.jobs, prices, worth, claim
-            ):
+            exact = some.exact(self.world.gpus)
+            if claim > self.claim and checker.proves(self.objective, self.world.jobs, *exact, claim) == claim:
                 self.proof, self.claim = some, claim
                 return True
         return False
@@ -284,7 +282,7 @@ class MeanSearch(Search):
     def _prove(self, proof: Proof) -> bool:
         """Keep prices that prove more."""
         proof = several_worths(self.world, proof.finer(PARTS))
-        proved = checker.limit(self.objective, self.world.jobs, *proof.exact(self.world.gpus))
+        proved = checker.proves(self.objective, self.world.jobs, *proof.exact(self.world.gpus))
         claim = Fraction(math.floor(proved * 1000), 1000)
         if claim <= self.claim:
             return False
