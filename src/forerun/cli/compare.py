@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +14,12 @@ from forerun.cli._options import Asked, Output
 
 if TYPE_CHECKING:
     from forerun.study.compare import Comparison
+
+
+_ABOUT_BEST: Final = (
+    "; best possible: what some schedule reaches, and what no scheduler exceeds; of the best possible: "
+    "the share that the variant is, which depends on where between the two the best possible lies"
+)
 
 
 @click.command(name="compare")
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Add seeds until every interval's half-width is at most this.",
 )
+@click.option("--bound", is_flag=True, help="Also bound the best possible; show each variant's share of it.")
 @_options.workers_option
 @_options.out_option("FILE", "Save the comparison, for reports.")
 @_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
@@ -47,6 +54,7 @@ def command(
     objective: str,
     seeds: int,
     precision: float,
+    bound: bool,
     workers: int,
     out: Path | None,
     page: Path | None,
@@ -60,7 +68,7 @@ def command(
     with output.working("comparing") as progress:
         comparison = forerun.compare(
             resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
-            workers=workers, progress=progress,
+            workers=workers, bound=bound, progress=progress,
         )  # fmt: skip
     if out is not None:
         save_comparison(comparison, out)
@@ -80,9 +88,10 @@ def command(
         rows,
         title=f"Variants by {comparison.objective.title}" + (f" ({unit})" if unit else ""),
         about=f"difference: to {comparison.reference}, on the same seeds; its interval: {_methods(comparison)}; "
-        "p (Holm): of the differences together, after Holm's correction",
+        "p (Holm): of the differences together, after Holm's correction" + (_ABOUT_BEST if bound else ""),
         chosen=0,
     )
+    _print_best(comparison)
     _print_parts(comparison)
     for name, reason in comparison.failed.items():
         _show.prose(f"failed: {name}: {' '.join(reason.split())}")
@@ -95,6 +104,25 @@ def command(
     best = comparison.standings[0].variant
     words = asked.words(*(f"{name}={value}" for name, value in best.overrides))
     output.hint(f"next: forerun simulate {words} -o {shlex.quote(f'runs/{best.name}')}")
+
+
+def _print_best(comparison: Comparison) -> None:
+    """The best possible in a line where all variants share it, and why some have none."""
+    from forerun.result.numbers import format_number
+    from forerun.study import best
+
+    known = best.shared(comparison)
+    if known is not None and known.bound is not None:
+        reaches = "no schedule is known"
+        if known.reached is not None:
+            reaches = f"some schedule or policy reaches {format_number(known.reached)}"
+        passes = "goes above" if comparison.objective.better == "higher" else "goes below"
+        _show.prose(
+            f"\nbest possible: {comparison.objective.title}: {reaches}, no scheduler {passes} {format_number(known.bound)} "
+            f"({known.jobs:,} jobs on {known.gpus:,} GPUs)"
+        )
+    for why, names in best.notes(comparison).items():
+        _show.prose(f"no best possible for {', '.join(names)}: {why}")
 
 
 def _methods(comparison: Comparison) -> str:

@@ -23,6 +23,7 @@ from forerun.report.pieces import (
 from forerun.report.stored import StoredComparison
 from forerun.result.numbers import capital, format_number, readable_scale, signed
 from forerun.result.objective import cost_figure
+from forerun.study import best
 from forerun.study.compare import Comparison, Moved, Shift, Standing, moved_parts
 from forerun.study.differences import moved_scale
 from forerun.study.wording import value_text
@@ -96,8 +97,18 @@ def _ranked(comparison: Comparison) -> Html:
         head.append(metric_title(cost))
         for row, one in zip(rows, comparison.standings, strict=True):
             row.append(format_number(one.figures.get(cost)))
+    lines = [f"{capital(comparison.method)}."]
+    if any(one.best is not None for one in comparison.standings):
+        right += [len(head), len(head) + 1]
+        head += [titled("Best possible", unit), "Of the best possible"]
+        for row, one in zip(rows, comparison.standings, strict=True):
+            row += ["–", "–"] if one.best is None else [one.best.ends, one.best.share]
+        lines.append(
+            "Best possible: what some schedule reaches, and what no scheduler exceeds, whatever it knows beforehand."
+        )
+        lines += [f"None for {', '.join(names)}: {why}." for why, names in best.notes(comparison).items()]
     table = data_table(head, rows, label="Variants", right=right)
-    return join(table, paragraph(f"{capital(comparison.method)}."))
+    return join(table, *map(paragraph, lines))
 
 
 def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:

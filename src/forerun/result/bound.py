@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -21,6 +21,20 @@ _CERTIFICATE: Final = "forerun-bound/"
 
 
 @dataclass(frozen=True, slots=True)
+class Bounded:
+    """What is bounded of a summary figure.
+
+    Parameters
+    ----------
+    objective : the name of the objective whose bracket it is.
+    share : whether the figure is a share of what the bracket counts.
+    """
+
+    objective: str
+    share: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Bracket:
     """What the best policy reaches lies between what a schedule reaches and what no schedule can exceed.
 
@@ -33,6 +47,7 @@ class Bracket:
     reached : what a schedule reaches, checked apart from the search that made it; None: no schedule is known.
     bound : what no schedule exceeds, whatever it knows beforehand.
     gpus, jobs : how many of each.
+    of : how many there are of what the figure counts, such as deadlines; 0 where it counts nothing.
     schedule : the schedule: job, start [s], end [s], GPUs.
     certificate : the proof of the bound as plain data; None where none can be written.
     notes : what a reader must know.
@@ -46,6 +61,7 @@ class Bracket:
     bound: float
     gpus: int
     jobs: int
+    of: int
     schedule: tuple[tuple[str, float, float, int], ...]
     certificate: Mapping[str, Any] | None
     notes: tuple[str, ...]
@@ -63,6 +79,7 @@ class Bracket:
             "better": self.better,
             "gpus": self.gpus,
             "jobs": self.jobs,
+            "of": self.of,
             "reached": self.reached,
             "bound": self.bound,
             "notes": list(self.notes),
@@ -73,10 +90,11 @@ class Bracket:
 class Bounder(ABC, Generic[S]):
     """What proves how good any policy can be at most on the scenarios of a domain.
 
-    objectives: the names of what it bounds, the default first.
+    objectives: the names of what it bounds, the default first. figures: the summary figures among them.
     """
 
     objectives: tuple[str, ...] = ()
+    figures: Mapping[str, Bounded] = {}
 
     @abstractmethod
     def search(self, scenario: S, objective: str = "", gpus: int = 0) -> Iterator[Bracket]:
@@ -95,6 +113,23 @@ class Bounder(ABC, Generic[S]):
         UsageError
             The scenario is of a kind for which no bound is known.
         """
+
+    @abstractmethod
+    def key(self, scenario: S) -> Hashable:
+        """What the brackets of a scenario depend on: scenarios of equal keys have the same ones.
+
+        Raises UsageError if the scenario is of a kind for which no bound is known.
+        """
+
+    def not_about(self, figure: str, summary: Mapping[str, Any]) -> str:
+        """Why the bound of a figure does not hold for a run with this summary; empty if it does.
+
+        Parameters
+        ----------
+        figure : of `figures`.
+        summary : of a run, or means over several.
+        """
+        return ""
 
     @abstractmethod
     def check(self, certificate: Path, scenario: S, gpus: Sequence[int] = ()) -> str:

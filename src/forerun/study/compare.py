@@ -60,6 +60,42 @@ class Shift:
     interval: Interval | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best possible value of the objective, as far as it is known: means over the seeds.
+
+    Parameters
+    ----------
+    reached : what some schedule reaches; None: none is known.
+    bound : what none exceeds.
+    least_share, most_share : of the best possible, that the variant is; None where it is not known.
+    gpus, jobs : of the scenario, on the first seed.
+    why_not : why nothing is known; empty if something is.
+    """
+
+    reached: float | None = None
+    bound: float | None = None
+    least_share: float | None = None
+    most_share: float | None = None
+    gpus: int = 0
+    jobs: int = 0
+    why_not: str = ""
+
+    @property
+    def share(self) -> str:
+        """The share of the best possible in percent, as an interval; a dash where it is not known."""
+        if self.least_share is None or self.most_share is None:
+            return "–"
+        ends = dict.fromkeys(f"{100 * end:.1f}" for end in (self.least_share, self.most_share))
+        return " … ".join(ends) + " %"
+
+    @property
+    def ends(self) -> str:
+        """What is reached and the bound, the lower number first."""
+        known = sorted(end for end in (self.reached, self.bound) if end is not None)
+        return " … ".join(dict.fromkeys(map(format_number, known))) or "–"
+
+
 @dataclass(frozen=True)
 class Standing:
     """How a variant did. Differences are against the reference variant (None for the reference itself).
@@ -67,7 +103,7 @@ class Standing:
     value: mean of the objective over the seeds, with `interval`. difference: paired; `exact` ones need no interval.
     p: Holm-adjusted. parts: by "ledger (unit)", the mean difference of each part, largest first; they sum to the
     difference of the whole. draws: the objective on each seed, in the order of the seeds. figures: means of all. notes: of
-    the first seed's result.
+    the first seed's result. best: the best possible beside it, where it was asked for.
     """
 
     variant: Variant
@@ -81,6 +117,7 @@ class Standing:
     figures: Mapping[str, float] = field(default_factory=dict)
     draws: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
+    best: Best | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +157,16 @@ class Comparison:
     def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The ranking as a table: its head, and a row a variant, best first."""
         interval = f"{100 * self.confidence:g} % interval"
-        head = ("variant", self.objective.title, interval, "difference", f"its {interval}", "p (Holm)")
+        head: tuple[str, ...] = (
+            "variant",
+            self.objective.title,
+            interval,
+            "difference",
+            f"its {interval}",
+            "p (Holm)",
+        )
+        if any(one.best is not None for one in self.standings):
+            head = (*head, "best possible", "of the best possible")
         return head, [
             (
                 one.variant.name + (" (reference)" if one.variant.name == self.reference else ""),
@@ -130,6 +176,7 @@ class Comparison:
                 span(one.difference_interval)
                 or ("exact" if self.exact and one.difference is not None else ""),
                 one.p,
+                *(() if one.best is None else (one.best.ends, one.best.share)),
             )
             for one in self.standings
         ]
@@ -154,6 +201,7 @@ def compare(
     seeds: int = 20,
     precision: float = 0.0,
     workers: int = 1,
+    bound: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Compare policies and variants of a scenario on common seeds. The first is the reference for differences.
@@ -166,24 +214,30 @@ def compare(
     precision: if above 0, add seeds until the half-width of every paired interval is at most this, in the objective's unit
         (default: 0).
     workers: number of processes (default: 1). progress: called with a message at each step.
+    bound: also search for the best possible, and say which share of it each variant is (default: no).
 
-    Raises UsageError for fewer than two variants or an unknown objective, ScenarioError for an invalid variant.
+    Raises UsageError for fewer than two variants, an unknown objective or one without a bound, ScenarioError for an invalid
+    variant.
 
     >>> scenario = forerun.load(forerun.demo("energy").scenario, ["trials=0"])
     >>> comparison = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
     >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in comparison.standings]
     [('joint', 50), ('default', 98)]
     """
+    from forerun.study.best import bounder_of, with_best  # here: it adds to what this module makes
+
     require_scenario(scenario, "compare")
     _check_candidates(policies, variants)
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
     candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]
     if len(candidates) == 1:
         candidates.insert(0, Variant("as given", ()))
+    if bound:
+        bounder_of(scenario.domain, objective.partition(":")[0])
     offered = get_domain(scenario.domain).objectives
     first = {} if offered and not objective else simulate(scenario).summary
     executor: Executor = Processes(workers) if workers > 1 else Here()
-    return compare_variants(
+    comparison = compare_variants(
         scenario,
         candidates,
         tuple(offered) if offered and not objective else pick_objective(scenario.domain, objective, first),
@@ -192,6 +246,7 @@ def compare(
         executor=executor,
         progress=progress,
     )
+    return with_best(comparison, progress) if bound else comparison
 
 
 def _check_candidates(policies: Any, variants: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.result.figures import Axis, Figure, Rule, by_series, ends
 from forerun.result.numbers import capital, readable_scale, signed
+from forerun.study.best import shared
 from forerun.study.compare import Comparison, Moved, Standing, moved_parts
 from forerun.units import stem, unit_of
 
@@ -21,6 +22,8 @@ def figures(comparison: Comparison) -> tuple[Figure, ...]:
     """What a comparison shows; those that apply."""
     others = [one for one in comparison.standings if one.difference is not None]
     made = [_values(comparison)]
+    if any(one.best is not None and one.best.least_share is not None for one in comparison.standings):
+        made.append(_best(comparison))
     if others:
         made.append(_differences(comparison, others))
         if not comparison.exact and comparison.seeds > 1:
@@ -46,8 +49,45 @@ def _values(comparison: Comparison) -> Figure:
         },
         x="variant",
         y=Axis("value", label, unit),
+        rules=_ends(comparison),
         caption=f"{'Exact' if comparison.exact else f'Mean over {comparison.seeds:,} common seeds'}{with_interval}; best "
         f"first, {comparison.objective.better} is better.",
+    )
+
+
+def _ends(comparison: Comparison) -> list[Rule]:
+    """What some schedule reaches and what none exceeds, where that is the same for all variants."""
+    known = shared(comparison)
+    if known is None or known.bound is None:
+        return []
+    if known.reached in (None, known.bound):
+        return [
+            Rule(
+                known.bound, "the best possible" if known.reached is not None else "no scheduler beyond", "y"
+            )
+        ]
+    assert known.reached is not None
+    return [Rule(known.reached, "reached", "y"), Rule(known.bound, "no scheduler beyond", "y")]
+
+
+def _best(comparison: Comparison) -> Figure:
+    """The share of the best possible that each variant is, as far as it is known."""
+    known = [
+        (one.variant.name, 100 * one.best.least_share, 100 * one.best.most_share)
+        for one in comparison.standings
+        if one.best is not None and one.best.least_share is not None and one.best.most_share is not None
+    ]
+    names, low, high = zip(*known, strict=True)
+    return Figure.of(
+        "points",
+        f"best-possible-{stem(comparison.objective.key)}",
+        "Share of the best possible",
+        {"variant": names, "share": low, "low": low, "high": high},
+        x="variant",
+        y=Axis("share", "of the best possible", "%"),
+        rules=[Rule(100.0, "the best possible", "y")],
+        caption="At least the mark, at most the other end of the line: the best possible lies between what some schedule "
+        "reaches and what no scheduler exceeds, whatever it knows beforehand.",
     )
 
 

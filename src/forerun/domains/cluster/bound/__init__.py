@@ -7,9 +7,9 @@ prices, `insertion` for schedules, and `checker` verifies prices: it is one file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from forerun.domains.cluster.bound import checker
 from forerun.domains.cluster.bound.files import Files, certificate_of, files_of
@@ -18,7 +18,7 @@ from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import CheckFailed, StoreError, UnknownName
 from forerun.regular import read_regular, unreadable
-from forerun.result.bound import Bounder, Bracket
+from forerun.result.bound import Bounded, Bounder, Bracket
 
 #: what a bound takes for granted, for the reader
 ASSUMED: Final = (
@@ -31,6 +31,12 @@ class ClusterBounder(Bounder[Scenario]):
     """Bounds of cluster scenarios."""
 
     objectives = ("deadlines", "mean", "makespan", "slowdown")
+    figures: Mapping[str, Bounded] = {
+        "deadline_ratio": Bounded("deadlines", share=True),
+        "deadlines_met": Bounded("deadlines"),
+        "jct_mean_s": Bounded("mean"),
+        "makespan_s": Bounded("makespan"),
+    }
 
     def search(self, scenario: Scenario, objective: str = "", gpus: int = 0) -> Iterator[Bracket]:
         """Closer and closer brackets; see `Bounder.search`."""
@@ -60,10 +66,24 @@ class ClusterBounder(Bounder[Scenario]):
                 bound=float(search.bound),
                 gpus=world.gpus,
                 jobs=len(world.jobs),
+                of=sum(job.deadline is not None for job in world.jobs) if search.better == "higher" else 0,
                 schedule=search.schedule.rows(world),
                 certificate=proof,
                 notes=tuple(notes),
             )
+
+    def key(self, scenario: Scenario) -> Hashable:
+        """The jobs, how fast they are on how many GPUs, and the GPUs."""
+        inputs = prepare(scenario)
+        world = world_of(inputs, inputs.setting.cluster.gpus)
+        return world.jobs, world.gpus
+
+    def not_about(self, figure: str, summary: Mapping[str, Any]) -> str:
+        """Completion times are bounded for schedules that end all jobs."""
+        jobs, ended = summary["jobs"], summary["finished_jobs"]
+        if self.figures[figure].objective == "deadlines" or ended == jobs:
+            return ""
+        return f"{jobs - ended:.4g} of {jobs:.4g} jobs never end under it, and the bound is for schedules that end all"
 
     def check(self, certificate: Path, scenario: Scenario, gpus: Sequence[int] = ()) -> str:
         """Verify the certificate in a file, and say what was verified.
