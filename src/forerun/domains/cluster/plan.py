@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -387,11 +388,11 @@ def _verified_below(plan: ClusterPlan) -> str:
         content = json.dumps(plan.certificate).encode()
         try:
             holds, text = checker.check(content, files.trace, files.tables, files.gpus, files.first)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckFailed.at("certificate", str(error)) from error
         about = plan.certificate.get("objective"), plan.certificate.get("gpus")
         gpus = cluster_from(below).gpus
-        if not holds or about != ("deadlines", gpus) or int(plan.certificate["claim"]) >= plan.wanted:
+        if not holds or about != ("deadlines", gpus) or Fraction(plan.certificate["claim"]) >= plan.wanted:
             raise CheckFailed.at("certificate", f"does not prove that {plan.wanted} deadlines need more GPUs")
         return f"verified in exact arithmetic: {text}"
     try:
