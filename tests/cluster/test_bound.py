@@ -405,7 +405,12 @@ def test_an_interrupt_prints_the_best_so_far(
         (["--gpus", "1", "--certificate", "x.json"], "leave --gpus out"),
         (["--set", "trace.slack=2", "--certificate", "x.json"], "deadlines are random"),
         (
-            ["--set", "machines.nodes=[{count: 1, gpus: 2, gpu_type: a}, {count: 1, gpus: 2, gpu_type: b}]"],
+            [
+                "--gpus",
+                "2",
+                "--set",
+                "machines.nodes=[{count: 1, gpus: 2, gpu_type: a}, {count: 1, gpus: 2, gpu_type: b}]",
+            ],
             "several types",
         ),
     ],

@@ -19,6 +19,7 @@ import pytest
 import forerun
 from forerun.domains.cluster.bound import checker
 from forerun.domains.cluster.bound.checker import Job
+from forerun.domains.cluster.bound.mixed import apart, searches
 from forerun.domains.cluster.bound.search import DeadlineSearch
 from forerun.domains.cluster.bound.world import World
 from forerun.domains.cluster.policy import schedulers
@@ -88,6 +89,66 @@ def test_the_bound_is_not_below_the_optimum_in_slots(seed: int) -> None:
     assert in_slots(jobs, gpus) <= search.bound and search.met <= search.bound
 
 
+# -------------------------------------------------------------------------------------------------------- several types
+
+
+def in_slots_of_types(pools: list[World]) -> int:
+    """The most deadlines met by schedules in unit slots, each job on one type and count a slot, by an integer program."""
+    optimize = pytest.importorskip("scipy.optimize")
+    jobs = pools[0].jobs
+    cells = [
+        (row, at, n, speed / job.unit, t)
+        for at, pool in enumerate(pools)
+        for row, job in enumerate(pool.jobs)
+        for n, speed in job.speed
+        for t in range(job.release, job.deadline or 0)
+    ]
+    rows, low, high = [], list[float](), list[float]()
+
+    def add(met: list[float], taken: list[float], least: float, most: float) -> None:
+        rows.append(met + taken)
+        low.append(least)
+        high.append(most)
+
+    none = [0.0] * len(jobs)
+    for row, job in enumerate(jobs):
+        work = [-float(job.work) if other == row else 0.0 for other in range(len(jobs))]
+        add(work, [rate if cell == row else 0.0 for cell, _, _, rate, _ in cells], 0.0, np.inf)
+        for t in range(job.release, job.deadline or 0):
+            add(none, [float(cell == row and when == t) for cell, *_, when in cells], -np.inf, 1.0)
+    for at, pool in enumerate(pools):
+        for t in {when for *_, when in cells}:
+            used = [float(n) if own == at and when == t else 0.0 for _, own, n, _, when in cells]
+            add(none, used, -np.inf, float(pool.gpus))
+    done = optimize.milp(
+        [-1.0] * len(jobs) + [0.0] * len(cells),
+        constraints=optimize.LinearConstraint(np.array(rows), low, high),
+        integrality=np.ones(len(jobs) + len(cells)),
+        bounds=optimize.Bounds(0, 1),
+    )
+    assert done.success
+    return round(-done.fun)
+
+
+@pytest.mark.parametrize("seed", range(CASES or 12))
+def test_the_bound_for_several_types_is_not_below_the_optimum_in_slots(seed: int) -> None:
+    draw = random.Random(seed)
+    jobs, gpus = due_world(draw)
+    pools = [World(tuple(jobs), gpus)]
+    for _ in range(draw.randint(1, 2)):
+        size, slower = draw.randint(1, 6), draw.choice([2, 5])
+        some = (
+            job._replace(unit=slower, speed=tuple((n, speed) for n, speed in job.speed if n <= size))
+            for job in jobs
+        )
+        pools.append(World(tuple(some), size))
+    *_, (_, bound) = searches(DeadlineSearch, pools)
+    assert in_slots_of_types(pools) <= bound
+    known = apart(pools, seed)
+    assert known.met == sum(one.met(pool) for one, pool in zip(known.schedules, pools)) <= bound
+    assert len({row for one in known.schedules for row in one.pieces}) == known.met, "every job on one type"
+
+
 # ------------------------------------------------------------------------------------------------------------ scenarios
 
 
@@ -114,6 +175,23 @@ def drawn_scenario(folder: Path, draw: random.Random) -> Path:
         f"profile: [{{tables: [one.csv, two.csv]}}]\nslot: {draw.choice([10, 60])}s\npolicy: fifo\n"
     )
     return path
+
+
+def several_types(path: Path) -> Path:
+    """The scenario with slower GPUs of a second type."""
+    text = path.read_text()
+    for name in ("one", "two"):
+        header, rates = (path.parent / f"{name}.csv").read_text().split()
+        half = ",".join(str(float(rate) / 2) for rate in rates.split(",")[1:])
+        (path.parent / "slow").mkdir(exist_ok=True)
+        (path.parent / "slow" / f"{name}.csv").write_text(f"{header}\n64,{half}\n")
+    text = text.replace("}]}", ", gpu_type: fast}, {count: 1, gpus: 4, gpu_type: slow}]}")
+    text = text.replace(
+        "profile: [{", "profile: [{gpu_type: slow, tables: [slow/one.csv, slow/two.csv]}, {gpu_type: fast, "
+    )
+    other = path.with_name("types.yaml")
+    other.write_text(text)
+    return other
 
 
 def runs(path: Path) -> Iterator[tuple[str, Any]]:
@@ -157,6 +235,27 @@ def test_no_policy_is_better_than_the_bounds(seed: int, tmp_path: Path) -> None:
             assert ((end_s - submit_s) / alone_s).max() >= best["slowdown"].bound * small, name
         seen += 1
     assert seen > 30
+
+
+@pytest.mark.parametrize("seed", range(CASES // 30 or 1))
+def test_no_policy_is_better_than_the_bounds_for_several_types(seed: int, tmp_path: Path) -> None:
+    path = several_types(drawn_scenario(tmp_path, random.Random(seed)))
+    scenario = forerun.load(path)
+    best = {}
+    for objective in ("deadlines", "makespan", "mean"):
+        *_, best[objective] = bounds(scenario, objective)
+    assert best["deadlines"].certificate is None and best["deadlines"].reached <= best["deadlines"].bound
+    seen = 0
+    for name, result in runs(path):
+        jobs = result.tables["jobs"]
+        end_s, submit_s = np.asarray(jobs["end_s"], float), np.asarray(jobs["submit_s"], float)
+        assert np.count_nonzero(end_s <= jobs["deadline_s"]) <= best["deadlines"].bound, name
+        if np.isfinite(end_s).all():
+            small = 1 - 1e-9
+            assert end_s.max() - submit_s.min() >= best["makespan"].bound * small, name
+            assert (end_s - submit_s).mean() >= best["mean"].bound * small, name
+        seen += 1
+    assert seen > 5
 
 
 # --------------------------------------------------------------------------------------------------------- certificates

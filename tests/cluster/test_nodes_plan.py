@@ -262,7 +262,7 @@ BAD = {
     ),
     "two GPU types": (
         GOOD, TABLE, ("--set", "machines.nodes=[{name: a, count: 1, gpus: 2, gpu_type: x}, "
-        "{name: b, count: 1, gpus: 2, gpu_type: y}]", "--group", "a"), "GPUs of several types",
+        "{name: b, count: 1, gpus: 2, gpu_type: y}]", "--group", "a"), "know one kind of node",
     ),
 }  # fmt: skip
 

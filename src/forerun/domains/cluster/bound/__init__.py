@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from forerun.domains.cluster.bound import checker
 from forerun.domains.cluster.bound.files import Files, certificate_of, files_of
-from forerun.domains.cluster.bound.world import world_of
-from forerun.domains.cluster.inputs.prepare import prepare
+from forerun.domains.cluster.bound.world import pools_of, world_of
+from forerun.domains.cluster.inputs.prepare import Inputs, prepare
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import CheckFailed, StoreError, UnknownName
 from forerun.regular import read_regular, unreadable
@@ -47,6 +47,9 @@ class ClusterBounder(Bounder[Scenario]):
             raise UnknownName.among("objective", objective, SEARCHES, "--objective")
         inputs = prepare(scenario)
         own = inputs.setting.cluster.gpus
+        if not gpus and _has_several_types(inputs):
+            yield from _of_several_types(inputs, objective)
+            return
         world = world_of(inputs, gpus or own)
         notes = [f"assumed: {ASSUMED}"]
         if world.why_not:
@@ -73,10 +76,11 @@ class ClusterBounder(Bounder[Scenario]):
             )
 
     def key(self, scenario: Scenario) -> Hashable:
-        """The jobs, how fast they are on how many GPUs, and the GPUs."""
+        """The jobs, how fast they are on how many GPUs, and the GPUs; by type, if there are several."""
         inputs = prepare(scenario)
-        world = world_of(inputs, inputs.setting.cluster.gpus)
-        return world.jobs, world.gpus
+        several = _has_several_types(inputs)
+        worlds = pools_of(inputs) if several else (world_of(inputs, inputs.setting.cluster.gpus),)
+        return tuple((world.jobs, world.gpus) for world in worlds)
 
     def not_about(self, figure: str, summary: Mapping[str, Any]) -> str:
         """Completion times are bounded for schedules that end all jobs."""
@@ -117,6 +121,43 @@ class ClusterBounder(Bounder[Scenario]):
         if not holds:
             raise CheckFailed.at(certificate, f"its prices do not prove that {says}")
         return f"verified in exact arithmetic: {'; '.join((says, *others))}; assumed: {ASSUMED}"
+
+
+def _has_several_types(inputs: Inputs) -> bool:
+    return len(set(inputs.setting.cluster.node_types())) > 1
+
+
+def _of_several_types(inputs: Inputs, objective: str) -> Iterator[Bracket]:
+    """Closer and closer brackets of a cluster with GPUs of several types."""
+    from forerun.domains.cluster.bound.mixed import apart, searches
+    from forerun.domains.cluster.bound.search import SEARCHES
+
+    kind, pools = SEARCHES[objective], pools_of(inputs)
+    known = apart(pools, inputs.setting.seed) if objective == "deadlines" else None
+    for search, bound in searches(kind, pools):
+        reached = None if known is None else float(known.met)
+        yield Bracket(
+            figure=search.figure,
+            title=search.title,
+            impossible=search.impossible,
+            better=search.better,
+            reached=reached,
+            bound=float(bound),
+            gpus=inputs.setting.cluster.gpus,
+            jobs=len(inputs.setting.jobs),
+            of=sum(job.deadline is not None for job in pools[0].jobs) if search.better == "higher" else 0,
+            schedule=() if known is None else known.rows(pools),
+            certificate=None,
+            notes=(
+                f"assumed: {ASSUMED}".replace(
+                    "GPUs are alike", "GPUs of a type are alike, and a job has one type at a time"
+                ),
+                "GPU time of each type has its own price, in a fixed proportion; the schedule keeps each job on one type",
+                "no certificate can be written: the cluster has GPUs of several types",
+            ),
+        )
+        if reached == float(bound):
+            return
 
 
 def _proved(content: bytes, files: Files, gpus: int) -> str:

@@ -105,11 +105,13 @@ def world_of(inputs: Inputs, gpus: int) -> World:
     Raises
     ------
     UsageError
-        The cluster has GPUs of several types, or a job cannot run on so many GPUs.
+        The cluster has GPUs of several types (see `pools_of`), or a job cannot run on so many GPUs.
     """
     setting, keeps = inputs.setting, inputs.scenario.policy.keeps_requests
     if len(set(setting.cluster.node_types())) > 1:
-        raise UsageError.at("$.machines", "has GPUs of several types; bounds are for one type")
+        raise UsageError.at(
+            "$.machines", "has GPUs of several types, whose numbers cannot be changed together"
+        )
     why_not = not_from_files(inputs.scenario) or _not_measured(setting) or (_sooner(setting) if keeps else "")
     if why_not:
         return World(_simulated(setting, gpus, recorded=keeps), gpus, why_not)
@@ -120,6 +122,26 @@ def world_of(inputs: Inputs, gpus: int) -> World:
         return World(
             _simulated(setting, gpus, recorded=keeps), gpus, f"the checker does not read these files: {error}"
         )
+
+
+def pools_of(inputs: Inputs) -> tuple[World, ...]:
+    """The jobs of a scenario on the GPUs of each type, as they are simulated; those that cannot run there have no speed.
+
+    Raises UsageError if a job can run on no type.
+    """
+    setting, keeps = inputs.setting, inputs.scenario.policy.keeps_requests
+    types = setting.cluster.node_types()
+    named = {profile.gpu_type: profile for profile in setting.profiles}
+    pools = []
+    for name in dict.fromkeys(types):
+        gpus = sum(
+            int(size) for size, own in zip(setting.cluster.node_gpus(), types, strict=True) if own == name
+        )
+        pools.append(World(_on(setting, named.get(name, setting.profile), gpus, recorded=keeps), gpus))
+    for same in zip(*(pool.jobs for pool in pools), strict=True):
+        if not any(job.speed for job in same):
+            raise UsageError.at("$.machines", f"job {same[0].id} cannot run on GPUs of any type")
+    return tuple(pools)
 
 
 def _not_measured(setting: Setting) -> str:
@@ -153,13 +175,18 @@ def _simulated(setting: Setting, gpus: int, *, recorded: bool) -> tuple[Job, ...
 
     recorded: whether they may also run for their recorded durations on the GPUs that they ask for.
     """
-    jobs, profile = setting.jobs, setting.profile
-    if profile is not None and any(jobs.model):
-        profile = filled(profile, set(jobs.gpus[jobs.gpus <= int(profile.levels[-1])].tolist()))
-    made = tuple(_job(jobs, row, profile, gpus, recorded) for row in range(len(jobs)))
+    made = _on(setting, setting.profile, gpus, recorded=recorded)
     if stuck := [job.id for job in made if not job.speed]:
         raise UsageError.at("$.machines", f"job {stuck[0]} cannot run on {gpus} GPUs")
     return made
+
+
+def _on(setting: Setting, profile: ThroughputTable | None, gpus: int, *, recorded: bool) -> tuple[Job, ...]:
+    """The jobs with the speeds of a table; those that cannot run on so many GPUs have none."""
+    jobs = setting.jobs
+    if profile is not None and any(jobs.model):
+        profile = filled(profile, set(jobs.gpus[jobs.gpus <= int(profile.levels[-1])].tolist()))
+    return tuple(_job(jobs, row, profile, gpus, recorded) for row in range(len(jobs)))
 
 
 def _job(jobs: Jobs, row: int, profile: ThroughputTable | None, gpus: int, recorded: bool) -> Job:
