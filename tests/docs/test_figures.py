@@ -184,7 +184,7 @@ def test_the_list_of_results_is_the_programs() -> None:
     domains = {
         "cluster": {"elasticflow"},
         "serving": {"inferline"},
-        "spot": {"bamboo", "oobleck", "cant_be_late"},
+        "spot": {"bamboo", "oobleck", "cant_be_late", "reliability"},
         "loading": {"cndlsys"},
         "energy": {"zeus"},
     }

@@ -26,6 +26,7 @@ from forerun.domains.spot.policy import (
     recovery_policies,
 )
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.errors import UsageError
 from forerun.registry import Registry
 from forerun.result.objective import Objective
@@ -90,6 +91,8 @@ class Spot(Domain[Scenario, "Inputs", "Outcome"]):
         """Observers see one history replayed, not many trials or a run under a deadline."""
         if scenario.deadline is not None:
             return "a run under a deadline"
+        if isinstance(scenario.fleet, Cluster):
+            return "a run on a reserved cluster"
         return "a run of several random histories (`trials`)" if scenario.trials else ""
 
     def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:

@@ -15,6 +15,7 @@ from forerun.domains.spot.inputs import prepare
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import Poisson, Tick
 from forerun.domains.spot.summary import summarize
 from forerun.registry import member_name
@@ -66,7 +67,14 @@ class SpotExplainer(Explainer[Scenario]):
         def scaled(path: str, now: float, shares: tuple[float, ...], meaning: str) -> None:
             parameters.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
 
-        if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
+        cluster = scenario.fleet if isinstance(scenario.fleet, Cluster) else None
+        if cluster is not None:
+            spares = tuple(
+                dict.fromkeys(min(cluster.job_nodes, cluster.spares + more) for more in (1, 4, 16, 64))
+            )
+            if not yes:
+                parameters.append(WhatIf("fleet.spares", cluster.spares, spares, "spare nodes"))
+        elif isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
             rule = member_name(type(scenario.growth))
             rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
             others = tuple(other for other in rules if other != rule)
@@ -75,7 +83,7 @@ class SpotExplainer(Explainer[Scenario]):
             rule = member_name(type(scenario.deadline.rule))
             others = tuple(name for name in deadline_rules().names() if name != rule)
             parameters.append(WhatIf("deadline.rule", rule, others, "deadline rule"))
-        elif not yes or nodes:
+        elif cluster is None and (not yes or nodes):
             most = nodes + depth * scenario.job.max_pipelines
             steps = range(nodes - depth, -1, -depth) if yes else range(nodes + depth, most + 1, depth)
             parameters.append(WhatIf("on_demand_nodes", nodes, tuple(steps), "nodes that never vanish"))
@@ -95,6 +103,8 @@ class SpotExplainer(Explainer[Scenario]):
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Changes of one history's fleet before or after steps and checkpoints of their instant, losses and gains apart."""
+        if isinstance(scenario.fleet, Cluster):
+            return Untied("failures of a reserved cluster, whose instants coincide by chance only")
         if scenario.trials:
             one = "`--set trials=0` has one, with other orders"
             return Untied(f"many random histories, whose instants coincide by chance only; {one}")

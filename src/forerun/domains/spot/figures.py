@@ -30,6 +30,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     ----------
     run : fresh or read back.
     """
+    if "classes" in run.tables:
+        return cluster_figures(run)
     tables, pictures = run.tables, [where_the_time_went(run.tables["ledger"])]
     spells, trials = tables.get("spells"), tables.get("trials")
     end_s = float(spells["end_s"].max()) if spells is not None and len(spells) else 0.0
@@ -54,6 +56,77 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     return tuple(pictures)
 
 
+def cluster_figures(run: Result | SavedRun) -> tuple[Figure, ...]:
+    """The figures of a run on a reserved cluster: ledgers, the ratio by size, classes, what changes are worth, and time."""
+    tables = run.tables
+    stretches, trials, classes, worth = (tables[name] for name in ("stretches", "trials", "classes", "worth"))
+    pictures = [
+        where_the_time_went(tables["ledger"], tuple(tables["ledger"]["line"].tolist())),
+        Figure.of(
+            "line",
+            "ettr-by-size",
+            "Effective training time against the size of the job",
+            tables["sizes"],
+            x=Axis("gpus", "GPUs of the job", "GPU", log=True),
+            y=Axis("ettr", "effective training time ratio"),
+            series="setting",
+            series_label="checkpoints",
+            order=tuple(dict.fromkeys(tables["sizes"]["setting"].tolist())),
+            caption="The same failures of a node at other sizes, by the closed form: the scenario's interval and restart, "
+            "and a quarter of each.",
+        ),
+    ]
+    if len(classes):
+        pictures.append(
+            Figure.of(
+                "bar",
+                "classes",
+                "What each class of failures costs",
+                classes,
+                x=Axis("failure", "class"),
+                y=Axis("share", "share of wall time"),
+                order=classes["failure"].tolist(),
+                caption="Work rolled back, and time until training went on.",
+            )
+        )
+    if len(worth):
+        pictures.append(
+            Figure.of(
+                "bar",
+                "worth",
+                "What a change is worth",
+                worth,
+                x=Axis("change", "change"),
+                y=Axis("ettr_change", "added to the effective training time ratio"),
+                order=worth["change"].tolist(),
+                caption="By paired trials with the same failures; below zero, the change costs.",
+            )
+        )
+    if len(stretches):
+        pictures.append(
+            Figure.of(
+                "gantt",
+                "states",
+                "What the job did",
+                {
+                    "track": np.array(["job"] * len(stretches), object),
+                    "from_h": stretches["start_s"] / 3600.0,
+                    "to_h": stretches["end_s"] / 3600.0,
+                    "state": stretches["state"],
+                },
+                x=Axis("from_h", "time", "h"),
+                x2="to_h",
+                y=Axis("track", "job"),
+                series="state",
+                order=list(dict.fromkeys(stretches["state"].tolist())),
+                caption="Trial 0.",
+            )
+        )
+    if bool(np.any(trials["finished"])):
+        pictures.append(time_to_finish(trials, _deadline_s(run)))
+    return tuple(pictures)
+
+
 def _deadline_s(run: Result | SavedRun) -> float:
     """The deadline of a run, fresh or read back; 0 without one."""
     if isinstance(run, Result):
@@ -66,8 +139,8 @@ def _deadline(deadline_s: float) -> tuple[Rule, ...]:
     return (Rule(deadline_s / 3600.0, "deadline"),) if deadline_s else ()
 
 
-def where_the_time_went(ledger: Table) -> Figure:
-    """Shares of wall time and of node time, stacked."""
+def where_the_time_went(ledger: Table, order: tuple[str, ...] = LINES) -> Figure:
+    """Shares of wall time and of node time, stacked. order: of the lines."""
     wholes = {"wall time": ledger["wall_s"], "node time": ledger["node_s"]}
     shares: dict[str, Columns] = {
         name: {"line": ledger["line"], "share": seconds / (float(seconds.sum()) or 1.0)}
@@ -82,7 +155,7 @@ def where_the_time_went(ledger: Table) -> Figure:
         y=Axis("share", "share"),
         series="line",
         series_label="line",
-        order=LINES,
+        order=order,
         caption="Every second of the run, and every second of every node, is in exactly one part.",
     )
 

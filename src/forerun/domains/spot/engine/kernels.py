@@ -112,24 +112,24 @@ def _mixed(z: Any) -> Any:
 
 
 @kernel(inline=True)
-def _uniform(streams: Any, purpose: Any) -> Any:
+def uniform(streams: Any, purpose: Any) -> Any:
     """The next number of a stream, uniform on [0, 1): the mixed counter of that stream."""
     streams[purpose] += np.uint64(0x9E3779B97F4A7C15)
     return np.float64(np.int64(_mixed(streams[purpose]) >> np.uint64(11))) * (1.0 / 9007199254740992.0)
 
 
 @kernel(inline=True)
-def _exponential(streams: Any, purpose: Any, rate: Any) -> Any:
+def exponential(streams: Any, purpose: Any, rate: Any) -> Any:
     """Waiting time at a rate; infinite at rate 0."""
     if rate <= 0.0:
         return np.inf
-    return -np.log(1.0 - _uniform(streams, purpose)) / rate
+    return -np.log(1.0 - uniform(streams, purpose)) / rate
 
 
 @kernel(inline=True)
 def _batch(streams: Any, purpose: Any, cdf: Any) -> Any:
     """A batch size, 1 or more. cdf: float64[k], probability of at most 1 ... k."""
-    draw = _uniform(streams, purpose)
+    draw = uniform(streams, purpose)
     size = 0
     while size < cdf.size - 1 and cdf[size] <= draw:
         size += 1
@@ -290,11 +290,11 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     batches = steady = 0  # batches in preparation; on-demand nodes in pipelines
     removal_rate = fleet.removal_per_s * (fleet.cap if fleet.per_node else 1)
     add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
-    next_removal = _exponential(streams, REMOVAL_TIMES, removal_rate)
-    next_add = _exponential(streams, ADD_TIMES, add_rate)
+    next_removal = exponential(streams, REMOVAL_TIMES, removal_rate)
+    next_add = exponential(streams, ADD_TIMES, add_rate)
     # The gap after the next event is sampled ahead, so that its logarithm is off the path to the next event.
-    removal_gap = _exponential(streams, REMOVAL_TIMES, removal_rate)
-    add_gap = _exponential(streams, ADD_TIMES, add_rate)
+    removal_gap = exponential(streams, REMOVAL_TIMES, removal_rate)
+    add_gap = exponential(streams, ADD_TIMES, add_rate)
     next_ready = np.inf
     state, world, training, spell = IDLE, 0, 0, 0.0
     until = drain_at = goal_at = np.inf
@@ -329,9 +329,9 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 grow, drain_at = True, np.inf
             elif next_removal <= t:
                 next_removal = t + removal_gap
-                removal_gap = _exponential(streams, REMOVAL_TIMES, removal_rate)
+                removal_gap = exponential(streams, REMOVAL_TIMES, removal_rate)
                 size = min(_batch(streams, REMOVAL_BATCHES, fleet.removal_cdf), spot)
-                if fleet.per_node and _uniform(streams, REMOVAL_BATCHES) * fleet.cap >= spot:
+                if fleet.per_node and uniform(streams, REMOVAL_BATCHES) * fleet.cap >= spot:
                     size = 0
                 if size == 0:
                     continue
@@ -339,7 +339,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 for _ in range(size):  # victims one by one, uniform over spot nodes alive
                     code, value = 0.0, 0.0
                     alive = active + standby + provisioning - on_demand
-                    at = np.int64(_uniform(streams, VICTIMS) * alive) - (active - steady)
+                    at = np.int64(uniform(streams, VICTIMS) * alive) - (active - steady)
                     if at < 0:
                         active -= 1
                         hit = True
@@ -361,9 +361,9 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 next_ready = ready_s[0] if batches > 0 else np.inf
             else:
                 next_add = t + add_gap
-                add_gap = _exponential(streams, ADD_TIMES, add_rate)
+                add_gap = exponential(streams, ADD_TIMES, add_rate)
                 size = max(0, min(_batch(streams, ADD_BATCHES, fleet.add_cdf), fleet.cap - spot))
-                if fleet.per_node and _uniform(streams, ADD_BATCHES) * fleet.cap < spot:
+                if fleet.per_node and uniform(streams, ADD_BATCHES) * fleet.cap < spot:
                     size = 0
                 if size == 0:
                     continue
@@ -425,7 +425,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
 
 
 @kernel
-def _open_streams(key: Any, trial: Any, streams: Any) -> Any:
+def open_streams(key: Any, trial: Any, streams: Any) -> Any:
     """Put each purpose's counter where seed, trial and purpose say."""
     for purpose in range(streams.size):
         streams[purpose] = _mixed(_mixed(_mixed(key) + np.uint64(trial)) + np.uint64(purpose + 1))
@@ -439,7 +439,7 @@ def run_trials(job: Any, fleet: Any, key: Any, first_trial: Any, out: Any) -> An
     """
     for row in numba.prange(out.shape[0]):
         streams = np.empty(5, np.uint64)
-        _open_streams(key, first_trial + row, streams)
+        open_streams(key, first_trial + row, streams)
         ready_s = np.empty(fleet.cap + 1, np.float64)
         ready_nodes = np.empty(fleet.cap + 1, np.int64)
         run_trial(job, fleet, streams, out[row], ready_s, ready_nodes, np.empty((0, 3), np.float64))
@@ -449,7 +449,7 @@ def run_trials(job: Any, fleet: Any, key: Any, first_trial: Any, out: Any) -> An
 def run_one_logged(job: Any, fleet: Any, key: Any, trial: Any, out: Any, log: Any) -> Any:
     """One trial as `run_trials` runs it, its fleet's history written to `log`; returns the rows written."""
     streams = np.empty(5, np.uint64)
-    _open_streams(key, trial, streams)
+    open_streams(key, trial, streams)
     ready_s = np.empty(fleet.cap + 1, np.float64)
     ready_nodes = np.empty(fleet.cap + 1, np.int64)
     return run_trial(job, fleet, streams, out, ready_s, ready_nodes, log)

@@ -11,7 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster
 from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.trials import Trials
@@ -22,6 +26,7 @@ from forerun.domains.spot.policies.on_demand import OnDemand
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import Setting
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.errors import ScenarioError
 
@@ -88,7 +93,22 @@ class DeadlineOutcome:
     alone: ZoneRun
 
 
-Outcome: TypeAlias = HistoryOutcome | TrialsOutcome | DeadlineOutcome
+@dataclass(frozen=True, slots=True)
+class ClusterOutcome:
+    """Histories of a job on a reserved cluster.
+
+    Parameters
+    ----------
+    done : what happened in each of them.
+    log : of trial 0: what failed, and what the job did.
+    """
+
+    inputs: Inputs
+    done: ClusterTrials
+    log: NDArray[np.float64]
+
+
+Outcome: TypeAlias = HistoryOutcome | TrialsOutcome | DeadlineOutcome | ClusterOutcome
 
 
 def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) -> Outcome:
@@ -100,6 +120,16 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
     observers : of one history; called after it, in order of time (default: none).
     """
     scenario = inputs.scenario
+    if isinstance(scenario.fleet, Cluster):
+        _, _, log = logged_trial(
+            inputs.job,
+            scenario.fleet,
+            scenario.growth,
+            scenario.job.pause_parts_s,
+            seed=scenario.seed,
+            goal_steps=scenario.goal.steps or -1,
+        )
+        return ClusterOutcome(inputs, cluster_trials(inputs, max(1, scenario.trials)), log)
     if scenario.deadline is not None:
         runs = tuple(zone_run(inputs, trial) for trial in range(max(1, scenario.trials)))
         return DeadlineOutcome(inputs, runs, on_demand_alone(inputs))
@@ -115,6 +145,21 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
             for node_spell in done.replay.node_spells:
                 observer.node_spell(node_spell)
     return done
+
+
+def cluster_trials(inputs: Inputs, count: int) -> ClusterTrials:
+    """The first `count` trials of a job on a reserved cluster."""
+    scenario = inputs.scenario
+    assert isinstance(scenario.fleet, Cluster)
+    return run_cluster(
+        inputs.job,
+        scenario.fleet,
+        scenario.growth,
+        scenario.job.pause_parts_s,
+        trials=count,
+        seed=scenario.seed,
+        goal_steps=scenario.goal.steps or -1,
+    )
 
 
 # --------------------------------------------------------------------------- one history, or many

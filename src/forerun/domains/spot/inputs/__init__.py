@@ -11,6 +11,7 @@ from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.inputs.recorded import Recording, recording
 from forerun.domains.spot.policy import Outlook
 from forerun.domains.spot.scenario import Fleet, Recorded, Scenario, SpotPrice
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import PerNode, Poisson, Tick, generate
 from forerun.errors import TraceError
 from forerun.profile.supply import Supply
@@ -47,7 +48,7 @@ class Market:
         """The nodes of one trial until the horizon; a recording is the same in all trials."""
         if self.recorded is not None:
             return self.recorded
-        assert not isinstance(self.source, Recorded)
+        assert not isinstance(self.source, Recorded | Cluster)
         return generate(self.source, seed=self.seed, horizon_s=horizon_s, trial=trial)
 
 

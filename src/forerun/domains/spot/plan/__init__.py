@@ -20,6 +20,7 @@ from forerun.domains.spot.plan.race import Runner, candidate_trials, candidates,
 from forerun.domains.spot.plan.result import SpotPlan
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.errors import Infeasible, Problem, ScenarioError
 from forerun.result.objective import pareto
@@ -56,6 +57,9 @@ def with_intervals(made: SpotPlan) -> SpotPlan:
 
 def _check_plannable(scenario: Scenario, objective: str) -> None:
     """Raise ScenarioError for a scenario, or an objective, that cannot be planned."""
+    if isinstance(scenario.fleet, Cluster):
+        what = "is a reserved cluster: the table `sensitivity` of its runs says what a change is worth"
+        raise ScenarioError.at("$.fleet", what)
     if not isinstance(scenario.fleet, Poisson | PerNode):
         what = (
             "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one like a "

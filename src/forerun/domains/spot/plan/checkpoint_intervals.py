@@ -103,7 +103,7 @@ def hits(scenario: Scenario, job: JobSpec) -> Hits:
         rates = trials.hit_rates(process, process.removal_sizes())
         rate = float(rates[max(process.start, 1), min(size, process.start)])
     step_s = job.supplied_step_s(job.read_supply())[size]
-    return Hits(rate, size, step_s, *job.snapshots.times(job.stall_s, job.write_s), job.reconfig_s)
+    return Hits(rate, size, step_s, *job.snapshots.times(job.stall_s, job.write_s), job.pause_s)
 
 
 def suggested_steps(scenario: Scenario, job: JobSpec) -> tuple[int, ...]:

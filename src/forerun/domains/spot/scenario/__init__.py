@@ -6,6 +6,7 @@ import math
 from typing import Annotated, Final, Literal, TypeAlias
 
 from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
     DeadlineRule,
@@ -15,6 +16,7 @@ from forerun.domains.spot.policy import (
     growth_rules,
     recovery_policies,
 )
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.scenario.processes import Process, changes_per_h
 from forerun.scenario.checks import between, not_negative, positive
@@ -47,7 +49,7 @@ class Recorded(NamedSpec, frozen=True, kw_only=True, tag="trace"):
         return format_problems(self.format)
 
 
-Fleet: TypeAlias = Recorded | Process
+Fleet: TypeAlias = Recorded | Process | Cluster
 
 MOST_CHANGES: Final = 1e7
 MOST_STEPS: Final = 1e8
@@ -216,7 +218,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     """An elastic training job on preemptible nodes, and how it recovers from losses.
 
     title: of reports. seed: of every random number (default 0).
-    fleet: where the nodes come from, a recording or a process.
+    fleet: where the nodes come from, a recording, a process, or a reserved cluster whose nodes fail.
     job: what trains.
     policy: what a loss costs (default `restart`).
     growth: when returning nodes join, for policies that have the choice (default `immediate`).
@@ -258,14 +260,63 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("trials", what))
         if self.seed < 0:
             problems.append(("seed", f"{self.seed} is negative"))
-        return problems + self._size_problems() + self._deadline_problems() + self._zone_problems()
+        problems += self._size_problems() + self._deadline_problems() + self._zone_problems()
+        return problems + self._cluster_problems()
+
+    def _cluster_problems(self) -> list[tuple[str, str]]:
+        """A cluster is simulated for one job that fits it, restarts, and grows by a rule that its kernel knows."""
+        cluster, job = self.fleet, self.job
+        problems = [
+            ("zones", f"{zone.name} is a reserved cluster, which no rule rents")
+            for zone in self.zones
+            if isinstance(zone.fleet, Cluster)
+        ]
+        if not isinstance(cluster, Cluster):
+            return problems
+        most = job.depth * job.max_pipelines
+        if most != cluster.job_nodes:
+            what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
+            problems.append(("fleet.gpus", what))
+        if type(self.policy) is not Restart:
+            problems.append(
+                ("policy", "a job on a reserved cluster restarts from checkpoints: policy: restart")
+            )
+        if self.growth.kernel_code not in (Immediate.kernel_code, Lazy.kernel_code):
+            problems.append(("growth", "on a reserved cluster is immediate or lazy"))
+        for name in ("deadline", "on_demand_nodes"):
+            if getattr(self, name):
+                problems.append((name, "does not go with a reserved cluster, all of which is there"))
+        if self.prices.known:
+            problems.append(("prices.spot_usd_per_h", "nodes of a reserved cluster cost on_demand_usd_per_h"))
+        if self.job.prep_s:
+            problems.append(("job.prep_s", "is part of the repair of a class of failures here"))
+        if job.reconfig_rule == "extend":
+            problems.append(
+                ("job.reconfig_rule", "on a reserved cluster a failure begins the restart again: restart")
+            )
+        if not job.warm_start:
+            problems.append(
+                ("job.warm_start", "a run on a reserved cluster begins with all nodes ready: true")
+            )
+        for i, one in enumerate(cluster.failures):
+            if one.repair is not None and not one.repair.mean_s <= self.horizon_s:
+                what = (
+                    f"{one.repair.mean_s:g} s in the mean is longer than the horizon of {self.horizon_s:g} s"
+                )
+                problems.append((f"fleet.failures[{i}].repair", what))
+        return problems
 
     def _size_problems(self) -> list[tuple[str, str]]:
         """A run that would not end in an hour is a slip in a rate, a step or the horizon."""
         problems = []
         fleets = [("fleet", self.fleet), *(("zones", zone.fleet) for zone in self.zones)]
         for name, fleet in fleets:
-            changes = 0.0 if isinstance(fleet, Recorded) else changes_per_h(fleet) * self.horizon_s / 3600.0
+            per_h = 0.0
+            if isinstance(fleet, Cluster):
+                per_h = fleet.changes_per_h
+            elif not isinstance(fleet, Recorded):
+                per_h = changes_per_h(fleet)
+            changes = per_h * self.horizon_s / 3600.0
             if not changes <= MOST_CHANGES:
                 what = (
                     f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "

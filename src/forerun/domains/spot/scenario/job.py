@@ -24,6 +24,24 @@ class Loading(Spec, frozen=True, kw_only=True):
         return [] if readers >= 1 else [("readers_per_pipeline", f"{readers} is below 1")]
 
 
+class RestartParts(Spec, frozen=True, kw_only=True):
+    """A restart in its parts, in order: the scheduler finds nodes, processes start, they connect, the state is loaded."""
+
+    schedule_s: float = 0.0
+    start_s: float = 0.0
+    communicator_s: float = 0.0
+    load_s: float = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Times."""
+        return not_negative(self, "schedule_s", "start_s", "communicator_s", "load_s", unit=" s")
+
+    @property
+    def parts_s(self) -> tuple[float, float, float, float]:
+        """The parts in their order."""
+        return self.schedule_s, self.start_s, self.communicator_s, self.load_s
+
+
 class JobSpec(Spec, frozen=True, kw_only=True):
     """The job: its shape, its measured times, its checkpoints.
 
@@ -31,6 +49,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     step_s: seconds a step by number of nodes training, one entry for every reachable multiple of `depth`.
     samples_per_step: at any number of nodes.
     reconfig_s: pause to rebuild pipelines, which contains load_s, the load of the checkpoint (default 0).
+    restart: the same pause in its parts, in place of reconfig_s and load_s (default: as these say).
     prep_s: from the grant of a node until it is usable (default 0).
     write_s: from the end of the stall until a checkpoint is durable. stall_s: time a checkpoint blocks training (default 0).
     snapshots: when checkpoints are taken (default: back to back).
@@ -47,6 +66,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     min_pipelines: int = 1
     reconfig_s: float = 0.0
     load_s: float = 0.0
+    restart: RestartParts | None = None
     prep_s: float = 0.0
     write_s: float = 0.0
     stall_s: float = 0.0
@@ -73,6 +93,8 @@ class JobSpec(Spec, frozen=True, kw_only=True):
             problems.append(
                 ("load_s", f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s")
             )
+        if self.restart is not None and (self.reconfig_s or self.load_s):
+            problems.append(("restart", "has the parts of reconfig_s and load_s: give it, or these"))
         if self.initial_saved < -1:
             problems.append(("initial_saved", f"{self.initial_saved} is below -1 (nothing saved)"))
         if not problems and self.min_pipelines > self.max_pipelines:
@@ -94,9 +116,21 @@ class JobSpec(Spec, frozen=True, kw_only=True):
         return [("step_s", f"no step time at {shown} nodes, which the job can reach; given: {known}")]
 
     @property
+    def pause_parts_s(self) -> tuple[float, float, float, float]:
+        """A pause in the parts of a restart; without them, all but the load is the start of processes."""
+        if self.restart is not None:
+            return self.restart.parts_s
+        return 0.0, self.reconfig_s - self.load_s, 0.0, self.load_s
+
+    @property
+    def pause_s(self) -> float:
+        """The whole pause."""
+        return math.fsum(self.restart.parts_s) if self.restart is not None else self.reconfig_s
+
+    @property
     def load_share(self) -> float:
         """Share of a pause that is loading the checkpoint."""
-        return self.load_s / self.reconfig_s if self.reconfig_s else 0.0
+        return self.pause_parts_s[-1] / self.pause_s if self.pause_s else 0.0
 
     def read_supply(self) -> Supply | None:
         """The profile of the job's loader; None if it names none. Raises ProfileError for a file that is none."""
@@ -132,5 +166,9 @@ class JobSpec(Spec, frozen=True, kw_only=True):
         supply : as `read_supply` returns it.
         """
         same = {name: getattr(self, name) for name in TrainingJob.__slots__ if name in self.__struct_fields__}
-        step_s = self.supplied_step_s(supply)
-        return TrainingJob(**same | {"step_s": step_s}, checkpoint=self.snapshots, horizon_s=horizon_s)
+        changed = {
+            "step_s": self.supplied_step_s(supply),
+            "reconfig_s": self.pause_s,
+            "load_s": self.pause_parts_s[-1],
+        }
+        return TrainingJob(**same | changed, checkpoint=self.snapshots, horizon_s=horizon_s)

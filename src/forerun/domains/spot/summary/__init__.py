@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.engine.run import DeadlineOutcome, HistoryOutcome, Outcome
+from forerun.domains.spot.engine.run import ClusterOutcome, DeadlineOutcome, HistoryOutcome, Outcome
+from forerun.domains.spot.summary.cluster import summarize_cluster
 from forerun.domains.spot.summary.deadline import summarize_deadline
 from forerun.domains.spot.summary.history import summarize_history
 from forerun.domains.spot.summary.trials import summarize_trials
@@ -15,4 +16,6 @@ def summarize(outcome: Outcome) -> Result:
         return summarize_history(outcome)
     if isinstance(outcome, DeadlineOutcome):
         return summarize_deadline(outcome)
+    if isinstance(outcome, ClusterOutcome):
+        return summarize_cluster(outcome)
     return summarize_trials(outcome)

@@ -64,6 +64,8 @@ def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
         value = (
             getattr(holder, name) if name in holder.__struct_fields__ else 0
         )  # a process has rates of its own
+        if name == "reconfig_s":
+            value = scenario.job.pause_s
         if not value or base == 0:
             continue
         rates = [_rate(_moved(scenario, section, name, 1 + turn), inputs.supply) for turn in (-STEP, STEP)]
@@ -86,7 +88,14 @@ def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenar
     value = getattr(holder, name)
     moved = {key: one * factor for key, one in value.items()} if isinstance(value, dict) else value * factor
     changes = {name: moved}
-    if name == "reconfig_s":  # a part of it is the load, which shrinks with it
+    if name == "reconfig_s" and holder.restart is not None:
+        parts = holder.restart
+        changes = {
+            "restart": parts.with_(
+                **{part: getattr(parts, part) * factor for part in parts.__struct_fields__}
+            )
+        }
+    elif name == "reconfig_s":  # a part of it is the load, which shrinks with it
         changes["load_s"] = holder.load_s * factor
     return scenario.with_(**{section: holder.with_(**changes)})
 

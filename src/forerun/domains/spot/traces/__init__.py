@@ -17,6 +17,7 @@ from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.inputs.recorded import fleet_of, looked_until_s
 from forerun.domains.spot.scenario import Leaves, Scenario
 from forerun.domains.spot.scenario import Recorded as RecordedFleet
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import Process, generate
 from forerun.domains.spot.traces import fit as fitting
 from forerun.domains.spot.traces.statistics import (
@@ -249,6 +250,10 @@ def _described(description: str, settings: Sequence[str]) -> _Described:
             if isinstance(scenario.fleet, RecordedFleet):
                 what = "its fleet is a recording; fit it first: forerun trace fit spot"
                 raise UsageError.at(description, what)
+            if isinstance(scenario.fleet, Cluster):
+                raise UsageError.at(
+                    description, "its fleet is a reserved cluster, whose failures are no membership trace"
+                )
             return _Described(fleet=scenario.fleet, horizon_s=scenario.horizon_s)
         return decoded(description, {}, changes, _Described)
     start = {"name": description} if description not in ("", START["name"]) else START

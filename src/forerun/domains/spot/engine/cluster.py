@@ -1,0 +1,213 @@
+"""Many runs of one job on a reserved cluster, in the kernel, with what each class of failures did."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
+from forerun.domains.spot.engine.job import TrainingJob
+from forerun.domains.spot.policy import GrowthRule
+from forerun.domains.spot.scenario.cluster import Cluster, Constant, Exponential, Failures
+from forerun.rng import stream_key
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LOG_ROWS = 200_000
+"""Rows of the log of the trial that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTrials:
+    """What happened in each of many trials.
+
+    Parameters
+    ----------
+    columns : float64[trials] by the names of `cluster_kernel.COLUMNS`.
+    by_class : float64[trials, classes + 2, 4], as `cluster_kernel.CLASS_COLUMNS`; growth and maintenance last.
+    full_step_s : time of a step on all nodes of the job.
+    """
+
+    columns: dict[str, NDArray[np.float64]]
+    by_class: NDArray[np.float64]
+    full_step_s: float
+
+    @property
+    def count(self) -> int:
+        """Number of trials."""
+        return int(self.columns["end_s"].size)
+
+    @property
+    def ettr(self) -> Estimate:
+        """Effective training time ratio: retained steps at the full size's speed, by wall time."""
+        return ratio_estimate(self.columns["steps_completed"] * self.full_step_s, self.columns["end_s"])
+
+    @property
+    def effective(self) -> NDArray[np.float64]:
+        """float64[trials]: the ratio of each trial."""
+        return self.columns["steps_completed"] * self.full_step_s / self.columns["end_s"]
+
+    @property
+    def finish_s(self) -> NDArray[np.float64]:
+        """float64[trials]: when the goal was reached; inf where it was not."""
+        return np.where(self.columns["finished"] > 0, self.columns["end_s"], np.inf)
+
+
+def job_numbers(job: TrainingJob, growth: GrowthRule, min_pipelines: int, goal_steps: int = -1) -> Any:
+    """The job as the kernel takes it; sizes below `min_pipelines` do not occur, and get the time of a step there."""
+    from forerun.domains.spot.engine import kernels
+
+    fewest = min_pipelines * job.depth
+    sizes = [max(fewest, pipelines * job.depth) for pipelines in range(1, job.max_pipelines + 1)]
+    steps_s = [job.step_s[size] for size in sizes]
+    rule, (stall_s, hidden_s) = job.checkpoint, job.checkpoint_s
+    return kernels.JobNumbers(
+        depth=job.depth,
+        max_pipelines=job.max_pipelines,
+        step_s=np.array([1.0, *steps_s]),
+        first_steps=np.array([1, *(rule.first_steps(step_s) for step_s in steps_s)]),
+        spacing_steps=np.array([1, *(rule.spacing_steps(step_s, stall_s, hidden_s) for step_s in steps_s)]),
+        stall_s=stall_s,
+        hidden_write_s=hidden_s,
+        write_s=float(job.write_s),
+        reconfig_s=float(job.reconfig_s),
+        prep_s=0.0,
+        extend=False,
+        initial_saved=job.initial_saved,
+        horizon_s=float(job.horizon_s),
+        goal_steps=goal_steps,
+        growth=growth.kernel_code,
+    )
+
+
+def cluster_numbers(cluster: Cluster, parts_s: tuple[float, ...], min_pipelines: int) -> Any:
+    """The cluster as the kernel takes it.
+
+    Parameters
+    ----------
+    parts_s : of a restart: schedule, start, communicator, load.
+    min_pipelines : fewest with which the job trains.
+    """
+    from forerun.domains.spot.engine import cluster_kernel as kernel
+
+    classes, nodes = cluster.failures, cluster.nodes
+    scales = [_scale_s(cluster, one) for one in classes]
+    laws = [_law(one) for one in classes]
+    # Lemons are spread evenly over the numbers of nodes, so that job, spares and groups have their share.
+    numbers = np.arange(nodes)
+    is_lemon = np.floor((numbers + 1) * cluster.lemon_share) > np.floor(numbers * cluster.lemon_share)
+    weight = np.where(is_lemon, cluster.lemon_factor, 1.0)
+    planned = cluster.maintenance
+    return kernel.ClusterNumbers(
+        nodes=nodes,
+        min_pipelines=min_pipelines,
+        scale_s=np.array(scales, np.float64),
+        shape=np.array([one.gap_shape for one in classes], np.float64),
+        takes=np.array(
+            [kernel.PROCESS if one.takes == "process" else kernel.NODES for one in classes], np.int64
+        ),
+        group_nodes=np.array([max(1, one.group_nodes) for one in classes], np.int64),
+        detection_s=np.array([one.detection_s for one in classes], np.float64),
+        check_s=np.array([one.check_s for one in classes], np.float64),
+        repair_law=np.array([law for law, _, _ in laws], np.int64),
+        repair_a=np.array([a for _, a, _ in laws], np.float64),
+        repair_b=np.array([b for _, _, b in laws], np.float64),
+        lemons=numbers[is_lemon],
+        others=numbers[~is_lemon],
+        lemon_share=float(weight[is_lemon].sum() / weight.sum()),
+        parts_s=np.array(parts_s, np.float64),
+        maintenance_every_s=planned.every_s if planned else 0.0,
+        maintenance_s=planned.lasts_s if planned else 0.0,
+    )
+
+
+def _scale_s(cluster: Cluster, one: Failures) -> float:
+    """Scale of the Weibull gaps of the whole cluster: the mean gap is scale gamma(1 + 1/shape)."""
+    return 1 / (cluster.per_node_s(one) * cluster.nodes) / math.gamma(1 + 1 / one.gap_shape)
+
+
+def _law(one: Failures) -> tuple[int, float, float]:
+    """The law of the repair and its two numbers."""
+    from forerun.domains.spot.engine import cluster_kernel as kernel
+
+    match one.repair:
+        case None:
+            return kernel.CONSTANT, 0.0, 0.0
+        case Constant(mean_s=mean_s):
+            return kernel.CONSTANT, mean_s, 0.0
+        case Exponential(mean_s=mean_s):
+            return kernel.EXPONENTIAL, mean_s, 0.0
+        case law:
+            return kernel.LOGNORMAL, math.log(law.median_s), law.sigma
+
+
+def run_cluster(
+    job: TrainingJob,
+    cluster: Cluster,
+    growth: GrowthRule,
+    parts_s: tuple[float, ...],
+    *,
+    trials: int,
+    seed: int = 0,
+    goal_steps: int = -1,
+    first_trial: int = 0,
+) -> ClusterTrials:
+    """Simulate independent histories. Trial numbers name their random streams.
+
+    Parameters
+    ----------
+    job, cluster, growth, parts_s : what trains, on what, when it grows, and the parts of a restart.
+    trials : how many.
+    seed : of all streams (default: 0); runs with the same seed meet the same failures, whatever their jobs.
+    goal_steps : steps to complete (default: -1: no goal).
+    first_trial : number of the first (default: 0).
+    """
+    from forerun.domains.spot.engine import cluster_kernel as kernel
+
+    out = np.empty((trials, len(kernel.COLUMNS)))
+    by_class = np.empty((trials, len(cluster.failures) + 2, len(kernel.CLASS_COLUMNS)))
+    kernel.run_cluster_trials(
+        job_numbers(job, growth, job.min_pipelines, goal_steps),
+        cluster_numbers(cluster, parts_s, job.min_pipelines),
+        _key(seed),
+        first_trial,
+        out,
+        by_class,
+    )
+    columns = {name: out[:, i] for i, name in enumerate(kernel.COLUMNS)}
+    return ClusterTrials(columns, by_class, job.step_s[job.depth * job.max_pipelines])
+
+
+def logged_trial(
+    job: TrainingJob,
+    cluster: Cluster,
+    growth: GrowthRule,
+    parts_s: tuple[float, ...],
+    *,
+    seed: int = 0,
+    goal_steps: int = -1,
+    trial: int = 0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """One trial with its log: (row of `COLUMNS`, by class, log). The parameters are those of `run_cluster`."""
+    from forerun.domains.spot.engine import cluster_kernel as kernel
+
+    out, log = np.empty(len(kernel.COLUMNS)), np.empty((LOG_ROWS, 4))
+    by_class = np.empty((len(cluster.failures) + 2, len(kernel.CLASS_COLUMNS)))
+    rows = kernel.run_one_cluster_logged(
+        job_numbers(job, growth, job.min_pipelines, goal_steps),
+        cluster_numbers(cluster, parts_s, job.min_pipelines),
+        _key(seed),
+        trial,
+        out,
+        by_class,
+        log,
+    )
+    return out, by_class, log[:rows]
+
+
+def _key(seed: int) -> np.uint64:
+    return np.uint64(stream_key(seed, "cluster trials") & 0xFFFF_FFFF_FFFF_FFFF)

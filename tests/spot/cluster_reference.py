@@ -1,0 +1,346 @@
+"""A slow simulator of a job on a reserved cluster, step by step over named nodes.
+
+It takes the failures (when, of which class, at which node, with which repair) from the kernel's log. Training goes step by
+step with each checkpoint as a record; every node has a list of what it was from when to when; work that is kept is a list of
+pieces, each clean or corrupted. The kernel has closed forms, counters and a heap in their places.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from forerun.domains.spot.engine.job import TrainingJob
+from forerun.domains.spot.scenario.cluster import Cluster
+
+TIE_S = 1e-7
+
+
+@dataclass
+class Checkpoint:
+    taken_s: float
+    durable_s: float
+    steps: int
+
+
+@dataclass
+class Segment:
+    """Training from `start_s` on `world` nodes."""
+
+    job: TrainingJob
+    start_s: float
+    world: int
+    ends_s: list[float] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    corrupted_s: float = math.inf
+
+    def walk(self, until_s: float, most: float = math.inf) -> None:
+        """All steps that end by an instant, and the checkpoints after them."""
+        step_s, (blocked_s, hidden_s) = self.job.step_s[self.world], self.job.checkpoint_s
+        now, last = self.start_s, self.start_s
+        self.ends_s, self.checkpoints = [], []
+        while now + step_s <= until_s + TIE_S and len(self.ends_s) < most:
+            now += step_s
+            self.ends_s.append(now)
+            is_writing = self.checkpoints and self.checkpoints[-1].durable_s > now + TIE_S
+            if not is_writing and self.job.checkpoint.due(len(self.ends_s), now - last):
+                last = now
+                taken = now
+                now += blocked_s
+                self.checkpoints.append(Checkpoint(taken, now + hidden_s, len(self.ends_s)))
+
+    def stall_s(self, until_s: float) -> float:
+        blocked_s, _ = self.job.checkpoint_s
+        return math.fsum(max(0.0, min(blocked_s, until_s - one.taken_s)) for one in self.checkpoints)
+
+
+@dataclass
+class Piece:
+    """Steps that are kept so far."""
+
+    steps: int
+    useful_s: float
+    stall_s: float
+    world: int
+    is_clean: bool
+
+
+class Reference:
+    def __init__(
+        self, job: TrainingJob, cluster: Cluster, lazy: bool, parts_s: tuple[float, ...], goal: int, log: Any
+    ) -> None:
+        self.job, self.cluster, self.lazy, self.parts_s, self.goal = job, cluster, lazy, parts_s, goal
+        self.failures = [tuple(row) for row in log if row[1] >= 0]
+        self.members: list[int] = []
+        self.spares = list(range(cluster.nodes))
+        self.down: dict[int, float] = {}
+        self.lives: dict[int, list[tuple[float, str]]] = {node: [(0.0, "spare")] for node in self.spares}
+        self.kept: list[Piece] = []
+        self.base = job.initial_saved + 1
+        self.wall: dict[str, float] = {}
+        self.node: dict[str, float] = {}
+        classes = len(cluster.failures)
+        self.by_class = [[0.0] * 4 for _ in range(classes + 2)]
+        self.growth, self.maintenance = classes, classes + 1
+        self.state, self.since, self.until, self.cause = "waiting", 0.0, math.inf, classes
+        self.segment: Segment | None = None
+        self.pipelines = 0
+        self.corrupt: int | None = None
+        self.suspects: dict[int, float] = {}
+        self.check_at = math.inf
+        self.counts = {"interruptions": 0, "restarts": 0}
+
+    @property
+    def steps(self) -> int:
+        return self.base + sum(piece.steps for piece in self.kept)
+
+    def add(self, line: str, seconds: float, world: int | None = None) -> None:
+        self.wall[line] = self.wall.get(line, 0.0) + seconds
+        if world is not None:
+            self.node[line] = self.node.get(line, 0.0) + seconds * world
+
+    # ---- nodes
+
+    def become(self, t: float, node: int, state: str) -> None:
+        self.lives[node].append((t, state))
+
+    def relabel(self, t: float) -> None:
+        """Members are in the job's state, whatever it is now."""
+        for node in self.members:
+            self.become(t, node, self.state)
+
+    def take(self, t: float, node: int, repair_s: float) -> bool:
+        """Send a node to repair; whether it was in the job."""
+        was_member = node in self.members
+        if was_member:
+            at = self.members.index(node)
+            self.members[at] = self.members[-1]
+            self.members.pop()
+            self.spares.insert(0, node)
+        at = self.spares.index(node)
+        self.spares[at] = self.spares[-1]
+        self.spares.pop()
+        self.down[node] = t + repair_s
+        self.suspects.pop(node, None)
+        self.become(t, node, "repair")
+        return was_member
+
+    # ---- the job
+
+    def enter(self, t: float, state: str, until: float) -> None:
+        self.state, self.since, self.until = state, t, until
+        self.relabel(t)
+
+    def rebuild(self, t: float, warm: bool = False) -> None:
+        everyone = self.members + self.spares
+        pipelines = min(self.job.max_pipelines, len(everyone) // self.job.depth)
+        if pipelines < self.job.min_pipelines:
+            pipelines = 0
+        self.pipelines, world = pipelines, pipelines * self.job.depth
+        self.members, self.spares = everyone[:world], everyone[world:]
+        for node in self.spares:
+            self.become(t, node, "spare")
+        if world == 0:
+            self.enter(t, "waiting", math.inf)
+            return
+        self.counts["restarts"] += not warm
+        self.enter(t, "restarting", t if warm else t + sum(self.parts_s))
+
+    def close_stop(self, t: float) -> None:
+        spent = t - self.since
+        self.by_class[self.cause][3] += spent
+        if self.state != "restarting":
+            self.add(
+                {"detecting": "detection", "maintaining": "maintenance"}.get(self.state, self.state), spent
+            )
+            return
+        for name, part in zip(("schedule", "start", "communicator"), self.parts_s, strict=False):
+            self.add(name, min(spent, part))
+            spent -= min(spent, part)
+        self.add("load", spent)
+
+    def close(self, t: float, by: int, *, is_check: bool = False, is_planned: bool = False) -> None:
+        if self.state != "training":
+            self.close_stop(t)
+        else:
+            assert self.segment is not None
+            segment = self.segment
+            segment.walk(t)
+            step_s = self.job.step_s[segment.world]
+            durable = [one for one in segment.checkpoints if one.durable_s <= t + TIE_S]
+            clean = [one for one in durable if one.taken_s <= segment.corrupted_s]
+            last = durable if not is_check else clean
+            steps, stall = (last[-1].steps if last else 0), len(last) * self.job.checkpoint_s[0]
+            if is_planned:
+                steps, stall = len(segment.ends_s), segment.stall_s(t)
+            sure = min(steps, clean[-1].steps if clean else 0)
+            sure_stall = len(clean) * self.job.checkpoint_s[0] if sure else 0.0
+            if self.corrupt is None:
+                sure, sure_stall = steps, stall
+            self.kept.append(Piece(sure, sure * step_s, sure_stall, segment.world, True))
+            if steps > sure:
+                self.kept.append(
+                    Piece(steps - sure, (steps - sure) * step_s, stall - sure_stall, segment.world, False)
+                )
+            lost = max(0.0, t - segment.start_s - steps * step_s - stall)
+            self.add("lost", lost, segment.world)
+            self.by_class[by][2] += lost
+            if by < len(self.cluster.failures):
+                self.by_class[by][1] += 1
+                self.counts["interruptions"] += 1
+            self.segment = None
+        if is_check:
+            for piece in self.kept:
+                if not piece.is_clean:
+                    self.add("lost", piece.useful_s + piece.stall_s, piece.world)
+                    self.by_class[by][2] += piece.useful_s + piece.stall_s
+            self.kept = [piece for piece in self.kept if piece.is_clean]
+        if self.corrupt is not None and all(piece.is_clean for piece in self.kept):
+            if is_check:
+                for node, repair_s in sorted(self.suspects.items()):
+                    if node not in self.down:
+                        self.take(t, node, repair_s)
+            self.suspects, self.corrupt, self.check_at = {}, None, math.inf
+        self.cause, self.until = by, math.inf
+
+    def run(self) -> None:
+        job, cluster = self.job, self.cluster
+        self.rebuild(0.0, warm=True)
+        planned, k = cluster.maintenance, 1
+        at = 0
+        while True:
+            goal_at = math.inf
+            if self.state == "training" and self.goal >= 0:
+                assert self.segment is not None
+                left = self.goal - self.steps
+                self.segment.walk(job.horizon_s + 1, left)
+                if len(self.segment.ends_s) == left:
+                    goal_at = self.segment.ends_s[-1]
+            maintain_at = planned.every_s * k if planned else math.inf
+            back_at, back = min(((t, node) for node, t in self.down.items()), default=(math.inf, -1))
+            fail_at = self.failures[at][0] if at < len(self.failures) else math.inf
+            t = min(goal_at, self.until, self.check_at, maintain_at, back_at, fail_at)
+            over = t > job.horizon_s or (t == job.horizon_s and goal_at > t)
+            if over:
+                t = job.horizon_s
+            if over or goal_at <= t:
+                if self.corrupt is None:
+                    self.finish(t, done=not over)
+                    return
+                by = self.corrupt
+                if over:
+                    self.close_at_end(t, by)
+                    return
+                self.close(t, by, is_check=True)
+                self.rebuild(t)
+            elif self.until <= t:
+                self.close_stop(t)
+                if self.state == "restarting":
+                    self.segment = Segment(job, t, len(self.members))
+                    if self.corrupt is not None:
+                        self.segment.corrupted_s = -math.inf
+                    self.enter(t, "training", math.inf)
+                else:
+                    self.rebuild(t)
+            elif self.check_at <= t:
+                was, until = self.state, self.until
+                assert self.corrupt is not None
+                self.close(t, self.corrupt, is_check=True)
+                if was in ("detecting", "maintaining"):
+                    self.enter(t, was, until)
+                else:
+                    self.rebuild(t)
+            elif maintain_at <= t:
+                k += 1
+                if self.state != "maintaining":
+                    assert planned is not None
+                    save_s = sum(job.checkpoint_s) if self.state == "training" else 0.0
+                    self.close(t, self.maintenance, is_planned=True)
+                    self.enter(t, "maintaining", t + planned.lasts_s + save_s)
+            elif back_at <= t:
+                del self.down[back]
+                self.spares.append(back)
+                self.become(t, back, "spare")
+                possible = min(job.max_pipelines, (len(self.members) + len(self.spares)) // job.depth)
+                if self.state == "waiting" and possible >= job.min_pipelines:
+                    self.close_stop(t)
+                    self.rebuild(t)
+                elif not self.lazy and self.state in ("training", "restarting") and possible > self.pipelines:
+                    self.close(t, self.growth)
+                    self.rebuild(t)
+            else:
+                _, c, victim, repair_s = self.failures[at]
+                at += 1
+                self.fail(t, int(c), int(victim), repair_s)
+
+    def fail(self, t: float, c: int, victim: int, repair_s: float) -> None:
+        one = self.cluster.failures[c]
+        if one.check_s:
+            if self.state == "training" and victim in self.members:
+                self.by_class[c][0] += 1
+                if one.takes != "process":
+                    self.suspects[victim] = repair_s
+                if self.corrupt is None:
+                    assert self.segment is not None
+                    self.corrupt, self.segment.corrupted_s = c, t
+                self.check_at = min(self.check_at, one.check_s * (math.floor(t / one.check_s) + 1))
+            return
+        if one.takes == "process":
+            hit = victim in self.members
+            self.by_class[c][0] += hit
+        else:
+            size = max(1, one.group_nodes)
+            group = [node for node in range(self.cluster.nodes) if node // size == victim // size]
+            up = [node for node in group if node not in self.down]
+            hit = sum(self.take(t, node, repair_s) for node in up) > 0
+            self.by_class[c][0] += bool(up)
+        if not hit or self.state in ("waiting", "maintaining"):
+            return
+        if self.state == "detecting":
+            self.until = min(self.until, t + one.detection_s)
+            return
+        self.close(t, c)
+        if one.detection_s:
+            self.enter(t, "detecting", t + one.detection_s)
+        else:
+            self.rebuild(t)
+
+    def close_at_end(self, t: float, by: int) -> None:
+        interruptions, of_class = self.counts["interruptions"], self.by_class[by][1]
+        self.close(t, by, is_check=True)
+        self.counts["interruptions"], self.by_class[by][1] = interruptions, of_class  # the end stops nothing
+        self.ended(t, 0, 0)
+
+    def finish(self, t: float, done: bool) -> None:
+        complete = durable = 0
+        if self.state == "training":
+            assert self.segment is not None
+            segment = self.segment
+            left = self.goal - self.steps if done else math.inf
+            segment.walk(t, left)
+            step_s, complete = self.job.step_s[segment.world], len(segment.ends_s)
+            durable = max((one.steps for one in segment.checkpoints if one.durable_s <= t + TIE_S), default=0)
+            stall = segment.stall_s(t)
+            self.add("useful", complete * step_s, segment.world)
+            self.add("stall", stall, segment.world)
+            self.add("inflight", t - segment.start_s - complete * step_s - stall, segment.world)
+        else:
+            self.close_stop(t)
+        self.ended(t, complete, durable)
+        self.done = done
+
+    done = False
+
+    def ended(self, t: float, complete: int, durable: int) -> None:
+        for piece in self.kept:
+            self.add("useful", piece.useful_s, piece.world)
+            self.add("stall", piece.stall_s, piece.world)
+        self.end_s, self.steps_completed, self.steps_durable = t, self.steps + complete, self.steps + durable
+        for life in self.lives.values():
+            for (start, state), (end, _) in zip(life, [*life[1:], (t, "")], strict=True):
+                line = {"detecting": "detection", "restarting": "restart", "maintaining": "maintenance"}.get(
+                    state, state
+                )
+                if line != "training":  # training is split by its pieces
+                    self.node[line] = self.node.get(line, 0.0) + end - start

@@ -1,0 +1,377 @@
+"""Reserved clusters: the kernel against a slow reference, closed forms, laws of conservation, and mistakes in files."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forerun
+from forerun.domains.spot import Spot
+from forerun.domains.spot.engine import cluster_kernel as kernel
+from forerun.domains.spot.engine.closed_forms import effective_share
+from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster
+from forerun.domains.spot.engine.estimates import Estimate
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
+from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.policies.lazy import Lazy
+from forerun.domains.spot.scenario.cluster import (
+    Cluster,
+    Constant,
+    Exponential,
+    Failures,
+    LogNormal,
+    Maintenance,
+)
+from forerun.errors import ScenarioError
+
+from .cluster_reference import Reference
+from .formulas import machine_repair_idle
+
+WORLDS = int(os.environ.get("FORERUN_CASES", "200"))
+
+
+def random_world(rng: random.Random) -> tuple[TrainingJob, Cluster, Any, tuple[float, ...], int]:
+    """A small job and cluster with a few failures a day of every kind."""
+    depth, pipelines = rng.randint(1, 4), rng.randint(1, 3)
+    fewest = rng.randint(1, pipelines)
+    write: Any = rng.choice(["async", "sync"])
+    checkpoint = rng.choice(
+        [
+            Checkpoints(write=write),
+            Checkpoints(rule="every_steps", steps=rng.randint(1, 9), write=write),
+            Checkpoints(rule="every_seconds", period_s=rng.uniform(100, 3000), write=write),
+        ]
+    )
+    job = TrainingJob(
+        depth=depth,
+        max_pipelines=pipelines,
+        min_pipelines=fewest,
+        step_s={depth * n: rng.uniform(60.0, 300.0) / n**0.8 for n in range(1, pipelines + 1)},
+        reconfig_s=0.0,
+        prep_s=0.0,
+        write_s=rng.choice([0.0, 77.7, 333.3]),
+        stall_s=rng.choice([0.0, 11.1]),
+        horizon_s=rng.uniform(20_000, 200_000),
+        checkpoint=checkpoint,
+        initial_saved=rng.choice([-1, 4]),
+    )
+    gpus_per_node = rng.choice([1, 8])
+    classes = []
+    for i in range(rng.randint(0, 4)):
+        takes: Any = rng.choice(["process", "gpu", "node", "group"])
+        repair = rng.choice(
+            [Constant(mean_s=4321.0), Exponential(mean_s=9000.0), LogNormal(median_s=3000.0, mean_s=20_000.0)]
+        )
+        noticed: dict[str, float] = {"detection_s": rng.choice([0.0, 0.0, 601.3])}
+        if takes != "group" and rng.random() < 0.3:
+            noticed = {"check_s": rng.uniform(1000, 20_000)}
+        classes.append(
+            Failures(
+                name=f"class{i}",
+                takes=takes,
+                job_mtbf_s=rng.uniform(5_000, 60_000),
+                gap_shape=rng.choice([1.0, 1.0, 0.5, 2.0]),
+                repair=None if takes == "process" else repair,
+                group_nodes=rng.randint(1, depth * pipelines) if takes == "group" else 0,
+                **noticed,
+            )
+        )
+    maintenance = Maintenance(every_s=rng.uniform(9_000, 60_000), lasts_s=rng.uniform(500, 5_000))
+    cluster = Cluster(
+        gpus=depth * pipelines * gpus_per_node,
+        gpus_per_node=gpus_per_node,
+        spares=rng.randint(0, depth * pipelines),
+        failures=tuple(classes),
+        lemon_share=rng.choice([0.0, 0.2, 0.5]),
+        lemon_factor=rng.choice([1.0, 6.0]),
+        maintenance=rng.choice([None, maintenance]),
+    )
+    parts_s = rng.choice([(0.0, 0.0, 0.0, 0.0), (61.7, 33.1, 0.0, 120.9)])
+    return job, cluster, rng.choice([Immediate(), Lazy()]), parts_s, rng.choice([-1, rng.randint(5, 900)])
+
+
+def test_the_kernel_is_the_slow_reference() -> None:
+    """Every column of every world, and each class; ledgers of wall time and of every node's time sum to the whole."""
+    interrupted = 0
+    for case in range(WORLDS):
+        job, cluster, growth, parts_s, goal = random_world(random.Random(case))
+        goal = max(goal, job.initial_saved + 2) if goal > 0 else -1
+        out, by_class, log = logged_trial(job, cluster, growth, parts_s, seed=case, goal_steps=goal)
+        row = dict(zip(kernel.COLUMNS, out.tolist(), strict=True))
+        reference = Reference(job, cluster, isinstance(growth, Lazy), parts_s, goal, log)
+        reference.run()
+        context = f"world {case}"
+        for line in kernel.WALL_LINES:
+            assert row[f"{line}_s"] == pytest.approx(reference.wall.get(line, 0.0), rel=1e-9, abs=1e-4), (
+                context,
+                line,
+            )
+        for line in kernel.NODE_LINES:
+            assert row[f"{line}_node_s"] == pytest.approx(
+                reference.node.get(line, 0.0), rel=1e-9, abs=1e-3
+            ), (
+                context,
+                line,
+            )
+        for name in ("steps_completed", "steps_durable", "end_s"):
+            assert row[name] == pytest.approx(getattr(reference, name), rel=1e-12), (context, name)
+        for name, count in reference.counts.items():
+            assert row[name] == count, (context, name)
+        assert row["finished"] == reference.done, context
+        assert by_class == pytest.approx(np.array(reference.by_class), rel=1e-9, abs=1e-4), context
+        assert sum(row[f"{line}_s"] for line in kernel.WALL_LINES) == pytest.approx(row["end_s"], rel=1e-9)
+        whole = cluster.nodes * row["end_s"]
+        assert sum(row[f"{line}_node_s"] for line in kernel.NODE_LINES) == pytest.approx(whole, rel=1e-9)
+        interrupted += row["interruptions"] > 0
+    assert interrupted > WORLDS / 2
+
+
+# --------------------------------------------------------------------- closed forms
+
+
+def simple_job(nodes: int, interval_s: float, write_s: float, restart_s: float, days: float) -> TrainingJob:
+    return TrainingJob(
+        depth=nodes,
+        max_pipelines=1,
+        min_pipelines=1,
+        step_s={nodes: interval_s / 60},
+        reconfig_s=restart_s,
+        prep_s=0.0,
+        write_s=write_s,
+        stall_s=0.0,
+        horizon_s=days * 86_400,
+        checkpoint=Checkpoints(rule="every_steps", steps=60, write="sync"),
+    )
+
+
+def run_simple(job: TrainingJob, cluster: Cluster, trials: int = 60, seed: int = 7) -> ClusterTrials:
+    return run_cluster(job, cluster, Immediate(), (0.0, 0.0, 0.0, job.reconfig_s), trials=trials, seed=seed)
+
+
+def near(found: Estimate, theory: float, edge: float) -> bool:
+    """Within five standard errors and what the ends of a run add."""
+    return abs(found.mean - theory) <= 5 * found.half95 / 1.96 + edge
+
+
+@pytest.mark.parametrize("takes", ["process", "gpu"])
+@pytest.mark.parametrize("detection_s", [0.0, 900.0])
+@pytest.mark.parametrize("interval_s, write_s", [(1200.0, 0.0), (3600.0, 300.0)])
+def test_effective_time_is_the_closed_form(
+    takes: Any, detection_s: float, interval_s: float, write_s: float
+) -> None:
+    """Poisson failures, constant costs, spares enough; a detection of D divides the share by 1 + lambda D."""
+    repair = None if takes == "process" else Exponential(mean_s=7200.0)
+    failures = Failures(name="one", takes=takes, job_mtbf_s=10_000.0, repair=repair, detection_s=detection_s)
+    # Spares fail as well and are not missed.
+    cluster = Cluster(gpus=256, spares=32, failures=(failures,))
+    job = simple_job(32, interval_s, write_s, 480.0, days=54)
+    theory = effective_share(1e-4, interval_s, write_s, 480.0) / (1 + 1e-4 * detection_s)
+    assert near(run_simple(job, cluster).ettr, theory, edge=interval_s / job.horizon_s)
+
+
+def test_waiting_is_the_machine_repair_model() -> None:
+    """The job waits while fewer than its nodes are up, of nodes that fail and are repaired on their own (M/M/s spares)."""
+    for spares in (0, 2, 5):
+        failures = Failures(name="one", node_mtbf_s=400_000.0, repair=Exponential(mean_s=20_000.0))
+        cluster = Cluster(gpus=160, spares=spares, failures=(failures,))
+        done = run_simple(simple_job(20, 600.0, 0.0, 100.0, days=400), cluster, trials=30)
+        waiting = Estimate.of(done.columns["waiting_s"] / done.columns["end_s"])
+        theory = machine_repair_idle(1 / 400_000, 1 / 20_000, 20 + spares, 20)
+        assert near(waiting, theory, edge=2e-4), spares
+        down = Estimate.of(done.columns["repair_node_s"] / done.columns["end_s"] / cluster.nodes)
+        assert near(down, 20_000 / 420_000, edge=2e-4)
+
+
+@pytest.mark.parametrize("shape", [0.4, 0.7, 1.0, 3.0])
+def test_gaps_have_their_mean_and_spread(shape: float) -> None:
+    """As many failures as the rate says from time 0 on, whatever the shape; their gaps vary as Weibull's do."""
+    failures = Failures(name="one", takes="process", job_mtbf_s=5000.0, gap_shape=shape)
+    cluster = Cluster(gpus=32, failures=(failures,))
+    job = simple_job(4, 600.0, 0.0, 0.0, days=20)
+    counts, gaps = [], []
+    for trial in range(60):
+        _, _, log = logged_trial(job, cluster, Immediate(), (0.0,) * 4, seed=1, trial=trial)
+        times = log[log[:, 1] == 0][:, 0]
+        counts.append(times.size)
+        gaps.append(np.diff(times))
+    assert near(Estimate.of(np.array(counts, float)), job.horizon_s / 5000.0, edge=0.0)
+    all_gaps = np.concatenate(gaps)
+    # Gaps inside a window are biased short by at most a gap at its end: small against 345 of them.
+    cv = math.sqrt(math.gamma(1 + 2 / shape) / math.gamma(1 + 1 / shape) ** 2 - 1)
+    assert all_gaps.std() / all_gaps.mean() == pytest.approx(cv, rel=0.12)
+
+
+def test_lemons_fail_more_often_and_the_mean_rate_stays() -> None:
+    failures = Failures(name="one", node_mtbf_s=1e6, repair=Constant(mean_s=1.0))
+    cluster = Cluster(gpus=800, failures=(failures,), lemon_share=0.1, lemon_factor=9.0)
+    job = simple_job(100, 600.0, 0.0, 0.0, days=400)
+    _, _, log = logged_trial(job, cluster, Immediate(), (0.0,) * 4, seed=3)
+    victims = log[log[:, 1] == 0][:, 2].astype(int)
+    counts = np.bincount(victims, minlength=100)
+    worst = np.sort(counts)[::-1][:10].sum() / counts.sum()
+    # A tenth of the nodes fails nine times as often: half of the failures.
+    assert worst == pytest.approx(0.5, abs=5 * math.sqrt(0.25 / counts.sum()))
+    assert counts.sum() == pytest.approx(job.horizon_s / 1e4, rel=5 / math.sqrt(job.horizon_s / 1e4))
+
+
+def test_log_normal_repairs_have_their_median_and_mean() -> None:
+    law = LogNormal(median_s=20_000.0, mean_s=60_000.0)
+    cluster = Cluster(gpus=800, failures=(Failures(name="one", node_mtbf_s=1e6, repair=law),))
+    _, _, log = logged_trial(simple_job(100, 600.0, 0.0, 0.0, days=1500), cluster, Immediate(), (0.0,) * 4)
+    repairs = log[log[:, 1] == 0][:, 3]
+    assert np.mean(repairs < 20_000) == pytest.approx(0.5, abs=2.5 / math.sqrt(repairs.size))
+    assert repairs.mean() == pytest.approx(60_000, abs=5 * repairs.std() / math.sqrt(repairs.size))
+
+
+# --------------------------------------------------------------------- streams, threads, size
+
+
+def test_failures_do_not_depend_on_the_job_and_trials_not_on_their_block() -> None:
+    job, cluster, growth, parts_s, _ = random_world(random.Random(11))
+    other = replace(job, stall_s=5.0, write_s=10.0)
+    logs = [logged_trial(one, cluster, growth, parts_s, seed=5, trial=2)[2] for one in (job, other)]
+    failures = [log[log[:, 1] >= 0] for log in logs]
+    assert len(failures[0]) > 5 and np.array_equal(*failures)
+    whole = run_cluster(job, cluster, growth, parts_s, trials=6, seed=5)
+    late = run_cluster(job, cluster, growth, parts_s, trials=2, seed=5, first_trial=4)
+    for name, values in whole.columns.items():
+        assert np.array_equal(values[4:], late.columns[name]), name
+
+
+def test_a_hundred_thousand_nodes() -> None:
+    """Arrays of the size of the cluster, not of its square."""
+    failures = Failures(name="one", per_1000_node_days=6.5, repair=Exponential(mean_s=86_400.0))
+    cluster = Cluster(gpus=760_000, spares=5_000, failures=(failures,))
+    done = run_simple(simple_job(95_000, 60.0, 0.0, 60.0, days=2), cluster, trials=1)
+    theory = effective_share(cluster.job_failures_per_s, 60.0, 0.0, 60.0)
+    assert done.ettr.mean == pytest.approx(theory, abs=0.03)
+
+
+# --------------------------------------------------------------------- scenarios
+
+SCENARIO = """\
+domain: spot
+fleet:
+  name: cluster
+  gpus: 64
+  spares: 2
+  node_power_w: 9000
+  maintenance: {every: 5d, lasts: 2h}
+  failures:
+  - {name: gpu, takes: gpu, node_mtbf: 20d, repair: {name: lognormal, median: 10h, mean: 20h}}
+  - {name: hang, takes: process, job_mtbf: 60h, detection: 10min}
+horizon: 12d
+trials: 60
+goal: {steps: 90000, deadline: 11d}
+prices: {on_demand_usd_per_h: 20}
+job:
+  depth: 8
+  max_pipelines: 1
+  step_s: {8: 10}
+  samples_per_step: 512
+  snapshots: {rule: every_seconds, period: 30min}
+  stall: 10s
+  write: 60s
+  restart: {schedule: 60s, start: 90s, communicator: 60s, load: 120s}
+"""
+
+
+def scenario(tmp_path: Path, *changes: str) -> Any:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(SCENARIO)
+    return forerun.load(path, list(changes))
+
+
+def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path: Path) -> None:
+    result = forerun.simulate(scenario(tmp_path))
+    for ledger in result.ledgers:
+        ledger.check()
+    summary = result.summary
+    assert summary["ettr"] == pytest.approx(summary["useful_share"], rel=1e-9)  # always on all nodes
+    assert 0.5 < summary["ettr"] < 1 and 0 < summary["done_by_deadline"] < 1
+    assert summary["useful_gpu_h"] == pytest.approx(
+        float(result.tables["trials"]["steps_completed"].mean()) * 10 * 64 / 3600, rel=1e-9
+    )
+    assert summary["cost_usd"] == pytest.approx(
+        20 * 10 * float(result.tables["trials"]["end_s"].mean()) / 3600
+    )
+    assert summary["useful_kwh"] < summary["energy_kwh"] < 9 * 10 * 24 * 12
+    classes = result.tables["classes"]
+    assert set(classes["failure"].tolist()) == {"gpu", "hang", "maintenance"}
+    ledger = dict(zip(result.tables["ledger"]["line"], result.tables["ledger"]["wall_s"], strict=True))
+    stopped = ledger["detection"] + ledger["restart"] + ledger["waiting"] + ledger["maintenance"]
+    assert float(classes["stopped_s"].sum()) == pytest.approx(stopped)
+    assert float(classes["lost_s"].sum()) == pytest.approx(ledger["lost"])
+    worth = dict(zip(result.tables["worth"]["change"], result.tables["worth"]["ettr_change"], strict=True))
+    for change in ("1 h more between failures of the job", "restart 1 min shorter", "detection 1 min sooner"):
+        assert 0 < worth[change] < 0.05, change
+    assert {figure.id for figure in Spot().figures(result)} >= {"ettr-by-size", "classes", "worth", "states"}
+    sizes = result.tables["sizes"]
+    assert np.all(np.diff(sizes["ettr"][sizes["setting"] == sizes["setting"][0]]) < 0)
+    result.timeline.check()
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ("fleet.failures[0].node_mtbf=0s", "no rate above 0 is given"),
+        ("fleet.failures[0].node_mtbf=-5s", "is not positive and finite"),
+        ("fleet.failures[0].node_mtbf_s=1e308", "is not positive and finite"),
+        ("fleet.failures[0].node_mtbf=1us", "changes of the fleet until the horizon"),
+        ("fleet.failures[0].per_1000_node_days=3", "exactly one of"),
+        ("fleet.failures[0].takes=rack", "rack"),
+        ("fleet.failures[0].takes=group", "group_nodes"),
+        ("fleet.failures[0].takes=process", "a process is not repaired"),
+        ("fleet.failures[0].gap_shape=0", "gap_shape"),
+        ("fleet.failures[0].repair={name: constant, mean: 20d}", "longer than the horizon"),
+        ("fleet.failures[0].repair={name: lognormal, median: 20h, mean: 10h}", "below the median"),
+        ("fleet.failures[1].check=1h", "not both"),
+        ("fleet.failures[1].name=gpu", "two are named 'gpu'"),
+        ("fleet.spares=9", "between 0 and the 8 nodes"),
+        ("fleet.gpus=63", "not whole nodes"),
+        ("fleet.gpus=72", "72 GPUs are 9 nodes"),
+        ("fleet.lemon_share=1.5", "lemon_share"),
+        ("fleet.maintenance={every: 1h, lasts: 2h}", "no less than"),
+        ("job.reconfig=5min", "has the parts of"),
+        ("growth=hazard", "immediate or lazy"),
+        ("policy={name: varuna, every_steps: 10}", "restarts from checkpoints"),
+        ("on_demand_nodes=3", "reserved cluster"),
+        ("prices={spot_usd_per_h: 3}", "on_demand_usd_per_h"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, change: str, said: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        scenario(tmp_path, change)
+    assert any(said in str(problem) for problem in raised.value.problems), raised.value
+    assert len(raised.value.problems) == 1
+
+
+def test_plans_traces_and_observers_say_what_a_cluster_is(tmp_path: Path) -> None:
+    from forerun.domains.spot.plan import plan
+
+    with pytest.raises(ScenarioError, match="reserved cluster"):
+        plan(scenario(tmp_path))
+    assert "reserved cluster" in Spot().not_observable(scenario(tmp_path))
+
+
+def test_a_restart_in_parts_is_the_pause_that_it_sums_to(tmp_path: Path) -> None:
+    """Preemptible fleets take it as well; the same pause gives the same bits."""
+    demo = forerun.demo("spot").scenario
+    parts = "job.restart={schedule: 10s, start: 11s, communicator: 20s, load: 47s}"
+    whole = forerun.simulate(forerun.load(demo, ["job.reconfig=88s", "job.load=47s", "trials=200"]))
+    split = forerun.simulate(forerun.load(demo, ["job.reconfig=0s", "job.load=0s", parts, "trials=200"]))
+    assert split.summary == whole.summary and split.intervals == whole.intervals
+    moved = [
+        dict(
+            zip(run.tables["sensitivity"]["assumption"], run.tables["sensitivity"]["elasticity"], strict=True)
+        )
+        for run in (whole, split)
+    ]
+    assert moved[0] == pytest.approx(moved[1])
