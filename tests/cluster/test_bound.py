@@ -25,6 +25,8 @@ from forerun.domains.cluster.bound.world import World, curve_of, world_of
 from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.errors import CheckFailed
 from forerun.planning import bounds
+from forerun.report.stored import figures_of_document, open_stored
+from forerun.result.bound_figures import bound_figures
 
 from ..conftest import shared_path
 from .conftest import DATA
@@ -375,6 +377,47 @@ def test_the_command_prints_both_sides(folder: Path, capsys: pytest.CaptureFixtu
     two = data["brackets"][1]
     assert two["bound"] == float(json.loads(proof.read_text())["claim"])
     assert {row["job"] for row in two["schedule"]} and all(row["gpus"] in (1, 2) for row in two["schedule"])
+
+
+def test_bounds_are_saved_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prices are what the bound gains by a GPU-hour, and the figures show what the schedule and the prices are."""
+    path, out, page = folder / "s.yaml", folder / "b.json", folder / "b.html"
+    assert run(["bound", str(path), "--gpus", "1,2", "-o", str(out), "--report", str(page)]) == 0
+    assert f"saved to {out}" in capsys.readouterr().out
+    content = json.loads(out.read_text())
+    one = content["brackets"][0]
+    figures = {figure.id: figure for figure in figures_of_document(open_stored(out))}  # type: ignore[arg-type]
+    assert set(figures) == {"gpu-prices", "schedule-gpus", "bounds-by-gpus"}
+    used = figures["schedule-gpus"].data
+    gpu_s = float(np.diff(used["time_s"]) @ np.asarray(used["used"])[:-1])
+    assert gpu_s == pytest.approx(
+        sum(row["gpus"] * (row["end_s"] - row["start_s"]) for row in one["schedule"])
+    )
+    assert max(used["used"]) <= one["gpus"] and used["used"][-1] == 0
+    prices = figures["gpu-prices"].data
+    assert (min(prices["time_s"]), max(prices["time_s"])) == (min(used["time_s"]), max(used["time_s"]))
+    # The bound is what all GPU time costs at these prices, and what jobs are worth beyond what they pay.
+    paid = sum((row["end_s"] - row["start_s"]) * row["price"] / 3600 for row in one["prices"])
+    assert 0 < paid < one["bound"] + 1
+    capacity = figures["bounds-by-gpus"].data
+    assert list(capacity["value"]) == [
+        row[side] for side in ("reached", "bound") for row in content["brackets"]
+    ]
+    assert "What a GPU-hour is worth" in page.read_text()
+    assert run(["report", str(out), "-o", str(folder / "again.html")]) == 0
+    assert (folder / "again.html").read_text() == page.read_text()
+    del content["brackets"][0]["gpus"]
+    out.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert run(["report", str(out), "-o", str(folder / "again.html")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("objective", ["mean", "makespan", "slowdown"])
+def test_bounds_of_times_are_drawn(objective: str, folder: Path) -> None:
+    *_, best = bounds(forerun.load(folder / "s.yaml", ["trace.first=6"]), objective)
+    drawn = {figure.id for figure in bound_figures([best.data()])}
+    assert drawn == ({"gpu-prices", "schedule-gpus"} if objective == "mean" else {"schedule-gpus"})
 
 
 def test_an_interrupt_prints_the_best_so_far(

@@ -24,8 +24,16 @@ if TYPE_CHECKING:
 @_options.path_option(
     "--certificate", metavar="FILE", help="Save the proof; forerun check verifies it.", default=None
 )
+@_options.out_option("FILE", "Save the bounds, for reports.")
+@_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
 def command(
-    asked: Asked, output: Output, objective: str, gpus: tuple[int, ...], certificate: Path | None
+    asked: Asked,
+    output: Output,
+    objective: str,
+    gpus: tuple[int, ...],
+    certificate: Path | None,
+    out: Path | None,
+    page: Path | None,
 ) -> int:
     """Bound SCENARIO: what no scheduler can exceed, and a schedule that comes near it.
 
@@ -53,12 +61,22 @@ def command(
             why = notes[0] if notes else "a certificate is about the scenario's own cluster; leave --gpus out"
             raise UsageError.at("--certificate", why)
         _write(best[0], certificate)
+    if out is not None:
+        from forerun.result.bound import save_brackets
+
+        save_brackets(best, resolved, out)
+    if page is not None:
+        with output.working("drawing the page"):
+            _draw(best, resolved, page, (out or asked.path).stem)
     if output.as_json:
         _show.print_json({"complete": not stopped, "brackets": [one.data() for one in best]})
         return INTERRUPTED_CODE if stopped else 0
     _print(best)
     if stopped:
         _show.prose("note: interrupted; more time may bring both closer")
+    for path in (out, page):
+        if path is not None:
+            _show.prose(f"saved to {path}")
     if certificate is not None:
         output.hint(f"saved to {certificate}; next: forerun check {certificate} --scenario {asked.path}")
     return INTERRUPTED_CODE if stopped else 0
@@ -90,9 +108,17 @@ def _write(bracket: Bracket, path: Path) -> None:
     write_text(path, json.dumps(bracket.certificate, indent=1) + "\n")
 
 
+def _draw(best: list[Bracket], scenario: Any, page: Path, name: str) -> None:
+    from forerun.report import write_page
+    from forerun.report.stored import bound_document
+    from forerun.result.bound import content_of
+
+    write_page([bound_document(name, content_of(best, scenario))], page)
+
+
 def _print(best: list[Bracket]) -> None:
     """The table, the reason, and the notes."""
-    from forerun.result.numbers import capital, format_number, whole
+    from forerun.result.numbers import capital, whole
     from forerun.units import readable_unit, split_name
 
     first = best[0]
@@ -104,13 +130,6 @@ def _print(best: list[Bracket]) -> None:
         title=capital(first.title),
         about=f"{label} ({readable_unit(unit)})" if unit else label,
     )
-    reached = "no schedule is known"
-    if first.reached is not None:
-        reached = f"a schedule reaches {format_number(whole(first.reached))}"
-    cannot = first.impossible.format(format_number(whole(first.bound)))
-    settled = "; nothing is left to gain" if first.closed else ""
-    _show.prose(
-        f"\nwhy: on {first.gpus} GPUs no scheduler, whatever it knows beforehand, {cannot}; {reached}{settled}"
-    )
+    _show.prose(f"\nwhy: {first.why}")
     for note in first.notes:
         _show.prose(f"note: {note}")

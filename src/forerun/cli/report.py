@@ -1,4 +1,4 @@
-"""`forerun report`: write runs, studies, comparisons, plans and measurements as one page, and their figures as images."""
+"""`forerun report`: write stored results as one page, and their figures as images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     runs: tuple[Path, ...], out: Path | None, png: Path | None, svg: Path | None, quiet: bool
 ) -> None:
     """Write one self-contained HTML page of stored results: run directories, study stores, and the JSON files of comparisons
-    (compare -o), plans (plan -o) and measurements (measure -o), in any mix.
+    (compare -o), plans (plan -o), bounds (bound -o) and measurements (measure -o), in any mix.
 
     With --png or --svg alone, only the images are written.
     """

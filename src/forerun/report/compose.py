@@ -57,6 +57,7 @@ _KINDS: Final = {
     "comparison": "comparisons",
     "plan": "plans",
     "measurement": "measurements",
+    "bound": "bounds",
 }
 #: sections that are shown unfolded on a page of several items
 _UNFOLDED: Final = ("headline", "ledgers", "figures", "failed", "causes", "notes")

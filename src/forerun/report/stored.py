@@ -1,4 +1,4 @@
-"""The stored objects that `forerun report` accepts: run directories, study stores, comparisons, plans, measurements."""
+"""What `forerun report` accepts: run directories, study stores, and files of comparisons, plans, measurements and bounds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 from forerun.domain import find_domain
 from forerun.errors import StoreError
+from forerun.result.bound import BOUNDS_FORMAT
+from forerun.result.bound_figures import bound_figures
 from forerun.result.figures import Figure
 from forerun.result.plan import PLAN_FORMAT, read_document
 from forerun.result.run import SavedRun, load_result
@@ -16,6 +18,7 @@ from forerun.study.compare import Comparison
 from forerun.study.compared import COMPARISON_FORMAT, comparison_of
 from forerun.study.saved import SavedStudy, load_saved
 from forerun.study.store import is_store
+from forerun.units import stem
 
 #: what a measurement file says it is
 MEASUREMENT_FORMAT: Final = "forerun.measurement/1"
@@ -49,7 +52,7 @@ class StoredDocument:
     Parameters
     ----------
     name : of the file, without its suffix.
-    kind : `plan` or `measurement`.
+    kind : `plan`, `measurement` or `bound`.
     domain : whose it is.
     version : of the forerun that wrote it; empty if the file does not say.
     answer : one sentence.
@@ -62,7 +65,7 @@ class StoredDocument:
     """
 
     name: str
-    kind: Literal["plan", "measurement"]
+    kind: Literal["plan", "measurement", "bound"]
     domain: str
     version: str
     answer: str
@@ -109,8 +112,10 @@ def open_stored(path: Path) -> Stored:
             return _plan(path, data)
         case given if given == MEASUREMENT_FORMAT:
             return _measurement(path, data)
+        case given if given == BOUNDS_FORMAT:
+            return bound_document(path.stem, data)
         case given:
-            known = ", ".join((COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT))
+            known = ", ".join((COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT, BOUNDS_FORMAT))
             raise StoreError.at(
                 path, f"has format {given!r}; known: {known}; a run is given as its directory"
             )
@@ -131,6 +136,8 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
     if domain is None:
         return ()
     try:
+        if document.kind == "bound":
+            return bound_figures(document.content["brackets"])
         if document.kind == "plan":
             return domain.plan_figures(document.content, document.scenario)
         return domain.measured_figures(document.content)
@@ -177,6 +184,46 @@ def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StoreError.at(path, f"is no plan: {type(error).__name__}: {error}") from error
+
+
+def bound_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
+    """The content of a file of bounds, a row a number of GPUs.
+
+    Parameters
+    ----------
+    name : of the file.
+    data : its content.
+
+    Raises
+    ------
+    StoreError : it lacks what a bound has.
+    """
+    try:
+        brackets = data["brackets"]
+        apart = ("schedule", "prices", "price_unit", "notes", "title", "figure", "better")
+        rows = [{key: value for key, value in one.items() if key not in apart} for one in brackets]
+        for row in rows:
+            if count := row.pop("of"):
+                row["out_of"] = count
+        figure = str(brackets[0]["figure"])
+        unit = figure.removeprefix(stem(figure))
+        return StoredDocument(
+            name=name,
+            kind="bound",
+            domain=str(data["scenario"]["domain"]),
+            version=str(data.get("forerun", "")),
+            answer=str(data["why"]),
+            notes=tuple(map(str, data["notes"])),
+            facts={
+                f"{key}{unit if key in ('reached', 'bound') else ''}": value for key, value in rows[0].items()
+            },
+            tables={"bounds": rows} if len(rows) > 1 else {},
+            scenario=data["scenario"],
+            provenance={"figure": figure},
+            content=data,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise StoreError.at(name, f"is no bound: {type(error).__name__}: {error}") from error
 
 
 def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -10,11 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
+import forerun
+from forerun.atomic_write import write_text
 from forerun.regular import open_regular
-from forerun.scenario.spec import Spec
+from forerun.result.numbers import format_number, plain, whole
+from forerun.scenario.spec import Spec, to_data
 
 S = TypeVar("S", bound=Spec)
 
+#: what a file of brackets says it is
+BOUNDS_FORMAT: Final = "forerun.bounds/1"
 #: how a file says what it is, by the first such key: a plan may contain a certificate
 _FORMAT: Final = re.compile(rb'"format"\s*:\s*"([^"]*)')
 _CERTIFICATE: Final = "forerun-bound/"
@@ -51,6 +57,8 @@ class Bracket:
     schedule : the schedule: job, start [s], end [s], GPUs.
     certificate : the proof of the bound as plain data; None where none can be written.
     notes : what a reader must know.
+    prices : from [s], to [s], and by how much a GPU-hour then could move the bound at most (default: not known).
+    price_unit : of these.
     """
 
     figure: str
@@ -65,17 +73,31 @@ class Bracket:
     schedule: tuple[tuple[str, float, float, int], ...]
     certificate: Mapping[str, Any] | None
     notes: tuple[str, ...]
+    prices: tuple[tuple[float, float, float], ...] = ()
+    price_unit: str = ""
 
     @property
     def closed(self) -> bool:
         """Whether the schedule reaches the bound, so that nothing is left to find."""
         return self.reached == self.bound
 
+    @property
+    def why(self) -> str:
+        """What cannot be and what can, in a sentence."""
+        reached = "no schedule is known"
+        if self.reached is not None:
+            reached = f"a schedule reaches {format_number(whole(self.reached))}"
+        cannot = self.impossible.format(format_number(whole(self.bound)))
+        settled = "; nothing is left to gain" if self.closed else ""
+        return f"on {self.gpus} GPUs no scheduler, whatever it knows beforehand, {cannot}; {reached}{settled}"
+
     def data(self) -> dict[str, Any]:
         """The bracket as plain data, without the certificate."""
         rows = [dict(zip(("job", "start_s", "end_s", "gpus"), piece)) for piece in self.schedule]
+        prices = [dict(zip(("start_s", "end_s", "price"), span)) for span in self.prices]
         return {
             "figure": self.figure,
+            "title": self.title,
             "better": self.better,
             "gpus": self.gpus,
             "jobs": self.jobs,
@@ -84,6 +106,8 @@ class Bracket:
             "bound": self.bound,
             "notes": list(self.notes),
             "schedule": rows,
+            "prices": prices,
+            "price_unit": self.price_unit,
         }
 
 
@@ -144,6 +168,29 @@ class Bounder(ABC, Generic[S]):
 
         Raises CheckFailed if its claim does not follow, StoreError if it is no certificate or is about another scenario.
         """
+
+
+def content_of(brackets: Sequence[Bracket], scenario: Spec) -> dict[str, Any]:
+    """Brackets of a scenario as plain data, as a file for reports has them. brackets: at least one."""
+    content = {
+        "format": BOUNDS_FORMAT,
+        "forerun": forerun.__version__,
+        "scenario": to_data(scenario),
+        "why": brackets[0].why,
+        "notes": list(brackets[0].notes),
+        "brackets": [one.data() for one in brackets],
+    }
+    data: dict[str, Any] = plain(content)
+    return data
+
+
+def save_brackets(brackets: Sequence[Bracket], scenario: Spec, path: Path) -> Path:
+    """Write brackets of a scenario, for reports; the file appears whole or not at all.
+
+    Raises StoreError if it cannot be written.
+    """
+    text = json.dumps(content_of(brackets, scenario), indent=1, ensure_ascii=False, allow_nan=False)
+    return write_text(path, text + "\n")
 
 
 def is_certificate(path: str | os.PathLike[str], document: dict[str, Any] | None = None) -> bool:

@@ -320,7 +320,8 @@ def plan_figures(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
     plan : the content of a plan file.
     """
     names = {"met": "the policy", "reached": "some schedule", "bound": "no scheduler more"}
-    rows = [row for row in plan["counts"] if row["bound"] is not None]
+    simulated = max(row["nodes"] for row in plan["counts"] if row["met"] is not None)
+    rows = [row for row in plan["counts"] if row["bound"] is not None and row["nodes"] <= simulated]
     curves = {
         name: {
             "nodes": [row["nodes"] for row in rows if row[key] is not None],

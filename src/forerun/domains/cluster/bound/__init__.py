@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.domains.cluster.bound import checker
 from forerun.domains.cluster.bound.files import Files, certificate_of, files_of
@@ -19,6 +19,9 @@ from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import CheckFailed, StoreError, UnknownName
 from forerun.regular import read_regular, unreadable
 from forerun.result.bound import Bounded, Bounder, Bracket
+
+if TYPE_CHECKING:
+    from forerun.domains.cluster.bound.prove import Proof
 
 #: what a bound takes for granted, for the reader
 ASSUMED: Final = (
@@ -56,6 +59,7 @@ class ClusterBounder(Bounder[Scenario]):
             notes.append(f"no certificate can be written: {world.why_not}")
         files = None if world.why_not or world.gpus != own else files_of(scenario)
         search = SEARCHES[objective](world)
+        hour, unit = _per_hour(objective, len(world.jobs))
         for _ in search.run():
             proof = None
             if files is not None:
@@ -73,6 +77,8 @@ class ClusterBounder(Bounder[Scenario]):
                 schedule=search.schedule.rows(world),
                 certificate=proof,
                 notes=tuple(notes),
+                prices=_prices(search.proof, hour) if hour else (),
+                price_unit=unit,
             )
 
     def key(self, scenario: Scenario) -> Hashable:
@@ -158,6 +164,19 @@ def _of_several_types(inputs: Inputs, objective: str) -> Iterator[Bracket]:
         )
         if reached == float(bound):
             return
+
+
+def _per_hour(objective: str, jobs: int) -> tuple[float, str]:
+    """What a price of a GPU-second says of a GPU-hour, and its unit; 0 where it only says which hours are dearer."""
+    if objective == "deadlines":
+        return 3600.0, "deadlines per GPU-h"
+    return (3600.0 / max(1, jobs), "s per GPU-h") if objective == "mean" else (0.0, "")
+
+
+def _prices(proof: Proof, hour: float) -> tuple[tuple[float, float, float], ...]:
+    """From [s], to [s] and the price of each interval, multiplied by `hour`."""
+    edges_s = proof.edges_s.tolist()
+    return tuple(zip(edges_s, edges_s[1:], (hour * proof.price).tolist()))
 
 
 def _proved(content: bytes, files: Files, gpus: int) -> str:
