@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.domains.spot.engine.job import TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob, whole_steps
 from forerun.domains.spot.scenario.cluster import Cluster
 
 TIE_S = 1e-7
@@ -22,6 +22,8 @@ class Checkpoint:
     taken_s: float
     durable_s: float
     steps: int
+    tier: int = -1
+    stall_s: float = 0.0  # of all until it is taken, its own block included
 
 
 @dataclass
@@ -50,7 +52,44 @@ class Segment:
                 now += blocked_s
                 self.checkpoints.append(Checkpoint(taken, now + hidden_s, len(self.ends_s)))
 
+    def walk_tiers(self, until_s: float, most: float = math.inf) -> None:
+        """The same with several tiers, whose intervals are in steps; -1 is the job's own store."""
+        job, step_s, (blocked_s, hidden_s) = self.job, self.job.step_s[self.world], self.job.checkpoint_s
+        rule = job.checkpoint
+        tiers = {
+            -1: (
+                rule.first_steps(step_s),
+                rule.spacing_steps(step_s, blocked_s, hidden_s),
+                blocked_s,
+                hidden_s,
+            )
+        }
+        for i, tier in enumerate(job.tiers):
+            steps = whole_steps(tier.every_s, step_s)
+            tiers[i] = (steps, steps, tier.stall_s, tier.write_s)
+        now, stall, writing = self.start_s, 0.0, dict.fromkeys(tiers, -math.inf)
+        self.ends_s, self.checkpoints, self.blocks = [], [], []
+        while now + step_s <= until_s + 1e-9 and len(self.ends_s) < most:
+            now += step_s
+            k = len(self.ends_s) + 1
+            self.ends_s.append(now)
+            taken = [
+                i for i, (first, every, _, _) in tiers.items()
+                if k >= first and (k - first) % every == 0 and writing[i] <= now + TIE_S
+            ]  # fmt: skip
+            block = sum(tiers[i][2] for i in taken)
+            self.blocks.append((now, block))
+            stall += block
+            for i in taken:
+                writing[i] = now + block + tiers[i][3]
+                self.checkpoints.append(Checkpoint(now, writing[i], k, i, stall))
+            now += block
+
+    blocks: list[tuple[float, float]] = field(default_factory=list)
+
     def stall_s(self, until_s: float) -> float:
+        if self.job.tiers:
+            return math.fsum(max(0.0, min(block, until_s - at)) for at, block in self.blocks)
         blocked_s, _ = self.job.checkpoint_s
         return math.fsum(max(0.0, min(blocked_s, until_s - one.taken_s)) for one in self.checkpoints)
 
@@ -90,6 +129,9 @@ class Reference:
         self.suspects: dict[int, float] = {}
         self.check_at = math.inf
         self.counts = {"interruptions": 0, "restarts": 0}
+        # The step in each tier's copy; -1 is the job's own store, which always has one.
+        self.copies = {-1: self.base}
+        self.load_s = parts_s[3]
 
     @property
     def steps(self) -> int:
@@ -145,7 +187,7 @@ class Reference:
             self.enter(t, "waiting", math.inf)
             return
         self.counts["restarts"] += not warm
-        self.enter(t, "restarting", t if warm else t + sum(self.parts_s))
+        self.enter(t, "restarting", t if warm else t + sum(self.parts_s[:3]) + self.load_s)
 
     def close_stop(self, t: float) -> None:
         spent = t - self.since
@@ -160,9 +202,80 @@ class Reference:
             spent -= min(spent, part)
         self.add("load", spent)
 
+    def rank(self, by: int) -> int:
+        """What a cause destroys: 0 processes, 1 a node, 2 more."""
+        if by >= len(self.cluster.failures):
+            return 0
+        return {"process": 0, "gpu": 1, "node": 1, "group": 2}[self.cluster.failures[by].takes]
+
+    def lose_copies(self, by: int) -> None:
+        self.copies = {
+            i: step
+            for i, step in self.copies.items()
+            if i < 0 or (1 if self.job.tiers[i].survives == "node" else 0) >= self.rank(by)
+        }
+
+    def fall_back(self, by: int) -> None:
+        """Load the latest copy that is left, the fastest of equals; what was kept beyond it is lost."""
+        self.lose_copies(by)
+        latest = max(self.copies.values())
+        tier = min(
+            (i for i, step in self.copies.items() if step == latest), key=lambda i: i if i >= 0 else 99
+        )
+        self.load_s = self.job.tiers[tier].load_s if tier >= 0 else self.parts_s[3]
+        while self.steps > latest:
+            piece = self.kept.pop()
+            self.add("lost", piece.useful_s + piece.stall_s, piece.world)
+            self.by_class[by][2] += piece.useful_s + piece.stall_s
+        assert self.steps == latest
+
+    def close_tiered(self, t: float, by: int, is_planned: bool) -> None:
+        """Close training with several tiers: pieces from copy to copy, so that any of them can be the last."""
+        segment, start = self.segment, self.steps
+        assert segment is not None
+        segment.walk_tiers(t)
+        step_s, world = self.job.step_s[segment.world], segment.world
+        if is_planned:
+            steps, stall = len(segment.ends_s), segment.stall_s(t)
+            self.kept.append(Piece(steps, steps * step_s, stall, world, True))
+            self.copies, self.load_s = {-1: start + steps}, self.parts_s[3]
+            kept_s = steps * step_s + stall
+        else:
+            done_steps, done_stall, kept_s = 0, 0.0, 0.0
+            self.lose_copies(by)
+            survivors = [
+                i
+                for i in range(len(self.job.tiers))
+                if self.rank(by) <= (self.job.tiers[i].survives == "node")
+            ]
+            # Of each tier the last durable checkpoint counts; those that the failure destroyed do not.
+            last = {
+                one.tier: one
+                for one in segment.checkpoints
+                if one.durable_s <= t + TIE_S and (one.tier < 0 or one.tier in survivors)
+            }
+            for one in sorted(last.values(), key=lambda one: one.steps):
+                if one.steps > done_steps:
+                    steps, stall = one.steps - done_steps, one.stall_s - done_stall
+                    self.kept.append(Piece(steps, steps * step_s, stall, world, True))
+                    kept_s += steps * step_s + stall
+                    done_steps, done_stall = one.steps, one.stall_s
+                self.copies[one.tier] = start + one.steps
+        lost = max(0.0, t - segment.start_s - kept_s)
+        self.add("lost", lost, world)
+        self.by_class[by][2] += lost
+        if not is_planned:
+            self.fall_back(by)
+        if by < len(self.cluster.failures):
+            self.by_class[by][1] += 1
+            self.counts["interruptions"] += 1
+        self.segment = None
+
     def close(self, t: float, by: int, *, is_check: bool = False, is_planned: bool = False) -> None:
         if self.state != "training":
             self.close_stop(t)
+        elif self.job.tiers:
+            self.close_tiered(t, by, is_planned)
         else:
             assert self.segment is not None
             segment = self.segment
@@ -214,7 +327,7 @@ class Reference:
             if self.state == "training" and self.goal >= 0:
                 assert self.segment is not None
                 left = self.goal - self.steps
-                self.segment.walk(job.horizon_s + 1, left)
+                (self.segment.walk_tiers if job.tiers else self.segment.walk)(job.horizon_s + 1, left)
                 if len(self.segment.ends_s) == left:
                     goal_at = self.segment.ends_s[-1]
             maintain_at = planned.every_s * k if planned else math.inf
@@ -297,6 +410,8 @@ class Reference:
             self.by_class[c][0] += bool(up)
         if not hit or self.state in ("waiting", "maintaining"):
             return
+        if self.job.tiers and self.state != "training":
+            self.fall_back(c)
         if self.state == "detecting":
             self.until = min(self.until, t + one.detection_s)
             return
@@ -318,7 +433,7 @@ class Reference:
             assert self.segment is not None
             segment = self.segment
             left = self.goal - self.steps if done else math.inf
-            segment.walk(t, left)
+            (segment.walk_tiers if self.job.tiers else segment.walk)(t, left)
             step_s, complete = self.job.step_s[segment.world], len(segment.ends_s)
             durable = max((one.steps for one in segment.checkpoints if one.durable_s <= t + TIE_S), default=0)
             stall = segment.stall_s(t)

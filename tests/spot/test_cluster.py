@@ -18,7 +18,7 @@ from forerun.domains.spot.engine import cluster_kernel as kernel
 from forerun.domains.spot.engine.closed_forms import effective_share
 from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster
 from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, Tier, TrainingJob
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.scenario.cluster import (
@@ -83,6 +83,23 @@ def random_world(rng: random.Random) -> tuple[TrainingJob, Cluster, Any, tuple[f
                 **noticed,
             )
         )
+    if rng.random() < 0.5 and not any(one.check_s for one in classes):
+        fast = Tier(
+            name="memory",
+            every_s=rng.uniform(50, 900),
+            survives=rng.choice(["process", "node"]),  # type: ignore[arg-type]
+            stall_s=rng.choice([0.0, 1.7]),
+            write_s=rng.choice([0.0, 23.1, 1234.5]),
+            load_s=rng.choice([0.0, 10.3]),
+        )
+        slow = Tier(
+            name="disk",
+            every_s=fast.every_s + rng.uniform(60, 3000),
+            survives="node",
+            stall_s=3.3,
+            load_s=31.0,
+        )
+        job = replace(job, tiers=rng.choice([(fast,), (fast, slow)]))
     maintenance = Maintenance(every_s=rng.uniform(9_000, 60_000), lasts_s=rng.uniform(500, 5_000))
     cluster = Cluster(
         gpus=depth * pipelines * gpus_per_node,
@@ -174,6 +191,26 @@ def test_effective_time_is_the_closed_form(
     job = simple_job(32, interval_s, write_s, 480.0, days=54)
     theory = effective_share(1e-4, interval_s, write_s, 480.0) / (1 + 1e-4 * detection_s)
     assert near(run_simple(job, cluster).ettr, theory, edge=interval_s / job.horizon_s)
+
+
+@pytest.mark.parametrize("survives, takes", [("process", "process"), ("node", "process"), ("node", "gpu")])
+def test_a_tier_that_survives_is_the_closed_form_of_its_own_interval(survives: Any, takes: Any) -> None:
+    """The job's own checkpoints are rare and free; rollback, stall and load are the tier's."""
+    repair = None if takes == "process" else Exponential(mean_s=7200.0)
+    failures = Failures(name="one", takes=takes, job_mtbf_s=10_000.0, repair=repair)
+    cluster = Cluster(gpus=256, spares=32, failures=(failures,))
+    tier = Tier(name="fast", every_s=600.0, survives=survives, stall_s=30.0, load_s=50.0)
+    job = simple_job(32, 36_000.0, 0.0, 480.0, days=54)
+    job = replace(
+        job, step_s={32: 10.0}, checkpoint=Checkpoints(rule="every_steps", steps=3600), tiers=(tier,)
+    )
+    done = run_cluster(job, cluster, Immediate(), (100.0, 0.0, 0.0, 380.0), trials=60, seed=2)
+    theory = effective_share(1e-4, 600.0, 30.0, 150.0)
+    assert near(done.ettr, theory, edge=600.0 / job.horizon_s + 10_000 / job.horizon_s * 0.1)
+    # Where the failure destroys the tier's copies, they are stalls for nothing.
+    if survives == "process":
+        destroyed = cluster.with_(failures=(failures.with_(takes="gpu", repair=Constant(mean_s=60.0)),))
+        assert run_cluster(job, destroyed, Immediate(), (100.0, 0.0, 0.0, 380.0), trials=20).ettr.mean < 0.3
 
 
 def test_waiting_is_the_machine_repair_model() -> None:
@@ -341,6 +378,15 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
         ("fleet.maintenance={every: 1h, lasts: 2h}", "no less than"),
         ("job.reconfig=5min", "has the parts of"),
         ("growth=hazard", "immediate or lazy"),
+        (
+            "job.tiers=[{name: a, every: 9min, survives: node}, {name: b, every: 5min, survives: node}]",
+            "not rarer than a",
+        ),
+        (
+            "job.tiers=[{name: a, every: 5min, survives: node}, {name: b, every: 9min, survives: process}]",
+            "less than a",
+        ),
+        ("job.tiers=[{name: a, every: 0min, survives: node}]", "is not positive"),
         ("policy={name: varuna, every_steps: 10}", "restarts from checkpoints"),
         ("on_demand_nodes=3", "reserved cluster"),
         ("prices={spot_usd_per_h: 3}", "on_demand_usd_per_h"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
-from forerun.domains.spot.engine.job import TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob, whole_steps
 from forerun.domains.spot.policy import GrowthRule
 from forerun.domains.spot.scenario.cluster import Cluster, Constant, Exponential, Failures
 from forerun.rng import stream_key
@@ -17,6 +17,8 @@ from forerun.rng import stream_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+RANKS = {"process": 0, "gpu": 1, "node": 1, "group": 2}
+"""What a failure takes, and what a tier of checkpoints survives, in order."""
 LOG_ROWS = 200_000
 """Rows of the log of the trial that is shown."""
 
@@ -84,13 +86,15 @@ def job_numbers(job: TrainingJob, growth: GrowthRule, min_pipelines: int, goal_s
     )
 
 
-def cluster_numbers(cluster: Cluster, parts_s: tuple[float, ...], min_pipelines: int) -> Any:
+def cluster_numbers(
+    cluster: Cluster, job: TrainingJob, numbers_of_job: Any, parts_s: tuple[float, ...]
+) -> Any:
     """The cluster as the kernel takes it.
 
     Parameters
     ----------
+    job, numbers_of_job : what trains, and the same as `job_numbers` has it.
     parts_s : of a restart: schedule, start, communicator, load.
-    min_pipelines : fewest with which the job trains.
     """
     from forerun.domains.spot.engine import cluster_kernel as kernel
 
@@ -102,9 +106,11 @@ def cluster_numbers(cluster: Cluster, parts_s: tuple[float, ...], min_pipelines:
     is_lemon = np.floor((numbers + 1) * cluster.lemon_share) > np.floor(numbers * cluster.lemon_share)
     weight = np.where(is_lemon, cluster.lemon_factor, 1.0)
     planned = cluster.maintenance
+    fast = job.tiers
+    every = [[whole_steps(tier.every_s, step_s) for step_s in numbers_of_job.step_s] for tier in fast]
     return kernel.ClusterNumbers(
         nodes=nodes,
-        min_pipelines=min_pipelines,
+        min_pipelines=job.min_pipelines,
         scale_s=np.array(scales, np.float64),
         shape=np.array([one.gap_shape for one in classes], np.float64),
         takes=np.array(
@@ -122,6 +128,13 @@ def cluster_numbers(cluster: Cluster, parts_s: tuple[float, ...], min_pipelines:
         parts_s=np.array(parts_s, np.float64),
         maintenance_every_s=planned.every_s if planned else 0.0,
         maintenance_s=planned.lasts_s if planned else 0.0,
+        rank=np.array([RANKS[one.takes] for one in classes], np.int64),
+        tier_first_steps=np.array([*every, numbers_of_job.first_steps], np.float64),
+        tier_every_steps=np.array([*every, numbers_of_job.spacing_steps], np.float64),
+        tier_stall_s=np.array([*(tier.stall_s for tier in fast), numbers_of_job.stall_s], np.float64),
+        tier_write_s=np.array([*(tier.write_s for tier in fast), numbers_of_job.hidden_write_s], np.float64),
+        tier_survives=np.array([*(RANKS[tier.survives] for tier in fast), RANKS["group"]], np.int64),
+        tier_load_s=np.array([*(tier.load_s for tier in fast), parts_s[3]], np.float64),
     )
 
 
@@ -170,9 +183,10 @@ def run_cluster(
 
     out = np.empty((trials, len(kernel.COLUMNS)))
     by_class = np.empty((trials, len(cluster.failures) + 2, len(kernel.CLASS_COLUMNS)))
+    numbers = job_numbers(job, growth, job.min_pipelines, goal_steps)
     kernel.run_cluster_trials(
-        job_numbers(job, growth, job.min_pipelines, goal_steps),
-        cluster_numbers(cluster, parts_s, job.min_pipelines),
+        numbers,
+        cluster_numbers(cluster, job, numbers, parts_s),
         _key(seed),
         first_trial,
         out,
@@ -197,9 +211,10 @@ def logged_trial(
 
     out, log = np.empty(len(kernel.COLUMNS)), np.empty((LOG_ROWS, 4))
     by_class = np.empty((len(cluster.failures) + 2, len(kernel.CLASS_COLUMNS)))
+    numbers = job_numbers(job, growth, job.min_pipelines, goal_steps)
     rows = kernel.run_one_cluster_logged(
-        job_numbers(job, growth, job.min_pipelines, goal_steps),
-        cluster_numbers(cluster, parts_s, job.min_pipelines),
+        numbers,
+        cluster_numbers(cluster, job, numbers, parts_s),
         _key(seed),
         trial,
         out,

@@ -26,6 +26,7 @@ from forerun.domains.spot.engine.kernels import (
     step_end,
     uniform,
 )
+from forerun.domains.spot.engine.tier_kernel import NO_COPY, keep, walk
 from forerun.kernels.jit import kernel
 
 TRAINING, DETECTING, RESTARTING, WAITING, MAINTAINING = range(5)
@@ -90,6 +91,9 @@ class ClusterNumbers(NamedTuple):
     lemons, others: int64, the nodes that fail more often, and the rest; lemon_share: of failures that lemons have.
     parts_s: float64[4], the restart: schedule, start, communicator, load.
     maintenance_every_s: 0 for none. maintenance_s: its length.
+    rank: what each class destroys: 0 processes, 1 a node, 2 several. tier_*: an entry a fast tier of checkpoints, then one
+    for the job's own; steps by pipelines. tier_survives: the highest rank that leaves its copy. tier_load_s: of a restart
+    from it.
     """
 
     nodes: int
@@ -109,6 +113,13 @@ class ClusterNumbers(NamedTuple):
     parts_s: NDArray[Any]
     maintenance_every_s: float
     maintenance_s: float
+    rank: NDArray[Any]
+    tier_first_steps: NDArray[Any]
+    tier_every_steps: NDArray[Any]
+    tier_stall_s: NDArray[Any]
+    tier_write_s: NDArray[Any]
+    tier_survives: NDArray[Any]
+    tier_load_s: NDArray[Any]
 
 
 @kernel
@@ -258,6 +269,18 @@ def _charge_training(
 
 
 @kernel
+def _charge_moved(out: Any, lost_by: Any, moved: Any) -> Any:
+    """Charge what was kept and is lost after all: useful and stall seconds, and node seconds of both."""
+    out[_USEFUL] -= moved[0]
+    out[_STALL] -= moved[1]
+    out[_LOST] += moved[0] + moved[1]
+    out[_USEFUL_N] -= moved[2]
+    out[_STALL_N] -= moved[3]
+    out[_LOST_N] += moved[2] + moved[3]
+    lost_by[_LOST_C] += moved[0] + moved[1]
+
+
+@kernel
 def _charge_stop(out: Any, stopped_by: Any, state: Any, u: Any, parts_s: Any) -> Any:
     """Charge `u` seconds in which the job does not train. A restart that breaks off has had its first parts only."""
     stopped_by[_STOPPED_C] += u
@@ -295,7 +318,12 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     next_s = np.empty(classes)
     for c in range(classes):
         next_s[c] = _first_gap(streams, 3 * c, cluster.scale_s[c], cluster.shape[c])
-    restart_s = cluster.parts_s.sum()
+    tiers = cluster.tier_stall_s.size
+    is_tiered = tiers > 1
+    tier_steps, tier_stalls, copy_at = np.zeros(tiers), np.zeros(tiers), np.full(tiers, NO_COPY)
+    risk, moved = np.zeros((tiers, 4)), np.zeros(4)
+    copy_at[tiers - 1] = job.initial_saved
+    load_from: Any = tiers - 1
     s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
     active, spares = 0, nodes
     pipelines: Any = 0
@@ -351,7 +379,13 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         job.spacing_steps[pipelines],
                     )
                     clean_checkpoints = 0.0 if corrupt_by >= 0 else np.inf
-                    if job.goal_steps >= 0:
+                    if job.goal_steps >= 0 and is_tiered:
+                        goal_at = t + walk(
+                            np.inf, np.float64(job.goal_steps - saved - 1), s, cluster.tier_first_steps[:, pipelines],
+                            cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
+                            tier_steps, tier_stalls,
+                        )[2]  # fmt: skip
+                    elif job.goal_steps >= 0:
                         goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
                     logged = _note(log, logged, t, -1 - state, active, cause)
                 else:
@@ -426,6 +460,13 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     by_class[c, _FAILURES_C] += took
                 if not hit or state in (MAINTAINING, WAITING):
                     continue
+                if is_tiered and state != TRAINING:  # it may destroy the copy that the job would load
+                    load_from, _, _ = keep(
+                        saved, cluster.rank[c], cluster.tier_survives, False, 0, s, tier_steps, tier_stalls, copy_at,
+                        risk, moved,
+                    )  # fmt: skip
+                    saved = copy_at[load_from]
+                    _charge_moved(out, by_class[c], moved)
                 if state == DETECTING:
                     until = min(until, t + cluster.detection_s[c])
                     continue
@@ -442,6 +483,25 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         steps, stall = executed_by(u, s, first, n, d)
                     if checked:
                         steps, stall = _steps_of(clean, first, n), clean * d
+                    if is_tiered:
+                        steps, stall, _ = walk(
+                            u, np.inf, s, cluster.tier_first_steps[:, pipelines],
+                            cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
+                            tier_steps, tier_stalls,
+                        )  # fmt: skip
+                        if keep_all:  # all is in the job's own store, and the nodes stop
+                            load_from = tiers - 1
+                            copy_at[:] = NO_COPY
+                            copy_at[load_from] = saved + np.int64(steps)
+                            risk[load_from, :] = 0.0
+                        else:
+                            rank = cluster.rank[stop] if stop < classes else 0
+                            load_from, steps, stall = keep(
+                                saved, rank, cluster.tier_survives, True, world, s, tier_steps, tier_stalls, copy_at,
+                                risk, moved,
+                            )  # fmt: skip
+                            _charge_moved(out, by_class[stop], moved)
+                            saved = copy_at[load_from] - np.int64(steps)
                     _charge_training(out, by_class[stop], world, u, steps, s, stall, False)
                     saved += np.int64(steps)
                     if corrupt_by >= 0:
@@ -461,13 +521,13 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                 else:
                     _charge_stop(out, by_class[cause], state, u, cluster.parts_s)
                 if checked:
-                    out[_USEFUL] -= taint_s
-                    out[_STALL] -= taint_stall_s
-                    out[_LOST] += taint_s + taint_stall_s
-                    by_class[stop, _LOST_C] += taint_s + taint_stall_s
-                    out[_USEFUL_N] -= taint_node_s
-                    out[_STALL_N] -= taint_stall_node_s
-                    out[_LOST_N] += taint_node_s + taint_stall_node_s
+                    moved[0], moved[1], moved[2], moved[3] = (
+                        taint_s,
+                        taint_stall_s,
+                        taint_node_s,
+                        taint_stall_node_s,
+                    )
+                    _charge_moved(out, by_class[stop], moved)
                     saved = clean_saved
                 if checked or (corrupt_by >= 0 and saved == clean_saved):
                     # Found, or healed by a rollback that went past it; then nobody looks for the node.
@@ -514,6 +574,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
             state, until = WAITING, np.inf
         else:
             # The first start builds the pipelines in no time.
+            restart_s = (
+                cluster.parts_s[0] + cluster.parts_s[1] + cluster.parts_s[2] + cluster.tier_load_s[load_from]
+            )
             state, until = RESTARTING, t if warm else t + restart_s
             out[_RESTARTS] += not warm
         warm = False
@@ -523,11 +586,18 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     out[_DURABLE] = saved + 1
     if state == TRAINING:
         complete, stall = executed_by(u, s, first, n, d)
+        further = _steps_of(_durable_checkpoints(u, s, first, n, d, hidden), first, n)
+        if is_tiered:
+            complete, stall, _ = walk(
+                u, np.inf, s, cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines],
+                cluster.tier_stall_s, cluster.tier_write_s, tier_steps, tier_stalls,
+            )  # fmt: skip
+            further = tier_steps.max()
         if out[_FINISHED] > 0.0:  # at the end of its last step, whatever the rounding of `u`
             complete = np.float64(job.goal_steps - saved - 1)
             stall = u - complete * s
         _charge_training(out, by_class[growth], pipelines * depth, u, complete, s, stall, True)
-        out[_DURABLE] += _steps_of(_durable_checkpoints(u, s, first, n, d, hidden), first, n)
+        out[_DURABLE] += further
     else:
         _charge_stop(out, by_class[cause], state, u, cluster.parts_s)
     out[_COMPLETED] = saved + 1 + complete

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from forerun.scenario.checks import not_negative, positive
 from forerun.scenario.spec import Spec
 
 ROUNDING_S = 1e-9
@@ -82,6 +83,31 @@ class Checkpoints(Spec, frozen=True, kw_only=True):
 BACK_TO_BACK: Final = Checkpoints()
 
 
+class Tier(Spec, frozen=True, kw_only=True):
+    """A fast tier of checkpoints in front of the job's own, such as the memory of a neighbour, or the disk of a node.
+
+    name: of the tier. every_s: between checkpoints, in whole steps that last at least so long; one that meets the tier's own
+    running write is skipped.
+    stall_s: time for which a checkpoint blocks training (default 0). write_s: until it is durable, beside training (default
+    0).
+    survives: the failures that leave its copy: of a `process` (a local disk), or of a `node` as well (a neighbour's memory).
+    load_s: part of a restart from it, in place of the load from the job's own store (default 0).
+    """
+
+    name: str
+    every_s: float
+    survives: Literal["process", "node"]
+    stall_s: float = 0.0
+    write_s: float = 0.0
+    load_s: float = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Times."""
+        return positive(self, "every_s", unit=" s") + not_negative(
+            self, "stall_s", "write_s", "load_s", unit=" s"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
     """What trains: its shape, how long its steps and pauses last, and when it saves itself.
@@ -101,6 +127,7 @@ class TrainingJob:
     reconfig_rule : whether an event during a pause restarts it (default), or extends it by another pause.
     warm_start : nodes of the first instant are ready, and the first pipelines built, at once (default).
     initial_saved : the last durable step at the start (default: -1: none).
+    tiers : fast tiers of checkpoints, on reserved clusters (default: none).
     """
 
     depth: int
@@ -117,6 +144,7 @@ class TrainingJob:
     reconfig_rule: Literal["restart", "extend"] = "restart"
     warm_start: bool = True
     initial_saved: int = -1
+    tiers: tuple[Tier, ...] = ()
 
     @property
     def checkpoint_s(self) -> tuple[float, float]:

@@ -58,7 +58,7 @@ def with_intervals(made: SpotPlan) -> SpotPlan:
 def _check_plannable(scenario: Scenario, objective: str) -> None:
     """Raise ScenarioError for a scenario, or an objective, that cannot be planned."""
     if isinstance(scenario.fleet, Cluster):
-        what = "is a reserved cluster: the table `sensitivity` of its runs says what a change is worth"
+        what = "is a reserved cluster: the table `worth` of its runs says what a change is worth"
         raise ScenarioError.at("$.fleet", what)
     if not isinstance(scenario.fleet, Poisson | PerNode):
         what = (

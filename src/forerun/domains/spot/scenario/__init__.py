@@ -272,7 +272,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
             if isinstance(zone.fleet, Cluster)
         ]
         if not isinstance(cluster, Cluster):
+            if job.tiers:
+                problems.append(("job.tiers", "are simulated on a reserved cluster: fleet: {name: cluster}"))
             return problems
+        if job.tiers and any(one.check_s for one in cluster.failures):
+            problems.append(
+                ("job.tiers", "do not go with silent corruption: one store keeps the checkpoints before it")
+            )
         most = job.depth * job.max_pipelines
         if most != cluster.job_nodes:
             what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Literal
 
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, Tier, TrainingJob
 from forerun.profile.files import read_profile
 from forerun.profile.supply import Supply
 from forerun.scenario.checks import not_negative
@@ -56,6 +57,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     reconfig_rule: whether an event during a pause restarts it (default), or extends it by another pause.
     warm_start: nodes of the first instant are ready, and the first pipelines built, at once (default).
     initial_saved: the last durable step at the start (default -1: none).
+    tiers: fast tiers of checkpoints in front of these, the fastest first, on reserved clusters (default: none).
     loading: the supply of data, for which steps wait if it is slower than they compute (default: no limit).
     """
 
@@ -74,6 +76,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     reconfig_rule: Literal["restart", "extend"] = "restart"
     warm_start: bool = True
     initial_saved: int = -1
+    tiers: tuple[Tier, ...] = ()
     loading: Loading | None = None
 
     def problems(self) -> list[tuple[str, str]]:
@@ -101,7 +104,22 @@ class JobSpec(Spec, frozen=True, kw_only=True):
             problems.append(
                 ("min_pipelines", f"{self.min_pipelines} is above max_pipelines {self.max_pipelines}")
             )
-        return problems or self._missing_sizes()
+        return problems or self._tier_problems() + self._missing_sizes()
+
+    def _tier_problems(self) -> list[tuple[str, str]]:
+        """Tiers in order: a slower one is rarer, and survives no less."""
+        problems = []
+        for i, (fast, slow) in enumerate(itertools.pairwise(self.tiers)):
+            if slow.every_s <= fast.every_s:
+                what = f"is every {slow.every_s:g} s, not rarer than {fast.name} before it, every {fast.every_s:g} s"
+                problems.append((f"tiers[{i + 1}].every_s", what))
+            if (fast.survives, slow.survives) == ("node", "process"):
+                what = f"survives less than {fast.name} before it, which is faster"
+                problems.append((f"tiers[{i + 1}].survives", what))
+        names = [tier.name for tier in self.tiers]
+        return problems + [
+            ("tiers", f"two are named {name!r}") for name in sorted(set(names)) if names.count(name) > 1
+        ]
 
     def _missing_sizes(self) -> list[tuple[str, str]]:
         """Reachable numbers of nodes without a step time."""

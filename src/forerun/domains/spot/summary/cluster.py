@@ -194,7 +194,8 @@ def summarize_cluster(outcome: ClusterOutcome) -> Result:
         why=_why(wall, mean_end_s, classes),
         notes=(
             *(() if done.count > 1 else ("one trial: more of them give intervals",)),
-            "the table of sizes is the closed form for Poisson failures with spares enough; everything else is simulated",
+            "the table of sizes is the closed form for Poisson failures with spares enough and without fast tiers; "
+            "everything else is simulated",
             NOT_MODELLED,
         ),
         intervals=intervals,
@@ -430,6 +431,9 @@ def _changes(inputs: Inputs) -> list[_Change]:
             schedule_s=schedule_s, start_s=start_s, communicator_s=communicator_s, load_s=load_s
         )
         changed("restart 1 min shorter", job=job.with_(restart=parts, reconfig_s=0.0, load_s=0.0))
+    for tier in job.tiers:
+        rest = tuple(other for other in job.tiers if other is not tier)
+        changed(f"without checkpoints in {tier.name}", job=job.with_(tiers=rest))
     for words, factor in (("half the interval", 0.5), ("twice the interval", 2.0)):
         other = _other_interval(job, factor)
         if other is not None:
