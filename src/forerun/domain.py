@@ -387,6 +387,10 @@ class Explainer(ABC, Generic[S]):
         """Single changes whose effect is worth a table, such as each known bug of a published simulator."""
         return ()
 
+    def relaxations(self, scenario: S) -> tuple[Change, ...]:
+        """What a bound ignores, taken away one thing after another; each change is made besides those before it."""
+        return ()
+
     def reasons(self, run: Result | SavedRun) -> tuple[str, ...]:
         """Sentences on single things that went wrong, such as why jobs were rejected, the most frequent first."""
         return ()

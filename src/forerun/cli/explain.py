@@ -15,6 +15,7 @@ from forerun.result.numbers import format_number, signed
 if TYPE_CHECKING:
     from forerun.domain import Untied
     from forerun.study.explain import Effect, Explanation, Progress
+    from forerun.study.gap import Gap
     from forerun.study.ties import Ties
 
 
@@ -28,19 +29,28 @@ if TYPE_CHECKING:
     metavar="N",
     help="Also simulate N other orders of simultaneous events, and list the figures that change.",
 )
+@click.option(
+    "--bound",
+    is_flag=True,
+    help="Also bound the best possible, and simulate what separates the run from it.",
+)
 @_options.workers_option
 @_options.output_options
-def command(run: Path, orders: int, workers: int, output: Output) -> None:
+def command(run: Path, orders: int, bound: bool, workers: int, output: Output) -> None:
     """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer."""
     from dataclasses import asdict
 
     from forerun.result.run import load_result
     from forerun.scenario.spec import override
+    from forerun.study.best import bounder_of
     from forerun.study.estimate import Estimate
     from forerun.study.explain import explain
+    from forerun.study.gap import gap_of
     from forerun.study.ties import ties_of
 
     loaded = load_result(run)
+    if bound:
+        bounder_of(loaded.domain)  # before hours of simulations
     with output.working("trying what-if parameters") as show:
         estimate, estimated = Estimate(workers), False
 
@@ -60,13 +70,18 @@ def command(run: Path, orders: int, workers: int, output: Output) -> None:
         explanation = explain(loaded, workers=workers, progress=progress)
     with output.working("trying other orders") as show:
         ties = ties_of(loaded, orders, progress=show) if orders else None
+    with output.working("bounding the best possible") as show:
+        gap = gap_of(loaded, workers=workers, progress=show) if bound else None
     if output.as_json:
         others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
+        others |= {"gap": asdict(gap)} if gap is not None else {}
         _show.print_json({**asdict(explanation), **others})
         return
     _print(explanation)
     if ties is not None:
         _print_ties(ties)
+    if gap is not None:
+        _print_gap(gap)
     best = explanation.smallest
     if best is not None and not output.quiet:
         asked = _show.as_asked(run / "scenario.json", [override(best.what_if.path, best.value)])
@@ -179,6 +194,25 @@ def _moved(figures: tuple[float, float] | None) -> str:
         return "–"
     now, then = figures
     return format_number(then) + (f" ({signed(then - now)})" if then != now else "")
+
+
+def _print_gap(gap: Gap) -> None:
+    """Print the way from the run to the best possible, a row for everything that is taken away."""
+    from forerun.units import readable_unit, split_name
+
+    label, unit = split_name(gap.figure)
+    click.echo()
+    rows = [(meaning, value, "" if moved is None else signed(moved)) for meaning, value, moved in gap.rows()]
+    _show.print_table(
+        ("what", f"{label} ({readable_unit(unit)})" if unit else label, "moves by"),
+        rows,
+        title="What separates it from the best possible",
+        about="each row is simulated without what the rows above it took away, too; in another order each would move "
+        "another amount. The rest is the price of not knowing the future, and of the policy's own rules",
+    )
+    for step in gap.steps:
+        if step.refused:
+            _show.prose(f"{step.meaning}: no figure to compare: {' '.join(step.refused.split())}")
 
 
 def _print_ties(ties: Ties | Untied) -> None:

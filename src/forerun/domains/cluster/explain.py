@@ -13,7 +13,8 @@ from forerun.domains.cluster.engine.known_bugs import SWITCHES, Switch
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import F64, Jobs
-from forerun.domains.cluster.scenario import Scenario
+from forerun.domains.cluster.policy import Schedule
+from forerun.domains.cluster.scenario import Costs, Scenario
 from forerun.domains.cluster.summary.refusals import refusals, sentences
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
@@ -21,6 +22,8 @@ from forerun.rng import stream
 
 #: the share of deadlines from which on they count as met
 WANTED: Final = 0.95
+#: slots in seconds in which a run comes nearer to a bound, which knows none
+FINE_SLOTS: Final = (10, 1)
 #: the other policies that are tried: elastic or rigid, by deadline, by length, by arrival
 OTHERS: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
 
@@ -110,6 +113,30 @@ class ClusterExplainer(Explainer[Scenario]):
             return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
 
         return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
+
+    def relaxations(self, scenario: Scenario) -> tuple[Change, ...]:
+        """Quotas, places, slower jobs, slots and the costs of changes, as far as the scenario has them."""
+        plans = isinstance(scenario.policy, Schedule)  # by rules of its own, which know no quotas and places
+        given = {
+            "quota": (scenario.quota is not None and not plans, None, "without quotas"),
+            "placement": (scenario.placement != "anywhere" and not plans, "anywhere", "GPUs anywhere"),
+            "multi_node_penalty": (
+                scenario.multi_node_penalty != (1.0,) and not plans,
+                [1.0],
+                "several nodes are as fast as one",
+            ),
+            "slowdown": (scenario.slowdown is not None, None, "no job slower than its throughput says"),
+        }
+        changes = [Change(path, value, meaning) for path, (there, value, meaning) in given.items() if there]
+        changes += [
+            Change("slot_s", slot, f"slot of {slot} s")
+            for slot in FINE_SLOTS
+            if plans and slot < scenario.slot_s
+        ]
+        free = {"models": {"*": {"1->2": 0.0, "2->1": 0.0}}} if plans else {}
+        if plans or scenario.costs != Costs():
+            changes.append(Change("costs", free, "changes of GPUs that cost nothing"))
+        return tuple(changes)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Jobs submitted in the same second, in other orders of their rows.
