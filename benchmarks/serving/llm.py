@@ -62,7 +62,7 @@ def conversations() -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
 
 def pipeline(prompt: np.ndarray, output: np.ndarray, replicas: int) -> Pipeline:
     """One stage: 64 requests at once, 512 tokens an iteration, 64,000 tokens of cache a replica."""
-    llm = LanguageModel(64, 512, 4000, 16, COST, prompt, output, least_requests=True)
+    llm = LanguageModel(64, 512, 4000, 16, COST, prompt, output, routing="least-requests")
     service = Service(np.array([0.0, COST.least_ms]))
     return Pipeline((Stage("llm", (Edge(SOURCE),), 1, replicas, service, Greedy(), llm=llm),))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel, Prefixes
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 
@@ -30,7 +30,7 @@ def random_model(rng: Rng, queries: int, whole: bool) -> LanguageModel:
         cost=_cost(rng, whole),
         prompt=prompt,
         output=output,
-        least_requests=bool(rng.integers(2)),
+        routing="least-requests" if rng.integers(2) else "round-robin",
     )
 
 
@@ -41,6 +41,20 @@ def llm_pipeline(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]
     llm = random_model(rng, queries, whole)
     gaps = rng.integers(0, 40, queries) if whole else rng.gamma(0.4, 30.0, queries)
     return Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, int(rng.integers(1, 5))),)), np.cumsum(gaps) * 1.0
+
+
+def prefix_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """The same where prompts begin alike, in segments of one to three blocks, of which some are not whole."""
+    rng = np.random.default_rng(20_000 + seed)
+    pipeline, arrivals = llm_pipeline(seed)
+    (stage,) = pipeline.stages
+    assert stage.llm is not None
+    branches, deepest = int(rng.choice([1, 2, 4])), int(rng.choice([2, 10, 60]))
+    segments = [rng.integers(0, branches, rng.integers(0, deepest)).tolist() for _ in range(len(arrivals))]
+    shared = Prefixes.of(segments, int(rng.integers(1, 4)))
+    routing = rng.choice(["round-robin", "least-requests", "longest-prefix", "prefix-affinity"])
+    llm = replace(stage.llm, shared=shared, routing=routing)
+    return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 
 def mixed_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:

@@ -15,16 +15,17 @@ from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
+from forerun.domains.serving.scenario.language_model import Routing
 from forerun.domains.serving.summary.invariants import check_run
 
-from .random_llm_pipelines import equal, llm_pipeline, llm_stage, mixed_pipeline
+from .random_llm_pipelines import equal, llm_pipeline, llm_stage, mixed_pipeline, prefix_pipeline
 
 SLO_MS = 20.0
 
 
-@pytest.mark.parametrize("world", [llm_pipeline, mixed_pipeline])
+@pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, mixed_pipeline])
 def test_compiled_equals_plain(world: object) -> None:
-    """120 random language models (chunks, preemption, refusals, ties) and 120 graphs with some."""
+    """120 random language models (chunks, preemption, refusals, ties), 120 with shared prefixes, 120 graphs."""
     for seed in range(120):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
@@ -71,7 +72,8 @@ def test_engines_agree_on_random_requests(
 ) -> None:
     gaps, prompt, output = np.array(requests, dtype=np.int64).T.copy()
     cost = Cost((1.0, 0.0, 1.0, 0.0, 0.0))
-    llm = LanguageModel(seats, budget, blocks, block, cost, prompt, output, least_requests=least)
+    routing: Routing = "least-requests" if least else "round-robin"
+    llm = LanguageModel(seats, budget, blocks, block, cost, prompt, output, routing=routing)
     pipeline = Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, replicas),))
     arrivals = np.cumsum(gaps) * 1.0
     run = simulate_mixed(pipeline, arrivals, SLO_MS)
@@ -79,7 +81,7 @@ def test_engines_agree_on_random_requests(
     check_run(pipeline, run, SLO_MS)
 
 
-@pytest.mark.parametrize("world", [llm_pipeline, mixed_pipeline])
+@pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, mixed_pipeline])
 def test_cutting_changes_no_byte(world: object) -> None:
     """250 runs with 3 to 12 cuts at arrivals, completions, ends of iterations and between them."""
     for seed in range(125):

@@ -56,6 +56,7 @@ class Requests:
     gaps : int64[cells], times between consecutive tokens of one request, all requests together (see
         `gap_quantile_ms`).
     iterations : how many there were.
+    hit_tokens : int64[queries], tokens that it did not process because the prefix cache had them.
     recorded : the iterations one by one, only where everything is recorded (else None).
     """
 
@@ -66,6 +67,7 @@ class Requests:
     stalled_first_ms: Floats
     gaps: Ints
     iterations: int
+    hit_tokens: Ints
     recorded: Iterations | None = None
 
 

@@ -34,7 +34,7 @@ from forerun.domains.serving.inputs.profile import (
 )
 from forerun.domains.serving.scenario import SOURCE_NAME, Placement, Sampled, Scenario, StageSpec, Tables
 from forerun.domains.serving.scenario.language_model import DrawnTokens, LanguageModelSpec
-from forerun.domains.serving.scenario.limits import check_drawn, check_iterations, most_queries, too_many
+from forerun.domains.serving.scenario.limits import check_drawn, check_language_model, most_queries, too_many
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import ForerunError, Problem, ScenarioError, TraceError, known_names
 from forerun.rng import stream, stream_key
@@ -208,7 +208,7 @@ class _Preparation:
             if placement.llm is None:
                 service = self._service(spec.name, placement, model, hardware)
             else:
-                llm = self._language_model(spec.name, placement.llm)
+                llm = self._language_model(spec.name, placement.llm, placement.replicas)
                 service = Service(np.array([0.0, llm.cost.least_ms]))
         except ForerunError as error:
             self.problems.extend(error.problems)
@@ -222,11 +222,12 @@ class _Preparation:
             return also[name]
         return name
 
-    def _language_model(self, stage: str, spec: LanguageModelSpec) -> LanguageModel:
+    def _language_model(self, stage: str, spec: LanguageModelSpec, replicas: int) -> LanguageModel:
         """The stage's limits, its costs, the tokens of its requests."""
         queries = len(self.arrivals_ms)
         llm, noted = language_model_of(spec, stage, self.files, self.trace, queries, self.seed)
-        check_iterations(llm, f"$.configuration.{stage}.llm", full=self.scenario.record == "full")
+        where, full = f"$.configuration.{stage}.llm", self.scenario.record == "full"
+        check_language_model(llm, replicas, where, full=full)
         self.notes.extend(noted)
         return llm
 

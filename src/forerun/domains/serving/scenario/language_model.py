@@ -15,6 +15,9 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Blocks = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
+#: how a request chooses a replica
+Routing = Literal["round-robin", "least-requests", "longest-prefix", "prefix-affinity"]
+
 
 class Coefficients(Spec, frozen=True, kw_only=True):
     """The time of an iteration, as a sum.
@@ -81,6 +84,28 @@ class ListedTokens(Spec, frozen=True, kw_only=True):
     pairs: tuple[tuple[Tokens, Tokens], ...]
 
 
+class RecordedPrefixes(Spec, frozen=True, kw_only=True):
+    """Prompts begin alike as far as the trace's column `hash_ids` has equal numbers [Qin et al., FAST'25].
+
+    id_tokens: tokens that a number stands for, 512 in the published traces.
+    """
+
+    id_tokens: Tokens
+
+
+class DrawnPrefixes(Spec, frozen=True, kw_only=True):
+    """Every prompt begins with one of several system prompts, drawn for each request.
+
+    system_prompts: how many there are.
+    system_tokens: tokens of each.
+    skew: the k-th is drawn with a probability proportional to 1 / k^skew (default 0: all with the same).
+    """
+
+    system_prompts: Seats
+    system_tokens: Tokens
+    skew: NotNegative = 0.0
+
+
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     """Memory and cost of one replica of a language model.
 
@@ -89,11 +114,13 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     kv_blocks: blocks in the cache.
     block_tokens: tokens in a block (default 16).
     cost: time of an iteration.
-    balance: how requests choose a replica: in turn (default), or the one with the fewest.
+    balance: how requests choose a replica: in turn (default); the one with the fewest; the one whose cache has most of the
+        prompt, among those with a free seat, else that with the fewest; or the same for all that begin with one segment.
     tokens: where the requests' tokens come from; left out: the trace's columns.
     ttft_slo_ms: objective for the time to first token, besides the latency (0: none).
     tpot_slo_ms: objective for the mean time between the tokens after it (0: none).
     iterations: make a table of every iteration (default no).
+    prefix_cache: what prompts begin with, which the cache keeps for later requests (left out: nothing is kept).
     """
 
     max_seqs: Seats
@@ -101,8 +128,26 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     kv_blocks: Blocks
     block_tokens: BlockTokens = 16
     cost: Coefficients | Measured
-    balance: Literal["round-robin", "least-requests"] = "round-robin"
+    balance: Routing = "round-robin"
     tokens: FixedTokens | DrawnTokens | ListedTokens | None = None
     ttft_slo_ms: NotNegative = 0.0
     tpot_slo_ms: NotNegative = 0.0
     iterations: bool = False
+    prefix_cache: RecordedPrefixes | DrawnPrefixes | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Routing by prefixes has prefixes; numbers of a trace stand for whole blocks of its own prompts."""
+        if self.prefix_cache is None and self.balance in ("longest-prefix", "prefix-affinity"):
+            return [("balance", f"{self.balance} needs a prefix cache: say prefix_cache")]
+        if not isinstance(self.prefix_cache, RecordedPrefixes):
+            return []
+        where, tokens = "prefix_cache.id_tokens", self.prefix_cache.id_tokens
+        found = []
+        if tokens % self.block_tokens:
+            found.append(
+                (where, f"{tokens} tokens are no whole number of blocks of {self.block_tokens} tokens")
+            )
+        if self.tokens is not None:
+            what = "the prompts do not come from the trace, so its prefixes do not apply; leave out tokens"
+            found.append(("prefix_cache", what))
+        return found

@@ -26,6 +26,8 @@ VISIT_BYTES: Final = 225
 REPLICA_BYTES: Final = 64
 SEAT_BYTES: Final = 16
 ITERATION_BYTES: Final = 128
+#: of a segment of a prompt in the prefix cache of a replica
+SEGMENT_BYTES: Final = 24
 
 #: queries that mode compat plays, event by event
 MOST_COMPAT_QUERIES: Final = 5_000_000
@@ -107,17 +109,25 @@ def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
             raise ScenarioError.at(f"{where}.horizon_s", what)
 
 
-def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
-    """Reject requests that need more iterations than are simulated, or, recorded in full, than fit in memory.
+def check_language_model(llm: LanguageModel, replicas: int, where: str, *, full: bool) -> None:
+    """Reject requests that need more iterations than are simulated, or what does not fit in memory.
 
     Parameters
     ----------
     llm : whose requests are counted, refused ones left out.
+    replicas : each with a prefix cache of its own.
     where : path of the language model in the scenario, for messages.
     full : whether iterations are recorded one by one.
 
     Raises ScenarioError.
     """
+    taken = SEGMENT_BYTES * llm.prefixes.count * replicas
+    if taken > MOST_BYTES:
+        what = (
+            f"{llm.prefixes.count:,} different segments on {replicas} replicas take {_gib(taken)} of memory; at most "
+            f"{_gib(MOST_BYTES)} are used"
+        )
+        raise ScenarioError.at(f"{where}.prefix_cache", what)
     served = ~llm.refused
     prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
     turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())

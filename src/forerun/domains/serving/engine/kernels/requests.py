@@ -26,20 +26,28 @@ REQUEST: Final = record_type(
 )
 """A request, in `State.requests`.
 
-prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache. next: the position behind it
-in its replica's queue, -1 at the end. preempted: how often. enter_ms: when it enters. start_ms: begin of its first
-iteration. first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between
-consecutive tokens. since_ms: when it was preempted. stalled_ms: time between preemption and readmission;
+prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache, without those that it shares.
+next: the position behind it in its replica's queue, -1 at the end. preempted: how often. enter_ms: when it enters. start_ms:
+begin of its first iteration. first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest
+time between consecutive tokens. since_ms: when it was preempted. stalled_ms: time between preemption and readmission;
 stalled_first_ms: the part of it before the first token.
 """
 
-REPLICA: Final = record_type("running head tail free order open steady", "due_ms begun_ms")
+PREFIX: Final = record_type("chain segments shared hit")
+"""What a request shares, in `State.prefixes`.
+
+chain, segments: where its prompt's segments begin in `Model.chains`, and how many are whole. shared: how many of them it
+uses in the prefix cache. hit: tokens that it did not process because they were there.
+"""
+
+REPLICA: Final = record_type("running head tail free order open steady idle oldest newest", "due_ms begun_ms")
 """A replica, in `State.replicas`.
 
 running: requests in an iteration. head, tail: of its queue, head -1 if it is empty. free: free blocks. order: number of its
 iteration under way. open: requests waiting or running. steady: 1 if everybody who ran emitted a token when its last
-iteration ended. due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or from when on the next
-may begin.
+iteration ended. idle: blocks of the prefix cache that nobody uses. oldest, newest: of these segments, the one used least
+recently and the one used last, -1 if there is none. due_ms: end of the iteration under way, inf if there is none. begun_ms:
+its begin, or from when on the next may begin.
 """
 
 WHOLE: Final = record_type("entered fed iterations done turn")
@@ -56,30 +64,41 @@ ITERATION: Final = record_type("replica prefill decodes kv running free_blocks",
 """An iteration, in `State.iterations`; fields as in `outcome.Iterations`."""
 
 
+#: how requests choose a replica: in turn; where the fewest are; where most of the prompt is in the cache, among replicas
+#: with a free seat; by the first segment of the prompt
+IN_TURN, FEWEST, LONGEST, SAME = range(4)
+
+
 class Model(NamedTuple):
     """What a replica's cache can store, how requests choose one, and what an iteration takes.
 
-    least_requests: a request goes to the replica with the fewest; else in turn. An iteration takes a + b_p P + b_d D +
+    routing: how a request chooses a replica, one of the numbers below. An iteration takes a + b_p P + b_d D +
     b_k K + c A with `terms` = (a, b_p, b_d, b_k, c). With tables (else of length 1): prefill_ms[P], of P prompt tokens
     alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
+    segment_blocks: blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts, one
+    prompt behind the other; empty without a prefix cache.
     """
 
     max_seqs: int
     token_budget: int
     block_tokens: int
-    least_requests: bool
+    routing: int
     terms: Floats
     prefill_ms: Floats
     decode_ms: Floats
+    segment_blocks: int
+    chains: Ints
 
 
 class State(NamedTuple):
-    """N requests, R replicas.
+    """N requests, R replicas, C segments.
 
     requests: REQUEST[N]. replicas: REPLICA[R]. slots, given: int64[R, max_seqs], who runs, in order of admission, and how
     many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order replica by replica. gaps: int64[CELLS], times
     between consecutive tokens. crossing: int64[block_tokens], scratch. iterations: ITERATION[M], in order replica by
-    replica; M = 0 records none.
+    replica; M = 0 records none. prefixes: PREFIX[N]; of no length without a prefix cache. users: int64[R, C], requests that
+    use a segment, -1 where it is not in the cache. older, newer: int64[R, C], among segments that nobody uses, those last
+    used before and after it, -1 at the ends.
     """
 
     requests: Rows
@@ -91,6 +110,10 @@ class State(NamedTuple):
     gaps: Ints
     crossing: Ints
     iterations: Rows
+    prefixes: Rows
+    users: Ints
+    older: Ints
+    newer: Ints
 
 
 @kernel(allocates=False)
@@ -115,7 +138,7 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
                         return False
                     _begin(model, state, r)
                 elif own.due_ms < limit_ms or (own.due_ms == coming_ms and coming_ms < until_ms):
-                    _end(state, r)
+                    _end(model, state, r)
                     if own.steady and own.running > 0:
                         _decode_on(model, state, r, limit_ms)
                 else:
@@ -130,7 +153,7 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
 
 
 @kernel(inline=True)
-def _end(state: State, r: int) -> None:
+def _end(model: Model, state: State, r: int) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
     own, whole, slots, given = state.replicas[r], state.whole[0], state.slots, state.given
     now_ms, usual_ms, cell = own.due_ms, -1.0, 0
@@ -139,6 +162,7 @@ def _end(state: State, r: int) -> None:
         who = slots[r, i]
         request = state.requests[who]
         request.cached += given[r, i]
+        _share(model, state, r, who)
         if given[r, i] > 0 and request.cached == request.prompt + request.emitted:
             request.emitted += 1
             emitted += 1
@@ -153,6 +177,7 @@ def _end(state: State, r: int) -> None:
             request.last_ms = now_ms
             if request.emitted == request.output:
                 own.free += request.blocks
+                _leave(model, state, r, who)
                 own.open -= 1
                 left = state.done[whole.done]
                 left.request, left.iteration, left.begun_ms = who, own.order, own.begun_ms
@@ -167,14 +192,23 @@ def _end(state: State, r: int) -> None:
 
 @kernel(inline=True)
 def _enter(model: Model, state: State) -> None:
-    """The next request joins the back of a replica's queue: in turn, or where the fewest are."""
+    """The next request joins the back of a replica's queue, that which the routing says."""
     whole, replicas, requests = state.whole[0], state.replicas, state.requests
     who, chosen = whole.entered, whole.turn
-    if model.least_requests:
+    if model.routing == SAME and state.prefixes.shape[0] > 0 and state.prefixes[who].segments > 0:
+        chosen = model.chains[state.prefixes[who].chain] % replicas.shape[0]
+    if model.routing == FEWEST or model.routing == LONGEST:
         chosen = 0
         for r in range(1, replicas.shape[0]):
             if replicas[r].open < replicas[chosen].open:
                 chosen = r
+    if model.routing == LONGEST:
+        longest = 0
+        for r in range(replicas.shape[0]):
+            if replicas[r].open < model.max_seqs:
+                hits, _ = _hits(model, state, r, who)
+                if hits > longest or (hits == longest and replicas[r].open < replicas[chosen].open):
+                    longest, chosen = hits, r
     whole.turn = (chosen + 1) % replicas.shape[0]
     own = replicas[chosen]
     requests[who].replica, requests[who].next = chosen, -1
@@ -208,16 +242,18 @@ def _begin(model: Model, state: State, r: int) -> None:
         given[r, i] = 0
         if give > 0:
             needed = 0
-            if request.cached + give > request.blocks * block:
-                needed = (request.cached + give + block - 1) // block - request.blocks
-            while needed > own.free:
+            owned = request.blocks + _shared(model, state, who)
+            if request.cached + give > owned * block:
+                needed = (request.cached + give + block - 1) // block - owned
+            while needed > own.free + own.idle:
                 last = slots[r, own.running - 1]
-                _preempt(state, r, last, now_ms)
+                _preempt(model, state, r, last, now_ms)
                 preempted = True
                 if last == who:
                     give = 0
                     break
             if give > 0:
+                _evict(model, state, r, needed)
                 own.free -= needed
                 request.blocks += needed
                 given[r, i] = give
@@ -231,18 +267,23 @@ def _begin(model: Model, state: State, r: int) -> None:
         i += 1
     while not preempted and own.head >= 0 and own.running < model.max_seqs and budget > 0:
         request = state.requests[own.head]
-        give = min(request.prompt + request.emitted, budget)
+        hits, idle = _hits(model, state, r, own.head)
+        known = hits * model.segment_blocks * block
+        give = min(request.prompt + request.emitted - known, budget)
         needed = (give + block - 1) // block
-        if needed > own.free:
+        if needed > own.free + own.idle - idle:
             break
+        _use(model, state, r, own.head, hits)
+        _evict(model, state, r, needed)
         slots[r, own.running], given[r, own.running] = own.head, give
         own.head = request.next
         own.free -= needed
         request.blocks = needed
+        request.cached = known
         own.running += 1
         budget -= give
         prefill += give
-        attention += give * (give / 2)
+        attention += give * (known + give / 2)
         if request.preempted > 0:
             request.stalled_ms += now_ms - request.since_ms
         else:
@@ -250,7 +291,18 @@ def _begin(model: Model, state: State, r: int) -> None:
     own.due_ms = now_ms + _iteration_ms(model, prefill, decodes, kv, attention)
     own.order = whole.iterations
     if state.iterations.shape[0] > 0:
-        _note(state, r, whole.iterations, now_ms, own.due_ms, prefill, decodes, kv, own.running, own.free)
+        _note(
+            state,
+            r,
+            whole.iterations,
+            now_ms,
+            own.due_ms,
+            prefill,
+            decodes,
+            kv,
+            own.running,
+            own.free + own.idle,
+        )
     whole.iterations += 1
 
 
@@ -262,7 +314,7 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
     times only, and requests are brought up to date once. Each time is computed as it would be one by one.
     """
     own, whole, crossing, rows = state.replicas[r], state.whole[0], state.crossing, state.iterations.shape[0]
-    now_ms, running, block, free = own.begun_ms, own.running, model.block_tokens, own.free
+    now_ms, running, block, free = own.begun_ms, own.running, model.block_tokens, own.free + own.idle
     steps = rows - whole.iterations - 1 if rows > 0 else np.int64(2**62)
     kv = 0
     for k in range(block):
@@ -273,24 +325,28 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         kv += request.cached
         # Its blocks are full, and it needs another one, in this many iterations.
         crossing[(block - request.cached % block) % block] += 1
-    left = model.token_budget - running
+    left, spare = model.token_budget - running, free
     if own.head >= 0 and running < model.max_seqs and left > 0:
         first = state.requests[own.head]
-        give = min(first.prompt + first.emitted, left)
-        # Free blocks only get fewer, so whoever does not fit now does not fit later.
-        if (give + block - 1) // block <= free - crossing[0]:
+        hits, idle = _hits(model, state, r, own.head)
+        give = min(first.prompt + first.emitted - hits * model.segment_blocks * block, left)
+        # Free blocks only get fewer, so whoever does not fit now does not fit later, unless what it would use is evicted.
+        if idle > 0:
+            spare = own.free
+        if (give + block - 1) // block <= free - idle - crossing[0]:
             steps = 0
     if left < 0:
         steps = 0
     done, usual_ms, cell, longest_ms = 0, -1.0, 0, 0.0
     while done < steps:
         needed = crossing[done % block]
-        if needed > free:
+        if needed > spare:
             break
         end_ms = now_ms + _iteration_ms(model, 0, running, kv, 0.0)
         if not end_ms < limit_ms:
             break
         free -= needed
+        spare -= needed
         if rows > 0:
             _note(state, r, whole.iterations + done, now_ms, end_ms, 0, running, kv, running, free)
         gap_ms = end_ms - now_ms
@@ -306,18 +362,22 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
             request = state.requests[state.slots[r, i]]
             request.cached += done
             request.emitted += done
-            request.blocks = (request.cached + block - 1) // block
+            request.blocks = (request.cached + block - 1) // block - _shared(model, state, state.slots[r, i])
             request.last_ms = now_ms
             request.gap_ms = max(request.gap_ms, longest_ms)
-        own.free, own.begun_ms = free, now_ms
+        taken = own.free + own.idle - free
+        _evict(model, state, r, taken)
+        own.free -= taken
+        own.begun_ms = now_ms
         whole.iterations += done
 
 
 @kernel(inline=True)
-def _preempt(state: State, r: int, who: int, now_ms: float) -> None:
+def _preempt(model: Model, state: State, r: int, who: int, now_ms: float) -> None:
     """The last running request loses its blocks and goes back to the front of the queue."""
     own, request = state.replicas[r], state.requests[who]
     own.free += request.blocks
+    _leave(model, state, r, who)
     own.running -= 1
     request.blocks = request.cached = 0
     request.preempted += 1
@@ -326,6 +386,114 @@ def _preempt(state: State, r: int, who: int, now_ms: float) -> None:
         own.tail = who
     own.head = who
     request.since_ms = now_ms
+
+
+@kernel(inline=True)
+def _shared(model: Model, state: State, who: int) -> int:
+    """Blocks of the prefix cache that a request uses."""
+    return state.prefixes[who].shared * model.segment_blocks if state.prefixes.shape[0] > 0 else 0
+
+
+@kernel(inline=True)
+def _hits(model: Model, state: State, r: int, who: int) -> tuple[int, int]:
+    """How many leading segments of a prompt are in the replica's cache, and the blocks of those that nobody uses.
+
+    At least one token is left to process.
+    """
+    hits, idle = 0, 0
+    if state.prefixes.shape[0] > 0:
+        request, own = state.requests[who], state.prefixes[who]
+        tokens = request.prompt + request.emitted - 1
+        most = min(own.segments, tokens // (model.segment_blocks * model.block_tokens))
+        while hits < most:
+            users = state.users[r, model.chains[own.chain + hits]]
+            if users < 0:
+                break
+            if users == 0:
+                idle += model.segment_blocks
+            hits += 1
+    return hits, idle
+
+
+@kernel(inline=True)
+def _use(model: Model, state: State, r: int, who: int, hits: int) -> None:
+    """A request that is admitted uses the first segments of its prompt, which are in the cache."""
+    if hits > 0:
+        own = state.prefixes[who]
+        for k in range(hits):
+            _use_one(model, state, r, model.chains[own.chain + k])
+        own.shared = hits
+        own.hit += hits * model.segment_blocks * model.block_tokens
+
+
+@kernel(inline=True)
+def _use_one(model: Model, state: State, r: int, one: int) -> None:
+    if state.users[r, one] == 0:
+        _unlink(state, r, one)
+        state.replicas[r].idle -= model.segment_blocks
+    state.users[r, one] += 1
+
+
+@kernel(inline=True)
+def _share(model: Model, state: State, r: int, who: int) -> None:
+    """Segments that a request has processed enter the cache; where one is there already, the copy is given up."""
+    if state.prefixes.shape[0] > 0:
+        request, own = state.requests[who], state.prefixes[who]
+        tokens = model.segment_blocks * model.block_tokens
+        while own.shared < own.segments and request.cached >= (own.shared + 1) * tokens:
+            one = model.chains[own.chain + own.shared]
+            request.blocks -= model.segment_blocks
+            if state.users[r, one] < 0:
+                state.users[r, one] = 1
+            else:
+                state.replicas[r].free += model.segment_blocks
+                _use_one(model, state, r, one)
+            own.shared += 1
+
+
+@kernel(inline=True)
+def _leave(model: Model, state: State, r: int, who: int) -> None:
+    """A request uses its segments no more, the last one first: what more prompts begin with is kept longer."""
+    if state.prefixes.shape[0] > 0:
+        own, mine = state.replicas[r], state.prefixes[who]
+        for k in range(mine.shared - 1, -1, -1):
+            one = model.chains[mine.chain + k]
+            state.users[r, one] -= 1
+            if state.users[r, one] == 0:
+                state.older[r, one], state.newer[r, one] = own.newest, -1
+                if own.newest < 0:
+                    own.oldest = one
+                else:
+                    state.newer[r, own.newest] = one
+                own.newest = one
+                own.idle += model.segment_blocks
+        mine.shared = 0
+
+
+@kernel(inline=True)
+def _unlink(state: State, r: int, one: int) -> None:
+    """Take a segment out of the list of those that nobody uses."""
+    own, before, after = state.replicas[r], state.older[r, one], state.newer[r, one]
+    if before < 0:
+        own.oldest = after
+    else:
+        state.newer[r, before] = after
+    if after < 0:
+        own.newest = before
+    else:
+        state.older[r, after] = before
+
+
+@kernel(inline=True)
+def _evict(model: Model, state: State, r: int, needed: int) -> None:
+    """Segments that nobody uses leave the cache, the least recently used first, until so many blocks are free."""
+    own = state.replicas[r]
+    while own.free < needed:
+        gone = own.oldest
+        _unlink(state, r, gone)
+        state.users[r, gone] = -1
+        own.idle -= model.segment_blocks
+        own.free += model.segment_blocks
 
 
 @kernel(inline=True)

@@ -22,6 +22,7 @@ def records_of(
     enqueue_ms: Floats,
     served: Ints,
     column: Columns,
+    hit: Ints,
     gaps: Ints,
     iterations: int,
     recorded: Iterations | None,
@@ -33,13 +34,15 @@ def records_of(
     enqueue_ms : float64[queries], NaN where nobody came.
     served : the queries that were served; the others that came were refused: they end as they enter, on no replica.
     column : what happened to the served, by the names of `kernels.requests.REQUEST`.
+    hit : int64[served], tokens that they did not process because the prefix cache had them.
     gaps, iterations, recorded : as in `Requests`.
     """
     start_ms, end_ms = enqueue_ms.copy(), enqueue_ms.copy()
     start_ms[served], end_ms[served] = column("start_ms"), column("last_ms")
     queries = len(enqueue_ms)
     batch, replica = np.zeros(queries, dtype=np.int32), np.full(queries, -1, dtype=np.int32)
-    preemptions = np.zeros(queries, dtype=np.int64)
+    preemptions, hit_tokens = np.zeros(queries, dtype=np.int64), np.zeros(queries, dtype=np.int64)
+    hit_tokens[served] = hit
     batch[served], replica[served], preemptions[served] = 1, column("replica"), column("preempted")
     first_ms, gap_ms, stalled_ms, stalled_first_ms = (np.full(queries, np.nan) for _ in range(4))
     first_ms[served], gap_ms[served] = column("first_ms"), column("gap_ms")
@@ -47,7 +50,17 @@ def records_of(
     return (
         Visits(enqueue_ms, start_ms, end_ms, batch, replica),
         batches_of(recorded),
-        Requests(first_ms, gap_ms, preemptions, stalled_ms, stalled_first_ms, gaps, iterations, recorded),
+        Requests(
+            first_ms,
+            gap_ms,
+            preemptions,
+            stalled_ms,
+            stalled_first_ms,
+            gaps,
+            iterations,
+            hit_tokens,
+            recorded,
+        ),
     )
 
 
@@ -86,4 +99,12 @@ def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches
     gaps = gap_cells(np.array([gap for request in requests for gap in request.gaps_ms]))
     served = np.array(list(replicas.requests), dtype=np.int64)
     recorded = iterations_of(columns(replicas.iterations))
-    return records_of(enqueue_ms, served, columns(requests), gaps, len(replicas.iterations), recorded)
+    return records_of(
+        enqueue_ms,
+        served,
+        columns(requests),
+        columns(requests)("hit"),
+        gaps,
+        len(replicas.iterations),
+        recorded,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,15 @@ from forerun.domains.serving.engine.llm.record import iterations_of, records_of
 from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
+from forerun.domains.serving.scenario.language_model import Routing
+
+#: the kernel's number of each routing
+ROUTINGS: Final[dict[Routing, int]] = {
+    "round-robin": kernel.IN_TURN,
+    "least-requests": kernel.FEWEST,
+    "longest-prefix": kernel.LONGEST,
+    "prefix-affinity": kernel.SAME,
+}
 
 
 class LanguageStage:
@@ -29,15 +38,18 @@ class LanguageStage:
         keep : iterations are recorded one by one.
         """
         self.llm, self._keep = llm, keep
-        self._refused = llm.refused
+        self._refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
+        self._caches = llm.shared is not None
         self._model = kernel.Model(
             llm.max_seqs,
             llm.token_budget,
             llm.block_tokens,
-            llm.least_requests,
+            ROUTINGS[llm.routing],
             np.array(llm.cost.terms),
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
+            self._prefixes.segment_blocks,
+            np.require(self._prefixes.chains, np.int64, ["C", "W"]),
         )
         self._state = _fresh(llm, replicas, capacity=64, iterations=1024 if keep else 0)
         self._query = np.zeros(64, dtype=np.int64)
@@ -76,12 +88,16 @@ class LanguageStage:
         if after > len(self._query):
             capacity = max(after, 2 * len(self._query))
             requests, done = _longer(self._state.requests, capacity), _longer(self._state.done, capacity)
-            self._state = self._state._replace(requests=requests, done=done)
+            prefixes = _longer(self._state.prefixes, capacity * self._caches)
+            self._state = self._state._replace(requests=requests, done=done, prefixes=prefixes)
             self._query = _longer(self._query, capacity)
         self._query[fed:after] = query
         entering = self._state.requests[fed:after]
         entering["enter_ms"] = enter_ms
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+        if self._caches:
+            own = self._state.prefixes[fed:after]
+            own["chain"], own["segments"] = self._prefixes.start[query], self._segments[query]
         self._state.whole["fed"] = after
 
     def advance(self, until_ms: float) -> None:
@@ -109,8 +125,9 @@ class LanguageStage:
         recorded = self._iterations() if self._keep else None
         iterations, gaps = int(state.whole["iterations"][0]), state.gaps.copy()
         served = self._query[rows]
+        hit = state.prefixes["hit"][rows] if self._caches else np.zeros(len(rows), dtype=np.int64)
         return records_of(
-            enqueue_ms, served, lambda name: state.requests[name][rows], gaps, iterations, recorded
+            enqueue_ms, served, lambda name: state.requests[name][rows], hit, gaps, iterations, recorded
         )
 
     def _done(self) -> NDArray[Any]:
@@ -126,9 +143,9 @@ class LanguageStage:
 
 def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) -> kernel.State:
     own = records(replicas, kernel.REPLICA)
-    own["head"] = own["tail"] = -1
+    own["head"] = own["tail"] = own["oldest"] = own["newest"] = -1
     own["free"], own["due_ms"] = llm.kv_blocks, np.inf
-    seats = (replicas, llm.max_seqs)
+    seats, segments = (replicas, llm.max_seqs), (replicas, llm.prefixes.count)
     return kernel.State(
         requests=records(capacity, kernel.REQUEST),
         replicas=own,
@@ -139,6 +156,10 @@ def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) ->
         gaps=np.zeros(CELLS, dtype=np.int64),
         crossing=np.zeros(llm.block_tokens, dtype=np.int64),
         iterations=records(iterations, kernel.ITERATION),
+        prefixes=records(capacity * (llm.shared is not None), kernel.PREFIX),
+        users=np.full(segments, -1),
+        older=np.full(segments, -1),
+        newer=np.full(segments, -1),
     )
 
 

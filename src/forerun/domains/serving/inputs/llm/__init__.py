@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel, Prefixes
 from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.domains.serving.scenario.language_model import (
     Coefficients,
+    DrawnPrefixes,
     DrawnTokens,
     FixedTokens,
     LanguageModelSpec,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from forerun.domains.serving.inputs import ScenarioFiles
 
 COLUMNS = ("prompt_tokens", "output_tokens")
+#: the numbers of a prompt's segments, equal for equal beginnings, separated by blanks
+SEGMENTS = "hash_ids"
 
 
 def language_model_of(
@@ -53,10 +56,11 @@ def language_model_of(
         cost=cost,
         prompt=prompt,
         output=output,
-        least_requests=spec.balance == "least-requests",
+        routing=spec.balance,
         ttft_slo_ms=spec.ttft_slo_ms,
         tpot_slo_ms=spec.tpot_slo_ms,
         keeps_iterations=spec.iterations,
+        shared=_prefixes(spec, stage, trace, prompt, seed, where),
     )
     refused = llm.refused
     if refused.all():
@@ -130,6 +134,43 @@ def _tokens(
         what = "the trace has no tokens: say tokens: {prompt: 512, output: 128}, {drawn_from: FILE} or {pairs: [...]}"
         raise ScenarioError.at(f"{where}.tokens", what)
     return _columns(trace, trace.provenance.source)
+
+
+def _prefixes(
+    spec: LanguageModelSpec, stage: str, trace: Trace | None, prompt: Ints, seed: int, where: str
+) -> Prefixes | None:
+    """What the prompts begin with; None without a prefix cache. Parameters as those of `_tokens`."""
+    given = spec.prefix_cache
+    if given is None:
+        return None
+    if isinstance(given, DrawnPrefixes):
+        rank = np.arange(1, given.system_prompts + 1, dtype=np.float64)
+        share = rank**-given.skew
+        draw = stream(seed, "prefixes", stage)
+        chosen = draw.choice(given.system_prompts, size=len(prompt), p=share / share.sum())
+        blocks = given.system_tokens // spec.block_tokens
+        own = np.minimum(prompt // spec.block_tokens, blocks)
+        start = np.concatenate([[0], np.cumsum(own)])
+        place = np.arange(start[-1]) - np.repeat(start[:-1], own)
+        return Prefixes(start, np.repeat(chosen * blocks, own) + place)
+    if trace is None or SEGMENTS not in [column.name for column in trace.schema]:
+        name = "the trace" if trace is None else trace.provenance.source
+        what = f"{name} has no column {SEGMENTS}; traces in the format mooncake do"
+        raise ScenarioError.at(f"{where}.prefix_cache", what)
+    source = f"{trace.provenance.source}:{SEGMENTS}"
+    try:
+        segments = [[int(number) for number in text.split()] for text in trace[SEGMENTS].tolist()]
+    except ValueError as error:
+        raise TraceError.at(source, f"whole numbers between blanks are needed: {error}") from None
+    short = np.flatnonzero(np.array([len(own) for own in segments]) < prompt // given.id_tokens)
+    if len(short):
+        first = int(short[0])
+        what = (
+            f"request {first} in order of arrival has {len(segments[first])} numbers for {prompt[first]} prompt tokens, "
+            f"{given.id_tokens} tokens each; {len(short)} requests have too few"
+        )
+        raise TraceError.at(source, what)
+    return Prefixes.of(segments, given.id_tokens // spec.block_tokens)
 
 
 def _columns(trace: Trace, name: str) -> tuple[Ints, Ints]:

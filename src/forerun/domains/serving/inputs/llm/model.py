@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
+from forerun.domains.serving.scenario.language_model import Routing
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,51 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Prefixes:
+    """What prompts begin with, in segments that a prefix cache can share. By default there is no such cache.
+
+    Parameters
+    ----------
+    start : int64[queries + 1], where each prompt's segments begin in `chains`.
+    chains : int64[segments of all prompts], numbers from 0; a number stands for a segment with all that precede it.
+    segment_blocks : blocks of the cache in a segment (default 1).
+    """
+
+    start: Ints = field(repr=False)
+    chains: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    segment_blocks: int = 1
+
+    @classmethod
+    def none(cls, queries: int) -> Prefixes:
+        """No prefix cache."""
+        return cls(np.zeros(queries + 1, dtype=np.int64))
+
+    @classmethod
+    def of(cls, segments: Sequence[Sequence[int]], segment_blocks: int = 1) -> Prefixes:
+        """From equal numbers for equal segments; prompts share them up to the first that differs.
+
+        Parameters
+        ----------
+        segments : of each prompt, in order.
+        segment_blocks : blocks of the cache in a segment (default 1).
+        """
+        numbers: dict[tuple[int, int], int] = {}
+        chains = []
+        for own in segments:
+            before = -1
+            for segment in own:
+                before = numbers.setdefault((before, segment), len(numbers))
+                chains.append(before)
+        start = np.concatenate([[0], np.cumsum([len(own) for own in segments])]).astype(np.int64)
+        return cls(start, np.array(chains, dtype=np.int64), segment_blocks)
+
+    @property
+    def count(self) -> int:
+        """How many different segments there are."""
+        return int(self.chains.max(initial=-1)) + 1
+
+
+@dataclass(frozen=True)
 class LanguageModel:
     """What one replica can hold, how requests choose a replica, and the requests themselves.
 
@@ -75,11 +122,13 @@ class LanguageModel:
     block_tokens : tokens in a block.
     cost : how long an iteration takes.
     prompt, output : int64[queries], tokens by query.
-    least_requests : a request goes to the replica with the fewest waiting or running (the lowest number of several);
-        else in turn.
+    routing : how a request chooses a replica: in turn; the one with the fewest waiting or running (the lowest number of
+        several); the one whose cache has most of its prompt, among those with a free seat, of several the one with the
+        fewest; or by the first segment of its prompt, in turn where there is none (default: in turn).
     ttft_slo_ms : objective for the time to first token (0: none).
     tpot_slo_ms : objective for the mean time between the tokens after it (0: none).
     keeps_iterations : a table of every iteration is made.
+    shared : what the prompts begin with, for the prefix cache (default None: there is no such cache).
     """
 
     max_seqs: int
@@ -89,10 +138,23 @@ class LanguageModel:
     cost: Cost
     prompt: Ints = field(repr=False)
     output: Ints = field(repr=False)
-    least_requests: bool = False
+    routing: Routing = "round-robin"
     ttft_slo_ms: float = 0.0
     tpot_slo_ms: float = 0.0
     keeps_iterations: bool = False
+    shared: Prefixes | None = field(default=None, repr=False)
+
+    @property
+    def prefixes(self) -> Prefixes:
+        """What the prompts begin with; nothing without a prefix cache."""
+        return Prefixes.none(len(self.prompt)) if self.shared is None else self.shared
+
+    @property
+    def whole_segments(self) -> Ints:
+        """int64[queries]: segments at the beginning of each prompt that are whole, so that they can be shared."""
+        prefixes = self.prefixes
+        tokens = prefixes.segment_blocks * self.block_tokens
+        return np.minimum(np.diff(prefixes.start), self.prompt // tokens)
 
     @property
     def refused(self) -> Bools:

@@ -26,8 +26,8 @@ from forerun.result.run import Interval
 
 #: what every result with a language model says of itself
 LABEL = (
-    "modelled are continuous batching, chunked prefill, decode, the limit of the cache and preemption; times of "
-    "iterations are imported, not derived; prefix sharing, swapping, speculation and the network are not modelled"
+    "modelled are continuous batching, chunked prefill, decode, the limit of the cache{with_prefixes} and preemption; "
+    "times of iterations are imported, not derived; {without_prefixes}swapping, speculation and the network are not modelled"
 )
 
 #: figures of one language model that get an interval
@@ -52,7 +52,12 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
     notes = []
     for stage, visits in zip(pipeline.stages, run.visits):
         if stage.llm is not None:
-            notes += [f"{stage.name}: {LABEL}", *_growth(stage, visits, run)]
+            shares = stage.llm.shared is not None
+            label = LABEL.format(
+                with_prefixes=", prefixes that prompts share" if shares else "",
+                without_prefixes="" if shares else "prefix sharing, ",
+            )
+            notes += [f"{stage.name}: {label}", *_growth(stage, visits, run)]
     return notes
 
 
@@ -105,7 +110,19 @@ def stage_figures(
         "output_tokens": int(llm.output[: len(served)][served].sum()),
         "preemptions": int(requests.preemptions.sum()),
         "iterations": requests.iterations,
+        **_prefix_figures(llm, requests, served),
     }
+
+
+def _prefix_figures(llm: LanguageModel, requests: Requests, served: Bools) -> dict[str, Any]:
+    """How much of the prompts the prefix cache had; nothing without one."""
+    if llm.shared is None:
+        return {}
+    prompt = llm.prompt[: len(served)][served]
+    # A preempted request may have the same tokens twice.
+    once = np.minimum(requests.hit_tokens[served], prompt)
+    share = float(once.sum() / prompt.sum()) if served.any() else float("nan")
+    return {"hit_tokens": int(requests.hit_tokens.sum()), "hit_share": share}
 
 
 def llm_batch_intervals(

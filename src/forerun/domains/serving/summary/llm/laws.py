@@ -25,6 +25,7 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
     came = ~np.isnan(visits.enqueue_ms)
     served = came & ~llm.refused[: len(came)]
     tokens = int((llm.output[: len(came)][served] - 1).sum())
+    segment_tokens = llm.prefixes.segment_blocks * llm.block_tokens
     laws: dict[str, bool | np.bool_ | Bools] = {
         "requests are lost, or refused ones are served": np.array_equal(served, visits.batch > 0),
         "a request starts before it comes": visits.start_ms[served] >= visits.enqueue_ms[served],
@@ -32,6 +33,8 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
         > visits.start_ms[served],
         "a request ends before its first token": visits.end_ms[served] >= requests.first_ms[served],
         "tokens are lost or made up": int(requests.gaps.sum()) == tokens,
+        "a request finds tokens in the cache that no prompt begins with": requests.hit_tokens[served]
+        <= llm.whole_segments[: len(came)][served] * segment_tokens * (1 + requests.preemptions[served]),
         "a request stalls that was not preempted": requests.stalled_ms[served & (requests.preemptions == 0)]
         == 0,
     }
@@ -46,7 +49,8 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
             "more requests run than there are seats": each.running <= llm.max_seqs,
             "the cache is fuller than it can be": each.free_blocks >= 0,
             "a replica works on two iterations at once": np.concatenate(waits_ms) >= 0,
-            "prompt tokens are not processed": each.prefill.sum() >= prompts.sum(),
+            "prompt tokens are neither processed nor cached": each.prefill.sum() + requests.hit_tokens.sum()
+            >= prompts.sum(),
         }
     return [law for law, is_met in laws.items() if not np.all(is_met)]
 
