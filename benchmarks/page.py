@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -209,6 +210,26 @@ def throughput() -> Iterator[tuple[str, str]]:
     for case in ("single files", "blocks of 64, 8 threads"):
         overhead_ms = loading[f"own loader's overhead, ms a sample, {case}"]
         yield f"loading: overhead of our loader a sample, {case}", f"{rounded(overhead_ms * 1e3)} us"
+    starts, controller = record("live-starts")["figures"], record("live-controller")["figures"]
+    for program in ("numpy", "torch"):
+        for way, text in (("warm_s", "warm"), ("cold_s", "cold")):
+            yield (
+                f"live: from the command to the first step of {starts['ranks']} ranks, {program}, {text}",
+                f"{rounded(statistics.median(starts[program][way]))} s",
+            )
+    decided = controller["decisions"]
+    about = f"live: a decision on {decided['slots']:,} slots with 200 to {decided['most_active_jobs']} active jobs"
+    yield f"{about}, median", f"{rounded(decided['median_s'])} s"
+    yield f"{about}, longest", f"{rounded(decided['most_s'])} s"
+    yield (
+        "live: recovery from a journal of 10,000 observations",
+        f"{rounded(controller['recovery']['of_10000_s'])} s",
+    )
+    share = controller["share"]
+    yield (
+        f"live: the controller's share of a core at {share['slots']} slots",
+        f"{rounded(share['core_percent'])} %",
+    )
     cells = record("study-bench")["figures"]
     for workers in ("1", "2"):
         overhead = cells[f"workers_{workers}"]["overhead_ms"]

@@ -1,8 +1,8 @@
 """Live beside simulated: paced jobs as real processes on eight slots, each job against the forecast made before the run.
 
 Run as `python benchmarks/live/against_simulation.py [--seeds N] [--json]`; a seed takes some five minutes. Every job takes
-60 s or more on the slots that it asks for; every forecast has at least two rejections and ten changes of slots. A short
-run before them measures what changes cost here, and is not judged; these costs are those of the forecasts.
+60 s or more on the slots that it asks for; every forecast has at least two rejections and ten changes of slots. A run of
+the same kind before them measures what changes cost here, and is not judged; these costs are those of the forecasts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ MOST: Final = {"makespan": 0.02, "mean_jct": 0.03, "worst_jct": 0.08}
 #: what a forecast must have for a run to be worth comparing
 LEAST_REFUSED: Final = 2
 LEAST_CHANGES: Final = 10
+#: seconds that changes are taken to cost before they are measured
+ASSUMED: Final = {"*": {"start": 0.1, "drain": 0.1, "restart": 1.0, "migrate": 1.0, "1->2": 1.0, "2->1": 1.0}}
 
 
 def written(folder: Path, seed: int, costs: dict[str, dict[str, float]]) -> Path:
@@ -73,10 +75,10 @@ def worth(path: Path) -> bool:
     return bool(result.summary["refused_jobs"] >= LEAST_REFUSED and changes >= LEAST_CHANGES)
 
 
-def seeds(count: int, folder: Path, costs: dict[str, dict[str, float]]) -> list[int]:
-    """The first seeds whose forecasts are worth a run."""
+def seeds(count: int, first: int, folder: Path, costs: dict[str, dict[str, float]]) -> list[int]:
+    """The first seeds, from one on, whose forecasts are worth a run."""
     chosen: list[int] = []
-    seed = 0
+    seed = first
     while len(chosen) < count:
         if worth(written(folder / f"try-{seed}", seed, costs)):
             chosen.append(seed)
@@ -101,14 +103,16 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        demo = Path(forerun.__file__).parent / "live" / "demo" / "scenario.yaml"
-        measured = played(demo, folder / "calibration")["measured_costs"]
+        (calibrating,) = seeds(1, 0, folder, ASSUMED)
+        run = played(written(folder / "calibration", calibrating, ASSUMED), folder / "calibrated")
+        measured = run["measured_costs"]
         names = ("start", "drain", "restart", "migrate", "1->2", "2->1")
         spent = {name: [model[name] for model in measured.values() if name in model] for name in names}
         any_s = statistics.median(seconds for some in spent.values() for seconds in some)
-        costs = {"*": {name: statistics.median(some) if some else any_s for name, some in spent.items()}}
+        any_model = {name: statistics.median(some) if some else any_s for name, some in spent.items()}
+        costs = {"*": any_model} | {model: any_model | own for model, own in measured.items()}
         runs = {}
-        for seed in seeds(given.seeds, folder, costs):
+        for seed in seeds(given.seeds, calibrating + 1, folder, costs):
             runs[seed] = played(written(folder / f"seed-{seed}", seed, costs), folder / f"run-{seed}")
             if not given.json:
                 print(f"seed {seed}, load {runs[seed]['load_average']}: {shown(runs[seed])}", flush=True)
