@@ -30,6 +30,7 @@ from forerun.scenario.arguments import require_scenario
 from forerun.scenario.spec import AnyScenario, canonical_json, override, to_data
 from forerun.scenario.text import Document
 from forerun.scenarios import build
+from forerun.study.best import Best, bounder_of, with_best
 from forerun.study.blocks import DAY_S, BlockDifference, block_difference
 from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
@@ -58,42 +59,6 @@ class Shift:
 
     mean: float
     interval: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best possible value of the objective, as far as it is known: means over the seeds.
-
-    Parameters
-    ----------
-    reached : what some schedule reaches; None: none is known.
-    bound : what none exceeds.
-    least_share, most_share : of the best possible, that the variant is; None where it is not known.
-    gpus, jobs : of the scenario, on the first seed.
-    why_not : why nothing is known; empty if something is.
-    """
-
-    reached: float | None = None
-    bound: float | None = None
-    least_share: float | None = None
-    most_share: float | None = None
-    gpus: int = 0
-    jobs: int = 0
-    why_not: str = ""
-
-    @property
-    def share(self) -> str:
-        """The share of the best possible in percent, as an interval; a dash where it is not known."""
-        if self.least_share is None or self.most_share is None:
-            return "–"
-        ends = dict.fromkeys(f"{100 * end:.1f}" for end in (self.least_share, self.most_share))
-        return " … ".join(ends) + " %"
-
-    @property
-    def ends(self) -> str:
-        """What is reached and the bound, the lower number first."""
-        known = sorted(end for end in (self.reached, self.bound) if end is not None)
-        return " … ".join(dict.fromkeys(map(format_number, known))) or "–"
 
 
 @dataclass(frozen=True)
@@ -224,8 +189,6 @@ def compare(
     >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in comparison.standings]
     [('joint', 50), ('default', 98)]
     """
-    from forerun.study.best import bounder_of, with_best  # here: it adds to what this module makes
-
     require_scenario(scenario, "compare")
     _check_candidates(policies, variants)
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
