@@ -20,6 +20,7 @@ from forerun.domains.spot.scenario import Recorded as RecordedFleet
 from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import Process, generate
 from forerun.domains.spot.traces import fit as fitting
+from forerun.domains.spot.traces.failures import FailureLog, failure_rows, fit_cluster
 from forerun.domains.spot.traces.statistics import (
     CountTraces,
     FleetStatistics,
@@ -78,20 +79,21 @@ _INVISIBLE: Final = (
 class _Described(Spec, frozen=True, kw_only=True):
     """A fleet's process, and the length of the history to generate."""
 
-    fleet: Process
+    fleet: Process | Cluster
     horizon_s: float = 0.0
 
 
 class _FitSettings(Spec, frozen=True, kw_only=True):
     """How a fleet is fitted.
 
-    model: `poisson`, `per_node`, `lifetimes`, or the `best` of them.  batches: sizes of Poisson events.  method:
+    model: `poisson`, `per_node`, `lifetimes`, or the `best` of them; or `cluster`, a reserved cluster whose nodes fail and
+    come back under their names.  batches: sizes of Poisson events.  method:
     `notebook` fits by the 2021 notebook's definitions (two count files).  cap: the fleet's size when complete (0: the
     most nodes seen).  traces: fleets generated to judge the fit.  leaves: which node leaves where only counts are known.
     """
 
     method: Literal["corrected", "notebook"] = "corrected"
-    model: Literal["best", "poisson", "per_node", "lifetimes"] = "best"
+    model: Literal["best", "poisson", "per_node", "lifetimes", "cluster"] = "best"
     batches: Literal["empirical", "geometric", "marks"] = "empirical"
     cap: int = 0
     traces: int = 1000
@@ -112,7 +114,7 @@ class SpotTraces(DomainTraces):
     """Histories of fleets: statistics and fitted processes of recorded ones, and generated ones."""
 
     makes = "changes of membership"
-    about = "poisson, per_node, hourly, lifetimes, bathtub, storms, tick (the 2021 notebook's)"
+    about = "poisson, per_node, hourly, lifetimes, bathtub, storms, tick (the 2021 notebook's), cluster"
 
     def generate(self, wanted: Wanted) -> GeneratedTrace:
         """One history from a process's name, a description file or a scenario."""
@@ -122,7 +124,10 @@ class SpotTraces(DomainTraces):
         until_s = described.horizon_s if wanted.horizon_s is None else wanted.horizon_s
         if not until_s > 0:
             raise UsageError.at("--horizon", "is missing: set the length of the history, such as 6h")
-        fleet = generate(described.fleet, seed=wanted.seed, horizon_s=until_s)
+        if isinstance(described.fleet, Cluster):
+            fleet = Membership.from_rows(failure_rows(described.fleet, until_s, wanted.seed, 0))
+        else:
+            fleet = generate(described.fleet, seed=wanted.seed, horizon_s=until_s)
         process = {"fleet": to_data(described.fleet), "seed": wanted.seed, "horizon_s": until_s}
         trace = trace_of(fleet, Provenance(format="generated", options=process))
         seen = fleet_statistics(fleet, until_s)
@@ -146,6 +151,8 @@ class SpotTraces(DomainTraces):
         Raises UsageError for a cap below the recording's nodes, TraceError for a fleet without removals or additions.
         """
         chosen = decoded("", {}, settings, _FitSettings)
+        if chosen.model == "cluster":
+            return _as_cluster(recorded, chosen, seed)
         pair, seen, notes, looked = _seen(recorded, chosen.leaves, seed)
         if chosen.method == "notebook":
             return _as_notebook(pair, seen, recorded)
@@ -250,10 +257,6 @@ def _described(description: str, settings: Sequence[str]) -> _Described:
             if isinstance(scenario.fleet, RecordedFleet):
                 what = "its fleet is a recording; fit it first: forerun trace fit spot"
                 raise UsageError.at(description, what)
-            if isinstance(scenario.fleet, Cluster):
-                raise UsageError.at(
-                    description, "its fleet is a reserved cluster, whose failures are no membership trace"
-                )
             return _Described(fleet=scenario.fleet, horizon_s=scenario.horizon_s)
         return decoded(description, {}, changes, _Described)
     start = {"name": description} if description not in ("", START["name"]) else START
@@ -329,6 +332,41 @@ def _as_notebook(pair: CountTraces | None, seen: FleetStatistics, recorded: Reco
     return Fitted(
         description={"fleet": to_data(process), "horizon_s": seen.duration_h * 3600.0},
         report=_report(recorded, data, (notebook_table(pair),), (note,)),
+    )
+
+
+def _as_cluster(recorded: Recorded, chosen: _FitSettings, seed: int) -> Fitted:
+    """A reserved cluster like a recorded log of failures and repairs, judged by logs that it generates."""
+    if len(recorded.files) != 1 or (trace := recorded.trace()).kind != "membership":
+        raise UsageError.at(
+            "--set model=cluster", "needs one membership trace, whose nodes come back under their names"
+        )
+    horizon_s = looked_until_s(trace)
+    log = FailureLog.of_rows(fleet_of(trace, chosen.leaves, seed, recorded.only()).rows(), horizon_s)
+    fitted = fit_cluster(log, traces=chosen.traces, seed=seed)
+    outside = ", ".join(feature.name for feature in fitted.features if not feature.ok)
+    band = f"the 95 % band of {fitted.traces} generated logs"
+    notes = [
+        f"outside {band}: {outside}; in this the cluster does not represent the log"
+        if outside
+        else f"all figures lie in {band}",
+        "its `fleet` describes the whole cluster of the log; set `fleet.gpus` and `fleet.spares` to those of a job",
+    ]
+    data = {
+        "process": to_data(fitted.cluster),
+        "rates": [asdict(rate) for rate in fitted.rates],
+        "features": [asdict(one) | {"ok": one.ok} for one in fitted.features],
+        "tests": [asdict(one) | {"ok": one.ok} for one in fitted.tests],
+    }
+    title = "fitted parameters, 95 % intervals: exact for rates, else by resampling the log"
+    tables = (
+        rates_table(fitted.rates, title),
+        features_table(fitted.features),
+        tests_table(fitted.tests),
+    )
+    return Fitted(
+        description={"fleet": to_data(fitted.cluster), "horizon_s": horizon_s},
+        report=_report(recorded, data, tables, notes),
     )
 
 

@@ -52,12 +52,14 @@ def survival_table(at_h: Sequence[float], shares: Sequence[float]) -> ReportTabl
     return ReportTable("nodes that live longer, survivors cut off", ("hours", "share"), rows, about)
 
 
-def rates_table(rates: Iterable[fitting.Rate]) -> ReportTable:
+def rates_table(
+    rates: Iterable[fitting.Rate], title: str = "fitted rates, exact 95 % intervals"
+) -> ReportTable:
     """The rates of a fitted process."""
     rows = tuple((rate.name, rate.value, rate.low, rate.high, rate.unit) for rate in rates)
     about = "low, high: the 95 % interval of the value, all three in the unit of the row"
     columns = ("rate", "value", "low", "high", "unit")
-    return ReportTable("fitted rates, exact 95 % intervals", columns, rows, about)
+    return ReportTable(title, columns, rows, about)
 
 
 def features_table(features: Iterable[Feature]) -> ReportTable:
