@@ -13,6 +13,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
+from forerun.domains.cluster.figures import plan_figures
 from forerun.domains.cluster.plan import ClusterPlan, plan, wanted
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import CheckFailed, Infeasible, InputError
@@ -170,6 +171,14 @@ def test_a_plan_file_is_verified_without_planning_again(saved: dict[str, Any]) -
     assert (
         "simulated again, 4 nodes meet 6 of 10 deadlines" in says and "verified in exact arithmetic" in says
     )
+    (drawn,) = plan_figures(saved["plan"])
+    curves: dict[str, dict[int, int]] = {}
+    for by, nodes, deadlines in zip(drawn.data["by"], drawn.data["nodes"], drawn.data["deadlines"]):
+        curves.setdefault(by, {})[int(nodes)] = int(deadlines)
+    assert curves["the policy"][4] == 6 and set(curves["wanted"].values()) == {6}
+    above = curves["no scheduler more"]
+    assert above.keys() == curves["some schedule"].keys() >= curves["the policy"].keys()
+    assert all(met <= above[nodes] for nodes, met in (curves["some schedule"] | curves["the policy"]).items())
     del saved["plan"]["certificate"]
     assert "bounded again" in check_document(saved), "without a certificate the bound is searched again"
 

@@ -48,8 +48,8 @@ def _prices(bracket: Mapping[str, Any]) -> Figure:
         x="time_s",
         y=Axis("price", "price", bracket["price_unit"]),
         caption=f"By how much one more GPU for an hour could move the bound at that time, at most: {bracket['title']}"
-        f"{f' in {unit}' if unit else ''}. {priced} of {whole} h have a price; more GPUs in the others do not change the "
-        "bound.",
+        f"{f' in {unit}' if unit else ''}. {priced} of {whole} h have a price; more GPUs in the others do not "
+        "change the bound. Other prices may prove the same.",
     )
 
 
