@@ -29,7 +29,7 @@ from forerun.domains.spot.scenario.cluster import (
     LogNormal,
     Maintenance,
 )
-from forerun.errors import ScenarioError
+from forerun.errors import Infeasible, ScenarioError
 
 from .cluster_reference import Reference
 from .formulas import machine_repair_idle
@@ -390,6 +390,8 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
         ("policy={name: varuna, every_steps: 10}", "restarts from checkpoints"),
         ("on_demand_nodes=3", "reserved cluster"),
         ("prices={spot_usd_per_h: 3}", "on_demand_usd_per_h"),
+        ("choices.spares=[7]", "more than the 8 nodes"),
+        ("choices.on_demand_nodes=[7]", "has spares"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, change: str, said: str) -> None:
@@ -399,11 +401,42 @@ def test_a_mistake_is_one_line(tmp_path: Path, change: str, said: str) -> None:
     assert len(raised.value.problems) == 1
 
 
-def test_plans_traces_and_observers_say_what_a_cluster_is(tmp_path: Path) -> None:
+TIERS = "job.tiers=[{name: memory, every: 5min, survives: node, stall: 1s, load: 5s}]"
+
+
+def test_a_plan_is_the_best_of_all_its_candidates(tmp_path: Path) -> None:
+    """Intervals, spares and tiers, each simulated by itself: the cheapest that is in time with the certainty asked for."""
+    from forerun.domains.spot.plan import plan
+    from forerun.domains.spot.plan.race import candidates
+
+    made = scenario(tmp_path, "choices={spares: [0, 2, 4], every_steps: [60, 180], trials: 300}", TIERS)
+    found = plan(made, "cost").check()
+    costs = {}
+    for one in candidates(made):
+        cluster = made.fleet.with_(spares=made.fleet.spares + one.spares)
+        done = run_cluster(
+            one.job.built(made.horizon_s, None),
+            cluster,
+            Immediate(),
+            one.job.pause_parts_s,
+            trials=300,
+            seed=made.seed,
+            goal_steps=made.goal.steps,
+        )
+        if np.mean(done.finish_s <= made.goal.deadline_s) >= made.goal.certainty:
+            costs[one.name] = float(done.columns["end_s"].mean()) * cluster.nodes / 3600 * 20
+    assert len(costs) > 3 and found.chosen.candidate.name == min(costs, key=lambda name: costs[name])
+    assert found.chosen.mean_usd == pytest.approx(min(costs.values()))
+    assert {bool(runner.candidate.job.tiers) for runner in found.runners} == {True, False}
+
+
+def test_a_plan_that_cannot_be_kept_names_what_can(tmp_path: Path) -> None:
     from forerun.domains.spot.plan import plan
 
-    with pytest.raises(ScenarioError, match="reserved cluster"):
-        plan(scenario(tmp_path))
+    with pytest.raises(Infeasible, match=r"a deadline of .* h would be met"):
+        plan(scenario(tmp_path, "goal.deadline=251h", "choices={every_steps: [180], trials: 300}"), "cost")
+    with pytest.raises(ScenarioError, match="needs the price of a node"):
+        plan(scenario(tmp_path, "prices={}"), "cost")
     assert "reserved cluster" in Spot().not_observable(scenario(tmp_path))
 
 

@@ -49,6 +49,11 @@ class ClusterTrials:
         return ratio_estimate(self.columns["steps_completed"] * self.full_step_s, self.columns["end_s"])
 
     @property
+    def steps_per_s(self) -> NDArray[np.float64]:
+        """float64[trials]: steps complete at the end, a second."""
+        return self.columns["steps_completed"] / self.columns["end_s"]
+
+    @property
     def effective(self) -> NDArray[np.float64]:
         """float64[trials]: the ratio of each trial."""
         return self.columns["steps_completed"] * self.full_step_s / self.columns["end_s"]

@@ -57,10 +57,8 @@ def with_intervals(made: SpotPlan) -> SpotPlan:
 
 def _check_plannable(scenario: Scenario, objective: str) -> None:
     """Raise ScenarioError for a scenario, or an objective, that cannot be planned."""
-    if isinstance(scenario.fleet, Cluster):
-        what = "is a reserved cluster: the table `worth` of its runs says what a change is worth"
-        raise ScenarioError.at("$.fleet", what)
-    if not isinstance(scenario.fleet, Poisson | PerNode):
+    is_cluster = isinstance(scenario.fleet, Cluster)
+    if not isinstance(scenario.fleet, Poisson | PerNode | Cluster):
         what = (
             "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one like a "
             "recording, to use as the fleet here"
@@ -79,7 +77,9 @@ def _check_plannable(scenario: Scenario, objective: str) -> None:
     if objective != "throughput" and not scenario.goal.steps:
         what = f"planning for {objective} needs the number of steps to complete"
         raise ScenarioError.at("$.goal.steps", what)
-    if objective == "cost" and not scenario.prices.known:
+    if objective == "cost" and is_cluster and not scenario.prices.on_demand_usd_per_h:
+        raise ScenarioError.at("$.prices.on_demand_usd_per_h", "planning for cost needs the price of a node")
+    if objective == "cost" and not is_cluster and not scenario.prices.known:
         raise ScenarioError.at("$.prices.spot_usd_per_h", "planning for cost needs the price of a spot node")
 
 
@@ -183,6 +183,8 @@ def _up(value: float) -> str:
 def _steadier(nearest: Runner) -> str:
     """The fewest on-demand nodes, pipeline by pipeline, with which the nearest candidate would meet the deadline."""
     candidate, scenario = nearest.candidate, nearest.scenario
+    if isinstance(scenario.fleet, Cluster):
+        return ""
     for pipelines in range(1, candidate.job.max_pipelines + 1):
         nodes = candidate.depth * pipelines
         if nodes <= candidate.on_demand_nodes:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from forerun.domains.spot.engine import closed_forms, trials
+from forerun.domains.spot.engine.cluster import ClusterTrials
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
 from forerun.domains.spot.engine.job import Checkpoints, whole_steps
 from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.tables import Column, Table, TableSchema
@@ -90,10 +92,17 @@ def hits(scenario: Scenario, job: JobSpec) -> Hits:
 
     Parameters
     ----------
-    scenario : with a Poisson fleet, or one of single nodes.
+    scenario : with a Poisson fleet, one of single nodes, or a reserved cluster, where a hang counts as a longer pause.
     job : its shape, its times and its supply of data.
     """
     process = scenario.fleet
+    if isinstance(process, Cluster):
+        size = process.job_nodes
+        step_s = job.supplied_step_s(job.read_supply())[size]
+        waited = math.fsum(process.per_node_s(one) * size * one.detection_s for one in process.failures)
+        rate = process.job_failures_per_s
+        pause_s = job.pause_s + (waited / rate if rate else 0.0)
+        return Hits(rate, size, step_s, *job.snapshots.times(job.stall_s, job.write_s), pause_s)
     assert isinstance(process, Poisson | PerNode)
     pipelines = max(job.min_pipelines, min(job.max_pipelines, process.start // job.depth))
     size = pipelines * job.depth
@@ -152,7 +161,7 @@ class CheckpointInterval:
 
 
 def compared(
-    scenario: Scenario, job: JobSpec, simulate: Callable[[JobSpec], Trials]
+    scenario: Scenario, job: JobSpec, simulate: Callable[[JobSpec], Trials | ClusterTrials]
 ) -> tuple[CheckpointInterval, ...]:
     """What other intervals between checkpoints would do to a job, by their length.
 

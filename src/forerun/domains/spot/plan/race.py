@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.cluster import ClusterTrials, run_cluster
 from forerun.domains.spot.engine.estimates import quantile
 from forerun.domains.spot.engine.job import Checkpoints
 from forerun.domains.spot.engine.trials import Trials
@@ -24,6 +25,7 @@ from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.plan.checkpoint_intervals import suggested_steps
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.registry import member_name
@@ -67,7 +69,8 @@ class Candidate:
     def name(self) -> str:
         """All choices in a line."""
         nodes = f"+{self.spares} spares, {self.on_demand_nodes} on-demand"
-        return f"depth {self.depth}, {self.snapshots}, {self.growth}, {nodes}"
+        tiers = "".join(f" and in {tier.name}" for tier in self.job.tiers)
+        return f"depth {self.depth}, {self.snapshots}{tiers}, {self.growth}, {nodes}"
 
 
 @dataclass(slots=True)
@@ -172,16 +175,36 @@ class Runner:
 
 def candidates(scenario: Scenario) -> list[Candidate]:
     """Every combination of the scenario's choices."""
-    choices = scenario.choices
+    choices, own = scenario.choices, scenario.job
+    # Without each fast tier, and without any: whether they pay is part of the plan.
+    fewer = [own.with_(tiers=tuple(other for other in own.tiers if other is not tier)) for tier in own.tiers]
     shapes = [
         job.with_(snapshots=rule)
-        for job in (scenario.job, *choices.jobs)
+        for job in _distinct([own, *fewer, *([own.with_(tiers=())] if fewer else []), *choices.jobs])
         for rule in _checkpoints(scenario, job)
     ]
-    growth = dict.fromkeys((member_name(type(scenario.growth)), *choices.growth))
+    growth = dict.fromkeys((member_name(type(scenario.growth)), *_growth_choices(scenario)))
     nodes = dict.fromkeys((scenario.on_demand_nodes, *choices.on_demand_nodes))
     combined = itertools.product(shapes, growth, dict.fromkeys(choices.spares), nodes)
     return [Candidate(*choice) for choice in combined]
+
+
+def _distinct(jobs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Jobs without repetition, in order; they hold tables, so they are compared and not hashed."""
+    seen: list[JobSpec] = []
+    for job in jobs:
+        if job not in seen:
+            seen.append(job)
+    return seen
+
+
+def _growth_choices(scenario: Scenario) -> tuple[str, ...]:
+    """Growth rules to try; on a reserved cluster those of its kernel, and none where the job has one size."""
+    if not isinstance(scenario.fleet, Cluster):
+        return scenario.choices.growth
+    if scenario.job.min_pipelines == scenario.job.max_pipelines:
+        return ()
+    return tuple(name for name in scenario.choices.growth if name in ("immediate", "lazy"))
 
 
 def _checkpoints(scenario: Scenario, job: JobSpec) -> list[Checkpoints]:
@@ -231,23 +254,41 @@ def meet(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Ru
     first : number of the first of them.
     """
     done = candidate_trials(candidate, scenario, count, first)
+    rate = done.columns["steps_completed"] * candidate.job.samples_per_step / done.columns["end_s"]
+    if isinstance(done, ClusterTrials):
+        assert isinstance(scenario.fleet, Cluster)
+        node_h = done.columns["end_s"] * (scenario.fleet.nodes + candidate.spares) / 3600.0
+        return Runner(candidate, scenario, node_h * scenario.prices.on_demand_usd_per_h, done.finish_s, rate)
     spot_usd_per_h = spot_price(scenario.prices).mean(0.0, scenario.horizon_s)
     cost = done.cost_usd(spot_usd_per_h, scenario.prices.on_demand_usd_per_h)
-    rate = done.columns["steps_completed"] * candidate.job.samples_per_step / done.columns["end_s"]
     return Runner(candidate, scenario, cost, done.finish_s, rate)
 
 
-def candidate_trials(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Trials:
+def candidate_trials(
+    candidate: Candidate, scenario: Scenario, count: int, first: int
+) -> Trials | ClusterTrials:
     """What happens in some of a candidate's trials.
 
     Parameters
     ----------
     candidate : how it runs; its spares are added to the fleet's start and cap.
-    scenario : with a Poisson fleet, or one of single nodes.
+    scenario : with a Poisson fleet, one of single nodes, or a reserved cluster.
     count : how many trials.
     first : number of the first of them, which names its random streams.
     """
     process = scenario.fleet
+    job = candidate.job.built(scenario.horizon_s, candidate.job.read_supply())
+    if isinstance(process, Cluster):
+        return run_cluster(
+            job,
+            msgspec.structs.replace(process, spares=process.spares + candidate.spares),
+            growth_rules().get(candidate.growth)(),
+            candidate.job.pause_parts_s,
+            trials=count,
+            seed=scenario.seed,
+            goal_steps=scenario.goal.steps or -1,
+            first_trial=first,
+        )
     assert isinstance(process, Poisson | PerNode)
     # What a candidate changes need not be checked as a file is.
     changed = msgspec.structs.replace(
@@ -256,7 +297,6 @@ def candidate_trials(candidate: Candidate, scenario: Scenario, count: int, first
         growth=growth_rules().get(candidate.growth)(),
         on_demand_nodes=candidate.on_demand_nodes,
     )
-    job = candidate.job.built(scenario.horizon_s, candidate.job.read_supply())
     return trials.run_scenario(changed, job, trials=count, first_trial=first)
 
 

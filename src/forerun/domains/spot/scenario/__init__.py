@@ -187,10 +187,10 @@ class Goal(Spec, frozen=True, kw_only=True):
 class Choices(Spec, frozen=True, kw_only=True):
     """The alternatives of a plan, besides what the scenario says.
 
-    jobs: other shapes with their own step times, such as another depth (default: none).
+    jobs: other shapes with their own step times, such as another depth, or other tiers of checkpoints (default: none).
     every_steps: steps between checkpoints (default: around the closed form's optimum; back to back is always tried).
     growth: growth rules (default: all of the kernel's).
-    spares: spot nodes requested beyond the fleet's own (default: 0).
+    spares: spot nodes requested, or nodes of a cluster that stand by, beyond the fleet's own (default: 0).
     on_demand_nodes: numbers of nodes that never vanish (default: the scenario's).
     trials: of a candidate that stays in the race (default 4000).
     """
@@ -292,6 +292,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
         for name in ("deadline", "on_demand_nodes"):
             if getattr(self, name):
                 problems.append((name, "does not go with a reserved cluster, all of which is there"))
+        if self.choices.on_demand_nodes:
+            problems.append(("choices.on_demand_nodes", "a reserved cluster has spares (choices.spares)"))
+        if max(self.choices.spares, default=0) + cluster.spares > cluster.job_nodes:
+            what = (
+                f"with the {cluster.spares} of the fleet more than the {cluster.job_nodes} nodes of the job"
+            )
+            problems.append(("choices.spares", what))
         if self.prices.known:
             problems.append(("prices.spot_usd_per_h", "nodes of a reserved cluster cost on_demand_usd_per_h"))
         if self.job.prep_s:

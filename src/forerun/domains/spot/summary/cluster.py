@@ -200,7 +200,7 @@ def summarize_cluster(outcome: ClusterOutcome) -> Result:
         ),
         intervals=intervals,
         headline=tuple(name for name in (*finish, *shown) if summary.get(name)),
-        next_steps=("forerun simulate {scenario} --trials 1000",),
+        next_steps=("forerun plan {scenario}",),
     )
 
 
