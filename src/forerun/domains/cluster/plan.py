@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.domain import simulate
-from forerun.domains.cluster.bound import ASSUMED, ClusterBounder, checker
+from forerun.domains.cluster.bound import ClusterBounder, checker
 from forerun.domains.cluster.bound.files import files_of
 from forerun.domains.cluster.explain import WANTED
 from forerun.domains.cluster.inputs.prepare import cluster_from, prepare
@@ -133,9 +133,11 @@ class ClusterPlan(ShownPlan):
         """One sentence: what misses the share below."""
         best, policy = self._best, member_name(type(self.scenario.policy))
         verb = "is" if best.nodes == 1 else "are"
+        groups = _groups(self.scenario)
+        group = f" of {_names(groups)[self.group]}" if len(groups) > 1 else ""
         text = (
-            f"{_nodes(best.nodes)} ({best.gpus} GPUs) {verb} the fewest with which {policy} meets {_percent(self.share)} of "
-            f"the deadlines: {best.met} of {self.deadlines}, {self.wanted} wanted"
+            f"{_nodes(best.nodes)}{group} ({best.gpus} GPUs) {verb} the fewest with which {policy} meets "
+            f"{_percent(self.share)} of the deadlines: {best.met} of {self.deadlines}, {self.wanted} wanted"
         )
         if self.least < self.chosen:
             missed = (
@@ -335,7 +337,7 @@ class _Search:
         if weaker:
             met = ", ".join(f"{self.counts[nodes].met} on {nodes}" for nodes in weaker)
             yield f"{policy} misses the share again with more nodes: {met}"
-        yield f"bounds: {ASSUMED}"
+        yield from self.proof[self.most].notes
         if self.scenario.trace.file is None:
             yield f"the jobs are random, those of seed {self.scenario.seed}; other seeds have others"
         yield from prepare(at_count(self.scenario, self.group, self.most)).notes
@@ -369,9 +371,7 @@ def verify(plan: ClusterPlan) -> str:
             raise CheckFailed.at(
                 "plan", f"{_nodes(nodes)} meet {again['met']} deadlines of {plan.wanted} wanted"
             )
-    says = (
-        f"simulated again, {_nodes(plan.chosen)} meet {known[plan.chosen].met} of {plan.deadlines} deadlines"
-    )
+    says = f"simulated again, {known[plan.chosen].met} of {plan.deadlines} deadlines are met on {_nodes(plan.chosen)}"
     if plan.least < plan.chosen:
         says += f", and no count from {plan.least} on below meets {plan.wanted}"
     if plan.least == 1:
@@ -402,7 +402,7 @@ def _verified_below(plan: ClusterPlan) -> str:
         return f"on {_nodes(nodes)} not all jobs can run"
     if bound is None:
         raise CheckFailed.at("plan", f"it is not proved that {_nodes(nodes)} are too few for any scheduler")
-    return f"bounded again, {_nodes(nodes)} meet {format_number(bound)} at most under any scheduler"
+    return f"bounded again, no scheduler meets more than {format_number(bound)} on {_nodes(nodes)}"
 
 
 def _groups(scenario: Scenario) -> tuple[Nodes, ...]:
@@ -415,9 +415,13 @@ def _groups(scenario: Scenario) -> tuple[Nodes, ...]:
     )
 
 
+def _names(groups: Sequence[Nodes]) -> list[str]:
+    return [one.name or f"group{at}" for at, one in enumerate(groups)]
+
+
 def _group(scenario: Scenario, name: str) -> int:
     """The number of the group of a name, or of the only one. Raises UsageError."""
-    names = [one.name or f"group{at}" for at, one in enumerate(_groups(scenario))]
+    names = _names(_groups(scenario))
     if name in names:
         return names.index(name)
     if name or len(names) > 1:
