@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.domains.spot.engine.job import TrainingJob, whole_steps
+from forerun.domains.spot.engine.job import Continuation, TrainingJob, whole_steps
 from forerun.domains.spot.scenario.cluster import Cluster
 
 TIE_S = 1e-7
@@ -88,7 +88,7 @@ class Segment:
     blocks: list[tuple[float, float]] = field(default_factory=list)
 
     def stall_s(self, until_s: float) -> float:
-        if self.job.tiers:
+        if self.blocks:
             return math.fsum(max(0.0, min(block, until_s - at)) for at, block in self.blocks)
         blocked_s, _ = self.job.checkpoint_s
         return math.fsum(max(0.0, min(blocked_s, until_s - one.taken_s)) for one in self.checkpoints)
@@ -107,8 +107,18 @@ class Piece:
 
 class Reference:
     def __init__(
-        self, job: TrainingJob, cluster: Cluster, lazy: bool, parts_s: tuple[float, ...], goal: int, log: Any
+        self,
+        job: TrainingJob,
+        cluster: Cluster,
+        lazy: bool,
+        parts_s: tuple[float, ...],
+        goal: int,
+        log: Any,
+        going_on: Continuation | None = None,
     ) -> None:
+        # Replicas that go on: whether the present state of them is what the job goes on from.
+        self.going_on, self.live, self.pausing = going_on, False, False
+        self.tiered = bool(job.tiers) or going_on is not None
         self.job, self.cluster, self.lazy, self.parts_s, self.goal = job, cluster, lazy, parts_s, goal
         self.failures = [tuple(row) for row in log if row[1] >= 0]
         self.members: list[int] = []
@@ -187,6 +197,11 @@ class Reference:
             self.enter(t, "waiting", math.inf)
             return
         self.counts["restarts"] += not warm
+        self.pausing = self.live and self.going_on is not None
+        if self.pausing:
+            assert self.going_on is not None
+            self.enter(t, "restarting", t + self.going_on.pause_s)
+            return
         self.enter(t, "restarting", t if warm else t + sum(self.parts_s[:3]) + self.load_s)
 
     def close_stop(self, t: float) -> None:
@@ -196,6 +211,9 @@ class Reference:
             self.add(
                 {"detecting": "detection", "maintaining": "maintenance"}.get(self.state, self.state), spent
             )
+            return
+        if self.pausing:
+            self.add("communicator", spent)
             return
         for name, part in zip(("schedule", "start", "communicator"), self.parts_s, strict=False):
             self.add(name, min(spent, part))
@@ -217,6 +235,9 @@ class Reference:
 
     def fall_back(self, by: int) -> None:
         """Load the latest copy that is left, the fastest of equals; what was kept beyond it is lost."""
+        if self.live:  # the replicas have it all
+            self.lose_copies(by)
+            return
         self.lose_copies(by)
         latest = max(self.copies.values())
         tier = min(
@@ -238,7 +259,7 @@ class Reference:
         if is_planned:
             steps, stall = len(segment.ends_s), segment.stall_s(t)
             self.kept.append(Piece(steps, steps * step_s, stall, world, True))
-            self.copies, self.load_s = {-1: start + steps}, self.parts_s[3]
+            self.copies, self.load_s, self.live = {-1: start + steps}, self.parts_s[3], False
             kept_s = steps * step_s + stall
         else:
             done_steps, done_stall, kept_s = 0, 0.0, 0.0
@@ -261,6 +282,10 @@ class Reference:
                     kept_s += steps * step_s + stall
                     done_steps, done_stall = one.steps, one.stall_s
                 self.copies[one.tier] = start + one.steps
+            if self.live and len(segment.ends_s) > done_steps:
+                steps, stall = len(segment.ends_s) - done_steps, segment.stall_s(t) - done_stall
+                self.kept.append(Piece(steps, steps * step_s, stall, world, True))
+                kept_s += steps * step_s + stall
         lost = max(0.0, t - segment.start_s - kept_s)
         self.add("lost", lost, world)
         self.by_class[by][2] += lost
@@ -274,7 +299,7 @@ class Reference:
     def close(self, t: float, by: int, *, is_check: bool = False, is_planned: bool = False) -> None:
         if self.state != "training":
             self.close_stop(t)
-        elif self.job.tiers:
+        elif self.tiered:
             self.close_tiered(t, by, is_planned)
         else:
             assert self.segment is not None
@@ -327,7 +352,7 @@ class Reference:
             if self.state == "training" and self.goal >= 0:
                 assert self.segment is not None
                 left = self.goal - self.steps
-                (self.segment.walk_tiers if job.tiers else self.segment.walk)(job.horizon_s + 1, left)
+                (self.segment.walk_tiers if self.tiered else self.segment.walk)(job.horizon_s + 1, left)
                 if len(self.segment.ends_s) == left:
                     goal_at = self.segment.ends_s[-1]
             maintain_at = planned.every_s * k if planned else math.inf
@@ -399,6 +424,7 @@ class Reference:
                     self.corrupt, self.segment.corrupted_s = c, t
                 self.check_at = min(self.check_at, one.check_s * (math.floor(t / one.check_s) + 1))
             return
+        before = len(self.members)
         if one.takes == "process":
             hit = victim in self.members
             self.by_class[c][0] += hit
@@ -410,7 +436,16 @@ class Reference:
             self.by_class[c][0] += bool(up)
         if not hit or self.state in ("waiting", "maintaining"):
             return
-        if self.job.tiers and self.state != "training":
+        if self.going_on is not None:
+            possible = min(self.job.max_pipelines, (len(self.members) + len(self.spares)) // self.job.depth)
+            gone = before - len(self.members) if one.takes != "process" else 1
+            self.live = (
+                (self.state == "training" or self.live)
+                and self.pipelines >= 2
+                and possible >= self.job.min_pipelines
+                and gone <= self.going_on.tolerates
+            )
+        if self.tiered and self.state != "training":
             self.fall_back(c)
         if self.state == "detecting":
             self.until = min(self.until, t + one.detection_s)
@@ -433,7 +468,7 @@ class Reference:
             assert self.segment is not None
             segment = self.segment
             left = self.goal - self.steps if done else math.inf
-            (segment.walk_tiers if self.job.tiers else segment.walk)(t, left)
+            (segment.walk_tiers if self.tiered else segment.walk)(t, left)
             step_s, complete = self.job.step_s[segment.world], len(segment.ends_s)
             durable = max((one.steps for one in segment.checkpoints if one.durable_s <= t + TIE_S), default=0)
             stall = segment.stall_s(t)

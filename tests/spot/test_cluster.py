@@ -18,7 +18,7 @@ from forerun.domains.spot.engine import cluster_kernel as kernel
 from forerun.domains.spot.engine.closed_forms import effective_share
 from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster
 from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import Checkpoints, Tier, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, Continuation, Tier, TrainingJob
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.scenario.cluster import (
@@ -114,15 +114,26 @@ def random_world(rng: random.Random) -> tuple[TrainingJob, Cluster, Any, tuple[f
     return job, cluster, rng.choice([Immediate(), Lazy()]), parts_s, rng.choice([-1, rng.randint(5, 900)])
 
 
+def random_continuation(rng: random.Random, cluster: Cluster) -> Continuation | None:
+    """Now and then replicas go on after a failure."""
+    if rng.random() < 0.6 or any(one.check_s for one in cluster.failures):
+        return None
+    return Continuation(pause_s=rng.choice([0.0, 17.3, 400.1]), tolerates=rng.randint(1, 2))
+
+
 def test_the_kernel_is_the_slow_reference() -> None:
     """Every column of every world, and each class; ledgers of wall time and of every node's time sum to the whole."""
     interrupted = 0
     for case in range(WORLDS):
         job, cluster, growth, parts_s, goal = random_world(random.Random(case))
         goal = max(goal, job.initial_saved + 2) if goal > 0 else -1
-        out, by_class, log = logged_trial(job, cluster, growth, parts_s, seed=case, goal_steps=goal)
+        going_on = random_continuation(random.Random(case + 10**6), cluster)
+        growth = Lazy() if going_on else growth
+        out, by_class, log = logged_trial(
+            job, cluster, growth, parts_s, seed=case, goal_steps=goal, going_on=going_on
+        )
         row = dict(zip(kernel.COLUMNS, out.tolist(), strict=True))
-        reference = Reference(job, cluster, isinstance(growth, Lazy), parts_s, goal, log)
+        reference = Reference(job, cluster, isinstance(growth, Lazy), parts_s, goal, log, going_on)
         reference.run()
         context = f"world {case}"
         for line in kernel.WALL_LINES:
@@ -211,6 +222,38 @@ def test_a_tier_that_survives_is_the_closed_form_of_its_own_interval(survives: A
     if survives == "process":
         destroyed = cluster.with_(failures=(failures.with_(takes="gpu", repair=Constant(mean_s=60.0)),))
         assert run_cluster(job, destroyed, Immediate(), (100.0, 0.0, 0.0, 380.0), trials=20).ettr.mean < 0.3
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 60.0, 900.0])
+def test_replicas_that_go_on_lose_the_running_step_and_the_pause(pause_s: float) -> None:
+    """Each step is a checkpoint without cost, and the pause a restart: the closed form with these."""
+    failures = Failures(name="one", takes="process", job_mtbf_s=5_000.0)
+    cluster = Cluster(gpus=256, failures=(failures,))
+    job = replace(
+        simple_job(32, 36_000.0, 0.0, 480.0, days=54),
+        depth=8,
+        max_pipelines=4,
+        step_s=dict.fromkeys((8, 16, 24, 32), 300.0),
+        checkpoint=Checkpoints(rule="every_steps", steps=100_000),
+    )
+    done = run_cluster(
+        job,
+        cluster,
+        Lazy(),
+        (0.0, 480.0, 0.0, 0.0),
+        trials=60,
+        seed=4,
+        going_on=Continuation(pause_s=pause_s),
+    )
+    assert near(done.ettr, effective_share(1 / 5_000, 300.0, 0.0, pause_s), edge=300.0 / job.horizon_s)
+
+
+def test_a_scenario_whose_replicas_go_on(tmp_path: Path) -> None:
+    changes = ("job.depth=4", "job.max_pipelines=2", "job.step_s={4: 20, 8: 10}", "goal={steps: 0}")
+    restart = forerun.simulate(scenario(tmp_path, *changes)).summary
+    going_on = forerun.simulate(scenario(tmp_path, *changes, "policy={name: oobleck, pause: 30s}")).summary
+    assert going_on["lost_share"] < restart["lost_share"] / 2
+    assert going_on["restart_share"] < restart["restart_share"]
 
 
 def test_waiting_is_the_machine_repair_model() -> None:
@@ -387,6 +430,7 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
             "less than a",
         ),
         ("job.tiers=[{name: a, every: 0min, survives: node}]", "is not positive"),
+        ("policy=oobleck", "max_pipelines of at least 2"),
         ("policy={name: varuna, every_steps: 10}", "restarts from checkpoints"),
         ("on_demand_nodes=3", "reserved cluster"),
         ("prices={spot_usd_per_h: 3}", "on_demand_usd_per_h"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
-from forerun.domains.spot.engine.job import TrainingJob, whole_steps
+from forerun.domains.spot.engine.job import Continuation, TrainingJob, whole_steps
 from forerun.domains.spot.policy import GrowthRule
 from forerun.domains.spot.scenario.cluster import Cluster, Constant, Exponential, Failures
 from forerun.rng import stream_key
@@ -92,7 +92,11 @@ def job_numbers(job: TrainingJob, growth: GrowthRule, min_pipelines: int, goal_s
 
 
 def cluster_numbers(
-    cluster: Cluster, job: TrainingJob, numbers_of_job: Any, parts_s: tuple[float, ...]
+    cluster: Cluster,
+    job: TrainingJob,
+    numbers_of_job: Any,
+    parts_s: tuple[float, ...],
+    going_on: Continuation | None,
 ) -> Any:
     """The cluster as the kernel takes it.
 
@@ -100,6 +104,7 @@ def cluster_numbers(
     ----------
     job, numbers_of_job : what trains, and the same as `job_numbers` has it.
     parts_s : of a restart: schedule, start, communicator, load.
+    going_on : how replicas that are left go on without a restart; None if they do not.
     """
     from forerun.domains.spot.engine import cluster_kernel as kernel
 
@@ -112,6 +117,9 @@ def cluster_numbers(
     weight = np.where(is_lemon, cluster.lemon_factor, 1.0)
     planned = cluster.maintenance
     fast = job.tiers
+    # Replicas that go on are a tier in front of all others, which takes no checkpoints.
+    none = [0.0] if going_on else []
+    never = [np.full(numbers_of_job.step_s.size, np.inf) for _ in none]
     every = [[whole_steps(tier.every_s, step_s) for step_s in numbers_of_job.step_s] for tier in fast]
     return kernel.ClusterNumbers(
         nodes=nodes,
@@ -134,12 +142,21 @@ def cluster_numbers(
         maintenance_every_s=planned.every_s if planned else 0.0,
         maintenance_s=planned.lasts_s if planned else 0.0,
         rank=np.array([RANKS[one.takes] for one in classes], np.int64),
-        tier_first_steps=np.array([*every, numbers_of_job.first_steps], np.float64),
-        tier_every_steps=np.array([*every, numbers_of_job.spacing_steps], np.float64),
-        tier_stall_s=np.array([*(tier.stall_s for tier in fast), numbers_of_job.stall_s], np.float64),
-        tier_write_s=np.array([*(tier.write_s for tier in fast), numbers_of_job.hidden_write_s], np.float64),
-        tier_survives=np.array([*(RANKS[tier.survives] for tier in fast), RANKS["group"]], np.int64),
-        tier_load_s=np.array([*(tier.load_s for tier in fast), parts_s[3]], np.float64),
+        tier_first_steps=np.array([*never, *every, numbers_of_job.first_steps], np.float64),
+        tier_every_steps=np.array([*never, *every, numbers_of_job.spacing_steps], np.float64),
+        tier_stall_s=np.array([*none, *(tier.stall_s for tier in fast), numbers_of_job.stall_s], np.float64),
+        tier_write_s=np.array(
+            [*none, *(tier.write_s for tier in fast), numbers_of_job.hidden_write_s], np.float64
+        ),
+        tier_survives=np.array(
+            [*(RANKS["group"] for _ in none), *(RANKS[tier.survives] for tier in fast), RANKS["group"]],
+            np.int64,
+        ),
+        tier_load_s=np.array(
+            [*([going_on.pause_s] if going_on else []), *(tier.load_s for tier in fast), parts_s[3]],
+            np.float64,
+        ),
+        live_tolerates=going_on.tolerates if going_on else 0,
     )
 
 
@@ -170,6 +187,7 @@ def run_cluster(
     parts_s: tuple[float, ...],
     *,
     trials: int,
+    going_on: Continuation | None = None,
     seed: int = 0,
     goal_steps: int = -1,
     first_trial: int = 0,
@@ -180,6 +198,7 @@ def run_cluster(
     ----------
     job, cluster, growth, parts_s : what trains, on what, when it grows, and the parts of a restart.
     trials : how many.
+    going_on : how replicas that are left go on without a restart (default: they do not).
     seed : of all streams (default: 0); runs with the same seed meet the same failures, whatever their jobs.
     goal_steps : steps to complete (default: -1: no goal).
     first_trial : number of the first (default: 0).
@@ -191,7 +210,7 @@ def run_cluster(
     numbers = job_numbers(job, growth, job.min_pipelines, goal_steps)
     kernel.run_cluster_trials(
         numbers,
-        cluster_numbers(cluster, job, numbers, parts_s),
+        cluster_numbers(cluster, job, numbers, parts_s, going_on),
         _key(seed),
         first_trial,
         out,
@@ -207,6 +226,7 @@ def logged_trial(
     growth: GrowthRule,
     parts_s: tuple[float, ...],
     *,
+    going_on: Continuation | None = None,
     seed: int = 0,
     goal_steps: int = -1,
     trial: int = 0,
@@ -219,7 +239,7 @@ def logged_trial(
     numbers = job_numbers(job, growth, job.min_pipelines, goal_steps)
     rows = kernel.run_one_cluster_logged(
         numbers,
-        cluster_numbers(cluster, job, numbers, parts_s),
+        cluster_numbers(cluster, job, numbers, parts_s, going_on),
         _key(seed),
         trial,
         out,

@@ -93,7 +93,8 @@ class ClusterNumbers(NamedTuple):
     maintenance_every_s: 0 for none. maintenance_s: its length.
     rank: what each class destroys: 0 processes, 1 a node, 2 several. tier_*: an entry a fast tier of checkpoints, then one
     for the job's own; steps by pipelines. tier_survives: the highest rank that leaves its copy. tier_load_s: of a restart
-    from it.
+    from it. live_tolerates: 0, or the first tier is the state of the replicas that are left, after a failure of at most so
+    many nodes; tier_load_s is then the whole pause.
     """
 
     nodes: int
@@ -120,6 +121,7 @@ class ClusterNumbers(NamedTuple):
     tier_write_s: NDArray[Any]
     tier_survives: NDArray[Any]
     tier_load_s: NDArray[Any]
+    live_tolerates: int
 
 
 @kernel
@@ -281,8 +283,11 @@ def _charge_moved(out: Any, lost_by: Any, moved: Any) -> Any:
 
 
 @kernel
-def _charge_stop(out: Any, stopped_by: Any, state: Any, u: Any, parts_s: Any) -> Any:
-    """Charge `u` seconds in which the job does not train. A restart that breaks off has had its first parts only."""
+def _charge_stop(out: Any, stopped_by: Any, state: Any, u: Any, parts_s: Any, pausing: Any) -> Any:
+    """Charge `u` seconds in which the job does not train. A restart that breaks off has had its first parts only.
+
+    pausing: replicas that go on have a pause in which they connect, and no restart.
+    """
     stopped_by[_STOPPED_C] += u
     if state == DETECTING:
         out[_DETECTION] += u
@@ -290,6 +295,8 @@ def _charge_stop(out: Any, stopped_by: Any, state: Any, u: Any, parts_s: Any) ->
         out[_WAITING] += u
     elif state == MAINTAINING:
         out[_MAINTENANCE] += u
+    elif pausing:
+        out[_RESTART + 2] += u
     else:
         for part in range(3):
             spent = min(u, parts_s[part])
@@ -324,6 +331,8 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     risk, moved = np.zeros((tiers, 4)), np.zeros(4)
     copy_at[tiers - 1] = job.initial_saved
     load_from: Any = tiers - 1
+    survives = cluster.tier_survives.copy()
+    pausing = False  # a pause of replicas that go on, not a restart
     s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
     active, spares = 0, nodes
     pipelines: Any = 0
@@ -369,7 +378,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     out[_FINISHED] = 1.0
                 break
             elif until <= t:
-                _charge_stop(out, by_class[cause], state, u, cluster.parts_s)
+                _charge_stop(out, by_class[cause], state, u, cluster.parts_s, pausing)
                 until = np.inf
                 if state == RESTARTING:
                     state, spell = TRAINING, t
@@ -407,7 +416,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                 spares += 1
                 possible = min(job.max_pipelines, (active + spares) // depth)
                 if state == WAITING and possible >= cluster.min_pipelines:
-                    _charge_stop(out, by_class[cause], state, u, cluster.parts_s)
+                    _charge_stop(out, by_class[cause], state, u, cluster.parts_s, pausing)
                     rebuild = True
                 elif job.growth == IMMEDIATE and state in (TRAINING, RESTARTING) and possible > pipelines:
                     stop = growth
@@ -438,6 +447,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         )
                     continue
                 hit = False
+                members = active
                 if cluster.takes[c] == PROCESS:
                     hit = place[victim] < active
                     by_class[c, _FAILURES_C] += hit
@@ -460,9 +470,13 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     by_class[c, _FAILURES_C] += took
                 if not hit or state in (MAINTAINING, WAITING):
                     continue
+                if cluster.live_tolerates > 0:
+                    gone = members - active if cluster.takes[c] == NODES else 1
+                    enough = min(job.max_pipelines, (active + spares) // depth) >= cluster.min_pipelines
+                    survives[0] = 2 if pipelines >= 2 and enough and gone <= cluster.live_tolerates else -1
                 if is_tiered and state != TRAINING:  # it may destroy the copy that the job would load
                     load_from, _, _ = keep(
-                        saved, cluster.rank[c], cluster.tier_survives, False, 0, s, tier_steps, tier_stalls, copy_at,
+                        saved, cluster.rank[c], survives, False, 0, s, tier_steps, tier_stalls, copy_at,
                         risk, moved,
                     )  # fmt: skip
                     saved = copy_at[load_from]
@@ -489,6 +503,10 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                             cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
                             tier_steps, tier_stalls,
                         )  # fmt: skip
+                        if cluster.live_tolerates > 0:
+                            survives[0] = 2 if stop >= classes else survives[0]
+                            copy_at[0], tier_steps[0], tier_stalls[0] = saved, steps, stall
+                            risk[0, :] = 0.0  # replicas that train have all that is kept
                         if keep_all:  # all is in the job's own store, and the nodes stop
                             load_from = tiers - 1
                             copy_at[:] = NO_COPY
@@ -497,7 +515,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         else:
                             rank = cluster.rank[stop] if stop < classes else 0
                             load_from, steps, stall = keep(
-                                saved, rank, cluster.tier_survives, True, world, s, tier_steps, tier_stalls, copy_at,
+                                saved, rank, survives, True, world, s, tier_steps, tier_stalls, copy_at,
                                 risk, moved,
                             )  # fmt: skip
                             _charge_moved(out, by_class[stop], moved)
@@ -519,7 +537,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         by_class[stop, _INTERRUPTIONS_C] += 1.0
                         out[_INTERRUPTIONS] += 1.0
                 else:
-                    _charge_stop(out, by_class[cause], state, u, cluster.parts_s)
+                    _charge_stop(out, by_class[cause], state, u, cluster.parts_s, pausing)
                 if checked:
                     moved[0], moved[1], moved[2], moved[3] = (
                         taint_s,
@@ -574,9 +592,10 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
             state, until = WAITING, np.inf
         else:
             # The first start builds the pipelines in no time.
-            restart_s = (
-                cluster.parts_s[0] + cluster.parts_s[1] + cluster.parts_s[2] + cluster.tier_load_s[load_from]
-            )
+            pausing = cluster.live_tolerates > 0 and load_from == 0
+            restart_s = cluster.tier_load_s[load_from]
+            if not pausing:
+                restart_s += cluster.parts_s[0] + cluster.parts_s[1] + cluster.parts_s[2]
             state, until = RESTARTING, t if warm else t + restart_s
             out[_RESTARTS] += not warm
         warm = False
@@ -599,7 +618,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
         _charge_training(out, by_class[growth], pipelines * depth, u, complete, s, stall, True)
         out[_DURABLE] += further
     else:
-        _charge_stop(out, by_class[cause], state, u, cluster.parts_s)
+        _charge_stop(out, by_class[cause], state, u, cluster.parts_s, pausing)
     out[_COMPLETED] = saved + 1 + complete
     out[_END] = t
     return logged

@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster
 from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import Continuation
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.engine.zones import ZoneRun, run_zones
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.observer import JobObserver, NodeObserver
+from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.on_demand import OnDemand
+from forerun.domains.spot.policies.oobleck import Oobleck
 from forerun.domains.spot.policies.restart import Restart
-from forerun.domains.spot.policy import Setting
+from forerun.domains.spot.policy import GrowthRule, Setting
 from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
@@ -121,11 +124,13 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
     """
     scenario = inputs.scenario
     if isinstance(scenario.fleet, Cluster):
+        growth, going_on = cluster_policy(scenario)
         _, _, log = logged_trial(
             inputs.job,
             scenario.fleet,
-            scenario.growth,
+            growth,
             scenario.job.pause_parts_s,
+            going_on=going_on,
             seed=scenario.seed,
             goal_steps=scenario.goal.steps or -1,
         )
@@ -147,16 +152,29 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
     return done
 
 
+def cluster_policy(scenario: Scenario) -> tuple[GrowthRule, Continuation | None]:
+    """When a job on a cluster grows, and whether its replicas go on after a failure.
+
+    Under Oobleck they do, and returning nodes are taken up at the next failure.
+    """
+    if isinstance(scenario.policy, Oobleck):
+        policy = scenario.policy
+        return Lazy(), Continuation(pause_s=policy.pause_s, tolerates=policy.tolerates)
+    return scenario.growth, None
+
+
 def cluster_trials(inputs: Inputs, count: int) -> ClusterTrials:
     """The first `count` trials of a job on a reserved cluster."""
     scenario = inputs.scenario
     assert isinstance(scenario.fleet, Cluster)
+    growth, going_on = cluster_policy(scenario)
     return run_cluster(
         inputs.job,
         scenario.fleet,
-        scenario.growth,
+        growth,
         scenario.job.pause_parts_s,
         trials=count,
+        going_on=going_on,
         seed=scenario.seed,
         goal_steps=scenario.goal.steps or -1,
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.lazy import Lazy
+from forerun.domains.spot.policies.oobleck import Oobleck
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
     DeadlineRule,
@@ -283,9 +284,16 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if most != cluster.job_nodes:
             what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
             problems.append(("fleet.gpus", what))
-        if type(self.policy) is not Restart:
+        goes_on = type(self.policy) is Oobleck
+        if type(self.policy) is not Restart and not goes_on:
+            what = "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart or oobleck"
+            problems.append(("policy", what))
+        if goes_on and any(one.check_s for one in cluster.failures):
+            what = "replicas that go on would keep silent corruption: restart, or no class with `check`"
+            problems.append(("policy", what))
+        if goes_on and job.max_pipelines < 2:
             problems.append(
-                ("policy", "a job on a reserved cluster restarts from checkpoints: policy: restart")
+                ("policy", "oobleck goes on from another replica: job.max_pipelines of at least 2")
             )
         if self.growth.kernel_code not in (Immediate.kernel_code, Lazy.kernel_code):
             problems.append(("growth", "on a reserved cluster is immediate or lazy"))
