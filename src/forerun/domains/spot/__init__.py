@@ -9,7 +9,8 @@ recovery policies (Bamboo's redundancy, Oobleck's templates, Varuna's checkpoint
 Every second of wall time and of node time is in a ledger that sums to the whole. One history is replayed event by event;
 thousands of generated ones run in a compiled kernel with the same semantics. A planner chooses the checkpoint interval,
 depth, growth rule, spares and on-demand nodes. Jobs with a deadline can rent spot nodes of several zones, on-demand nodes,
-or nothing, as a deadline rule decides.
+or nothing, as a deadline rule decides. On a reserved cluster nodes fail by classes and are repaired, failures may be noticed
+late, and checkpoints may have several tiers; that has a kernel of its own.
 """
 
 from __future__ import annotations
