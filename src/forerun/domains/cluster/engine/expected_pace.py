@@ -38,7 +38,7 @@ def expected_pace(rules: AnyObservingRules, gpus: I64, now_s: float) -> tuple[F6
             owed_s[job.row] = max(needed_s - job.done_s - rules.seen.left[job.row], 0.0)
         return holds.astype(np.float64), owed_s
     if isinstance(rules, ThemisSlots):
-        return np.where(holds, rules.jobs.rate, 0.0), np.zeros(len(gpus))
+        return np.where(holds, rules.jobs.rate, 0.0), np.where(holds, rules.state.pause_s, 0.0)
     if isinstance(rules, TiresiasRules | GandivaRules):
         return holds.astype(np.float64), np.where(holds, rules.owed_s, 0.0)
     assert isinstance(rules, PlanAheadRules), rules

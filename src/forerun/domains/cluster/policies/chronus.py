@@ -137,7 +137,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
     """A tick counts work; on a lease boundary all running jobs are put back and leases handed out; on a backfill slot
     newcomers are admitted and spare GPUs given away."""
 
-    needs = frozenset({"chronus_waiting_counts"})
+    needs = frozenset({"chronus_waiting_counts", "overhead_when_unchanged"})
     order: tuple[Step, ...] = (Step.ADVANCE, Step.ROUND, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, policy: Chronus, setting: Setting, record: Record) -> None:
@@ -150,6 +150,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         self.slot_s = self.tick_s if setting.is_corrected("chronus_slot_constant") else policy.lease_s
         self.keeps_refused = not setting.is_corrected("chronus_refused_stay")
         self.waiting_counts = not setting.is_corrected("chronus_waiting_counts")
+        self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
         self.knows_best_effort = setting.is_corrected("chronus_best_effort_lost")
         self.limits = Limits(policy.solver_nodes, policy.solver_gap, policy.solver_columns)
         self.submit_s: list[int] = setting.jobs.submit_s.tolist()
@@ -165,6 +166,8 @@ class ChronusRules(LoggedRules, WholeSecondRules):
         self.spare_waiting = False
         self.solved: dict[str, int] = {}
         self.touched: dict[int, int] = {}
+        #: jobs that have lost their GPUs since the last instant
+        self.lost: set[int] = set()
         self.held = [0] * len(self.submit_s)
         self._skip_idle()
 
@@ -257,6 +260,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
             self.record.preempts[job.row] += 1
             self.touched[job.row] = 0
             self.pending.append(job)
+        self.lost.update(lost)
         self.running = stay
         tick_s = -(-whole_s(now_s) // self.tick_s) * self.tick_s
         self.now_s = min(self.now_s, max(tick_s, self.last_s + self.tick_s))
@@ -331,12 +335,24 @@ class ChronusRules(LoggedRules, WholeSecondRules):
                 self._backfill(free, now_s)
             jobs = (*self.pending, *self.running)
             self.spare_waiting = any(job.rank is Rank.SPARE for job in jobs)
+        if self.pays_changes_only:
+            self._go_on()
         changed = {row: gpus for row, gpus in self.touched.items() if self.held[row] != gpus}
         if changed or now_s % self.lease_s == 0:
             self.log.add(now_s, list(changed), list(changed.values()), len(self.pending))
         for row, gpus in changed.items():
             self.held[row] = gpus
         self.touched = {}
+        self.lost.clear()
+
+    def _go_on(self) -> None:
+        """Who was put back at this instant and fills spare GPUs again goes on with its own: that is no restart."""
+        for job in self.running:
+            if self.touched.get(job.row) == self.held[job.row] and job.row not in self.lost:
+                self.record.preempts[job.row] -= 1
+                for counts in (self.record.resumes, self.record.restarts):
+                    counts[job.row] -= 1
+                job.resumes -= 1
 
     def charge(self, now_s: int) -> None:
         """The clock goes on to the next tick at which anything can happen: a slot, a lease, an end, an overrun."""

@@ -69,7 +69,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
     cluster, always.
     """
 
-    needs = frozenset({"gandiva_between_arrivals", "overhead_when_unchanged"})
+    needs = frozenset({"gandiva_between_arrivals", "overhead_when_unchanged", "restart_forgiven"})
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, setting: Setting, record: Record) -> None:
@@ -86,6 +86,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         self.counts_growth = setting.is_corrected("gandiva_loop_variable")
         self.scans_all = setting.is_corrected("gandiva_pending_scan")
         self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
+        self.forgives = not setting.is_corrected("restart_forgiven")
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
@@ -243,7 +244,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
             if emptied:
                 self.sets[gpus] = [s for s in sets if s.jobs]
                 self.returned = True
-        for row in self.running:
+        for row in self.running if self.forgives else ():
             if row in self.once_pending:
                 self.owed_s[row] = 0
 
@@ -325,7 +326,7 @@ class GandivaRules(LoggedRules, WholeSecondRules):
         self.record.overhead_s[row] += self.passed_s - work_s
         if self.seen is None:
             self.done_s[row] += work_s
-            self.owed_s[row] = 0
+            self.owed_s[row] = 0 if self.forgives else self.owed_s[row] - (self.passed_s - work_s)
             over_s = self.done_s[row] - self.duration_s[row]
             if over_s < 0:
                 return False

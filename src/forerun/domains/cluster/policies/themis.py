@@ -94,6 +94,8 @@ class ThemisSlots(WholeSecondRules):
             begun=np.zeros(count, np.int64),
             left=work.copy(),
             remaining_s=jobs.duration_s.astype(np.float64),
+            owed_s=np.zeros(count),
+            pause_s=np.zeros(count),
             isolated=np.zeros(count),
             left_before=work.copy(),
             share_before=np.ones(count),
@@ -118,6 +120,7 @@ class ThemisSlots(WholeSecondRules):
             now_is_present=setting.is_corrected("themis_now"),
             restarts_cost=setting.is_corrected("themis_overhead"),
             first_apart=uses_table(setting),
+            ends_with_work=setting.is_corrected("themis_end"),
         )
         self.block = self._block_of(policy.block_events)
         self.noted = 0
@@ -169,7 +172,15 @@ class ThemisSlots(WholeSecondRules):
     def columns(self) -> list[Column]:
         """What is known of each job, and what it has come to."""
         state = self.state
-        kept = [state.held, state.begun, state.left, state.remaining_s, state.isolated]
+        kept = [
+            state.held,
+            state.begun,
+            state.left,
+            state.remaining_s,
+            state.owed_s,
+            state.pause_s,
+            state.isolated,
+        ]
         since = [state.left_before, state.share_before, state.overhead_s, state.judged_s, state.end_s]
         return [column for column in (*self.jobs, *kept, *since) if len(column)]
 

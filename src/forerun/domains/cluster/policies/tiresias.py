@@ -76,7 +76,7 @@ def fitted_limits_gpu_s(setting: Setting) -> tuple[float, float]:
 class TiresiasRules(LoggedRules, WholeSecondRules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
-    needs = frozenset({"tiresias_overhead_in_end"})
+    needs = frozenset({"tiresias_overhead_in_end", "overhead_when_unchanged", "restart_forgiven"})
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, policy: Tiresias, setting: Setting, record: Record) -> None:
@@ -91,6 +91,8 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
         )
         self.promote_after = policy.promote_after if setting.is_corrected("tiresias_promotion") else math.inf
         self.overhead_in_end = setting.is_corrected("tiresias_overhead_in_end")
+        self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
+        self.forgives = not setting.is_corrected("restart_forgiven")
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
@@ -219,7 +221,7 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
                 self.attained_s[row] += work_s
                 if self.seen is None:
                     self.done_s[row] += work_s
-                    self.owed_s[row] = 0
+                    self.owed_s[row] = 0 if self.forgives else self.owed_s[row] - (passed_s - work_s)
                 else:
                     self.done_s[row] = self.duration_s[row] - whole_s(self.seen.left[row])
                     self.owed_s[row] = whole_s(self.seen.owed_s[row])
@@ -257,7 +259,7 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
             self._start(row, tick)
             self.owed_s[row] += wait_s
         self._reorder()
-        self._predict(now_s, tick)
+        self._predict(now_s, tick and not self.pays_changes_only)
         waiting = len(self.runnable) - sum(map(self.running.__getitem__, self.runnable))
         self.log.add(now_s, list(self.changed), list(self.changed.values()), waiting)
         self.changed = {}

@@ -8,7 +8,7 @@ than alone: rho_i = (a_i + b_i / x_i) / D_i. The schedule minimises the largest 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from forerun.domains.cluster.engine.kernels.order import rank_descending
 from forerun.kernels.jit import kernel
 
 CENTRE, LEAST, LEXIMIN = 0, 1, 2
+#: seconds by which rounding may put an end behind the slot that it falls on
+SLIP_S: Final = 1e-6
 
 NOW_S, EVENT_S, ARRIVED, ACTIVE, ENDING, ENDED, OVER = range(7)
 
@@ -45,7 +47,8 @@ class ThemisState(NamedTuple):
     """Where a run stands; changed in place.
 
     `order[:clock[ACTIVE]]` are the active jobs, most deserving first. `rate` x seconds drives `left`; `remaining_s`
-    counts down beside it, as published. `isolated` is the work the job would have done alone on its share.
+    counts down beside it, as published. `isolated` is the work the job would have done alone on its share. `owed_s` is what
+    is left of a restart, `pause_s` what was left of it when the present slot began.
     """
 
     clock: I64  # NOW_S, EVENT_S (time of the last event), ARRIVED, ACTIVE, ENDING, ENDED, OVER (1: finished)
@@ -54,6 +57,8 @@ class ThemisState(NamedTuple):
     begun: I64  # 1: it has had GPUs
     left: F64  # iterations
     remaining_s: F64
+    owed_s: F64
+    pause_s: F64
     isolated: F64
     left_before: F64
     share_before: F64
@@ -75,6 +80,7 @@ class ThemisRules(NamedTuple):
     now_is_present : fairness is judged at the present, not at the last event.
     restarts_cost : restarts cost what they cost under other schedules.
     first_apart : the first start has a cost of its own.
+    ends_with_work : a job ends when its iterations are done, not with the slot, or when its duration is over.
     """
 
     total_gpus: int
@@ -84,6 +90,7 @@ class ThemisRules(NamedTuple):
     now_is_present: bool
     restarts_cost: bool
     first_apart: bool
+    ends_with_work: bool
 
 
 class EventBlock(NamedTuple):
@@ -236,7 +243,8 @@ def see(jobs: ThemisJobs, state: ThemisState, left: F64, owed_s: F64, ended_s: F
     for i in range(state.clock[ACTIVE]):
         row = state.order[i]
         state.left[row] = left[row]
-        state.remaining_s[row] = owed_s[row] + left[row] / jobs.rate[row]
+        state.owed_s[row] = owed_s[row]
+        state.remaining_s[row] = left[row] / jobs.rate[row]
         state.end_s[row] = -1.0
         if not np.isnan(ended_s[row]):
             state.end_s[row] = ended_s[row]
@@ -293,19 +301,24 @@ def _run(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, row: int, wai
         cost_s = jobs.restart_s[row]
         if rules.first_apart and state.begun[row] == 0:
             cost_s = jobs.start_s[row]
-        lost_s = min(float(cost_s + wait_s), worked_s)
-        worked_s -= lost_s
-        state.remaining_s[row] += lost_s
-        state.overhead_s[row] += lost_s
+        state.owed_s[row] = float(cost_s + wait_s)
+    state.pause_s[row] = state.owed_s[row]
+    lost_s = min(state.owed_s[row], worked_s)
+    worked_s -= lost_s
+    state.owed_s[row] -= lost_s
+    state.remaining_s[row] += lost_s
+    state.overhead_s[row] += lost_s
     state.begun[row] = 1
     end_s = now_s + state.remaining_s[row]
+    if rules.ends_with_work:
+        end_s = now_s + state.pause_s[row] + state.left[row] / jobs.rate[row]
     state.remaining_s[row] = max(0.0, state.remaining_s[row] - slot_s)
     state.left[row] -= worked_s * jobs.rate[row]
-    if state.left[row] <= 0.0:
+    if state.left[row] <= 0.0 and not rules.ends_with_work:
         state.remaining_s[row] = 0.0
         end_s = float(now_s + slot_s)
-    if end_s <= now_s + slot_s:
-        state.end_s[row] = end_s
+    if end_s <= now_s + slot_s + SLIP_S:
+        state.end_s[row] = min(end_s, float(now_s + slot_s))
         state.clock[ENDING] += 1
 
 
