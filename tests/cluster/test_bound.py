@@ -6,7 +6,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,13 @@ from forerun.domains.cluster.bound.checker import Job, proves
 from forerun.domains.cluster.bound.insertion import insert_all
 from forerun.domains.cluster.bound.program import Grid, Task, cheapest
 from forerun.domains.cluster.bound.schedule import Piece, Schedule
-from forerun.domains.cluster.bound.search import DeadlineSearch, EndsSearch, MeanSearch, SlowdownSearch
+from forerun.domains.cluster.bound.search import (
+    DeadlineSearch,
+    EndsSearch,
+    MakespanSearch,
+    MeanSearch,
+    SlowdownSearch,
+)
 from forerun.domains.cluster.bound.world import World, curve_of, world_of
 from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.errors import CheckFailed
@@ -95,7 +101,7 @@ def test_what_is_inserted_is_a_schedule(seed: int) -> None:
     made = insert_all(world, np.arange(0.0, 41.0, 4.0), draw.random(10), until, list(until))
     count = len(made.pieces)
     assert made.schedule().met(world) == count
-    for count in made.repair(20, len(until), seed):
+    for count in made.repair(20, len(until), draw):
         assert made.schedule().met(world) == count
     for row in list(made.pieces):
         made.remove(row)
@@ -127,8 +133,8 @@ def test_a_schedule_has_no_more_gpus_than_there_are_and_ends_are_exact() -> None
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("kind", [EndsSearch, SlowdownSearch])
-def test_ends_are_bounded_from_both_sides(kind: type[EndsSearch], seed: int) -> None:
+@pytest.mark.parametrize("kind", [MakespanSearch, SlowdownSearch])
+def test_ends_are_bounded_from_both_sides(kind: Callable[[World], EndsSearch], seed: int) -> None:
     """No random schedule is below the bound, and the schedule is what it says."""
     draw = random.Random(seed)
     jobs, gpus = drawn_world(draw)
@@ -160,7 +166,7 @@ def test_completion_times_are_bounded_from_both_sides(seed: int) -> None:
 
 def test_one_gpu_has_no_gap() -> None:
     jobs = [Job(str(at), 3 * at, None, 70 + 13 * at, 1, ((1, 10),)) for at in range(5)]
-    search = EndsSearch(World(tuple(jobs), 1))
+    search = MakespanSearch(World(tuple(jobs), 1))
     for _ in search.run():
         pass
     total = Fraction(sum(job.work for job in jobs), 10)
@@ -274,7 +280,7 @@ def test_more_gpus_never_lower_the_bound(folder: Path) -> None:
 REFERENCE = [
     ("elasticVpollux_e.csv", "T4", (16, 4), 0, 181, 181),
     ("elasticflow_traces/195job.csv", "A100", (4, 8), 25, 23, 23),
-    ("elasticVpollux_e.csv", "T4", (2, 4), 0, 109, 115),
+    ("elasticVpollux_e.csv", "T4", (2, 4), 0, 111, 115),
 ]
 
 

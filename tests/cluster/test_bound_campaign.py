@@ -145,7 +145,7 @@ def test_the_bound_for_several_types_is_not_below_the_optimum_in_slots(seed: int
         pools.append(World(tuple(some), size))
     *_, (_, bound) = searches(DeadlineSearch, pools)
     assert in_slots_of_types(pools) <= bound
-    known = apart(pools, seed)
+    known = apart(pools)
     assert known.met == sum(one.met(pool) for one, pool in zip(known.schedules, pools)) <= bound
     assert len({row for one in known.schedules for row in one.pieces}) == known.met, "every job on one type"
 

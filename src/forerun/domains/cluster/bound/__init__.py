@@ -139,7 +139,7 @@ def _of_several_types(inputs: Inputs, objective: str) -> Iterator[Bracket]:
     from forerun.domains.cluster.bound.search import SEARCHES
 
     kind, pools = SEARCHES[objective], pools_of(inputs)
-    known = apart(pools, inputs.setting.seed) if objective == "deadlines" else None
+    known = apart(pools) if objective == "deadlines" else None
     for search, bound in searches(kind, pools):
         reached = None if known is None else float(known.met)
         yield Bracket(

@@ -22,6 +22,8 @@ from forerun.domains.cluster.inputs.setting import F64, I64
 TICK_S: Final = 2.0**-20
 #: jobs taken out in one repair
 MOST_OUT: Final = 12
+#: how often a job that a relaxation leaves out is tried, beside one that it does
+LITTLE_HOPE: Final = 0.02
 
 
 class FreeGpus:
@@ -196,17 +198,26 @@ class Insertion:
         """What stands now."""
         return Schedule({row: tuple(pieces) for row, pieces in sorted(self.pieces.items())})
 
-    def repair(self, rounds: int, enough: int, seed: int = 0) -> Iterator[int]:
+    def repair(
+        self, rounds: int, enough: int, draw: np.random.Generator, share: F64 | None = None
+    ) -> Iterator[int]:
         """Try to get jobs in that were left out; yields the number of jobs after every improvement.
 
-        enough: stop at this number.
+        Parameters
+        ----------
+        rounds : attempts.
+        enough : stop at this number.
+        draw : what to try.
+        share : float64[jobs], how much of each job a relaxation does; those with more are tried more often (default: all
+            alike).
         """
-        draw = np.random.default_rng(seed)
+        need = {row: least_gpu_s(self.world, row) for row in self.until}
         for _ in range(rounds):
             out = [row for row in self.until if row not in self.pieces]
             if not out or len(self.pieces) >= enough:
                 return
-            row = int(draw.choice(out))
+            hope = None if share is None else share[out] + LITTLE_HOPE
+            row = int(draw.choice(out, p=None if hope is None else hope / hope.sum()))
             before, kept = (
                 dict(self.pieces),
                 (self.free_gpus.edges_s, self.free_gpus.free, self.free_gpus.price),
@@ -222,8 +233,13 @@ class Insertion:
                 self.remove(other)
             self.insert(row)
             again = [*taken, *(other for other in draw.permutation(out).tolist() if other != row)]
-            if draw.random() < 0.5:
-                again.sort(key=lambda other: self.until[other])
+            match draw.integers(5):
+                case 0 | 1:
+                    again.sort(key=lambda other: self.until[other])
+                case 2:
+                    again.sort(key=lambda other: need[other])
+                case 3:
+                    again.sort(key=lambda other: -need[other])
             for other in again:
                 self.insert(other)
             if len(self.pieces) < len(before):

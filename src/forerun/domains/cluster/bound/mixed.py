@@ -7,7 +7,7 @@ of weights bounds every schedule; some are tried, and the best bound counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -19,6 +19,7 @@ from forerun.domains.cluster.bound.insertion import insert_all, orders
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.search import Search
 from forerun.domains.cluster.bound.world import World
+from forerun.rng import stream
 
 #: weights are the speeds of a GPU of each type to these powers, as multiples of 1 / PARTS of the smallest
 POWERS: Final = (1.0, 0.5, 0.0)
@@ -49,7 +50,7 @@ def weighted(pools: Sequence[World], weights: Sequence[int]) -> World:
             )
         )
     total = sum(pool.gpus * weight for pool, weight in zip(pools, weights, strict=True))
-    return World(tuple(jobs), total)
+    return World(tuple(jobs), total, seed=pools[0].seed)
 
 
 def weights_of(pools: Sequence[World]) -> list[tuple[int, ...]]:
@@ -85,13 +86,14 @@ class Apart:
         return tuple(sorted(rows, key=lambda one: (one[1], one[0])))
 
 
-def apart(pools: Sequence[World], seed: int) -> Apart:
+def apart(pools: Sequence[World]) -> Apart:
     """A schedule that meets many deadlines: the types are filled one after the other, in either order."""
-    made = [_filled(pools, list(order), seed) for order in (range(len(pools)), reversed(range(len(pools))))]
+    numbers = range(len(pools))
+    made = [_filled(pools, order) for order in (numbers, numbers[::-1])]
     return max(made, key=lambda one: one.met)
 
 
-def _filled(pools: Sequence[World], order: Sequence[int], seed: int) -> Apart:
+def _filled(pools: Sequence[World], order: Sequence[int]) -> Apart:
     """Each type in some order with as many as fit of the jobs that are left."""
     schedules, left, met = [Schedule({}) for _ in pools], set(range(len(pools[0].jobs))), 0
     for at in order:
@@ -107,7 +109,7 @@ def _filled(pools: Sequence[World], order: Sequence[int], seed: int) -> Apart:
         share = np.ones(len(pool.jobs))
         tried = [insert_all(pool, edges_s, price, until, each) for each in orders(pool, until, share)]
         best = max(tried, key=lambda one: len(one.pieces))
-        for _ in best.repair(REPAIRS, len(until), seed):
+        for _ in best.repair(REPAIRS, len(until), stream(pool.seed, "bound", "repairs", at)):
             pass
         schedules[at] = best.schedule()
         met += schedules[at].met(pool)
@@ -115,7 +117,7 @@ def _filled(pools: Sequence[World], order: Sequence[int], seed: int) -> Apart:
     return Apart(tuple(schedules), met)
 
 
-def searches(kind: type[Search], pools: Sequence[World]) -> Iterator[tuple[Search, Fraction]]:
+def searches(kind: Callable[[World], Search], pools: Sequence[World]) -> Iterator[tuple[Search, Fraction]]:
     """The bound of every choice of weights, as it gets better, with the best of all so far."""
     best: Fraction | None = None
     for weights in weights_of(pools):

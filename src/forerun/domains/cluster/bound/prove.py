@@ -6,6 +6,7 @@ Each search yields what its prices prove so far, in floating point; `Proof.exact
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,6 +27,9 @@ FIRST_INTERVALS: Final = 100
 MOST_INTERVALS: Final = 400
 #: rounds of column generation on one grid
 MOST_ROUNDS: Final = 30
+#: when prices for deadlines are near enough, and rounds towards that, in all tasks
+CLOSE_DEADLINES: Final = 0.02
+POLISHING: Final = 8000
 #: how much of new prices is the best ones so far
 SMOOTHING: Final = 0.5
 #: ends at which prices are searched, rounds of column generation for each, and by how little more is no use
@@ -137,6 +141,9 @@ def prove_deadlines(world: World) -> Iterator[Step]:
         yield Step(search.bound, solution.value, Proof(grid.edges_s, search.price, worth), share)
         finer = _refined(grid, search.price, points)
         if len(finer.edges_s) == len(grid.edges_s):
+            if polished := search.polish(POLISHING // len(tasks)):
+                worth[rows], share[rows] = search.worth, polished.share
+                yield Step(search.bound, polished.value, Proof(grid.edges_s, search.price, worth), share)
             return
         price, plans = _carried(search.price, grid, finer), search.used(finer)
         grid = finer
@@ -165,6 +172,16 @@ class _Deadlines:
             self._try(SMOOTHING * self.price + (1 - SMOOTHING) * solution.price)
             solution = self._master.solve()
         self.solution = solution
+        return solution
+
+    def polish(self, rounds: int) -> Solution | None:
+        """Better prices of the same whole number, by which schedules are better, too; None without rounds."""
+        solution: Solution | None = None
+        for _ in range(rounds):
+            self._try(SMOOTHING * self.price + (1 - SMOOTHING) * (solution or self.solution).price)
+            solution = self._master.solve()
+            if self.bound - solution.value < CLOSE_DEADLINES:
+                break
         return solution
 
     def _try(self, price: F64) -> None:
@@ -203,45 +220,94 @@ class _Deadlines:
         return plans
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """By when all jobs are to end: at one instant, or after so many times their shortest durations.
+class Ends(ABC):
+    """By when all jobs are to end, for a number that is to be small.
 
     Parameters
     ----------
+    world : the jobs.
+
+    Attributes
+    ----------
     release_s, alone_s : float64[jobs], submission and shortest duration.
-    scaled : whether `x` is a slowdown, not an instant.
     """
 
-    release_s: F64
-    alone_s: F64
-    scaled: bool
+    def __init__(self, world: World) -> None:
+        self.release_s, _, self.alone_s = columns(world.jobs)
 
-    @classmethod
-    def of(cls, world: World, *, scaled: bool) -> Ends:
-        """Those of the jobs of a world."""
-        release_s, _, alone_s = columns(world.jobs)
-        return cls(release_s, alone_s, scaled)
-
+    @abstractmethod
     def at(self, x: float) -> F64:
         """The end of each job [s]."""
-        return self.release_s + x * self.alone_s if self.scaled else np.full(len(self.release_s), x)
+
+    @property
+    @abstractmethod
+    def least(self) -> float:
+        """What nobody can be below, whatever the number of GPUs."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> float:
+        """What the number counts from."""
+
+    @abstractmethod
+    def last(self, price: F64) -> float:
+        """What a GPU-second costs after the last interval, until the ends."""
+
+    @abstractmethod
+    def until(self, proof: Proof, x: float) -> Proof:
+        """The prices with those that hold until the ends."""
+
+
+class OneEnd(Ends):
+    """One instant for all."""
+
+    def at(self, x: float) -> F64:
+        return np.full(len(self.release_s), x)
 
     @property
     def least(self) -> float:
-        """What nobody can be below, whatever the number of GPUs."""
-        return 1.0 if self.scaled else float((self.release_s + self.alone_s).max())
+        return float((self.release_s + self.alone_s).max())
+
+    @property
+    def origin(self) -> float:
+        return float(self.release_s.min())
+
+    def last(self, price: F64) -> float:
+        return float(price[-1])
+
+    def until(self, proof: Proof, x: float) -> Proof:
+        return proof.until(x)
 
 
-def prove_ends(world: World, *, scaled: bool) -> Iterator[tuple[float, Proof]]:
+class ScaledEnds(Ends):
+    """For each job so many times its shortest duration after its submission."""
+
+    def at(self, x: float) -> F64:
+        return self.release_s + x * self.alone_s
+
+    @property
+    def least(self) -> float:
+        return 1.0
+
+    @property
+    def origin(self) -> float:
+        return 0.0
+
+    def last(self, price: F64) -> float:
+        return 0.0
+
+    def until(self, proof: Proof, x: float) -> Proof:
+        return proof
+
+
+def prove_ends(world: World, ends: Ends) -> Iterator[tuple[float, Proof]]:
     """Search for prices that prove that the last end, or the largest slowdown, is not below some x.
 
     At an x, all jobs together must pay more than all GPUs cost, or nothing is proved. The prices found there prove more than
     this x; the search goes on at the largest that they prove (Newton's method on a concave function), until the linear
     program says that no prices do at this x. Yields each x with its prices.
     """
-    ends, curves, x = Ends.of(world, scaled=scaled), world.curves, 0.0
-    x = ends.least
+    curves, x = world.curves, ends.least
     before: Proof | None = None
     for _ in range(MOST_STEPS):
         due_s = ends.at(x)
@@ -255,10 +321,9 @@ def prove_ends(world: World, *, scaled: bool) -> Iterator[tuple[float, Proof]]:
         if proof is None:
             return
         further = _furthest(world, ends, proof, x)
-        if not scaled:
-            proof = proof.until(further)
+        proof = ends.until(proof, further)
         yield further, proof
-        if further - x <= CLOSE * max(1.0, x - (0.0 if scaled else float(ends.release_s.min()))):
+        if further - x <= CLOSE * max(1.0, x - ends.origin):
             return
         x, before = further, proof
 
@@ -292,7 +357,7 @@ def _all_must_pay(tasks: list[Task], grid: Grid, gpus: int, price: F64) -> Proof
 def _furthest(world: World, ends: Ends, proof: Proof, x: float) -> float:
     """The largest x that prices prove, at least the given one."""
     edges = np.append(proof.edges_s, np.inf)
-    price = np.append(proof.price, 0.0 if ends.scaled else proof.price[-1])
+    price = np.append(proof.price, ends.last(proof.price))
     rows = list(zip(world.curves, proof.worth.tolist()))
     profit = np.array(
         [(c.rate * np.maximum(0.0, mu - price[:, None] * c.gpu_s)).sum(axis=1) for c, mu in rows]
@@ -304,10 +369,10 @@ def _furthest(world: World, ends: Ends, proof: Proof, x: float) -> float:
     def left(at: float) -> float:
         due_s = ends.at(at)
         inside_s = np.maximum(0.0, np.minimum(edges[1:], due_s[:, None]) - low)
-        more = 0.0 if ends.scaled else world.gpus * price[-1] * max(0.0, at - proof.edges_s[-1])
+        more = world.gpus * float(price[-1]) * max(0.0, at - float(proof.edges_s[-1]))
         return float(np.maximum(0.0, owes - (inside_s * profit).sum(axis=1)).sum()) - whole - more
 
-    step = 1e-3 * max(1.0, x - (0.0 if ends.scaled else float(ends.release_s.min())))
+    step = 1e-3 * max(1.0, x - ends.origin)
     high = x + step
     while left(high) > 0:
         high, step = high + step, 2 * step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import ClassVar, Final, Literal
 
@@ -15,7 +15,10 @@ from forerun.domains.cluster.bound.insertion import insert_all, insert_soonest, 
 from forerun.domains.cluster.bound.prove import (
     CLOSE,
     Ends,
+    OneEnd,
     Proof,
+    ScaledEnds,
+    Step,
     free,
     prove_deadlines,
     prove_ends,
@@ -25,9 +28,14 @@ from forerun.domains.cluster.bound.prove import (
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World, columns
 from forerun.domains.cluster.inputs.setting import F64
+from forerun.rng import stream
 
 #: attempts to repair a schedule
 REPAIRS: Final = 300
+#: schedules by the last prices, the most jobs in all of them, and the share of a job that makes it hopeless
+RESTARTS: Final = 6
+MOST_JOBS: Final = 1800
+HOPELESS: Final = 0.01
 #: by how much a count may waste GPU-seconds in schedules for completion times, and jobs moved in the order of the best
 THRIFTS: Final = (1.0, 1.2, 1.5, 2.0, 3.0)
 MOVES: Final = 60
@@ -86,6 +94,7 @@ class DeadlineSearch(Search):
         super().__init__(world)
         self.claim = self._proves(self.proof)
         self.met = 0
+        self._draw = stream(world.seed, "bound", "repairs")
         self._until = {row: float(world.jobs[row].deadline or 0) for row in world.due()}
 
     @property
@@ -98,31 +107,43 @@ class DeadlineSearch(Search):
         yield
         if not self._until:
             return
-        yield from self._insert(np.ones(len(self.world.jobs)))
+        yield from self._insert(np.ones(len(self.world.jobs)), self.proof, self._until)
+        steps: list[Step] = []
         for step in prove_deadlines(self.world) if self.met < self.claim else ():
+            steps.append(step)
             proof = step.proof.merged()
             claim = self._proves(proof)
             if claim < self.claim:
                 self.proof, self.claim = proof, claim
                 yield
             if self.met < self.claim:
-                yield from self._insert(step.share, step.proof)
+                yield from self._insert(step.share, step.proof, self._until)
             if self.met >= self.claim:
                 return
+        if steps:
+            yield from self._once_more(steps[-1])
+
+    def _once_more(self, step: Step) -> Iterator[None]:
+        """Several schedules by the last prices, of all jobs and of those alone that the relaxation does in part."""
+        hopeful = {row: end_s for row, end_s in self._until.items() if step.share[row] > HOPELESS}
+        for at in range(min(RESTARTS, MOST_JOBS // len(self._until))):
+            if self.met >= self.claim:
+                return
+            until = self._until if at % 2 or not hopeful else hopeful
+            yield from self._insert(step.share, step.proof, until)
 
     def _proves(self, proof: Proof) -> Fraction:
         return Fraction(checker.proves(self.objective, self.world.jobs, *proof.exact(self.world.gpus)))
 
-    def _insert(self, share: F64, proof: Proof | None = None) -> Iterator[None]:
+    def _insert(self, share: F64, proof: Proof, until: Mapping[int, float]) -> Iterator[None]:
         """Schedules by several orders, the best one repaired."""
-        prices = proof or self.proof
         made = [
-            insert_all(self.world, prices.edges_s, prices.price, self._until, order)
-            for order in orders(self.world, self._until, share)
+            insert_all(self.world, proof.edges_s, proof.price, dict(until), order)
+            for order in orders(self.world, dict(until), share)
         ]
         best = max(made, key=lambda one: len(one.pieces))
         yield from self._better(best.schedule())
-        for _ in best.repair(REPAIRS, int(self.claim)):
+        for _ in best.repair(REPAIRS, int(self.claim), self._draw, share):
             yield from self._better(best.schedule())
 
     def _better(self, schedule: Schedule) -> Iterator[None]:
@@ -134,18 +155,17 @@ class DeadlineSearch(Search):
 
 
 class EndsSearch(Search):
-    """The last end of all jobs."""
+    """A number that says by when all jobs end."""
 
-    objective, figure, title = "makespan", "makespan_s", "makespan"
-    impossible = "ends all jobs within less than {} s"
-    _scaled: ClassVar[bool] = False
-
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, ends: Ends, least: Fraction, origin: int) -> None:
         super().__init__(world)
-        self._ends = Ends.of(world, scaled=self._scaled)
-        alone = max(job.release + job.alone() for job in world.jobs)
-        self.claim = Fraction(1) if self._scaled else alone
+        self._ends, self._origin = ends, origin
+        self.claim = least
         self._value: Fraction | None = None
+
+    @abstractmethod
+    def _of(self, ends: Mapping[int, Fraction]) -> Fraction:
+        """The number of a schedule, by the ends of all jobs."""
 
     @property
     def reached(self) -> Fraction | None:
@@ -157,16 +177,11 @@ class EndsSearch(Search):
         """What no schedule is below."""
         return self.claim - self._origin
 
-    @property
-    def _origin(self) -> int:
-        """What the figure counts from: the first submission, for an instant."""
-        return 0 if self._scaled else min(job.release for job in self.world.jobs)
-
     def run(self) -> Iterator[None]:
         """First a schedule, then prices, then better schedules."""
         yield
         yield from self._schedules(ATTEMPTS)
-        for x, proof in prove_ends(self.world, scaled=self._scaled):
+        for x, proof in prove_ends(self.world, self._ends):
             if self._prove(x, proof):
                 yield
             if self._value == self.claim:
@@ -177,7 +192,7 @@ class EndsSearch(Search):
         """Keep prices that prove more, by the largest round number that they prove exactly."""
         for back in (1e-9, 1e-7, 1e-5):
             claim = Fraction(math.floor((x - back * (x - self._origin)) * 10**6), 10**6)
-            some = (proof if self._scaled else proof.until(float(claim))).merged()
+            some = self._ends.until(proof, float(claim)).merged()
             exact = some.exact(self.world.gpus)
             if claim > self.claim and checker.proves(self.objective, self.world.jobs, *exact, claim) == claim:
                 self.proof, self.claim = some, claim
@@ -226,6 +241,17 @@ class EndsSearch(Search):
                 yield
             return
 
+
+class MakespanSearch(EndsSearch):
+    """The last end of all jobs, from the first submission on."""
+
+    objective, figure, title = "makespan", "makespan_s", "makespan"
+    impossible = "ends all jobs within less than {} s"
+
+    def __init__(self, world: World) -> None:
+        first = min(job.release for job in world.jobs)
+        super().__init__(world, OneEnd(world), max(job.release + job.alone() for job in world.jobs), first)
+
     def _of(self, ends: Mapping[int, Fraction]) -> Fraction:
         return max(ends.values())
 
@@ -235,7 +261,9 @@ class SlowdownSearch(EndsSearch):
 
     objective, figure, title = "max_slowdown", "largest_slowdown", "largest slowdown"
     impossible = "has a largest slowdown below {}"
-    _scaled = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, ScaledEnds(world), Fraction(1), 0)
 
     def _of(self, ends: Mapping[int, Fraction]) -> Fraction:
         jobs = self.world.jobs
@@ -296,7 +324,7 @@ class MeanSearch(Search):
         for key in (need, alone_s, release_s + alone_s, need + release_s * self.world.gpus):
             for thrift in THRIFTS:
                 yield from self._try(np.argsort(key, kind="stable").tolist(), thrift)
-        draw = np.random.default_rng(0)
+        draw = stream(self.world.seed, "bound", "moves")
         for _ in range(MOVES):
             order = list(self._order)
             moved = order.pop(int(draw.integers(len(order))))
@@ -315,9 +343,9 @@ class MeanSearch(Search):
 
 
 #: what can be bounded, by the name on the command line
-SEARCHES: Final[Mapping[str, type[Search]]] = {
+SEARCHES: Final[Mapping[str, Callable[[World], Search]]] = {
     "deadlines": DeadlineSearch,
     "mean": MeanSearch,
-    "makespan": EndsSearch,
+    "makespan": MakespanSearch,
     "slowdown": SlowdownSearch,
 }

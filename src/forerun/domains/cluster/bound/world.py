@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import lcm
@@ -63,12 +63,14 @@ class World:
     ----------
     jobs : with exact speeds, by submission.
     gpus : in all.
-    why_not : why no certificate can be written for these jobs; empty if one can.
+    why_not : why no certificate can be written for these jobs; empty if one can (default).
+    seed : of random attempts at schedules (default: 0).
     """
 
     jobs: tuple[Job, ...]
     gpus: int
     why_not: str = ""
+    seed: int = 0
 
     def with_gpus(self, gpus: int) -> World:
         """The same jobs on more or fewer GPUs, without the counts that are then too many.
@@ -80,7 +82,7 @@ class World:
         )
         if stuck := [job.id for job in jobs if not job.speed]:
             raise UsageError.at("--gpus", f"job {stuck[0]} cannot run on {gpus} GPUs")
-        return World(jobs, gpus, self.why_not)
+        return replace(self, jobs=jobs, gpus=gpus)
 
     @property
     def curves(self) -> list[Curve]:
@@ -112,16 +114,16 @@ def world_of(inputs: Inputs, gpus: int) -> World:
         raise UsageError.at(
             "$.machines", "has GPUs of several types, whose numbers cannot be changed together"
         )
+    seed = setting.seed
     why_not = not_from_files(inputs.scenario) or _not_measured(setting) or (_sooner(setting) if keeps else "")
     if why_not:
-        return World(_simulated(setting, gpus, recorded=keeps), gpus, why_not)
+        return World(_simulated(setting, gpus, recorded=keeps), gpus, why_not, seed)
     files = files_of(inputs.scenario)
     try:
-        return World(tuple(checker.read_jobs(files.trace, files.tables, gpus, files.first)), gpus)
+        return World(tuple(checker.read_jobs(files.trace, files.tables, gpus, files.first)), gpus, seed=seed)
     except ValueError as error:  # such as a log without iterations, which are then those of its durations
-        return World(
-            _simulated(setting, gpus, recorded=keeps), gpus, f"the checker does not read these files: {error}"
-        )
+        why_not = f"the checker does not read these files: {error}"
+        return World(_simulated(setting, gpus, recorded=keeps), gpus, why_not, seed)
 
 
 def pools_of(inputs: Inputs) -> tuple[World, ...]:
@@ -137,7 +139,8 @@ def pools_of(inputs: Inputs) -> tuple[World, ...]:
         gpus = sum(
             int(size) for size, own in zip(setting.cluster.node_gpus(), types, strict=True) if own == name
         )
-        pools.append(World(_on(setting, named.get(name, setting.profile), gpus, recorded=keeps), gpus))
+        jobs = _on(setting, named.get(name, setting.profile), gpus, recorded=keeps)
+        pools.append(World(jobs, gpus, seed=setting.seed))
     for same in zip(*(pool.jobs for pool in pools), strict=True):
         if not any(job.speed for job in same):
             raise UsageError.at("$.machines", f"job {same[0].id} cannot run on GPUs of any type")
