@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.inputs.pipeline import SOURCE, Pipeline
+from forerun.domains.serving.plan import throughput
 from forerun.domains.serving.plan.brute import brute_force, configurations
 from forerun.domains.serving.plan.certify import certificate
 from forerun.domains.serving.plan.chance import cheapest_on_most
@@ -316,6 +317,30 @@ def test_most_traffic_stops_at_the_first_failure() -> None:
         space.under(offers=(tuple(_with_p99(offer) for offer in space.offers[0]),)), 2.0
     )
     assert steps.configuration is not None and 0 < rate <= carried.rate_rps * (1 + 1e-9)
+
+
+def test_the_lowest_rate_of_the_grid_is_a_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that keeps the objective there alone carries it; one step less, and it carries nothing."""
+    space = chain([10.0, 12.0], np.cumsum(np.full(200, 4.0)).tolist(), 25.0, 1, (1,))
+    space = space.under(offers=(tuple(_with_p99(offer) for offer in space.offers[0]),))
+    rate, _ = bottleneck_first(space, 1.0)
+    assert 0 < rate < space.traffic.rate_rps
+    steps = round(math.log(space.traffic.rate_rps / rate, GRID))
+    slower = [k for k in range(1, steps + 1) if _keeps(space, k)]
+    monkeypatch.setattr(throughput, "MOST_STEPS", slower[0])
+    assert bottleneck_first(space, 1.0)[0] == pytest.approx(space.traffic.rate_rps * GRID ** -slower[0])
+    monkeypatch.setattr(throughput, "MOST_STEPS", slower[0] - 1)
+    assert bottleneck_first(space, 1.0)[0] == 0
+
+
+def _keeps(space: Space, k: int) -> bool:
+    slower = space.under(traffic=space.traffic.scaled(GRID**k))
+    cheapest_choice = (Choice(space.offers[0][0].hardware, 1, 1),)
+    return StageRuns(slower, slower.traffic).misses(cheapest_choice) is not None
+
+
+def test_a_trace_of_one_instant_has_no_rate() -> None:
+    assert math.isnan(Traffic(np.array([5.0, 5.0, 5.0]), (None,)).rate_rps)
 
 
 def _with_p99(offer: Offer) -> Offer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 import pytest
 
 from forerun.domain import simulate
-from forerun.domains.spot.traces.measured_run import START_DELAY_S, MeasuredProfile, model_run, read_run
+from forerun.domains.spot.traces.measured_run import (
+    START_DELAY_S,
+    MeasuredProfile,
+    MeasuredRun,
+    MeasuredStep,
+    Segment,
+    model_run,
+    read_run,
+)
 from forerun.replication.bamboo.published import ROUNDED
 from forerun.scenarios import loads
 
@@ -102,3 +111,15 @@ def test_the_figures_of_the_page(data_folder: Path) -> None:
     )
     seen = simulate(loads(text)).check().summary["reconfigs"]
     assert (seen - 1, len(run.segments) - 1) == (10, 15)  # the first of each forms the first pipeline
+
+
+@pytest.mark.parametrize("first", [0, 500])
+def test_steps_of_an_earlier_run_are_not_retained_by_this_one(first: int) -> None:
+    """A run that begins with a checkpoint retains what its own segments do."""
+    steps = tuple(MeasuredStep(first + number, 4, 10.0 * number, 9.0, 1.0) for number in range(1, 9))
+    segments = (
+        Segment(4, 0.0, 5.0, 60.0, first, steps[:5], first + 3),
+        Segment(4, 60.0, 65.0, 100.0, first + 3, steps[5:], None),
+    )
+    run = MeasuredRun(segments, MeasuredProfile({4: 9.0}, math.nan, math.nan, math.nan, math.nan), 100.0)
+    assert run.retained == sum(len(segment.retained) for segment in segments[:-1]) == 3

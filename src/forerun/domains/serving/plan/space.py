@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.inputs import Inputs, prepare
+from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Service, Stage
 from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, Profile
 from forerun.domains.serving.inputs.routing import taken_edges
@@ -86,9 +86,8 @@ class Traffic:
 
     @property
     def rate_rps(self) -> float:
-        """Arrivals a second over the trace."""
-        span_ms = float(self.arrivals_ms[-1] - self.arrivals_ms[0])
-        return (self.queries - 1) * 1e3 / span_ms if span_ms > 0 else math.inf
+        """Arrivals a second over the trace; NaN if that is no time at all."""
+        return mean_rate_rps(self.arrivals_ms)
 
     def scaled(self, factor: float) -> Traffic:
         """The same queries in a time `factor` as long."""

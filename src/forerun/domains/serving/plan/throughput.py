@@ -124,7 +124,7 @@ def _last_met(space: Space, configuration: Configuration) -> float:
         k -= 1
     while keeps(k + 1) and k < MOST_STEPS:
         k += 1
-    return space.traffic.rate_rps * GRID**k if k > -MOST_STEPS else 0.0
+    return space.traffic.rate_rps * GRID**k if k > -MOST_STEPS or keeps(k) else 0.0
 
 
 def _better(space: Space, stage: int, choice: Choice) -> list[Choice]:

@@ -126,7 +126,7 @@ class MeasuredRun:
     @property
     def retained(self) -> int:
         """Steps that survive the last reconfiguration."""
-        return self.segments[-1].loaded_step
+        return self.segments[-1].loaded_step - self.segments[0].loaded_step
 
     def ledger(self) -> dict[str, float]:
         """Seconds useful, in stalls, lost, reconfiguring and between steps; they sum to the whole run."""
