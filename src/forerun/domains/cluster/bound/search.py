@@ -30,8 +30,9 @@ from forerun.domains.cluster.bound.world import World, columns
 from forerun.domains.cluster.inputs.setting import F64
 from forerun.rng import stream
 
-#: attempts to repair a schedule
-REPAIRS: Final = 300
+#: attempts to repair a schedule, and the most jobs in all of them
+REPAIRS: Final = 400
+MOST_REPAIRED: Final = 900_000
 #: schedules by the last prices, the most jobs in all of them, and the share of a job that makes it hopeless
 RESTARTS: Final = 6
 MOST_JOBS: Final = 1800
@@ -143,7 +144,8 @@ class DeadlineSearch(Search):
         ]
         best = max(made, key=lambda one: len(one.pieces))
         yield from self._better(best.schedule())
-        for _ in best.repair(REPAIRS, int(self.claim), self._draw, share):
+        attempts = min(REPAIRS, MOST_REPAIRED // len(self._until))
+        for _ in best.repair(attempts, int(self.claim), self._draw, share):
             yield from self._better(best.schedule())
 
     def _better(self, schedule: Schedule) -> Iterator[None]:
