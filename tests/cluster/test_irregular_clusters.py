@@ -120,7 +120,12 @@ def test_other_elastic_schedules_place_by_count_too(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "number", "switches"),
-    [("ef", 47, frozenset()), ("ef", 97, frozenset()), ("dlas-gpu", 9, ALL), ("gandiva", 1, ALL)],
+    [
+        ("ef", 47, frozenset()),
+        ("ef", 97, frozenset()),
+        ("dlas-gpu", 9, ALL - {"overhead_when_unchanged"}),
+        ("gandiva", 1, ALL),
+    ],
 )
 def test_restarts_that_leave_no_time_for_work_end_the_run(
     name: str, number: int, switches: frozenset[str]
