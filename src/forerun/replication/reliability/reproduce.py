@@ -26,6 +26,8 @@ REPAIR_H: Final = 24.0
 """Mean repair in the simulations; with spares enough it does not matter."""
 COUNT: Final = 200
 """Trials of a simulation of 54 days."""
+SIZE: Final = Axis("gpus", "GPUs of the job", "GPU", log=True)
+RATIO: Final = Axis("ettr", "effective training time ratio")
 
 # --------------------------------------------------------------------------- Revisiting Reliability
 
@@ -154,8 +156,8 @@ def _where_it_breaks() -> Figure:
         "ettr-by-size",
         "Where the first-order form breaks",
         from_points(("form", "gpus", "ettr"), points),
-        x=Axis("gpus", "GPUs of the job", "GPU", log=True),
-        y=Axis("ettr", "effective training time ratio"),
+        x=SIZE,
+        y=RATIO,
         series="form",
         rules=(Rule(0.0, "no progress", "y"),),
         order=tuple(
@@ -184,8 +186,8 @@ def _best_intervals() -> Figure:
         "best-ettr-by-restart",
         "The best that intervals can do",
         from_points(("restart", "gpus", "ettr"), points),
-        x=Axis("gpus", "GPUs of the job", "GPU", log=True),
-        y=Axis("ettr", "effective training time ratio"),
+        x=SIZE,
+        y=RATIO,
         series="restart",
         series_label="restart",
         order=tuple(f"{restart:g} min" for restart in restarts),

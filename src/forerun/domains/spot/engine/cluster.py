@@ -10,6 +10,7 @@ import numpy as np
 
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
 from forerun.domains.spot.engine.job import Continuation, TrainingJob, whole_steps
+from forerun.domains.spot.engine.trials import job_numbers
 from forerun.domains.spot.policy import GrowthRule
 from forerun.domains.spot.scenario.cluster import Cluster, Constant, Exponential, Failures
 from forerun.rng import stream_key
@@ -62,33 +63,6 @@ class ClusterTrials:
     def finish_s(self) -> NDArray[np.float64]:
         """float64[trials]: when the goal was reached; inf where it was not."""
         return np.where(self.columns["finished"] > 0, self.columns["end_s"], np.inf)
-
-
-def job_numbers(job: TrainingJob, growth: GrowthRule, min_pipelines: int, goal_steps: int = -1) -> Any:
-    """The job as the kernel takes it; sizes below `min_pipelines` do not occur, and get the time of a step there."""
-    from forerun.domains.spot.engine import kernels
-
-    fewest = min_pipelines * job.depth
-    sizes = [max(fewest, pipelines * job.depth) for pipelines in range(1, job.max_pipelines + 1)]
-    steps_s = [job.step_s[size] for size in sizes]
-    rule, (stall_s, hidden_s) = job.checkpoint, job.checkpoint_s
-    return kernels.JobNumbers(
-        depth=job.depth,
-        max_pipelines=job.max_pipelines,
-        step_s=np.array([1.0, *steps_s]),
-        first_steps=np.array([1, *(rule.first_steps(step_s) for step_s in steps_s)]),
-        spacing_steps=np.array([1, *(rule.spacing_steps(step_s, stall_s, hidden_s) for step_s in steps_s)]),
-        stall_s=stall_s,
-        hidden_write_s=hidden_s,
-        write_s=float(job.write_s),
-        reconfig_s=float(job.reconfig_s),
-        prep_s=0.0,
-        extend=False,
-        initial_saved=job.initial_saved,
-        horizon_s=float(job.horizon_s),
-        goal_steps=goal_steps,
-        growth=growth.kernel_code,
-    )
 
 
 def cluster_numbers(
@@ -207,7 +181,7 @@ def run_cluster(
 
     out = np.empty((trials, len(kernel.COLUMNS)))
     by_class = np.empty((trials, len(cluster.failures) + 2, len(kernel.CLASS_COLUMNS)))
-    numbers = job_numbers(job, growth, job.min_pipelines, goal_steps)
+    numbers = job_numbers(job, growth, goal_steps, fewest=job.min_pipelines)
     kernel.run_cluster_trials(
         numbers,
         cluster_numbers(cluster, job, numbers, parts_s, going_on),
@@ -236,7 +210,7 @@ def logged_trial(
 
     out, log = np.empty(len(kernel.COLUMNS)), np.empty((LOG_ROWS, 4))
     by_class = np.empty((len(cluster.failures) + 2, len(kernel.CLASS_COLUMNS)))
-    numbers = job_numbers(job, growth, job.min_pipelines, goal_steps)
+    numbers = job_numbers(job, growth, goal_steps, fewest=job.min_pipelines)
     rows = kernel.run_one_cluster_logged(
         numbers,
         cluster_numbers(cluster, job, numbers, parts_s, going_on),

@@ -104,13 +104,15 @@ class Trials:
         return np.where(self.columns["finished"] > 0, self.columns["end_s"], np.inf)
 
 
-def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> Any:
+def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1, *, fewest: int = 1) -> Any:
     """The job as the kernel takes it.
 
     Parameters
     ----------
     growth : when returning nodes join.
     goal_steps : steps to complete (default: -1: no goal).
+    fewest : pipelines below which the job waits; smaller sizes do not occur, and get the time of a step of this one
+        (default 1).
 
     Raises ValueError for a growth rule that the kernel does not know.
     """
@@ -118,7 +120,8 @@ def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> A
 
     if growth.kernel_code < 0:
         raise ValueError(f"{type(growth).__name__} is a rule that only the exact simulator can follow")
-    steps_s = [job.step_s[pipelines * job.depth] for pipelines in range(1, job.max_pipelines + 1)]
+    sizes = [max(fewest, pipelines) * job.depth for pipelines in range(1, job.max_pipelines + 1)]
+    steps_s = [job.step_s[size] for size in sizes]
     rule, (stall_s, hidden_s) = job.checkpoint, job.checkpoint_s
     return kernels.JobNumbers(
         depth=job.depth,

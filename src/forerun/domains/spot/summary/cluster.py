@@ -17,6 +17,7 @@ from forerun.domains.spot.engine.run import ClusterOutcome, cluster_trials
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.scenario.cluster import Cluster, Failures
 from forerun.domains.spot.scenario.job import JobSpec, RestartParts
+from forerun.domains.spot.summary.tables import LEDGER_COLUMNS
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
 from forerun.result.stats import proportion_interval
@@ -62,17 +63,7 @@ NOT_MODELLED: Final = (
 MOST_PAIRED: Final = 400
 """Trials of each side of a comparison in the table of sensitivity."""
 
-LEDGER = TableSchema(
-    "ledger",
-    (
-        Column("line", "", "where the time went"),
-        Column("wall_s", "s", "wall time"),
-        Column("share", "share", "share of wall time"),
-        Column("node_s", "node_s", "node time"),
-        Column("cost_usd", "usd", "what that node time cost"),
-    ),
-    "where wall time, node time and money went",
-)
+LEDGER = TableSchema("ledger", LEDGER_COLUMNS, "where wall time, node time and money went")
 CLASSES = TableSchema(
     "classes",
     (

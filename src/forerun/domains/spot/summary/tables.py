@@ -47,14 +47,17 @@ GOODPUT_NAMES: Mapping[str, str] = {
 }
 """Our ledger lines under the badput categories that Google's ML goodput library uses."""
 
+LEDGER_COLUMNS = (
+    Column("line", "", "where the time went"),
+    Column("wall_s", "s", "wall time"),
+    Column("share", "share", "share of wall time"),
+    Column("node_s", "node_s", "node time"),
+    Column("cost_usd", "usd", "what that node time cost"),
+)
 LEDGER = TableSchema(
     "ledger",
     (
-        Column("line", "", "where the time went"),
-        Column("wall_s", "s", "wall time"),
-        Column("share", "share", "share of wall time"),
-        Column("node_s", "node_s", "node time"),
-        Column("cost_usd", "usd", "what that node time cost"),
+        *LEDGER_COLUMNS,
         Column("goodput_name", "", "the same in the words of Google's ML goodput"),
     ),
     "where wall time, node time and money went",
