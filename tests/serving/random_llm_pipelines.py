@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel, Prefixes
+from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel, Prefixes
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
+from forerun.domains.serving.policy.scheduling import Classes, Rules
 
 from .random_pipelines import random_pipeline, same
 
@@ -54,6 +55,35 @@ def prefix_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     shared = Prefixes.of(segments, int(rng.integers(1, 4)))
     routing = rng.choice(["round-robin", "least-requests", "longest-prefix", "prefix-affinity"])
     llm = replace(stage.llm, shared=shared, routing=routing)
+    return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
+
+
+def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """Either of them under any rules of a scheduler, half with host memory to swap to."""
+    rng = np.random.default_rng(30_000 + seed)
+    pipeline, arrivals = (prefix_pipeline if rng.integers(2) else llm_pipeline)(seed)
+    (stage,) = pipeline.stages
+    assert stage.llm is not None
+    classes = int(rng.choice([1, 1, 2, 5]))
+    rules = Rules(
+        tokens=str(rng.choice(["together", "prefills first", "decodes first"])),  # type: ignore[arg-type]
+        whole_prompts=bool(rng.integers(2)),
+        reserved=str(rng.choice([*["nothing"] * 6, "own answer", "longest answer"])),  # type: ignore[arg-type]
+        classes=Classes() if classes > 1 else None,
+    )
+    ranks = rng.integers(0, classes, len(arrivals)) if classes > 1 else None
+    whole = bool((arrivals == np.round(arrivals)).all())
+    if rng.random() < 0.7:
+        # Much comes at once, and the cache has room for little more than the largest request.
+        arrivals = np.floor(arrivals / 4) if whole else arrivals / 4
+        largest = int((-(-(stage.llm.prompt + stage.llm.output) // stage.llm.block_tokens)).max())
+        tight = int(largest * rng.choice([1.0, 1.4])) + 1
+        stage = replace(stage, llm=replace(stage.llm, max_seqs=int(rng.choice([3, 32])), kv_blocks=tight))
+        assert stage.llm is not None
+    blocks = int(stage.llm.kv_blocks * rng.choice([0.1, 0.5, 3.0])) + 1
+    move_ms = float(rng.integers(0, 3)) if whole else 0.37
+    host = HostMemory(blocks, move_ms) if rng.integers(2) else None
+    llm = replace(stage.llm, rules=rules, ranks=ranks, host=host)
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 

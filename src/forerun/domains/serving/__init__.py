@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from forerun.domain import Domain, Units
 from forerun.domains.serving.observer import Observer
 from forerun.domains.serving.policy import Batching, batching_policies, tuner_policies
+from forerun.domains.serving.policy.scheduling import Scheduler, scheduler_policies
 from forerun.domains.serving.scenario import Intervals, Scenario
 from forerun.registry import Registry
 from forerun.result.objective import Objective
@@ -44,7 +45,11 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
     name = "serving"
     scenario_type = Scenario
     observer_type = Observer
-    policy_kinds: Mapping[str, Registry[Any]] = {"batching": batching_policies(), "tuner": tuner_policies()}
+    policy_kinds: Mapping[str, Registry[Any]] = {
+        "batching": batching_policies(),
+        "tuner": tuner_policies(),
+        "scheduler": scheduler_policies(),
+    }
     objectives = (
         Objective("attainment", "higher", "share of queries that meet every stated objective", 0.0, 1.0),
         Objective("latency_p99_ms", "lower", "P99 latency in ms"),
@@ -77,10 +82,17 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
         return engine_of(scenario).not_observable
 
     def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
-        """The scenario with another batching policy in every stage, or another tuner."""
-        if not isinstance(policy, Batching):
+        """The scenario with another batching policy in every stage, another scheduler in every stage that serves a language
+        model, or another tuner."""
+        if isinstance(policy, Scheduler):
+            stages = {
+                name: placed if placed.llm is None else placed.with_(llm=placed.llm.with_(scheduler=policy))
+                for name, placed in scenario.configuration.items()
+            }
+        elif isinstance(policy, Batching):
+            stages = {name: placed.with_(batching=policy) for name, placed in scenario.configuration.items()}
+        else:
             return super().with_policy(scenario, policy)
-        stages = {name: placed.with_(batching=policy) for name, placed in scenario.configuration.items()}
         return scenario.with_(configuration=stages)
 
     def without_intervals(self, scenario: Scenario) -> Scenario:

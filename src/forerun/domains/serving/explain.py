@@ -103,9 +103,13 @@ def permuted(scenario: Scenario, number: int) -> Scenario:
     moved = np.sort(np.maximum(arrivals + TIE_MS * (shift + within), 0.0))
     data: dict[str, Any] = to_data(scenario) | {"trace": to_data(Listed(arrivals_ms=tuple(moved.tolist())))}
     for stage in inputs.pipeline.stages:
-        if stage.llm is not None:  # requests keep their tokens, wherever those came from
+        if stage.llm is not None:  # requests keep their tokens and classes, wherever those came from
             pairs = np.stack([stage.llm.prompt, stage.llm.output], axis=1).tolist()
             data["configuration"][stage.name]["llm"]["tokens"] = {"pairs": pairs}
+            if stage.llm.ranks is not None:
+                data["configuration"][stage.name]["llm"]["scheduler"] |= {
+                    "shares": [], "classes": stage.llm.ranks.tolist()
+                }  # fmt: skip
     # The intervals of a run are not asked for here.
     data["intervals"] = {"replications": 0}
     untied = from_data(data)

@@ -17,13 +17,16 @@ KNOWN = {
     "id": Field(name="id", kind="text", meaning="name of the request, occurring once"),
     "prompt_tokens": prompt_tokens(),
     "output_tokens": output_tokens(),
+    "priority": Field(
+        name="priority", kind="int", minimum=0, meaning="class of the request, lower ones first"
+    ),
 }
 
 
 class TableCsv(TableReader, tag="csv", frozen=True, kw_only=True):
     """CSV whose header has `arrival_s` or `arrival_ms`.
 
-    It may have `id`, `prompt_tokens` and `output_tokens`. A column named `parent>child` contains 0 or 1:
+    It may have `id`, `prompt_tokens`, `output_tokens` and `priority`. A column named `parent>child` contains 0 or 1:
     whether the request takes that edge of a pipeline (recorded routing). Other columns are left out and
     noted.
     """

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.domains.serving.policy.scheduling import Scheduler, scheduler_policies
 from forerun.scenario.numbers import Count, NotNegative, Positive
-from forerun.scenario.spec import Input, Spec
+from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.reader import format_problems
 
 Seats = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -106,6 +108,19 @@ class DrawnPrefixes(Spec, frozen=True, kw_only=True):
     skew: NotNegative = 0.0
 
 
+class Swap(Spec, frozen=True, kw_only=True):
+    """Host memory that the blocks of preempted requests are moved to, instead of processing their tokens anew.
+
+    Where it is full, a preempted request is processed anew. The iteration that moves blocks takes so much longer.
+
+    host_blocks: blocks that the host memory of a replica stores.
+    bandwidth_bytes_per_s: between the two memories.
+    """
+
+    host_blocks: Blocks
+    bandwidth_bytes_per_s: Positive
+
+
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     """Memory and cost of one replica of a language model.
 
@@ -120,6 +135,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     ttft_slo_ms: objective for the time to first token, besides the latency (0: none).
     tpot_slo_ms: objective for the mean time between the tokens after it (0: none).
     iterations: make a table of every iteration (default no).
+    scheduler: which requests an iteration works on (default chunked-prefill).
+    kv_token_bytes: keys and values of a token, which moving blocks is timed by (default 0: nothing is moved).
+    swap: where the blocks of preempted requests go (left out: nowhere, their tokens are processed anew).
     prefix_cache: what prompts begin with, which the cache keeps for later requests (left out: nothing is kept).
     """
 
@@ -134,8 +152,20 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     tpot_slo_ms: NotNegative = 0.0
     iterations: bool = False
     prefix_cache: RecordedPrefixes | DrawnPrefixes | None = None
+    scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(
+        default_factory=ChunkedPrefill
+    )
+    kv_token_bytes: NotNegative = 0.0
+    swap: Swap | None = None
 
     def problems(self) -> list[tuple[str, str]]:
+        """Blocks that are moved have a size; prefixes are as the cache and the routing need them."""
+        if self.swap is not None and not self.kv_token_bytes:
+            what = "is needed to time what swap moves: 2 x layers x KV heads x head size x bytes of a value"
+            return [("kv_token_bytes", what), *self._prefix_problems()]
+        return self._prefix_problems()
+
+    def _prefix_problems(self) -> list[tuple[str, str]]:
         """Routing by prefixes has prefixes; numbers of a trace stand for whole blocks of its own prompts."""
         if self.prefix_cache is None and self.balance in ("longest-prefix", "prefix-affinity"):
             return [("balance", f"{self.balance} needs a prefix cache: say prefix_cache")]

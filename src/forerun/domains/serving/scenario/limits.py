@@ -131,7 +131,7 @@ def check_language_model(llm: LanguageModel, replicas: int, where: str, *, full:
     served = ~llm.refused
     prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
     turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())
-    tokens = float((prompt + output - 1).sum())
+    tokens = float((prompt + (0 if llm.rules.whole_prompts else output - 1)).sum())
     least = max(tokens / llm.token_budget, turns / llm.max_seqs)
     most = min(MOST_ITERATIONS, MOST_BYTES // ITERATION_BYTES) if full else MOST_ITERATIONS
     if least > most:

@@ -212,5 +212,5 @@ def _enough_blocks(inputs: Inputs, run: Run, stage: str) -> int:
     llm = inputs.pipeline.stages[number].llm
     assert llm is not None
     came = ~np.isnan(run.visits[number].enqueue_ms)
-    tokens = int((llm.prompt + llm.output)[: len(came)][came].max())
+    tokens = int(llm.most_tokens[: len(came)][came].max())
     return -(-tokens // llm.block_tokens)

@@ -2,7 +2,7 @@
 
 (Part of the digest that names the compiled code's folder: forerun.kernels.) Requests are numbered by their place in
 the order of entry, *positions*; refused ones are not among them. Within an instant: iterations end in the order they
-began, requests enter, idle replicas begin iterations.
+began, transfers end, requests enter, idle replicas begin iterations.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 REQUEST: Final = record_type(
-    "prompt output emitted cached blocks next preempted replica",
-    "enter_ms start_ms first_ms last_ms gap_ms since_ms stalled_ms stalled_first_ms",
+    "prompt output emitted cached blocks next preempted replica rank away host",
+    "enter_ms start_ms first_ms last_ms gap_ms since_ms stalled_ms stalled_first_ms sent_ms",
 )
 """A request, in `State.requests`.
 
-prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache, without those that it shares.
-next: the position behind it in its replica's queue, -1 at the end. preempted: how often. enter_ms: when it enters. start_ms:
-begin of its first iteration. first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest
-time between consecutive tokens. since_ms: when it was preempted. stalled_ms: time between preemption and readmission;
-stalled_first_ms: the part of it before the first token.
+prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache, without those that it
+shares. next: the position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the
+end. preempted: how often. rank: its class, lower ones go first. away: 1 if what is cached of it is in no block of its
+replica: it was swapped out, or comes from another pool. host: blocks of host memory that it has. enter_ms: when it
+enters. start_ms: begin of its first iteration. first_ms: its first token. last_ms: its latest token; at the end, its
+last. gap_ms: longest time between consecutive tokens. since_ms: when it was preempted. stalled_ms: time between
+preemption and readmission; stalled_first_ms: the part of it before the first token. sent_ms: when the transfer to the
+other pool ends, where there is one.
 """
 
 PREFIX: Final = record_type("chain segments shared hit")
@@ -40,21 +43,29 @@ chain, segments: where its prompt's segments begin in `Model.chains`, and how ma
 uses in the prefix cache. hit: tokens that it did not process because they were there.
 """
 
-REPLICA: Final = record_type("running head tail free order open steady idle oldest newest", "due_ms begun_ms")
+REPLICA: Final = record_type(
+    "running front free order open steady idle oldest newest host held_head held_tail",
+    "due_ms begun_ms link_ms",
+)
 """A replica, in `State.replicas`.
 
-running: requests in an iteration. head, tail: of its queue, head -1 if it is empty. free: free blocks. order: number of its
-iteration under way. open: requests waiting or running. steady: 1 if everybody who ran emitted a token when its last
-iteration ended. idle: blocks of the prefix cache that nobody uses. oldest, newest: of these segments, the one used least
-recently and the one used last, -1 if there is none. due_ms: end of the iteration under way, inf if there is none. begun_ms:
-its begin, or from when on the next may begin.
+running: requests in an iteration. front: the lowest class in which a request waits; the number of classes if nobody
+waits. free: free blocks. order: number of its iteration under way. open: requests waiting or running. steady: 1 if
+everybody who ran emitted a token when its last iteration ended. idle: blocks of the prefix cache that nobody uses.
+oldest, newest: of these segments, the one used least recently and the one used last, -1 if there is none. host: free
+blocks of its host memory. held_head, held_tail: of the requests whose blocks transfers hold, in the order these end;
+held_head -1 if there is none. due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or
+from when on the next may begin. link_ms: from when on it can send.
 """
+
+QUEUE: Final = record_type("head tail")
+"""The requests of one class that wait at a replica, in `State.queues`: the first and the last; head -1 if there is none."""
 
 WHOLE: Final = record_type("entered fed iterations done turn")
 """The stage as a whole, the only row of `State.whole`.
 
-entered, fed: positions so far. iterations: begun. done: requests that left. turn: the replica that the next request goes to,
-if they take turns.
+entered, fed: positions so far. iterations: begun. done: requests that left. turn: the replica that the next request
+goes to, if they take turns.
 """
 
 DONE: Final = record_type("request iteration", "begun_ms")
@@ -68,21 +79,46 @@ ITERATION: Final = record_type("replica prefill decodes kv running free_blocks",
 #: with a free seat; by the first segment of the prompt
 IN_TURN, FEWEST, LONGEST, SAME = range(4)
 
+#: which tokens an iteration processes: prompts and decodes; prompts, or decodes if there is no prompt; the other way round
+TOGETHER, PREFILLS, DECODES = range(3)
+
+
+class Rules(NamedTuple):
+    """How replicas schedule and preempt requests, and what they do with those that are prefilled.
+
+    tokens: which tokens an iteration processes, one of the numbers above. whole: 1 if prompts are processed whole and
+    only they count in the budget. answer: blocks for at least this long an answer are taken at admission; 0: for none.
+    host_blocks: blocks of a replica's host memory; where they do not suffice, a preempted request is processed anew.
+    move_ms: to move a block there or back, in the iteration that does it. sends: 1 if requests leave with their first
+    token, and those that want more are sent on: their blocks are held until the transfer ends. send_ms: latency of a
+    transfer, send_ms_per_token: time that it occupies the replica's link, for each token of the prompt.
+    """
+
+    tokens: int
+    whole: int
+    answer: int
+    host_blocks: int
+    move_ms: float
+    sends: int
+    send_ms: float
+    send_ms_per_token: float
+
 
 class Model(NamedTuple):
-    """What a replica's cache can store, how requests choose one, and what an iteration takes.
+    """What a replica's cache can store, how requests choose one and are scheduled, and what an iteration takes.
 
-    routing: how a request chooses a replica, one of the numbers below. An iteration takes a + b_p P + b_d D +
-    b_k K + c A with `terms` = (a, b_p, b_d, b_k, c). With tables (else of length 1): prefill_ms[P], of P prompt tokens
-    alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
-    segment_blocks: blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts, one
-    prompt behind the other; empty without a prefix cache.
+    routing: how a request chooses a replica, one of the numbers above. An iteration takes a + b_p P + b_d D + b_k K + c
+    A with `terms` = (a, b_p, b_d, b_k, c). With tables (else of length 1): prefill_ms[P], of P prompt tokens alone, and
+    decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1]. segment_blocks:
+    blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts, one prompt
+    behind the other; empty without a prefix cache.
     """
 
     max_seqs: int
     token_budget: int
     block_tokens: int
     routing: int
+    rules: Rules
     terms: Floats
     prefill_ms: Floats
     decode_ms: Floats
@@ -91,18 +127,19 @@ class Model(NamedTuple):
 
 
 class State(NamedTuple):
-    """N requests, R replicas, C segments.
+    """N requests, R replicas, K classes, C segments.
 
-    requests: REQUEST[N]. replicas: REPLICA[R]. slots, given: int64[R, max_seqs], who runs, in order of admission, and how
-    many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order replica by replica. gaps: int64[CELLS], times
-    between consecutive tokens. crossing: int64[block_tokens], scratch. iterations: ITERATION[M], in order replica by
-    replica; M = 0 records none. prefixes: PREFIX[N]; of no length without a prefix cache. users: int64[R, C], requests that
-    use a segment, -1 where it is not in the cache. older, newer: int64[R, C], among segments that nobody uses, those last
-    used before and after it, -1 at the ends.
+    requests: REQUEST[N]. replicas: REPLICA[R]. queues: QUEUE[R, K]. slots, given: int64[R, max_seqs], who runs, by
+    class and in order of admission, and how many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order
+    replica by replica. gaps: int64[CELLS], times between consecutive tokens. crossing: int64[block_tokens], scratch.
+    iterations: ITERATION[M], in order replica by replica; M = 0 records none. prefixes: PREFIX[N]; of no length without
+    a prefix cache. users: int64[R, C], requests that use a segment, -1 where it is not in the cache. older, newer:
+    int64[R, C], among segments that nobody uses, those last used before and after it, -1 at the ends.
     """
 
     requests: Rows
     replicas: Rows
+    queues: Rows
     slots: Ints
     given: Ints
     whole: Rows
@@ -175,9 +212,12 @@ def _end(model: Model, state: State, r: int) -> None:
                     usual_ms, cell = gap_ms, _cell(gap_ms)
                 state.gaps[cell] += 1
             request.last_ms = now_ms
-            if request.emitted == request.output:
-                own.free += request.blocks
-                _leave(model, state, r, who)
+            if request.emitted == request.output or model.rules.sends > 0:
+                if request.emitted == request.output:
+                    own.free += request.blocks
+                    _leave(model, state, r, who)
+                else:
+                    _send(model, state, r, who, now_ms)
                 own.open -= 1
                 left = state.done[whole.done]
                 left.request, left.iteration, left.begun_ms = who, own.order, own.begun_ms
@@ -210,13 +250,15 @@ def _enter(model: Model, state: State) -> None:
                 if hits > longest or (hits == longest and replicas[r].open < replicas[chosen].open):
                     longest, chosen = hits, r
     whole.turn = (chosen + 1) % replicas.shape[0]
-    own = replicas[chosen]
-    requests[who].replica, requests[who].next = chosen, -1
-    if own.head < 0:
-        own.head = who
+    own, request = replicas[chosen], requests[who]
+    request.replica, request.next = chosen, -1
+    queue = state.queues[chosen, request.rank]
+    if queue.head < 0:
+        queue.head = who
     else:
-        requests[own.tail].next = who
-    own.tail = who
+        requests[queue.tail].next = who
+    queue.tail = who
+    own.front = min(own.front, request.rank)
     own.open += 1
     whole.entered = who + 1
 
@@ -225,85 +267,178 @@ def _enter(model: Model, state: State) -> None:
 def _begin(model: Model, state: State, r: int) -> None:
     """An idle replica begins an iteration.
 
-    Running requests, in order of admission, are given what they still need, within the budget. One that finds too few
-    free blocks has the last of the running preempted, again and again; if that is itself, it waits with the others.
-    Where nobody was preempted, requests are admitted from the front of the queue.
+    Running requests, by class and in order of admission, are given what they still need, within the budget. One that
+    finds too few free blocks has the last of the running preempted, again and again; if that is itself, it waits with
+    the others. Where nobody was preempted, requests are admitted from the front of the queue. Where the rules want one
+    kind of tokens alone, this happens for that kind, and if there is nothing to do, for the other.
+
+    Something is always to do, except where transfers hold blocks: then the replica tries again when the next one ends.
     """
-    own, whole, slots, given = state.replicas[r], state.whole[0], state.slots, state.given
+    own, whole, slots, given, rules = (
+        state.replicas[r],
+        state.whole[0],
+        state.slots,
+        state.given,
+        model.rules,
+    )
     now_ms, budget, block = own.begun_ms, model.token_budget, model.block_tokens
-    prefill, decodes, kv, attention = 0, 0, 0, 0.0
+    prefill, decodes, kv, attention, moved = 0, 0, 0, 0.0, 0
     preempted = False
-    i = 0
-    while i < own.running:
-        who = slots[r, i]
-        request = state.requests[who]
-        todo = request.prompt + request.emitted - request.cached
-        give = min(todo, budget)
-        given[r, i] = 0
-        if give > 0:
-            needed = 0
-            owned = request.blocks + _shared(model, state, who)
-            if request.cached + give > owned * block:
-                needed = (request.cached + give + block - 1) // block - owned
-            while needed > own.free + own.idle:
-                last = slots[r, own.running - 1]
-                _preempt(model, state, r, last, now_ms)
-                preempted = True
-                if last == who:
-                    give = 0
-                    break
+    if rules.sends > 0:
+        _release(model, state, r, now_ms)
+    tokens = rules.tokens
+    while True:
+        i = 0
+        while i < own.running:
+            who = slots[r, i]
+            request = state.requests[who]
+            todo = request.prompt + request.emitted - request.cached
+            decode = request.emitted > 0 and todo == 1
+            give = min(todo, budget)
+            if tokens != TOGETHER and decode != (tokens == DECODES):
+                give = 0
+            elif decode and rules.whole > 0:
+                give = 1
+            given[r, i] = 0
             if give > 0:
-                _evict(model, state, r, needed)
-                own.free -= needed
-                request.blocks += needed
-                given[r, i] = give
+                needed = 0
+                owned = request.blocks + _shared(model, state, who)
+                if request.cached + give > owned * block:
+                    needed = (request.cached + give + block - 1) // block - owned
+                while needed > own.free + own.idle:
+                    last = slots[r, own.running - 1]
+                    moved += _preempt(model, state, r, last, now_ms)
+                    preempted = True
+                    if last == who:
+                        give = 0
+                        break
+                if give > 0:
+                    _evict(model, state, r, needed)
+                    own.free -= needed
+                    request.blocks += needed
+                    given[r, i] = give
+                    if decode:
+                        decodes += 1
+                        kv += request.cached
+                        budget -= give * (1 - rules.whole)
+                    else:
+                        prefill += give
+                        attention += give * (request.cached + give / 2)
+                        budget -= give
+            i += 1
+        while not preempted and own.front < state.queues.shape[1] and own.running < model.max_seqs:
+            who = state.queues[r, own.front].head
+            give, needed, hits, idle, known, decode = _wanted(model, state, r, who, budget, prefill)
+            if give == 0 or (tokens != TOGETHER and decode != (tokens == DECODES)):
+                break
+            if needed > own.free + own.idle - idle:
+                break
+            request = state.requests[who]
+            _pop(state, r)
+            _use(model, state, r, who, hits)
+            _evict(model, state, r, needed)
+            _seat(state, r, who, give)
+            own.free -= needed
+            request.blocks = needed
+            request.cached = known
+            own.host += request.host
+            moved += request.host
+            request.away = request.host = 0
+            if decode:
+                decodes += 1
+                kv += known
+                budget -= give * (1 - rules.whole)
+            else:
+                prefill += give
+                attention += give * (known + give / 2)
                 budget -= give
-                if request.emitted > 0 and todo == 1:
-                    decodes += 1
-                    kv += request.cached
-                else:
-                    prefill += give
-                    attention += give * (request.cached + give / 2)
-        i += 1
-    while not preempted and own.head >= 0 and own.running < model.max_seqs and budget > 0:
-        request = state.requests[own.head]
-        hits, idle = _hits(model, state, r, own.head)
-        known = hits * model.segment_blocks * block
-        give = min(request.prompt + request.emitted - known, budget)
-        needed = (give + block - 1) // block
-        if needed > own.free + own.idle - idle:
+            if request.preempted > 0:
+                request.stalled_ms += now_ms - request.since_ms
+            else:
+                request.start_ms = now_ms
+        if prefill + decodes > 0:
             break
-        _use(model, state, r, own.head, hits)
-        _evict(model, state, r, needed)
-        slots[r, own.running], given[r, own.running] = own.head, give
-        own.head = request.next
-        own.free -= needed
-        request.blocks = needed
-        request.cached = known
-        own.running += 1
-        budget -= give
-        prefill += give
-        attention += give * (known + give / 2)
-        if request.preempted > 0:
-            request.stalled_ms += now_ms - request.since_ms
+        if tokens == rules.tokens and tokens != TOGETHER:
+            tokens = PREFILLS + DECODES - tokens
+        elif preempted:
+            # Everybody was: who waits may fit now.
+            tokens, preempted = rules.tokens, False
         else:
-            request.start_ms = now_ms
-    own.due_ms = now_ms + _iteration_ms(model, prefill, decodes, kv, attention)
-    own.order = whole.iterations
-    if state.iterations.shape[0] > 0:
-        _note(
-            state,
-            r,
-            whole.iterations,
-            now_ms,
-            own.due_ms,
-            prefill,
-            decodes,
-            kv,
-            own.running,
-            own.free + own.idle,
-        )
-    whole.iterations += 1
+            break
+    if prefill + decodes == 0:
+        own.begun_ms = state.requests[own.held_head].sent_ms
+    else:
+        taken_ms = _iteration_ms(model, prefill, decodes, kv, attention) + moved * rules.move_ms
+        own.due_ms, own.order = now_ms + taken_ms, whole.iterations
+        if state.iterations.shape[0] > 0:
+            left = own.free + own.idle
+            _note(
+                state,
+                r,
+                whole.iterations,
+                now_ms,
+                own.due_ms,
+                prefill,
+                decodes,
+                kv,
+                own.running,
+                left,
+            )
+        whole.iterations += 1
+
+
+@kernel(inline=True)
+def _wanted(
+    model: Model, state: State, r: int, who: int, budget: int, prefill: int
+) -> tuple[int, int, int, int, int, bool]:
+    """What a request that waits would be given, and what that needs.
+
+    Returns its tokens (0: it cannot be admitted), the blocks that it needs, how many of its segments are in the prefix
+    cache, the blocks of those that nobody uses, the tokens that are known, and whether it would decode.
+    """
+    request, rules, block = state.requests[who], model.rules, model.block_tokens
+    hits, idle, known = 0, 0, request.cached
+    if request.away == 0:
+        hits, idle = _hits(model, state, r, who)
+        known = hits * model.segment_blocks * block
+    todo = request.prompt + request.emitted - known
+    decode = request.away > 0 and request.emitted > 0 and todo == 1
+    give = min(todo, budget)
+    target = known + give
+    if rules.whole > 0:
+        if decode:
+            give = 1
+        elif todo > budget and (prefill > 0 or todo <= model.token_budget):
+            give = 0
+        target = known + todo
+    if rules.answer > 0:
+        target = request.prompt + max(rules.answer, request.output)
+    needed = (target + block - 1) // block - hits * model.segment_blocks
+    return give, needed, hits, idle, known, decode
+
+
+@kernel(inline=True)
+def _pop(state: State, r: int) -> None:
+    """The request at the front leaves the queue."""
+    own = state.replicas[r]
+    queue = state.queues[r, own.front]
+    queue.head = state.requests[queue.head].next
+    while own.front < state.queues.shape[1] and state.queues[r, own.front].head < 0:
+        own.front += 1
+
+
+@kernel(inline=True)
+def _seat(state: State, r: int, who: int, give: int) -> None:
+    """A request runs: behind those of its class and of lower ones."""
+    own, slots, given = state.replicas[r], state.slots, state.given
+    at = own.running
+    if state.queues.shape[1] > 1:
+        rank = state.requests[who].rank
+        while at > 0 and state.requests[slots[r, at - 1]].rank > rank:
+            slots[r, at], given[r, at] = slots[r, at - 1], given[r, at - 1]
+            at -= 1
+    slots[r, at], given[r, at] = who, give
+    own.running += 1
 
 
 @kernel(inline=True)
@@ -325,18 +460,27 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         kv += request.cached
         # Its blocks are full, and it needs another one, in this many iterations.
         crossing[(block - request.cached % block) % block] += 1
-    left, spare = model.token_budget - running, free
-    if own.head >= 0 and running < model.max_seqs and left > 0:
-        first = state.requests[own.head]
-        hits, idle = _hits(model, state, r, own.head)
-        give = min(first.prompt + first.emitted - hits * model.segment_blocks * block, left)
+    left, spare, rules = model.token_budget, free, model.rules
+    if rules.answer > 0:
+        # They have all blocks already.
+        for k in range(block):
+            crossing[k] = 0
+    if rules.whole == 0 and running > left:
+        steps = 0
+    if rules.whole == 0 and rules.tokens != PREFILLS:
+        left -= running
+    if own.front < state.queues.shape[1] and running < model.max_seqs:
+        who = state.queues[r, own.front].head
+        give, wanted, _, idle, _, decode = _wanted(model, state, r, who, left, 0)
         # Free blocks only get fewer, so whoever does not fit now does not fit later, unless what it would use is evicted.
         if idle > 0:
             spare = own.free
-        if (give + block - 1) // block <= free - idle - crossing[0]:
+        if rules.tokens == DECODES and not decode:
+            give = 0
+        # Prompts that go first are admitted before the decodes take their blocks.
+        before = 0 if rules.tokens == PREFILLS and not decode else crossing[0]
+        if give > 0 and wanted <= free - idle - before:
             steps = 0
-    if left < 0:
-        steps = 0
     done, usual_ms, cell, longest_ms = 0, -1.0, 0, 0.0
     while done < steps:
         needed = crossing[done % block]
@@ -362,7 +506,10 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
             request = state.requests[state.slots[r, i]]
             request.cached += done
             request.emitted += done
-            request.blocks = (request.cached + block - 1) // block - _shared(model, state, state.slots[r, i])
+            if rules.answer == 0:
+                request.blocks = (request.cached + block - 1) // block - _shared(
+                    model, state, state.slots[r, i]
+                )
             request.last_ms = now_ms
             request.gap_ms = max(request.gap_ms, longest_ms)
         taken = own.free + own.idle - free
@@ -373,19 +520,53 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
 
 
 @kernel(inline=True)
-def _preempt(model: Model, state: State, r: int, who: int, now_ms: float) -> None:
-    """The last running request loses its blocks and goes back to the front of the queue."""
+def _preempt(model: Model, state: State, r: int, who: int, now_ms: float) -> int:
+    """The last running request loses its blocks and goes back to the front of its class; returns the blocks swapped out."""
     own, request = state.replicas[r], state.requests[who]
     own.free += request.blocks
     _leave(model, state, r, who)
     own.running -= 1
-    request.blocks = request.cached = 0
+    request.blocks = 0
+    moved = (request.cached + model.block_tokens - 1) // model.block_tokens
+    if 0 < moved <= own.host:
+        own.host -= moved
+        request.away, request.host = 1, moved
+    else:
+        request.cached = moved = 0
     request.preempted += 1
-    request.next = own.head
-    if own.head < 0:
-        own.tail = who
-    own.head = who
+    queue = state.queues[r, request.rank]
+    request.next = queue.head
+    if queue.head < 0:
+        queue.tail = who
+    queue.head = who
+    own.front = min(own.front, request.rank)
     request.since_ms = now_ms
+    return moved  # type: ignore[no-any-return]
+
+
+@kernel(inline=True)
+def _send(model: Model, state: State, r: int, who: int, now_ms: float) -> None:
+    """A request is sent to the other pool when the replica's link is free, and keeps its blocks until it is there."""
+    own, request, rules = state.replicas[r], state.requests[who], model.rules
+    own.link_ms = max(own.link_ms, now_ms) + rules.send_ms_per_token * request.prompt
+    request.sent_ms = own.link_ms + rules.send_ms
+    request.next = -1
+    if own.held_head < 0:
+        own.held_head = who
+    else:
+        state.requests[own.held_tail].next = who
+    own.held_tail = who
+
+
+@kernel(inline=True)
+def _release(model: Model, state: State, r: int, now_ms: float) -> None:
+    """Blocks of requests whose transfers have ended are free."""
+    own = state.replicas[r]
+    while own.held_head >= 0 and state.requests[own.held_head].sent_ms <= now_ms:
+        request = state.requests[own.held_head]
+        own.free += request.blocks
+        _leave(model, state, r, own.held_head)
+        own.held_head = request.next
 
 
 @kernel(inline=True)

@@ -7,11 +7,12 @@ token (a *decode*); then it admits waiting requests while seats, budget and bloc
 too few free blocks has the last request that runs preempted: its blocks are freed, it goes back to the front of the
 queue, and all of it is processed anew. At the end of an iteration every request with all its tokens in the cache emits
 one; its first ends the time to first token (TTFT), the one after that the first time between tokens (TBT).
+That is the scheduler `chunked-prefill`; others follow other rules (`policy.scheduling`).
 
-Modelled: admission, chunked prefill, the token budget, the limit of the cache in whole blocks, preemption by
-recomputing, several replicas with requests in turn or to the one with the fewest. *Not* modelled: how long an iteration
-takes is imported, as coefficients or measured medians, and not derived from a machine; prefix sharing, swapping to host
-memory, speculative decoding, separate machines for prefill and decode, the network, the tokeniser, the server's own
-scheduling overhead beyond what the imported times contain. State how well a profile fits before you trust a tail: where
-published simulators were compared with real servers, means were off by a few per cent and 99th percentiles by tens.
+Modelled: admission, schedulers, the token budget, the limit of the cache in whole blocks, prefixes that prompts share,
+preemption by recomputing or swapping, routing between replicas. *Not* modelled: how long an iteration takes is
+imported, as coefficients or measured medians, and not derived from a machine; speculative decoding, separate machines
+for prefill and decode, the network, the tokeniser, the server's own scheduling overhead beyond what the imported times
+contain. State how well a profile fits before you trust a tail: where published simulators were compared with real
+servers, means were off by a few per cent and 99th percentiles by tens.
 """

@@ -5,12 +5,31 @@ Built from queues and lists that hold what their names say; it shares no code wi
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Literal
 
 from forerun.domains.serving.inputs.llm.model import LanguageModel
+
+#: what a pass over the requests of a replica gives tokens to
+Kind = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """How a replica sends prefilled requests to the other pool, one after another.
+
+    Parameters
+    ----------
+    ms_per_token : time that a transfer occupies the link, for each token of the prompt.
+    latency_ms : from then on until it is there.
+    """
+
+    ms_per_token: float
+    latency_ms: float
 
 
 @dataclass(eq=False)
@@ -22,18 +41,22 @@ class Request:
     query : its number in the trace.
     prompt, output : tokens of its prompt and of its answer.
     replica : number of the replica that it was sent to.
+    rank : its class, lower ones go first.
     emitted : tokens of the answer so far.
     cached : tokens that the cache contains, of the prompt and of the answer.
     blocks : blocks of the cache that it has for itself.
+    away : what is cached of it is in no block of its replica: it was swapped out, or comes from another pool.
+    host : blocks of host memory that it has.
     segments : the prompt's whole segments, which the prefix cache can share.
     shared : how many of them it uses there.
     hit : tokens that it did not process because they were there.
-    preempted : how often these were taken away.
+    preempted : how often its blocks were taken away.
     start_ms, first_ms, last_ms : when its first iteration began, and when its first and its latest token came (NaN:
         not yet).
     gap_ms : longest time between two of its tokens.
     stalled_ms, stalled_first_ms : time back in the queue after preemptions, in all and before the first token.
     since_ms : when it was preempted last.
+    sent_ms : when its transfer to the other pool ends (NaN: there is none).
     gaps_ms : all times between its tokens.
     """
 
@@ -41,9 +64,12 @@ class Request:
     prompt: int
     output: int
     replica: int
+    rank: int = 0
     emitted: int = 0
     cached: int = 0
     blocks: int = 0
+    away: bool = False
+    host: int = 0
     segments: tuple[int, ...] = ()
     shared: int = 0
     hit: int = 0
@@ -55,7 +81,18 @@ class Request:
     stalled_ms: float = 0.0
     stalled_first_ms: float = 0.0
     since_ms: float = 0.0
+    sent_ms: float = float("nan")
     gaps_ms: list[float] = field(default_factory=list)
+
+    @property
+    def todo(self) -> int:
+        """Tokens that are not cached yet."""
+        return self.prompt + self.emitted - self.cached
+
+    @property
+    def next_step(self) -> Kind:
+        """A decode if all but its latest token is cached."""
+        return "decode" if self.emitted and self.todo == 1 else "prefill"
 
 
 @dataclass
@@ -67,7 +104,7 @@ class Iteration:
     number : of the iteration within its stage, in the order they begin.
     replica : number of the replica that works on it.
     start_ms, end_ms : instants; the end is known from the start.
-    given : requests and the tokens that each has processed in it, in order of admission.
+    given : requests and the tokens that each has processed in it, in the order they were given.
     prefill : tokens of prompts, and of preempted requests that are processed anew.
     decodes : requests that process their latest token alone.
     kv : tokens that these requests have in the cache.
@@ -85,6 +122,32 @@ class Iteration:
     kv: int
     running: int
     free_blocks: int
+
+
+@dataclass
+class _Batch:
+    """An iteration that is being put together.
+
+    Parameters
+    ----------
+    budget : tokens that may still be given.
+    given : requests, their tokens, and the kind of these.
+    attention : pairs of tokens that attend to each other in prefills.
+    kv : tokens that the decodes have in the cache.
+    moved : blocks that are swapped.
+    preempting : somebody lost its blocks for it, so nobody is admitted.
+    """
+
+    budget: int
+    given: list[tuple[Request, int, Kind]] = field(default_factory=list)
+    attention: float = 0.0
+    kv: int = 0
+    moved: int = 0
+    preempting: bool = False
+
+    def tokens(self, kind: Kind) -> int:
+        """Given so far, of one kind."""
+        return sum(tokens for _, tokens, of in self.given if of == kind)
 
 
 class PrefixCache:
@@ -134,107 +197,179 @@ class PrefixCache:
 
 
 class Replica:
-    """One replica: a queue, the requests that run in order of admission, and free blocks."""
+    """One replica: a queue, the requests that run, and free blocks.
 
-    def __init__(self, number: int, llm: LanguageModel) -> None:
+    Parameters
+    ----------
+    number : of the replica within its pool.
+    llm : limits and costs.
+    link : by which it sends requests to the other pool after their first token (None: they stay).
+    """
+
+    def __init__(self, number: int, llm: LanguageModel, link: Link | None = None) -> None:
         self.number = number
         self.llm = llm
-        self.queue: deque[Request] = deque()
+        self.link = link
+        self.queue: list[Request] = []
         self.running: list[Request] = []
         self.free = llm.kv_blocks
+        self.host = llm.host.blocks if llm.host else 0
         self.prefixes = PrefixCache(llm.prefixes.segment_blocks)
+        self.held: deque[Request] = deque()
         self.busy: Iteration | None = None
+        self._link_free_ms = 0.0
 
     @property
     def open(self) -> int:
         """Requests that wait or run."""
         return len(self.queue) + len(self.running)
 
-    def begin(self, number: int, now_ms: float) -> Iteration:
-        """The next iteration begins: running requests come first, in order of admission, then waiting ones while
-        there are seats, tokens and blocks.
+    def enter(self, request: Request) -> None:
+        """A request joins the queue, behind all of its class."""
+        self.queue.insert(bisect_right(self.queue, request.rank, key=lambda one: one.rank), request)
 
-        A running request that needs a block where none is free takes it from the request admitted last, which goes
-        back to the head of the queue; nobody is admitted in that iteration.
+    def begin(self, number: int, now_ms: float) -> Iteration | None:
+        """The next iteration begins; None if transfers hold the blocks that it would need.
+
+        Running requests come first, by class and in order of admission, then waiting ones while there are seats, tokens and
+        blocks. A running request that needs a block where none is free takes it from the request that runs last, which goes
+        back to the head of its class; nobody is admitted in that iteration.
 
         Parameters
         ----------
-        number : of the iteration within its stage.
+        number : of the iteration within its pool.
         now_ms : the instant.
         """
-        budget = self.llm.token_budget
-        given: list[tuple[Request, int]] = []
-        prefill = decodes = kv = 0
-        attention = 0.0
-        preempted = False
+        self._end_transfers(now_ms)
+        moved = 0
+        while True:
+            batch = _Batch(self.llm.token_budget, moved=moved)
+            for kinds in self._passes():
+                self._serve(batch, kinds, now_ms)
+                if not batch.preempting:
+                    self._admit(batch, kinds, now_ms)
+                if batch.given:
+                    return self._started(batch, number, now_ms)
+            if not batch.preempting:
+                return None
+            moved = batch.moved
+
+    def _passes(self) -> list[tuple[Kind, ...]]:
+        """Which kinds of tokens are given together, the first that finds any."""
+        match self.llm.rules.tokens:
+            case "together":
+                return [("prefill", "decode")]
+            case "prefills first":
+                return [("prefill",), ("decode",)]
+            case "decodes first":
+                return [("decode",), ("prefill",)]
+
+    def _serve(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float) -> None:
+        """Running requests get tokens of these kinds."""
         for request in list(self.running):
-            if request not in self.running:
+            if request not in self.running or request.next_step not in kinds:
                 continue
-            todo = request.prompt + request.emitted - request.cached
-            tokens = min(todo, budget)
+            free = request.next_step == "decode" and self.llm.rules.whole_prompts
+            tokens = 1 if free else min(request.todo, batch.budget)
             if tokens == 0:
                 continue
-            shared = request.shared * self.prefixes.blocks
-            needed = self._blocks(request.cached + tokens) - shared - request.blocks
+            has = request.shared * self.prefixes.blocks + request.blocks
+            needed = max(0, self._blocks(request.cached + tokens) - has)
             while needed > self.free + self.prefixes.idle and request in self.running:
-                self._preempt(self.running[-1], now_ms)
-                preempted = True
-            if request not in self.running:
-                continue
-            self._take(request, needed)
-            given.append((request, tokens))
-            budget -= tokens
-            if request.emitted > 0 and todo == 1:
-                decodes += 1
-                kv += request.cached
-            else:
-                prefill += tokens
-                attention += tokens * (request.cached + tokens / 2)
-        while not preempted and self.queue and len(self.running) < self.llm.max_seqs and budget > 0:
+                batch.moved += self._preempt(self.running[-1], now_ms)
+                batch.preempting = True
+            if request in self.running:
+                self._take(request, needed)
+                self._give(batch, request, tokens)
+
+    def _admit(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float) -> None:
+        """Waiting requests get tokens of these kinds, from the front, up to the first that cannot."""
+        while self.queue and len(self.running) < self.llm.max_seqs:
             request = self.queue[0]
-            todo = request.prompt + request.emitted
-            hits = self._hits(request.segments, todo)
-            known = len(hits) * self.prefixes.blocks * self.llm.block_tokens
-            tokens = min(todo - known, budget)
+            hits = [] if request.away else self._hits(request.segments, request.prompt + request.emitted)
+            known = request.cached if request.away else len(hits) * self._segment_tokens
+            todo = request.prompt + request.emitted - known
+            kind: Kind = request.next_step if request.away else "prefill"
+            tokens = self._first_tokens(batch, kind, todo)
+            needed = (
+                self._blocks(self._stored(request, known, todo, tokens)) - len(hits) * self.prefixes.blocks
+            )
             unused = sum(segment in self.prefixes.unused for segment in hits) * self.prefixes.blocks
-            if self._blocks(tokens) > self.free + self.prefixes.idle - unused:
-                break
-            self.queue.popleft()
-            self.running.append(request)
+            if kind not in kinds or not tokens or needed > self.free + self.prefixes.idle - unused:
+                return
+            del self.queue[0]
+            self.running.insert(bisect_right(self.running, request.rank, key=lambda one: one.rank), request)
             for segment in hits:
                 self.prefixes.use(segment)
-            request.shared, request.cached = len(hits), known
-            request.hit += known
-            self._take(request, self._blocks(tokens))
-            given.append((request, tokens))
-            budget -= tokens
-            prefill += tokens
-            attention += tokens * (known + tokens / 2)
+            if not request.away:
+                request.shared, request.cached = len(hits), known
+                request.hit += known
+            self.host += request.host
+            batch.moved += request.host
+            request.away, request.host = False, 0
+            self._take(request, needed)
+            self._give(batch, request, tokens, kind)
             if request.preempted:
                 request.stalled_ms += now_ms - request.since_ms
             else:
                 request.start_ms = now_ms
-        end_ms = now_ms + self.llm.cost.iteration_ms(prefill, decodes, kv, attention)
+
+    def _first_tokens(self, batch: _Batch, kind: Kind, todo: int) -> int:
+        """What a waiting request is given if it is admitted; 0: it is not."""
+        if not self.llm.rules.whole_prompts:
+            return min(todo, batch.budget)
+        if kind == "decode":
+            return 1
+        if todo <= batch.budget:
+            return todo
+        # A prompt above the whole budget is never whole: it goes alone, in pieces.
+        alone = todo > self.llm.token_budget and batch.tokens("prefill") == 0
+        return batch.budget if alone else 0
+
+    def _stored(self, request: Request, known: int, todo: int, tokens: int) -> int:
+        """How many tokens it gets blocks for when it is admitted."""
+        if self.llm.rules.reserved != "nothing":
+            return request.prompt + max(self.llm.reserved_tokens, request.output)
+        return known + (todo if self.llm.rules.whole_prompts else tokens)
+
+    def _give(self, batch: _Batch, request: Request, tokens: int, kind: Kind | None = None) -> None:
+        kind = kind or request.next_step
+        batch.given.append((request, tokens, kind))
+        if kind == "decode":
+            batch.kv += request.cached
+        else:
+            batch.attention += tokens * (request.cached + tokens / 2)
+        if kind == "prefill" or not self.llm.rules.whole_prompts:
+            batch.budget -= tokens
+
+    def _started(self, batch: _Batch, number: int, now_ms: float) -> Iteration:
+        prefill, decodes = batch.tokens("prefill"), batch.tokens("decode")
+        taken_ms = self.llm.cost.iteration_ms(prefill, decodes, batch.kv, batch.attention)
+        if self.llm.host:
+            taken_ms += batch.moved * self.llm.host.move_ms
         self.busy = Iteration(
             number,
             self.number,
             now_ms,
-            end_ms,
-            given,
+            now_ms + taken_ms,
+            [(request, tokens) for request, tokens, _ in batch.given],
             prefill,
             decodes,
-            kv,
+            batch.kv,
             len(self.running),
             self.free + self.prefixes.idle,
         )
         return self.busy
 
     def end(self, now_ms: float) -> list[Request]:
-        """The iteration ends; returns the requests that leave, in order of admission."""
+        """The iteration ends; returns the requests that leave, by class and in order of admission."""
         assert self.busy is not None
+        tokens_of = {id(request): tokens for request, tokens in self.busy.given}
         left = []
-        for request, tokens in self.busy.given:
-            request.cached += tokens
+        for request in list(self.running):
+            if id(request) not in tokens_of:
+                continue
+            request.cached += tokens_of[id(request)]
             self._share(request)
             if request.cached < request.prompt + request.emitted:
                 continue
@@ -247,24 +382,50 @@ class Replica:
             request.last_ms = now_ms
             if request.emitted == request.output:
                 left.append(request)
+                self.running.remove(request)
                 self._release(request)
+            elif self.link is not None:
+                left.append(request)
+                self.running.remove(request)
+                self._send(request, self.link, now_ms)
         self.busy = None
         return left
 
-    def _preempt(self, request: Request, now_ms: float) -> None:
+    def _send(self, request: Request, link: Link, now_ms: float) -> None:
+        """The transfer begins when the link is free; until its end the request keeps its blocks."""
+        self._link_free_ms = max(self._link_free_ms, now_ms) + link.ms_per_token * request.prompt
+        request.sent_ms = self._link_free_ms + link.latency_ms
+        self.held.append(request)
+
+    def _end_transfers(self, now_ms: float) -> None:
+        while self.held and self.held[0].sent_ms <= now_ms:
+            self._release(self.held.popleft())
+
+    def _preempt(self, request: Request, now_ms: float) -> int:
+        """The request goes back to the head of its class; returns the blocks that are swapped out."""
+        self.running.remove(request)
         self._release(request)
-        request.blocks = request.cached = request.shared = 0
+        request.blocks = request.shared = 0
+        moved = self._blocks(request.cached)
+        if not 0 < moved <= self.host:
+            moved = request.cached = 0
+        self.host -= moved
+        request.away, request.host = moved > 0, moved
         request.preempted += 1
         request.since_ms = now_ms
-        self.queue.appendleft(request)
+        self.queue.insert(bisect_left(self.queue, request.rank, key=lambda one: one.rank), request)
+        return moved
 
     def hits(self, segments: Sequence[int], tokens: int) -> int:
         """How many segments at the beginning of so many tokens are in the cache, one token left out."""
         return len(self._hits(segments, tokens))
 
+    @property
+    def _segment_tokens(self) -> int:
+        return self.prefixes.blocks * self.llm.block_tokens
+
     def _hits(self, segments: Sequence[int], tokens: int) -> list[int]:
-        segment_tokens = self.prefixes.blocks * self.llm.block_tokens
-        return self.prefixes.leading(segments[: (tokens - 1) // segment_tokens])
+        return self.prefixes.leading(segments[: (tokens - 1) // self._segment_tokens])
 
     def _take(self, request: Request, blocks: int) -> None:
         while self.free < blocks:
@@ -273,8 +434,7 @@ class Replica:
         request.blocks += blocks
 
     def _share(self, request: Request) -> None:
-        tokens = self.prefixes.blocks * self.llm.block_tokens
-        for segment in request.segments[request.shared : request.cached // tokens]:
+        for segment in request.segments[request.shared : request.cached // self._segment_tokens]:
             request.blocks -= self.prefixes.blocks
             if segment in self.prefixes.users:
                 self.free += self.prefixes.blocks
@@ -282,7 +442,6 @@ class Replica:
             request.shared += 1
 
     def _release(self, request: Request) -> None:
-        self.running.remove(request)
         self.free += request.blocks
         self.prefixes.leave(request.segments[: request.shared])
 
@@ -291,12 +450,13 @@ class Replica:
 
 
 class Replicas:
-    """All replicas of a stage, driven instant by instant: `end`, then `enter`, then `begin`.
+    """The replicas of one pool, driven instant by instant: `end`, then `enter`, then `begin`.
 
     Parameters
     ----------
     llm : limits, costs, and the tokens of the requests.
     replicas : how many there are.
+    link : by which each sends requests on after their first token (default None: they stay).
 
     Attributes
     ----------
@@ -305,33 +465,42 @@ class Replicas:
     iterations : all that have begun, in that order.
     """
 
-    def __init__(self, llm: LanguageModel, replicas: int) -> None:
+    def __init__(self, llm: LanguageModel, replicas: int, link: Link | None = None) -> None:
         self.llm = llm
         self.refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
-        self.replicas = [Replica(number, llm) for number in range(replicas)]
+        self.replicas = [Replica(number, llm, link) for number in range(replicas)]
         self.requests: dict[int, Request] = {}
         self.iterations: list[Iteration] = []
         self._turn = 0
 
     def end(self, now_ms: float) -> list[list[int]]:
         """Iterations that end now, in the order they began: the queries that leave with each."""
+        return [[request.query for request in left] for left in self.ended(now_ms)]
+
+    def ended(self, now_ms: float) -> list[list[Request]]:
+        """The same as requests."""
         due = [r for r in self.replicas if r.busy is not None and r.busy.end_ms == now_ms]
         due.sort(key=lambda replica: replica.busy.number if replica.busy else 0)
-        return [[request.query for request in replica.end(now_ms)] for replica in due]
+        return [replica.end(now_ms) for replica in due]
 
     def enter(self, query: int) -> bool:
         """A query comes; False if it is refused, because it could never fit."""
         if self.refused[query]:
             return False
-        prompt, output = int(self.llm.prompt[query]), int(self.llm.output[query])
-        begin = int(self._prefixes.start[query])
-        segments = self._prefixes.chains[begin : begin + int(self._segments[query])]
-        chosen = self._chosen(segments.tolist(), prompt)
-        self._turn = (chosen.number + 1) % len(self.replicas)
-        request = Request(query, prompt, output, chosen.number, segments=tuple(segments.tolist()))
-        self.requests[query] = request
-        chosen.queue.append(request)
+        self.join(Request(query, int(self.llm.prompt[query]), int(self.llm.output[query]), 0))
         return True
+
+    def join(self, request: Request) -> None:
+        """A request is sent to a replica, and waits there."""
+        query = request.query
+        begin = int(self._prefixes.start[query])
+        segments = self._prefixes.chains[begin : begin + int(self._segments[query])].tolist()
+        chosen = self._chosen(segments, request.prompt)
+        self._turn = (chosen.number + 1) % len(self.replicas)
+        request.replica, request.segments = chosen.number, tuple(segments)
+        request.rank = 0 if self.llm.ranks is None else int(self.llm.ranks[query])
+        self.requests[query] = request
+        chosen.enter(request)
 
     def _chosen(self, segments: list[int], prompt: int) -> Replica:
         def fewest(replica: Replica) -> tuple[int, int]:
@@ -352,10 +521,14 @@ class Replicas:
         )
 
     def begin(self, now_ms: float) -> list[float]:
-        """Idle replicas with something to do begin iterations; returns when they end."""
-        ends = []
+        """Idle replicas with something to do begin iterations; returns when they end, or when it is worth trying again."""
+        again = []
         for replica in self.replicas:
             if replica.busy is None and replica.open:
-                self.iterations.append(replica.begin(len(self.iterations), now_ms))
-                ends.append(self.iterations[-1].end_ms)
-        return ends
+                iteration = replica.begin(len(self.iterations), now_ms)
+                if iteration is None:
+                    again.append(replica.held[0].sent_ms)
+                else:
+                    self.iterations.append(iteration)
+                    again.append(iteration.end_ms)
+        return again

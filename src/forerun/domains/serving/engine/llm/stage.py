@@ -14,6 +14,7 @@ from forerun.domains.serving.engine.llm.record import iterations_of, records_of
 from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
+from forerun.domains.serving.policy.scheduling import Tokens
 from forerun.domains.serving.scenario.language_model import Routing
 
 #: the kernel's number of each routing
@@ -22,6 +23,12 @@ ROUTINGS: Final[dict[Routing, int]] = {
     "least-requests": kernel.FEWEST,
     "longest-prefix": kernel.LONGEST,
     "prefix-affinity": kernel.SAME,
+}
+#: the kernel's number of what an iteration processes
+TOKENS: Final[dict[Tokens, int]] = {
+    "together": kernel.TOGETHER,
+    "prefills first": kernel.PREFILLS,
+    "decodes first": kernel.DECODES,
 }
 
 
@@ -45,6 +52,7 @@ class LanguageStage:
             llm.token_budget,
             llm.block_tokens,
             ROUTINGS[llm.routing],
+            _rules(llm),
             np.array(llm.cost.terms),
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
@@ -95,6 +103,8 @@ class LanguageStage:
         entering = self._state.requests[fed:after]
         entering["enter_ms"] = enter_ms
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+        if self.llm.ranks is not None:
+            entering["rank"] = self.llm.ranks[query]
         if self._caches:
             own = self._state.prefixes[fed:after]
             own["chain"], own["segments"] = self._prefixes.start[query], self._segments[query]
@@ -141,14 +151,32 @@ class LanguageStage:
         return iterations_of(lambda name: known[name][order])
 
 
+def _rules(llm: LanguageModel) -> kernel.Rules:
+    host_blocks, move_ms = (0, 0.0) if llm.host is None else (llm.host.blocks, llm.host.move_ms)
+    return kernel.Rules(
+        TOKENS[llm.rules.tokens],
+        int(llm.rules.whole_prompts),
+        llm.reserved_tokens,
+        host_blocks,
+        move_ms,
+        0,
+        0.0,
+        0.0,
+    )
+
+
 def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) -> kernel.State:
     own = records(replicas, kernel.REPLICA)
-    own["head"] = own["tail"] = own["oldest"] = own["newest"] = -1
-    own["free"], own["due_ms"] = llm.kv_blocks, np.inf
+    own["oldest"] = own["newest"] = own["held_head"] = own["held_tail"] = -1
+    own["free"], own["due_ms"], own["front"] = llm.kv_blocks, np.inf, llm.classes
+    own["host"] = 0 if llm.host is None else llm.host.blocks
+    queues = records((replicas, llm.classes), kernel.QUEUE)
+    queues["head"] = queues["tail"] = -1
     seats, segments = (replicas, llm.max_seqs), (replicas, llm.prefixes.count)
     return kernel.State(
         requests=records(capacity, kernel.REQUEST),
         replicas=own,
+        queues=queues,
         slots=np.zeros(seats, dtype=np.int64),
         given=np.zeros(seats, dtype=np.int64),
         whole=records(1, kernel.WHOLE),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel, Prefixes
+from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel, Prefixes
 from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.domains.serving.scenario.language_model import (
     Coefficients,
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 COLUMNS = ("prompt_tokens", "output_tokens")
 #: the numbers of a prompt's segments, equal for equal beginnings, separated by blanks
 SEGMENTS = "hash_ids"
+#: the class of a request
+PRIORITY = "priority"
+#: classes of requests that there may be, each with a queue at every replica
+MOST_CLASSES = 1000
 
 
 def language_model_of(
@@ -61,17 +65,19 @@ def language_model_of(
         tpot_slo_ms=spec.tpot_slo_ms,
         keeps_iterations=spec.iterations,
         shared=_prefixes(spec, stage, trace, prompt, seed, where),
+        rules=spec.scheduler.rules(),
+        ranks=_ranks(spec, stage, trace, queries, seed, where),
+        host=_host(spec),
     )
     refused = llm.refused
     if refused.all():
-        smallest = int((prompt + output).min())
         what = (
-            f"store {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs {smallest}, "
-            "so every one would be refused"
+            f"store {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs "
+            f"{int(llm.most_tokens.min())}, so every one would be refused"
         )
         raise ScenarioError.at(f"{where}.kv_blocks", what)
     if refused.any():
-        largest = int((prompt + output).max())
+        largest = int(llm.most_tokens.max())
         notes.append(
             f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
             f"cache stores {spec.kv_blocks * spec.block_tokens}"
@@ -171,6 +177,50 @@ def _prefixes(
         )
         raise TraceError.at(source, what)
     return Prefixes.of(segments, given.id_tokens // spec.block_tokens)
+
+
+def _ranks(
+    spec: LanguageModelSpec, stage: str, trace: Trace | None, queries: int, seed: int, where: str
+) -> Ints | None:
+    """The class of each request, numbered from 0 without gaps; None where the scheduler knows none.
+
+    Parameters as those of `_tokens`.
+    """
+    given = spec.scheduler.rules().classes
+    if given is None:
+        return None
+    where = f"{where}.scheduler"
+    if given.shares:
+        share = np.array(given.shares)
+        drawn = stream(seed, "classes", stage).choice(len(share), size=queries, p=share / share.sum())
+        return _dense(drawn, where)
+    if given.listed:
+        if len(given.listed) != queries:
+            what = f"lists the classes of {len(given.listed)} requests; {queries} arrive"
+            raise ScenarioError.at(f"{where}.classes", what)
+        return _dense(np.array(given.listed), where)
+    if trace is None or PRIORITY not in [column.name for column in trace.schema]:
+        name = "the trace" if trace is None else trace.provenance.source
+        what = f"{name} has no column {PRIORITY}; say shares: [1, 3] or classes: [0, 1, ...], or read a csv with it"
+        raise ScenarioError.at(where, what)
+    return _dense(trace[PRIORITY], where)
+
+
+def _dense(classes: Ints, where: str) -> Ints:
+    known, ranks = np.unique(classes, return_inverse=True)
+    if len(known) > MOST_CLASSES:
+        raise ScenarioError.at(
+            where, f"{len(known)} classes of requests; at most {MOST_CLASSES} are simulated"
+        )
+    return ranks.astype(np.int64)
+
+
+def _host(spec: LanguageModelSpec) -> HostMemory | None:
+    """Where preempted requests are swapped to, and what a block takes."""
+    if spec.swap is None:
+        return None
+    block_bytes = spec.kv_token_bytes * spec.block_tokens
+    return HostMemory(spec.swap.host_blocks, 1e3 * block_bytes / spec.swap.bandwidth_bytes_per_s)
 
 
 def _columns(trace: Trace, name: str) -> tuple[Ints, Ints]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
+from forerun.domains.serving.policy.scheduling import Rules
 from forerun.domains.serving.scenario.language_model import Routing
 
 
@@ -111,8 +112,22 @@ class Prefixes:
 
 
 @dataclass(frozen=True)
+class HostMemory:
+    """Where a replica moves the blocks of preempted requests.
+
+    Parameters
+    ----------
+    blocks : that it stores.
+    move_ms : to move a block there or back; the iteration in which that happens takes so much longer.
+    """
+
+    blocks: int
+    move_ms: float
+
+
+@dataclass(frozen=True)
 class LanguageModel:
-    """What one replica can hold, how requests choose a replica, and the requests themselves.
+    """What one replica can hold, how requests choose one and are scheduled, and the requests themselves.
 
     Parameters
     ----------
@@ -129,6 +144,9 @@ class LanguageModel:
     tpot_slo_ms : objective for the mean time between the tokens after it (0: none).
     keeps_iterations : a table of every iteration is made.
     shared : what the prompts begin with, for the prefix cache (default None: there is no such cache).
+    rules : what the scheduler does (default: as chunked-prefill).
+    ranks : int64[queries], the class of each request, from 0, lower ones first (default None: there is one class).
+    host : where preempted requests are swapped to (default None: they are processed anew).
     """
 
     max_seqs: int
@@ -143,6 +161,25 @@ class LanguageModel:
     tpot_slo_ms: float = 0.0
     keeps_iterations: bool = False
     shared: Prefixes | None = field(default=None, repr=False)
+    rules: Rules = field(default_factory=Rules)
+    ranks: Ints | None = field(default=None, repr=False)
+    host: HostMemory | None = None
+
+    @property
+    def classes(self) -> int:
+        """How many classes of requests there are."""
+        return 1 if self.ranks is None else int(self.ranks.max(initial=0)) + 1
+
+    @property
+    def reserved_tokens(self) -> int:
+        """A request has blocks for at least this long an answer from its admission on; 0: they are added one by one."""
+        match self.rules.reserved:
+            case "nothing":
+                return 0
+            case "own answer":
+                return 1
+            case "longest answer":
+                return int(self.output.max(initial=1))
 
     @property
     def prefixes(self) -> Prefixes:
@@ -157,7 +194,11 @@ class LanguageModel:
         return np.minimum(np.diff(prefixes.start), self.prompt // tokens)
 
     @property
+    def most_tokens(self) -> Ints:
+        """int64[queries]: tokens that the cache must be able to store for each request."""
+        return np.asarray(self.prompt + np.maximum(self.output, self.reserved_tokens))
+
+    @property
     def refused(self) -> Bools:
         """bool[queries]: the request can never fit into the cache, and is refused on arrival."""
-        blocks = -(-(self.prompt + self.output) // self.block_tokens)
-        return np.asarray(blocks > self.kv_blocks)
+        return np.asarray(-(-self.most_tokens // self.block_tokens) > self.kv_blocks)

@@ -40,12 +40,14 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
     }
     each = requests.recorded
     if each is not None:
-        processed, prompts = each.prefill + each.decodes, llm.prompt[: len(came)][served]
+        prompts = llm.prompt[: len(came)][served]
+        processed = each.prefill + each.decodes
+        budgeted = each.prefill if llm.rules.whole_prompts else processed
         mine = [each.replica == replica for replica in range(replicas)]
         waits_ms = [each.start_ms[rows][1:] - each.end_ms[rows][:-1] for rows in mine]
         laws |= {
             "an iteration processes nothing, or more than the budget": (processed >= 1)
-            & (processed <= llm.token_budget),
+            & (budgeted <= llm.token_budget),
             "more requests run than there are seats": each.running <= llm.max_seqs,
             "the cache is fuller than it can be": each.free_blocks >= 0,
             "a replica works on two iterations at once": np.concatenate(waits_ms) >= 0,

@@ -29,7 +29,7 @@ def least_work_ms(llm: LanguageModel, came: Bools) -> float:
     prefill, decodes = p.sum(), (o - 1).sum()
     turns = (np.ceil(p / llm.token_budget) + o - 1).sum()
     blocks = (o * p + o * (o - 1) / 2).sum() / llm.block_tokens
-    tokens = prefill + decodes
+    tokens = prefill + (0 if llm.rules.whole_prompts else decodes)
     iterations = max(tokens / llm.token_budget, turns / llm.max_seqs, blocks / llm.kv_blocks)
     if llm.cost.tabled:
         prefill_ms = llm.cost.prefill_ms
