@@ -10,6 +10,7 @@ import pytest
 
 from forerun.domain import get_domain, simulate
 from forerun.domains.serving.scenario import Scenario
+from forerun.errors import ScenarioError
 from forerun.result.run import Result
 from forerun.scenarios import from_data
 
@@ -105,6 +106,21 @@ def drawn(seed: int) -> dict[str, Any]:
     return data
 
 
+def drawn_with_shares(seed: int) -> dict[str, Any]:
+    """The same with limits of all kinds, some of them with a share of their own; some without one on the latency."""
+    data, draw = drawn(seed), np.random.default_rng([seed, 1])
+    llm = data["configuration"]["Chat"]["llm"]
+    llm["itl_slo_ms"] = float(draw.choice([0.0, 9.0, 30.0, 5e4]))
+    llm["e2e_slo_ms"] = float(draw.choice([0.0, 400.0, 3_000.0]))
+    stated = [kind for kind in ("ttft", "tpot", "itl", "e2e") if llm[f"{kind}_slo_ms"]]
+    llm["slo_shares"] = {
+        kind: float(draw.choice([0.5, 0.9, 0.995])) for kind in stated if draw.random() < 0.5
+    }
+    if stated and draw.random() < 0.5:
+        del data["slo_ms"]
+    return data
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_every_answer_is_about_all_objectives(seed: int) -> None:
     data = drawn(seed)
@@ -135,6 +151,84 @@ def test_every_answer_is_about_all_objectives(seed: int) -> None:
     wanted = {f"configuration.Chat.llm.{name}_slo_ms" for name in met if name != "latency"}
     assert paths == {"slo_ms", *wanted}
     assert ("slo_ms=" not in result.next_steps[0]) or holds, "a missed objective is never tightened"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_limits_with_a_share_of_their_own_are_judged_alone(seed: int) -> None:
+    data = drawn_with_shares(seed)
+    result = run(data)
+    llm, requests, summary = data["configuration"]["Chat"]["llm"], result.tables["requests"], result.summary
+    columns = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "longest_gap_ms", "e2e": "e2e_ms"}
+    met = {
+        kind: ~(requests[column] > llm[f"{kind}_slo_ms"]) & ~requests["refused"]
+        for kind, column in columns.items()
+        if llm[f"{kind}_slo_ms"]
+    }
+    shares = llm["slo_shares"]
+    counted = [one for kind, one in met.items() if kind not in shares]
+    latency = [requests["e2e_ms"] <= data["slo_ms"]] if "slo_ms" in data else []
+    attained = np.logical_and.reduce([~requests["refused"], *latency, *counted])
+    kept = {
+        kind: np.count_nonzero(~met[kind]) <= round((1 - share) * 400, 9) // 1
+        for kind, share in shares.items()
+    }
+    assert summary["misses"] == np.count_nonzero(~attained)
+    holds = bool(summary["misses"] <= 4 and all(kept.values()))
+    assert summary["slo_met"] == holds == answer(result).holds
+    good = np.logical_and.reduce([attained, *met.values()])
+    assert summary["goodput_share"] == pytest.approx(good.mean())
+    assert ("latency_attainment" in summary) == (bool(latency) and bool(met))
+    for kind, one in met.items():
+        assert summary[f"{kind}_attainment"] == pytest.approx(one.mean())
+        assert (f"{kind}_attainment_wanted" in summary) == (kind in shares)
+    for kind, share in shares.items():
+        assert f"{100 * met[kind].mean():.4g} % keep the" in result.why
+        assert f"{share:.4g} of the requests keep the" in answer(result).question
+    assert (" met:" in result.why) == holds and ("slo_ms" in summary) == bool(latency)
+    paths = {name for name in levers(result) if name.endswith("slo_ms")}
+    assert paths == {
+        *(["slo_ms"] if latency else []),
+        *(f"configuration.Chat.llm.{kind}_slo_ms" for kind in met),
+    }
+    assert ("slo_ms=" not in result.next_steps[0]) or holds
+    drawn_figures = {one.id for one in get_domain("serving").figures(result)}
+    assert {f"{kind}-cdf" for kind in met if not np.isnan(requests[columns[kind]]).all()} <= drawn_figures
+
+
+def test_every_objective_has_an_interval() -> None:
+    data = scenario_data(ttft_slo_ms=400.0, itl_slo_ms=30.0, slo_shares={"itl": 0.9})
+    del data["slo_ms"]
+    result = run(data)
+    assert {"attainment", "ttft_attainment", "itl_attainment", "goodput_share"} <= set(result.intervals)
+    assert "latency_attainment" not in result.intervals
+
+
+def test_a_long_time_between_tokens_asks_for_smaller_iterations() -> None:
+    data = scenario_data(itl_slo_ms=20.0, token_budget=4096, max_seqs=64)
+    result = run(data)
+    assert not result.summary["slo_met"]
+    assert result.next_steps[0].endswith("llm.token_budget=2048")
+    assert "of the longest time between two tokens of the slowest 1 % is decode at Chat" in result.why
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"slo_shares": {"itl": 0.9}}, "slo_shares.itl: is a share of requests without a limit"),
+        ({"ttft_slo_ms": 100.0, "slo_shares": {"ttft": 1.5}}, "slo_shares.ttft"),
+        (
+            {},
+            "slo_ms: is 0, or not stated: the latency above which a query misses; or say objectives of a language model",
+        ),
+    ],
+)
+def test_objectives_that_say_nothing_are_rejected(change: dict[str, Any], said: str) -> None:
+    data = scenario_data(**change)
+    if not change:
+        del data["slo_ms"]
+    with pytest.raises(ScenarioError) as raised:
+        run(data)
+    assert said in str(raised.value)
 
 
 def alone(data: dict[str, Any]) -> dict[str, Any]:

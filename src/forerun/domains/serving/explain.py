@@ -12,7 +12,7 @@ from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
 from forerun.domains.serving.scenario.traces import Listed
-from forerun.domains.serving.summary.llm.objectives import WORDS, Kind, stated
+from forerun.domains.serving.summary.llm.objectives import WORDS, Stated, stated
 from forerun.result.run import Result, SavedRun
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
@@ -31,11 +31,23 @@ class ServingExplainer(Explainer[Scenario]):
 
     def answer(self, summary: Mapping[str, Any]) -> Answer:
         """Whether enough queries meet every stated objective."""
-        tokens = " and ".join(f"{words} within {limit_ms:.4g} ms" for words, limit_ms in stated(summary))
-        question = (
-            f"Do {summary['attainment_wanted']:.4g} of the queries stay within {summary['slo_ms']:.4g} ms"
-        )
-        return Answer(f"{question}{f', with {tokens}' if tokens else ''}?", bool(summary["slo_met"]))
+        limits = [Stated("", float(summary["slo_ms"]), None)] if "slo_ms" in summary else []
+        limits += stated(summary)
+        together = [one for one in limits if one.wanted is None]
+        asked = [
+            f"{one.wanted:.4g} of the requests keep the {one.words} within {one.limit_ms:.4g} ms"
+            for one in limits
+            if one.wanted is not None
+        ]
+        if together:
+            first, *more = together
+            begin = f"keep the {first.words}" if first.words else "stay"
+            tokens = " and ".join(f"{one.words} within {one.limit_ms:.4g} ms" for one in more)
+            question = (
+                f"{summary['attainment_wanted']:.4g} of the queries {begin} within {first.limit_ms:.4g} ms"
+            )
+            asked.insert(0, f"{question}{f', with {tokens}' if tokens else ''}")
+        return Answer(f"Do {', and '.join(asked)}?", bool(summary["slo_met"]))
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
         """More or fewer replicas a stage, other batch limits, a looser or tighter objective, less or more traffic.
@@ -63,7 +75,8 @@ class ServingExplainer(Explainer[Scenario]):
             slower, meaning = (1.5, 2.0, 4.0), "seconds until a replica is active"
             shares = slower if met else (0.5, 0.2, 0.0)
             what_ifs.append(_times("tuner.activation_s", scenario.tuner.activation_s, shares, meaning))
-        what_ifs.append(_limit("slo_ms", scenario.slo_ms, "objective in ms", met))
+        if scenario.slo_ms:
+            what_ifs.append(_limit("slo_ms", scenario.slo_ms, "objective in ms", met))
         rate_rps = getattr(getattr(scenario.trace, "process", None), "rate_rps", None)
         if rate_rps:
             rates = LOOSER if met else TIGHTER
@@ -128,7 +141,7 @@ def _limit(path: str, now_ms: float, meaning: str, met: bool) -> WhatIf:
 
 
 def _llm_what_ifs(where: str, name: str, llm: LanguageModelSpec, met: bool) -> list[WhatIf]:
-    """More or fewer seats, tokens in an iteration, and blocks; looser or tighter objectives on tokens."""
+    """More or fewer seats, tokens in an iteration, and blocks; looser or tighter objectives."""
     sizes = (
         ("max_seqs", llm.max_seqs, f"requests that {name} runs at once"),
         ("token_budget", llm.token_budget, f"tokens in one iteration of {name}"),
@@ -140,9 +153,7 @@ def _llm_what_ifs(where: str, name: str, llm: LanguageModelSpec, met: bool) -> l
         )
         for field, now, meaning in sizes
     ]
-    limits: dict[Kind, float] = {"ttft": llm.ttft_slo_ms, "tpot": llm.tpot_slo_ms}
-    for kind, limit_ms in limits.items():
-        if limit_ms:
-            meaning = f"objective for the {WORDS[kind]} of {name} in ms"
-            what_ifs.append(_limit(f"{where}.{kind}_slo_ms", limit_ms, meaning, met))
+    for kind, limit_ms, _ in llm.limits:
+        meaning = f"objective for the {WORDS[kind]} of {name} in ms"
+        what_ifs.append(_limit(f"{where}.{kind}_slo_ms", limit_ms, meaning, met))
     return what_ifs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,11 +58,18 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
     queries : a row a query; refused ones, which have no answer, are left out of the curve.
     summary : of the run, for the objective and the share that meets it.
     """
-    slo_ms, required = float(summary["slo_ms"]), float(summary["attainment_wanted"])
+    slo_ms, required = float(summary.get("slo_ms", math.inf)), float(summary["attainment_wanted"])
     within = summary.get("latency_attainment", summary["attainment"])
     # A query that misses within the objective was refused: it has no answer, hence no latency.
     answered = queries["latency_ms"][~(queries["missed"] & (queries["latency_ms"] <= slo_ms))]
     most_ms = float(np.max(answered, initial=0.0))
+    limited = math.isfinite(slo_ms)
+    said = (
+        f"{format_number(100 * within)} % of the queries stay within {quantity(slo_ms, 'ms', most_ms)}; "
+        f"{format_number(100 * required)} % are required. "
+        if limited
+        else ""
+    )
     return Figure.of(
         "cdf",
         "latency-cdf",
@@ -69,9 +77,8 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         quantile_curve("latency_ms", answered, POINTS),
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
-        caption=f"{format_number(100 * within)} % of the queries stay within {quantity(slo_ms, 'ms', most_ms)}; "
-        f"{format_number(100 * required)} % are required. P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
-        rules=(Rule(slo_ms, "SLO"), Rule(required, "required", axis="y")),
+        caption=f"{said}P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
+        rules=(Rule(slo_ms, "SLO"), Rule(required, "required", axis="y")) if limited else (),
     )
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from forerun.domains.serving.scenario.language_model import Kind
 from forerun.domains.serving.summary.llm.objectives import WORDS
 from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, quantile_curve
 from forerun.result.tables import Table
 
 TIME = Axis("at_s", "time", "s")
+#: what is drawn of each time that an objective may limit: the column of the requests, and the caption
+DISTRIBUTIONS: Final[dict[Kind, tuple[str, str]]] = {
+    "ttft": ("ttft_ms", "From entering the stage to the first token."),
+    "tpot": ("tpot_ms", "The mean of each answer after its first token."),
+    "itl": ("longest_gap_ms", "The longest of each answer."),
+    "e2e": ("e2e_ms", "From entering the stage to the last token."),
+}
+#: those that are drawn whether they are limited or not
+ALWAYS: Final = ("ttft", "tpot")
 #: points of a distribution's curve
 POINTS = 300
 
@@ -19,14 +29,11 @@ POINTS = 300
 def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list[Figure]:
     """How long the first token takes, how fast the others follow, and what the replicas hold over time."""
     requests, course = tables["requests"], tables.get("llm_course")
-    captions = {
-        "ttft": "From entering the stage to the first token.",
-        "tpot": "The mean of each answer after its first token.",
-    }
     distributions = [
-        _distribution(requests, summary, name, words, captions[name])
-        for name, words in WORDS.items()
-        if not np.isnan(requests[f"{name}_ms"]).all()
+        _distribution(requests, summary, one, WORDS[one], column, caption)
+        for one, (column, caption) in DISTRIBUTIONS.items()
+        if (one in ALWAYS or any(key.endswith(f"{one}_slo_ms") for key in summary))
+        and not np.isnan(requests[column]).all()
     ]
     return (
         distributions
@@ -35,8 +42,20 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
     )
 
 
-def _distribution(requests: Table, summary: Mapping[str, Any], name: str, what: str, caption: str) -> Figure:
-    curves, column = {}, f"{name}_ms"
+def _distribution(
+    requests: Table, summary: Mapping[str, Any], name: str, what: str, column: str, caption: str
+) -> Figure:
+    """Share of the requests at or below a time.
+
+    Parameters
+    ----------
+    requests : a row a request.
+    summary : of the run, for the objectives.
+    name, what : of the time: as the summary names it, and in words.
+    column : of the requests, with the time.
+    caption : what the time is.
+    """
+    curves = {}
     stages = list(dict.fromkeys(requests["stage"].tolist()))
     for stage in stages:
         values = requests[column][requests["stage"] == stage]

@@ -169,7 +169,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     configuration: by stage, how it is run.
     profiles: files of measured service times, added to the built-in ones.
     service: what a batch takes: by the profile's mean (default) or p99, as the notebook has it, written out, or drawn.
-    slo_ms: latency above which a query misses.
+    slo_ms: latency above which a query misses (0, the default: none, where language models have objectives of their own).
     attainment: share of queries that must not miss (default 0.99).
     prices_usd_per_h: of a replica, by hardware, added to the built-in ones.
     tuner: who changes the numbers of replicas while the trace runs (default: nobody).
@@ -190,7 +190,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     configuration: dict[str, Placement]
     profiles: tuple[Input, ...] = ()
     service: Literal["mean", "p99", "notebook"] | Tables | Sampled = "mean"
-    slo_ms: Positive
+    slo_ms: NotNegative = 0.0
     attainment: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
     prices_usd_per_h: dict[str, NotNegative] = {}
     tuner: Annotated[Tuner, chosen_from(tuner_policies)] = msgspec.field(default_factory=Fixed)
@@ -320,6 +320,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
         lacking = self.tuner.needs_sample and self.sample is None
         return _failing([*checks, (lacking, "sample", what)])
 
+    @property
+    def latency_limit_ms(self) -> float:
+        """Latency above which a query misses; infinite where none is stated."""
+        return self.slo_ms or math.inf
+
     def _llm_problems(self) -> list[tuple[str, str]]:
         reasons = [
             (self.mode == "compat", "mode compat knows no language models"),
@@ -329,9 +334,15 @@ class Scenario(Spec, frozen=True, kw_only=True):
             ),
             (self.tuned, "tuners do not change the replicas of language models; leave out the tuner"),
         ]
-        served = [name for name, placed in self.configuration.items() if placed.llm is not None]
+        served = {name: placed.llm for name, placed in self.configuration.items() if placed.llm is not None}
+        what = "is 0, or not stated: the latency above which a query misses"
+        also = "; or say objectives of a language model, such as ttft_slo_ms" if served else ""
+        without = not self.slo_ms and not any(llm.limits for llm in served.values())
         return _failing(
-            (wrong, f"configuration.{name}.llm", what) for name in served for wrong, what in reasons
+            [
+                (without, "slo_ms", what + also),
+                *((wrong, f"configuration.{name}.llm", why) for name in served for wrong, why in reasons),
+            ]
         )
 
     def allowed_misses(self, queries: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,28 @@ BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 #: how a request chooses a replica
 Routing = Literal["round-robin", "least-requests", "longest-prefix", "prefix-affinity"]
+
+#: what an objective limits: the time to the first token, the mean time between the tokens after it, the longest time between
+#: two of them, the time to the last token
+Kind = Literal["ttft", "tpot", "itl", "e2e"]
+KINDS: Final[tuple[Kind, ...]] = ("ttft", "tpot", "itl", "e2e")
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Limit(NamedTuple):
+    """An objective of a stage that serves a language model.
+
+    Parameters
+    ----------
+    kind : what is limited.
+    limit_ms : the limit.
+    wanted : share of the requests that must meet it (None: it counts with the other limits).
+    """
+
+    kind: Kind
+    limit_ms: float
+    wanted: float | None
 
 
 class Coefficients(Spec, frozen=True, kw_only=True):
@@ -121,6 +143,18 @@ class Swap(Spec, frozen=True, kw_only=True):
     bandwidth_bytes_per_s: Positive
 
 
+class ObjectiveShares(Spec, frozen=True, kw_only=True):
+    """Shares of the requests that must meet an objective of their own, such as 0.9 for a 90th percentile.
+
+    ttft, tpot, itl, e2e: by what is limited (0: the limit counts with the others, for the scenario's attainment).
+    """
+
+    ttft: Share = 0.0
+    tpot: Share = 0.0
+    itl: Share = 0.0
+    e2e: Share = 0.0
+
+
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     """Memory and cost of one replica of a language model.
 
@@ -134,6 +168,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     tokens: where the requests' tokens come from; left out: the trace's columns.
     ttft_slo_ms: objective for the time to first token, besides the latency (0: none).
     tpot_slo_ms: objective for the mean time between the tokens after it (0: none).
+    itl_slo_ms: objective for the longest time between two tokens of a request (0: none).
+    e2e_slo_ms: objective for the time from entering the stage to the last token (0: none).
+    slo_shares: shares of the requests that meet one of these objectives, judged alone (default: all limits count together).
     iterations: make a table of every iteration (default no).
     scheduler: which requests an iteration works on (default chunked-prefill).
     kv_token_bytes: keys and values of a token, which moving blocks is timed by (default 0: nothing is moved).
@@ -150,6 +187,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     tokens: FixedTokens | DrawnTokens | ListedTokens | None = None
     ttft_slo_ms: NotNegative = 0.0
     tpot_slo_ms: NotNegative = 0.0
+    itl_slo_ms: NotNegative = 0.0
+    e2e_slo_ms: NotNegative = 0.0
+    slo_shares: ObjectiveShares = ObjectiveShares()
     iterations: bool = False
     prefix_cache: RecordedPrefixes | DrawnPrefixes | None = None
     scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(
@@ -158,21 +198,36 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     kv_token_bytes: NotNegative = 0.0
     swap: Swap | None = None
 
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The objectives that are stated."""
+        stated = [(kind, float(getattr(self, f"{kind}_slo_ms"))) for kind in KINDS]
+        return tuple(
+            Limit(kind, limit_ms, getattr(self.slo_shares, kind) or None)
+            for kind, limit_ms in stated
+            if limit_ms
+        )
+
     def problems(self) -> list[tuple[str, str]]:
-        """Blocks that are moved have a size; prefixes are as the cache and the routing need them."""
+        """Shares have limits; blocks that are moved have a size; prefixes are as the cache and the routing need them."""
+        found = [
+            (f"slo_shares.{kind}", f"is a share of requests without a limit: say {kind}_slo_ms, too")
+            for kind in KINDS
+            if getattr(self.slo_shares, kind) and not getattr(self, f"{kind}_slo_ms")
+        ]
         if self.swap is not None and not self.kv_token_bytes:
             what = "is needed to time what swap moves: 2 x layers x KV heads x head size x bytes of a value"
-            return [("kv_token_bytes", what), *self._prefix_problems()]
-        return self._prefix_problems()
+            found.append(("kv_token_bytes", what))
+        return [*found, *self._prefix_problems()]
 
     def _prefix_problems(self) -> list[tuple[str, str]]:
         """Routing by prefixes has prefixes; numbers of a trace stand for whole blocks of its own prompts."""
-        if self.prefix_cache is None and self.balance in ("longest-prefix", "prefix-affinity"):
-            return [("balance", f"{self.balance} needs a prefix cache: say prefix_cache")]
-        if not isinstance(self.prefix_cache, RecordedPrefixes):
-            return []
-        where, tokens = "prefix_cache.id_tokens", self.prefix_cache.id_tokens
         found = []
+        if self.prefix_cache is None and self.balance in ("longest-prefix", "prefix-affinity"):
+            found.append(("balance", f"{self.balance} needs a prefix cache: say prefix_cache"))
+        if not isinstance(self.prefix_cache, RecordedPrefixes):
+            return found
+        where, tokens = "prefix_cache.id_tokens", self.prefix_cache.id_tokens
         if tokens % self.block_tokens:
             found.append(
                 (where, f"{tokens} tokens are no whole number of blocks of {self.block_tokens} tokens")

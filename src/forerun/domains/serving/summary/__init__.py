@@ -46,7 +46,7 @@ def summarize(outcome: Outcome) -> Result:
     run = recorded(outcome.run, scenario.record) if models else outcome.run
     finished = len(run.finish_ms) > 0
     if finished and engine_of(scenario).lawful:
-        check_run(inputs.pipeline, run, scenario.slo_ms)
+        check_run(inputs.pipeline, run, scenario.latency_limit_ms)
     loads = offered_loads(inputs)
     summary = totals(outcome, run, loads) | dict(outcome.figures)
     if models:
@@ -59,7 +59,7 @@ def summarize(outcome: Outcome) -> Result:
     result = Result(
         scenario,
         summary,
-        {"queries": tables.queries_table(run, scenario.slo_ms)} if finished else {},
+        {"queries": tables.queries_table(run, scenario.latency_limit_ms)} if finished else {},
         notes=(*notes, *overload_notes(inputs, loads)),
         intervals=_intervals(inputs, outcome.run) if finished else {},
         headline=headline_names(summary),
@@ -110,7 +110,7 @@ def _both_tie_rules(inputs: Inputs) -> dict[str, Any]:
 
 def _intervals(inputs: Inputs, run: Run) -> dict[str, Interval]:
     """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed, and in compat mode."""
-    slo_ms, confidence = inputs.scenario.slo_ms, inputs.scenario.intervals.confidence
+    slo_ms, confidence = inputs.scenario.latency_limit_ms, inputs.scenario.intervals.confidence
     if inputs.scenario.intervals.replications == 0:
         return {}
 

@@ -96,5 +96,5 @@ def _span(values: list[float], half: float) -> tuple[float, float]:
 
 
 def _bounded(name: str, low: float, high: float, confidence: float, method: str) -> Interval:
-    most = 1.0 if name.endswith("attainment") else math.inf
+    most = 1.0 if name.endswith(("attainment", "share")) else math.inf
     return Interval(max(0.0, low), min(most, high), confidence, method)

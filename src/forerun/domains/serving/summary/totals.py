@@ -29,6 +29,7 @@ LLM_HEADLINE = (
     "ttft_p50_ms",
     "tpot_p50_ms",
     "goodput_rps",
+    "goodput_share",
 )
 
 
@@ -56,7 +57,7 @@ def totals(outcome: Outcome, run: Run, loads: Mapping[str, float]) -> dict[str, 
     figures: dict[str, Any] = {
         "queries": queries,
         "rate_rps": mean_rate_rps(inputs.arrivals_ms),
-        "slo_ms": scenario.slo_ms,
+        **({"slo_ms": scenario.slo_ms} if scenario.slo_ms else {}),
         "attainment_wanted": scenario.attainment,
         "misses": run.misses,
         "misses_allowed": allowed,

@@ -25,7 +25,7 @@ class Default(Engine):
         # The kernels are compiled; they are imported only when something is simulated.
         from forerun.domains.serving.engine.stagewise import reasons_against
 
-        pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms
+        pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, scenario.latency_limit_ms
         reasons = [*reasons_against(pipeline), *(["observers look on"] if observers else [])]
         if reasons:
             from forerun.domains.serving.engine.events import simulate_events
@@ -45,7 +45,7 @@ def simulated(inputs: Inputs, record: str = "") -> Run:
     record : `counts`, `latency` or `full`, as in a scenario (default: as the inputs' scenario says).
     """
     record = record or inputs.scenario.record
-    pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, inputs.scenario.slo_ms
+    pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, inputs.scenario.latency_limit_ms
     if pipeline.serves_models:
         from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
 

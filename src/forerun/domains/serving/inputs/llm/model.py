@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.domains.serving.policy.scheduling import Rules
-from forerun.domains.serving.scenario.language_model import Routing
+from forerun.domains.serving.scenario.language_model import Limit, Routing
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ class LanguageModel:
     routing : how a request chooses a replica: in turn; the one with the fewest waiting or running (the lowest number of
         several); the one whose cache has most of its prompt, among those with a free seat, of several the one with the
         fewest; or by the first segment of its prompt, in turn where there is none (default: in turn).
-    ttft_slo_ms : objective for the time to first token (0: none).
-    tpot_slo_ms : objective for the mean time between the tokens after it (0: none).
+    limits : the objectives that are stated (default: none).
     keeps_iterations : a table of every iteration is made.
     shared : what the prompts begin with, for the prefix cache (default None: there is no such cache).
     rules : what the scheduler does (default: as chunked-prefill).
@@ -157,8 +156,7 @@ class LanguageModel:
     prompt: Ints = field(repr=False)
     output: Ints = field(repr=False)
     routing: Routing = "round-robin"
-    ttft_slo_ms: float = 0.0
-    tpot_slo_ms: float = 0.0
+    limits: tuple[Limit, ...] = ()
     keeps_iterations: bool = False
     shared: Prefixes | None = field(default=None, repr=False)
     rules: Rules = field(default_factory=Rules)

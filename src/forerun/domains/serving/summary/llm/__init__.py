@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from forerun.domains.serving.summary.llm.objectives import (
     attainment_figures,
     missed,
     prefixes,
+    together,
     token_objectives,
     tpot_ms,
     ttft_ms,
@@ -62,27 +64,27 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
 
 
 def model_figures(scenario: Scenario, pipeline: Pipeline, run: Run) -> dict[str, Any]:
-    """Figures of the objectives on tokens, and of every language model, named after its stage where there are several.
+    """Figures of the objectives, and of every language model, named after its stage where there are several.
 
     Parameters
     ----------
-    scenario : says how many queries may miss, and the latency objective.
+    scenario : says how many queries may miss, and the limit of the latency.
     pipeline : with the tokens of all requests.
     run : with visits and requests.
     """
     objectives = token_objectives(pipeline, run)
     allowed = scenario.allowed_misses(len(run.arrival_ms))
-    summary = attainment_figures(objectives, run, scenario.slo_ms, allowed)
+    summary = attainment_figures(objectives, run, scenario.latency_limit_ms, allowed)
     summary["refused"] = int(np.count_nonzero(_refused(run)))
     for s, prefix in prefixes(pipeline).items():
-        mine = tuple(one for one in objectives if one.stage == s)
-        figures = stage_figures(pipeline.stages[s], run, s, scenario.slo_ms, mine)
+        mine = [one for one in objectives if one.stage == s]
+        figures = stage_figures(pipeline.stages[s], run, s, scenario.latency_limit_ms, mine)
         summary |= {f"{prefix}{name}": value for name, value in figures.items()}
     return summary
 
 
 def stage_figures(
-    stage: Stage, run: Run, number: int, slo_ms: float, objectives: tuple[TokenObjective, ...]
+    stage: Stage, run: Run, number: int, slo_ms: float, objectives: Sequence[TokenObjective]
 ) -> dict[str, Any]:
     """Figures of one language model over all its requests.
 
@@ -91,21 +93,23 @@ def stage_figures(
     stage : the stage, with its limits and the tokens of its requests.
     run : with visits and requests.
     number : of the stage in the pipeline.
-    slo_ms : latency of the whole query above which it is not counted as goodput.
-    objectives : those on its own tokens.
+    slo_ms : latency of the whole query above which it is not counted as goodput (infinite: none).
+    objectives : those at this stage.
     """
     llm, requests, visits = stage.llm, run.requests[number], run.visits[number]
     assert llm is not None and requests is not None
     served = ~np.isnan(requests.first_ms)
-    span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
-    good = served & ~missed(objectives, run, slo_ms)
+    came = int(np.count_nonzero(~np.isnan(visits.enqueue_ms)))
+    good = int(np.count_nonzero(served & ~missed(objectives, run, slo_ms)))
     return {
         **{f"{one.kind}_slo_ms": one.limit_ms for one in objectives},
+        **{f"{one.kind}_attainment_wanted": one.wanted for one in objectives if one.wanted is not None},
         **_latency_figures(llm, visits, requests, served),
         "tbt_p50_ms": gap_quantile_ms(requests.gaps, 0.5),
         "tbt_p99_ms": gap_quantile_ms(requests.gaps, 0.99),
         "tbt_max_ms": float(np.nanmax(requests.longest_gap_ms, initial=0.0)),
-        "goodput_rps": float(good.sum()) / span_s if span_s > 0 else float("nan"),
+        "goodput_rps": good / span_s if (span_s := _span_s(run)) > 0 else float("nan"),
+        "goodput_share": good / came if came else float("nan"),
         "prompt_tokens": int(llm.prompt[: len(served)][served].sum()),
         "output_tokens": int(llm.output[: len(served)][served].sum()),
         "preemptions": int(requests.preemptions.sum()),
@@ -134,7 +138,7 @@ def llm_batch_intervals(
     ----------
     pipeline : with the tokens of all requests.
     run : with visits and requests.
-    slo_ms : latency above which a query misses.
+    slo_ms : latency above which a query misses (infinite: none).
     confidence : of the interval, such as 0.95.
     """
     queries = len(run.arrival_ms)
@@ -154,14 +158,14 @@ def llm_headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools | None
     ----------
     pipeline : with the tokens of all requests.
     run : with visits and requests.
-    slo_ms : latency above which a query misses.
+    slo_ms : latency above which a query misses (infinite: none).
     rows : bool[queries], of some of the queries (default: of all).
     """
     rows = np.ones(len(run.arrival_ms), dtype=np.bool_) if rows is None else rows
     shown = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
     objectives = token_objectives(pipeline, run)
-    late = {"attainment": missed(objectives, run, slo_ms)}
-    if objectives:
+    late = {"attainment": missed(together(objectives), run, slo_ms)}
+    if objectives and np.isfinite(slo_ms):
         late["latency_attainment"] = run.missed(slo_ms)
     shown |= {
         name: float(1 - np.count_nonzero(misses[rows]) / np.count_nonzero(rows))
@@ -178,6 +182,10 @@ def llm_headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools | None
         assert llm is not None and requests is not None
         figures = _latency_figures(llm, visits, requests, rows & ~np.isnan(requests.first_ms))
         shown |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
+        here = ~np.isnan(visits.enqueue_ms) & rows
+        if here.any():
+            good = np.count_nonzero(here & ~missed(objectives, run, slo_ms))
+            shown["goodput_share"] = float(good / np.count_nonzero(here))
     return shown
 
 
@@ -196,6 +204,11 @@ def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, row
             f"{name}_{share}_ms": float(value) for share, value in zip(("p50", "p90", "p99"), quantiles)
         }
     return figures
+
+
+def _span_s(run: Run) -> float:
+    """Seconds from the first arrival to the last."""
+    return float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
 
 
 def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
