@@ -21,6 +21,10 @@ _MEDIANS = "tests/serving/test_llm_medians.py"
 
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
+    (
+        PAGE,
+        "7 to 70 billion parameters, one to four accelerators) reported blocks within 0.2 %",
+    ): "tests/serving/test_llm_memory.py::test_blocks_are_those_that_servers_reported",
     (PAGE, "| |"): f"{_MEDIANS}::test_points_left_out_are_estimated_from_their_neighbours",
     (
         PAGE,
@@ -42,6 +46,8 @@ GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "| key |"),
     (PAGE, "off by 2.5 % and its 99th percentile by 33 % in the median of cases"),
     (PAGE, "a stage below 1 may still fall behind"),
+    (PAGE, "Known are H100-80GB, H100-PCIe-80GB"),
+    (PAGE, "with 0.3 GiB for libraries and 0.35 GiB more"),
     (PAGE, "A token's keys and values take 2 · layers · kv_heads · head_dim"),
 }
 

@@ -145,7 +145,7 @@ def _llm_what_ifs(where: str, name: str, llm: LanguageModelSpec, met: bool) -> l
     sizes = (
         ("max_seqs", llm.max_seqs, f"requests that {name} runs at once"),
         ("token_budget", llm.token_budget, f"tokens in one iteration of {name}"),
-        ("kv_blocks", llm.kv_blocks, f"blocks in the cache of {name}"),
+        *(() if llm.kv_blocks is None else (("kv_blocks", llm.kv_blocks, f"blocks in the cache of {name}"),)),
     )
     what_ifs = [
         WhatIf(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.engine import engine_of
 from forerun.domains.serving.inputs.llm import language_model_of
+from forerun.domains.serving.inputs.llm.architecture import Architecture, read_architecture
 from forerun.domains.serving.inputs.llm.medians import Medians, read_medians
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import (
@@ -58,6 +59,7 @@ class ScenarioFiles:
         self._profiles = profiles
         self._traces: dict[str, Trace] = {}
         self._medians: dict[str, Medians] = {}
+        self._architectures: dict[str, Architecture] = {}
 
     def trace(self, given: Replayed | DrawnTokens) -> Trace:
         """A recorded trace: of arrivals, or of the tokens of requests. Raises TraceError."""
@@ -72,6 +74,12 @@ class ScenarioFiles:
         if file.path not in self._medians:
             self._medians[file.path] = read_medians(Path(file.path), file.path)
         return self._medians[file.path]
+
+    def architecture(self, file: Input) -> Architecture:
+        """The shape of a model by its configuration. Raises ProfileError."""
+        if file.path not in self._architectures:
+            self._architectures[file.path] = read_architecture(Path(file.path), file.path)
+        return self._architectures[file.path]
 
     @cached_property
     def profile(self) -> Profile:

@@ -15,6 +15,7 @@ from forerun.trace.reader import format_problems
 Seats = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Blocks = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Accelerators = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 #: how a request chooses a replica
@@ -51,6 +52,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     decode_ms_per_seq: per decode.
     kv_ms_per_token: per cached token of the decodes.
     attn_ms_per_token2: per pair of tokens that attend to each other in prefills.
+    request_ms: of every request outside of iterations, before it joins the queue (default 0).
     """
 
     a_ms: Positive
@@ -58,6 +60,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     decode_ms_per_seq: NotNegative = 0.0
     kv_ms_per_token: NotNegative = 0.0
     attn_ms_per_token2: NotNegative = 0.0
+    request_ms: NotNegative = 0.0
 
 
 class Measured(Spec, frozen=True, kw_only=True):
@@ -72,6 +75,35 @@ class Measured(Spec, frozen=True, kw_only=True):
     model: str
     hardware: str
     tensor_parallel: Count = 1
+
+
+class ModelMemory(Spec, frozen=True, kw_only=True):
+    """The cache of a replica from what the model is and what its accelerators have (see `inputs.llm.memory`).
+
+    model: the model's config.json, as published with its weights.
+    gpu: the accelerator, such as `H100-80GB`; give this or `gpu_memory`.
+    gpu_memory_bytes: memory of one accelerator that programs can use.
+    tensor_parallel: accelerators that the model is split over (default 1).
+    memory_share: of the accelerator's memory that the server uses (default 0.9).
+    weights_bytes: of the whole model (default: counted from the configuration).
+    activations_bytes: what an iteration computes with and libraries take, on one accelerator (default: estimated).
+    kv_bits: bits of a value in the cache (default: those of the model).
+    """
+
+    model: Input
+    gpu: str | None = None
+    gpu_memory_bytes: Positive | None = None
+    tensor_parallel: Accelerators = 1
+    memory_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    weights_bytes: Positive | None = None
+    activations_bytes: NotNegative | None = None
+    kv_bits: Literal[4, 8, 16, 32] | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """One accelerator is said, one way."""
+        if (self.gpu is None) == (self.gpu_memory_bytes is None):
+            return [("", "give exactly one of gpu, such as H100-80GB, and gpu_memory, such as 80GB")]
+        return []
 
 
 class FixedTokens(Spec, frozen=True, kw_only=True):
@@ -160,7 +192,8 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
 
     max_seqs: requests that run at once.
     token_budget: tokens processed in one iteration.
-    kv_blocks: blocks in the cache.
+    kv_blocks: blocks in the cache; give this or `memory`.
+    memory: what the blocks follow from: a model's configuration and an accelerator.
     block_tokens: tokens in a block (default 16).
     cost: time of an iteration.
     balance: how requests choose a replica: in turn (default); the one with the fewest; the one whose cache has most of the
@@ -180,7 +213,8 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
 
     max_seqs: Seats
     token_budget: Tokens
-    kv_blocks: Blocks
+    kv_blocks: Blocks | None = None
+    memory: ModelMemory | None = None
     block_tokens: BlockTokens = 16
     cost: Coefficients | Measured
     balance: Routing = "round-robin"
@@ -209,7 +243,10 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
         )
 
     def problems(self) -> list[tuple[str, str]]:
-        """Shares have limits; blocks that are moved have a size; prefixes are as the cache and the routing need them."""
+        """The cache is said one way; shares have limits; blocks that are moved have a size; prefixes are as the cache and
+        the routing need them."""
+        if (self.kv_blocks is None) == (self.memory is None):
+            return [("", "give exactly one of kv_blocks, a number, and memory, which they follow from")]
         found = [
             (f"slo_shares.{kind}", f"is a share of requests without a limit: say {kind}_slo_ms, too")
             for kind in KINDS

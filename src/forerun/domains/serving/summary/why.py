@@ -204,6 +204,9 @@ def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: 
         change = f"{setting}.llm.{objective.kind}_slo_ms={_tighter(objective.limit_ms)}"
     elif met:
         change = f"slo_ms={_tighter(scenario.slo_ms)}"
+    elif placed.llm is not None and placed.llm.memory is not None and cause.kind in (REFUSED, PREEMPTED):
+        # The blocks follow from the accelerators: more of them hold more.
+        change = f"{setting}.llm.memory.tensor_parallel={2 * placed.llm.memory.tensor_parallel}"
     elif cause.kind == REFUSED:
         change = f"{setting}.llm.kv_blocks={_enough_blocks(inputs, run, cause.stage)}"
     elif (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from forerun.domains.serving.inputs.llm.memory import kv_blocks, memory_use
 from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel, Prefixes
 from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.domains.serving.scenario.language_model import (
@@ -51,11 +52,13 @@ def language_model_of(
     """
     where = f"$.configuration.{stage}.llm"
     cost, notes = _cost(spec, files)
+    blocks, noted = _blocks(spec, stage, files, f"{where}.memory")
+    notes += noted
     prompt, output = _tokens(spec, stage, files, trace, queries, seed, where)
     llm = LanguageModel(
         max_seqs=spec.max_seqs,
         token_budget=spec.token_budget,
-        kv_blocks=spec.kv_blocks,
+        kv_blocks=blocks,
         block_tokens=spec.block_tokens,
         cost=cost,
         prompt=prompt,
@@ -71,17 +74,33 @@ def language_model_of(
     refused = llm.refused
     if refused.all():
         what = (
-            f"store {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs "
+            f"store {blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs "
             f"{int(llm.most_tokens.min())}, so every one would be refused"
         )
-        raise ScenarioError.at(f"{where}.kv_blocks", what)
+        raise ScenarioError.at(f"{where}.{'kv_blocks' if spec.memory is None else 'memory'}", what)
     if refused.any():
         largest = int(llm.most_tokens.max())
         notes.append(
             f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
-            f"cache stores {spec.kv_blocks * spec.block_tokens}"
+            f"cache stores {blocks * spec.block_tokens}"
         )
     return llm, notes
+
+
+def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: str) -> tuple[int, list[str]]:
+    """Blocks of the cache, as given or from the model's configuration; with a note of what they follow from."""
+    if spec.memory is None:
+        assert spec.kv_blocks is not None, "the scenario has one of the two"
+        return spec.kv_blocks, []
+    model = files.architecture(spec.memory.model)
+    use = memory_use(spec, spec.memory, model, where)
+    blocks = kv_blocks(spec, spec.memory, model, where)
+    note = (
+        f"{stage}: {blocks:,} blocks of {spec.block_tokens} tokens follow from {model.parameters / 1e9:.4g} billion "
+        f"parameters ({use.weights_bytes / 1e9:.3g} GB on each accelerator) and {use.block_bytes / spec.block_tokens:,.0f} "
+        "bytes a token; activations are estimated" * (spec.memory.activations_bytes is None)
+    )
+    return blocks, [note, *model.notes]
 
 
 def _cost(spec: LanguageModelSpec, files: ScenarioFiles) -> tuple[Cost, list[str]]:
@@ -94,7 +113,7 @@ def _cost(spec: LanguageModelSpec, files: ScenarioFiles) -> tuple[Cost, list[str
             given.kv_ms_per_token,
             given.attn_ms_per_token2,
         )
-        return Cost(terms), []
+        return Cost(terms, request_ms=given.request_ms), []
     medians = files.medians(given.medians)
     key = medians.key(given.model, given.hardware, given.tensor_parallel)
     cost, notes = medians.cost(key, spec.token_budget, spec.max_seqs)
@@ -149,15 +168,7 @@ def _prefixes(
     if given is None:
         return None
     if isinstance(given, DrawnPrefixes):
-        rank = np.arange(1, given.system_prompts + 1, dtype=np.float64)
-        share = rank**-given.skew
-        draw = stream(seed, "prefixes", stage)
-        chosen = draw.choice(given.system_prompts, size=len(prompt), p=share / share.sum())
-        blocks = given.system_tokens // spec.block_tokens
-        own = np.minimum(prompt // spec.block_tokens, blocks)
-        start = np.concatenate([[0], np.cumsum(own)])
-        place = np.arange(start[-1]) - np.repeat(start[:-1], own)
-        return Prefixes(start, np.repeat(chosen * blocks, own) + place)
+        return drawn_prefixes(given, prompt, spec.block_tokens, stream(seed, "prefixes", stage))
     if trace is None or SEGMENTS not in [column.name for column in trace.schema]:
         name = "the trace" if trace is None else trace.provenance.source
         what = f"{name} has no column {SEGMENTS}; traces in the format mooncake do"
@@ -220,6 +231,28 @@ def _host(spec: LanguageModelSpec) -> HostMemory | None:
         return None
     block_bytes = spec.kv_token_bytes * spec.block_tokens
     return HostMemory(spec.swap.host_blocks, 1e3 * block_bytes / spec.swap.bandwidth_bytes_per_s)
+
+
+def drawn_prefixes(
+    given: DrawnPrefixes, prompt: Ints, block_tokens: int, draw: np.random.Generator
+) -> Prefixes:
+    """Each prompt begins with one of several system prompts.
+
+    Parameters
+    ----------
+    given : how many there are, how long they are, and how often each is drawn.
+    prompt : int64[queries], tokens of the prompts.
+    block_tokens : tokens in a block of the cache.
+    draw : random numbers.
+    """
+    rank = np.arange(1, given.system_prompts + 1, dtype=np.float64)
+    share = rank**-given.skew
+    chosen = draw.choice(given.system_prompts, size=len(prompt), p=share / share.sum())
+    blocks = given.system_tokens // block_tokens
+    own = np.minimum(prompt // block_tokens, blocks)
+    start = np.concatenate([[0], np.cumsum(own)])
+    place = np.arange(start[-1]) - np.repeat(start[:-1], own)
+    return Prefixes(start, np.repeat(chosen * blocks, own) + place)
 
 
 def _columns(trace: Trace, name: str) -> tuple[Ints, Ints]:

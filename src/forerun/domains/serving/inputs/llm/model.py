@@ -25,11 +25,13 @@ class Cost:
         of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
     prefill_ms : float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
     decode_ms : float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
+    request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
     """
 
     terms: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
     prefill_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
+    request_ms: float = 0.0
 
     @property
     def tabled(self) -> bool:
