@@ -472,6 +472,8 @@ class Replicas:
         self.requests: dict[int, Request] = {}
         self.iterations: list[Iteration] = []
         self._turn = 0
+        self._new: list[Request] = []
+        self._coming: deque[tuple[float, Request]] = deque()
 
     def end(self, now_ms: float) -> list[list[int]]:
         """Iterations that end now, in the order they began: the queries that leave with each."""
@@ -487,7 +489,11 @@ class Replicas:
         """A query comes; False if it is refused, because it could never fit."""
         if self.refused[query]:
             return False
-        self.join(Request(query, int(self.llm.prompt[query]), int(self.llm.output[query]), 0))
+        request = Request(query, int(self.llm.prompt[query]), int(self.llm.output[query]), 0)
+        if self.llm.cost.request_ms:
+            self._new.append(request)
+        else:
+            self.join(request)
         return True
 
     def join(self, request: Request) -> None:
@@ -521,8 +527,13 @@ class Replicas:
         )
 
     def begin(self, now_ms: float) -> list[float]:
-        """Idle replicas with something to do begin iterations; returns when they end, or when it is worth trying again."""
-        again = []
+        """Idle replicas with something to do begin iterations; returns when they end, or when it is worth trying again, and
+        when requests join queues that take some time to."""
+        again = [now_ms + self.llm.cost.request_ms] if self._new else []
+        self._coming.extend((again[0], request) for request in self._new)
+        self._new.clear()
+        while self._coming and self._coming[0][0] == now_ms:
+            self.join(self._coming.popleft()[1])
         for replica in self.replicas:
             if replica.busy is None and replica.open:
                 iteration = replica.begin(len(self.iterations), now_ms)

@@ -74,6 +74,14 @@ class LanguageStage:
         _, counts = np.unique(np.concatenate([*self._group_ms, ended_ms]), return_counts=True)
         return int(np.count_nonzero(counts > 1))
 
+    @property
+    def next_ms(self) -> float:
+        """The next instant at which an iteration ends or a request enters; inf if nothing more happens."""
+        whole, state = self._state.whole, self._state
+        entered, fed = int(whole["entered"][0]), int(whole["fed"][0])
+        coming_ms = float(state.requests["enter_ms"][entered]) if entered < fed else np.inf
+        return min(coming_ms, float(state.replicas["due_ms"].min()))
+
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
         """More requests. Refused ones are left out: they end at once.
 
@@ -101,7 +109,7 @@ class LanguageStage:
             self._query = _longer(self._query, capacity)
         self._query[fed:after] = query
         entering = self._state.requests[fed:after]
-        entering["enter_ms"] = enter_ms
+        entering["enter_ms"] = enter_ms + self.llm.cost.request_ms
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
         if self.llm.ranks is not None:
             entering["rank"] = self.llm.ranks[query]
