@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel, Prefixes
+from forerun.domains.serving.inputs.llm.model import (
+    Cost,
+    DecodePool,
+    HostMemory,
+    LanguageModel,
+    Prefixes,
+)
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policy.scheduling import Classes, Rules
@@ -85,6 +91,29 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     host = HostMemory(blocks, move_ms) if rng.integers(2) else None
     llm = replace(stage.llm, rules=rules, ranks=ranks, host=host)
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
+
+
+def apart_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """Such replicas prefill, and others decode, with limits of their own; transfers take no time, some, or much."""
+    rng = np.random.default_rng(40_000 + seed)
+    pipeline, arrivals = scheduled_pipeline(seed)
+    (stage,) = pipeline.stages
+    llm = stage.llm
+    assert llm is not None
+    whole = bool((arrivals == np.round(arrivals)).all())
+    own = replace(
+        llm,
+        max_seqs=int(rng.choice([1, 3, 32])),
+        token_budget=int(rng.choice([2, 16, 512])) if not llm.cost.tabled else llm.token_budget,
+        kv_blocks=max(1, int(llm.kv_blocks * rng.choice([0.9, 1.5, 4.0]))),
+        routing=str(rng.choice(["round-robin", "least-requests"])),  # type: ignore[arg-type]
+        shared=None,
+    )
+    latency_ms, per_token_ms = float(rng.choice([0, 0, 3, 20])), float(rng.choice([0, 0, 1, 4]))
+    if not whole:
+        per_token_ms *= 0.013
+    pool = DecodePool(int(rng.integers(1, 4)), own, per_token_ms, latency_ms)
+    return replace(pipeline, stages=(replace(stage, llm=replace(llm, decode=pool)),)), arrivals
 
 
 def mixed_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:

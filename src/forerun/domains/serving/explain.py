@@ -153,6 +153,12 @@ def _llm_what_ifs(where: str, name: str, llm: LanguageModelSpec, met: bool) -> l
         )
         for field, now, meaning in sizes
     ]
+    if llm.decode is not None:
+        now = llm.decode.replicas
+        counts = tuple(range(now - 1, 0, -1) if met else range(now + 1, now + 5))
+        if counts:
+            meaning = f"replicas of {name} that decode"
+            what_ifs.append(WhatIf(f"{where}.decode.replicas", now, counts, meaning))
     for kind, limit_ms, _ in llm.limits:
         meaning = f"objective for the {WORDS[kind]} of {name} in ms"
         what_ifs.append(_limit(f"{where}.{kind}_slo_ms", limit_ms, meaning, met))

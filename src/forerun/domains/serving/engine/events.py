@@ -20,7 +20,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from forerun.domains.serving.engine.llm.record import requests_of
-from forerun.domains.serving.engine.llm.replica import Replicas
+from forerun.domains.serving.engine.llm.replica import replicas_of
 from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Law, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import incoming_edges, mix, refused_queries
@@ -80,7 +80,7 @@ class StageState:
         self.enqueue_ms = np.full(queries, np.nan)
         self.batch_of = np.full(queries, -1, dtype=np.int64)
         self.batches: list[tuple[float, float, int, int]] = []
-        self.llm = Replicas(stage.llm, stage.replicas) if stage.llm is not None else None
+        self.llm = replicas_of(stage.llm, stage.replicas) if stage.llm is not None else None
 
     @property
     def working(self) -> int:

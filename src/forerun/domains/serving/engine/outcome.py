@@ -43,6 +43,23 @@ class Iterations:
 
 
 @dataclass(frozen=True)
+class Transfers:
+    """What happened between prefill and decode, where these have replicas of their own; NaN and -1 for queries that were not
+    sent.
+
+    Parameters
+    ----------
+    sent_ms : float64[queries], when the transfer to the replica that decodes ended.
+    start_ms : float64[queries], begin of the first iteration there.
+    replica : int64[queries], its number; those that decode are numbered behind those that prefill.
+    """
+
+    sent_ms: Floats
+    start_ms: Floats
+    replica: Ints
+
+
+@dataclass(frozen=True)
 class Requests:
     """What happened to each query at a stage with a language model; arrays by query, NaN and 0 where it was not served.
 
@@ -58,6 +75,7 @@ class Requests:
     iterations : how many there were.
     hit_tokens : int64[queries], tokens that it did not process because the prefix cache had them.
     recorded : the iterations one by one, only where everything is recorded (else None).
+    transfers : between prefill and decode, where these have replicas of their own (else None).
     """
 
     first_ms: Floats
@@ -69,6 +87,7 @@ class Requests:
     iterations: int
     hit_tokens: Ints
     recorded: Iterations | None = None
+    transfers: Transfers | None = None
 
 
 @dataclass(frozen=True)

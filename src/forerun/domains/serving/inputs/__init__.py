@@ -102,6 +102,7 @@ class Inputs:
     prices_usd_per_h : of a replica, by stage.
     hardware : what replicas run on, by stage.
     carried_rps : queries a second that one replica carries in full batches, by stage (NaN for a language model).
+    decode_usd_per_h : of all replicas that decode where others prefill, by stage (0: there are none).
     sample_ms : the arrivals that a tuner compares with, from 0 on (empty: none).
     files : what was read.
     notes : what was repaired or assumed.
@@ -113,6 +114,7 @@ class Inputs:
     prices_usd_per_h: tuple[float, ...]
     hardware: tuple[str, ...]
     carried_rps: tuple[float, ...]
+    decode_usd_per_h: tuple[float, ...]
     sample_ms: Floats
     files: ScenarioFiles = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
@@ -191,6 +193,7 @@ class _Preparation:
         numbers = {SOURCE_NAME: SOURCE} | {spec.name: number for number, spec in enumerate(specs)}
         edges = [self._edges(spec, numbers) for spec in specs]
         prices = [self._price(placed) for placed in stages]
+        decode_usd_per_h = [self._decode_usd_per_h(placed) for placed in stages]
         if self.problems:
             raise ScenarioError(*self.problems)
         _check_clock(stages, self.arrivals_ms)
@@ -201,6 +204,7 @@ class _Preparation:
             tuple(prices),
             tuple(placed.hardware for placed in stages),
             tuple(self._carried_rps(placed) for placed in stages),
+            tuple(decode_usd_per_h),
             _sample_ms(self.scenario, self.files),
             self.files,
             tuple(dict.fromkeys([*self.notes, *self.aliases])),
@@ -303,13 +307,24 @@ class _Preparation:
         self.problems.append(Problem(where, what))
         return np.zeros(len(self.arrivals_ms), dtype=np.bool_)
 
+    def _decode_usd_per_h(self, placed: _Placed) -> float:
+        pool = placed.placement.llm.decode if placed.placement.llm is not None else None
+        if pool is None:
+            return 0.0
+        where = f"$.configuration.{placed.spec.name}.llm.decode.hardware"
+        return pool.replicas * self._price_of(pool.hardware or placed.hardware, where)
+
     def _price(self, placed: _Placed) -> float:
+        return self._price_of(placed.hardware, f"$.configuration.{placed.spec.name}.hardware")
+
+    def _price_of(self, hardware: str, where: str) -> float:
+        """$/h of a replica; a problem where it is not known."""
         prices: Mapping[str, float] = {**ARTIFACT_PRICES_USD_PER_H, **self.scenario.prices_usd_per_h}
-        if placed.hardware in prices:
-            return prices[placed.hardware]
-        known = known_names(placed.hardware, prices)
-        what = f"no price of {placed.hardware!r}; {known}; give it as prices_usd_per_h.{placed.hardware}"
-        self.problems.append(Problem(f"$.configuration.{placed.spec.name}.hardware", what))
+        if hardware in prices:
+            return prices[hardware]
+        known = known_names(hardware, prices)
+        what = f"no price of {hardware!r}; {known}; give it as prices_usd_per_h.{hardware}"
+        self.problems.append(Problem(where, what))
         return 0.0
 
 

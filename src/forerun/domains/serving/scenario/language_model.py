@@ -187,6 +187,38 @@ class ObjectiveShares(Spec, frozen=True, kw_only=True):
     e2e: Share = 0.0
 
 
+class DecodePoolSpec(Spec, frozen=True, kw_only=True):
+    """Replicas that decode, while those of the stage prefill [Zhong et al., OSDI'24; Patel et al., ISCA'24].
+
+    A request leaves the replica that prefilled it with its first token; its blocks there are free when their transfer has
+    ended. A replica sends one request after another.
+
+    replicas: how many decode.
+    hardware: what they run on (default: as the stage's).
+    bandwidth_bytes_per_s: of the link of each replica that prefills (left out: transfers take the latency alone).
+    latency_ms: of a transfer (default 0).
+    max_seqs, token_budget, kv_blocks, memory, cost, balance: of the replicas that decode (default: as those that prefill;
+        requests choose in turn where these choose by prefixes).
+    """
+
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    hardware: str = ""
+    bandwidth_bytes_per_s: Positive | None = None
+    latency_ms: NotNegative = 0.0
+    max_seqs: Seats | None = None
+    token_budget: Tokens | None = None
+    kv_blocks: Blocks | None = None
+    memory: ModelMemory | None = None
+    cost: Coefficients | Measured | None = None
+    balance: Literal["round-robin", "least-requests"] | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The cache is said one way, if at all."""
+        if self.kv_blocks is not None and self.memory is not None:
+            return [("", "give kv_blocks, a number, or memory, which they follow from, not both")]
+        return []
+
+
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     """Memory and cost of one replica of a language model.
 
@@ -206,8 +238,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     slo_shares: shares of the requests that meet one of these objectives, judged alone (default: all limits count together).
     iterations: make a table of every iteration (default no).
     scheduler: which requests an iteration works on (default chunked-prefill).
-    kv_token_bytes: keys and values of a token, which moving blocks is timed by (default 0: nothing is moved).
+    kv_token_bytes: keys and values of a token, which moving blocks is timed by (default 0: as `memory` says, if given).
     swap: where the blocks of preempted requests go (left out: nowhere, their tokens are processed anew).
+    decode: replicas that decode, so that the stage's replicas prefill alone (left out: these do both).
     prefix_cache: what prompts begin with, which the cache keeps for later requests (left out: nothing is kept).
     """
 
@@ -231,6 +264,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     )
     kv_token_bytes: NotNegative = 0.0
     swap: Swap | None = None
+    decode: DecodePoolSpec | None = None
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -252,8 +286,13 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
             for kind in KINDS
             if getattr(self.slo_shares, kind) and not getattr(self, f"{kind}_slo_ms")
         ]
-        if self.swap is not None and not self.kv_token_bytes:
-            what = "is needed to time what swap moves: 2 x layers x KV heads x head size x bytes of a value"
+        linked = self.decode is not None and self.decode.bandwidth_bytes_per_s is not None
+        movers = [name for name, moves in (("swap", self.swap is not None), ("decode", linked)) if moves]
+        if movers and not self.kv_token_bytes and self.memory is None:
+            what = (
+                f"is needed to time what {' and '.join(movers)} move{'s' * (len(movers) == 1)}: 2 x layers x KV heads x "
+                "head size x bytes of a value"
+            )
             found.append(("kv_token_bytes", what))
         return [*found, *self._prefix_problems()]
 

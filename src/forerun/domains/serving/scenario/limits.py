@@ -15,6 +15,7 @@ from forerun.errors import Problem, ScenarioError, UsageError
 
 if TYPE_CHECKING:
     from forerun.domains.serving.inputs.llm.model import LanguageModel
+    from forerun.domains.serving.inputs.pipeline import Floats
     from forerun.domains.serving.scenario import Scenario
 
 #: memory that a run may take, by estimate
@@ -47,7 +48,11 @@ def _fixed_bytes(scenario: Scenario) -> int:
     most = max(
         (max(one.replicas, *(change.replicas for change in one.changes), 1) for one in placed), default=1
     )
-    seats = sum(one.replicas * one.llm.max_seqs for one in placed if one.llm is not None)
+    models = [(one.replicas, one.llm) for one in placed if one.llm is not None]
+    seats = sum(replicas * llm.max_seqs for replicas, llm in models)
+    decoders = [(llm.decode, llm.max_seqs) for _, llm in models if llm.decode is not None]
+    seats += sum(pool.replicas * (pool.max_seqs or most) for pool, most in decoders)
+    most = max([most, *(pool.replicas for pool, _ in decoders)])
     return REPLICA_BYTES * len(scenario.stages) * most + SEAT_BYTES * seats
 
 
@@ -130,14 +135,29 @@ def check_language_model(llm: LanguageModel, replicas: int, where: str, *, full:
         raise ScenarioError.at(f"{where}.prefix_cache", what)
     served = ~llm.refused
     prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
-    turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())
-    tokens = float((prompt + (0 if llm.rules.whole_prompts else output - 1)).sum())
-    least = max(tokens / llm.token_budget, turns / llm.max_seqs)
+    if llm.decode is None:
+        least = _least_iterations(llm, prompt, output - 1)
+    else:
+        least = _least_iterations(llm, prompt, np.zeros(len(prompt)))
+        least += _least_iterations(llm.decode.llm, np.zeros(len(prompt)), output - 1)
     most = min(MOST_ITERATIONS, MOST_BYTES // ITERATION_BYTES) if full else MOST_ITERATIONS
     if least > most:
         takes = f" and {_gib(least * ITERATION_BYTES)} of memory" if full else ""
         what = f"{served.sum():,} requests need at least {least:.3g} iterations{takes}; at most {most:,} are simulated"
         raise ScenarioError.at(where, what)
+
+
+def _least_iterations(llm: LanguageModel, prefills: Floats, decodes: Floats) -> float:
+    """Iterations that requests mean at the least.
+
+    Parameters
+    ----------
+    llm : whose limits count.
+    prefills, decodes : float64[requests], tokens that each has processed.
+    """
+    turns = float((np.ceil(prefills / llm.token_budget) + decodes).sum())
+    tokens = float((prefills + (0 if llm.rules.whole_prompts else decodes)).sum())
+    return max(tokens / llm.token_budget, turns / llm.max_seqs)
 
 
 def check_decisions(last_ms: float, period_s: float) -> None:

@@ -3,7 +3,8 @@
 *Queue wait* is time in a queue while every replica works; *batch wait* the last stretch of the wait during which one
 stood idle, because the batching policy delayed the batch; *service* the batch; *join wait* the time one branch is done
 before the others are. A stage that runs a language model has instead of service *prefill*, up to the first token,
-*decode*, up to the last, and *preempted*, back in the queue in between.
+*decode*, up to the last, and *preempted*, back in the queue in between; where other replicas decode, *transfer* to them and
+*decode wait* there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from forerun.domains.serving.summary.llm.laws import time_of_requests
 
 QUEUE, BATCH, SERVICE, JOIN = "queue wait", "batch wait", "service", "join wait"
 PREFILL, DECODE, PREEMPTED = "prefill", "decode", "preempted"
+TRANSFER, DECODE_WAIT = "transfer", "decode wait"
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,14 @@ def _spent(stage: Stage, run: Run, number: int) -> Iterator[tuple[str, Floats]]:
     visits = run.visits[number]
     requests = run.requests[number] if run.requests else None
     if requests is not None:
-        yield from zip((QUEUE, PREFILL, DECODE, PREEMPTED), time_of_requests(visits, requests))
+        spent = time_of_requests(visits, requests)
+        yield QUEUE, spent.queue_ms
+        yield PREFILL, spent.prefill_ms
+        yield DECODE, spent.decode_ms
+        yield PREEMPTED, spent.stalled_ms
+        if requests.transfers is not None:
+            yield TRANSFER, spent.transfer_ms
+            yield DECODE_WAIT, spent.decode_wait_ms
         return
     delay_ms = batch_wait_ms(stage, run, number)
     yield QUEUE, (visits.start_ms - visits.enqueue_ms) - delay_ms
@@ -141,7 +150,7 @@ def _exact(pipeline: Pipeline, rows: dict[tuple[str, str], Floats], run: Run) ->
 
     What rounding to the grid leaves over goes to each query's largest part.
     """
-    kinds = (QUEUE, BATCH, SERVICE, PREFILL, DECODE, PREEMPTED)
+    kinds = (QUEUE, BATCH, SERVICE, PREFILL, TRANSFER, DECODE_WAIT, DECODE, PREEMPTED)
     names = [(stage.name, kind) for stage in pipeline.stages for kind in kinds if (stage.name, kind) in rows]
     names += [name for name in rows if name not in names]
     latency = run.latency_ms

@@ -185,6 +185,8 @@ def stages_table(
         served = float((batches.end_ms - batches.start_ms).sum())
         constant = stretches(begin_ms, end_ms, (stage.replicas, stage.capacity))
         offered = sum((to - at) * count for at, to, (count,) in constant)
+        if stage.llm is not None and stage.llm.decode is not None:
+            offered += (end_ms - begin_ms) * stage.llm.decode.replicas
         rows.append(
             (
                 stage.name,
@@ -219,6 +221,10 @@ def replicas_table(outcome: Outcome) -> Table:
         if end_ms > last_ms:
             count = (stage.replicas, *(n for at, n in stage.capacity if at <= last_ms))[-1]
             rows.append((stage.name, last_ms, end_ms, count, 0, 0.0))
+        if stage.llm is not None and stage.llm.decode is not None:
+            count = stage.llm.decode.replicas
+            cost_usd = inputs.decode_usd_per_h[s] * (end_ms - begin_ms) / 3.6e6
+            rows.append((f"{stage.name} (decode)", begin_ms, end_ms, count, count, cost_usd))
     return Table.of_rows(REPLICAS, rows)
 
 

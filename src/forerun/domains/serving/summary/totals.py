@@ -13,7 +13,7 @@ from forerun.domains.serving.inputs import Inputs, mean_rate_rps
 from forerun.domains.serving.inputs.pipeline import Floats, Stage
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.summary.latency_split import BATCH, JOIN, PREEMPTED, QUEUE, Account
-from forerun.domains.serving.summary.llm.load import least_work_ms
+from forerun.domains.serving.summary.llm.load import least_decode_ms, least_work_ms
 from forerun.result.ledger import Ledger
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
@@ -101,7 +101,11 @@ def offered_loads(inputs: Inputs) -> dict[str, float]:
         if stage.llm is None:
             loads[stage.name] = offered / capacity_rps(stage)
         else:
-            loads[stage.name] = offered * least_work_ms(stage.llm, came) / (stage.replicas * 1e3)
+            load = offered * least_work_ms(stage.llm, came) / (stage.replicas * 1e3)
+            if stage.llm.decode is not None:
+                decode_ms = offered * least_decode_ms(stage.llm, came)
+                load = max(load, decode_ms / (stage.llm.decode.replicas * 1e3))
+            loads[stage.name] = load
     return loads
 
 
@@ -172,7 +176,7 @@ def _cost(outcome: Outcome, run: Run) -> tuple[float, float]:
     priced = list(zip(inputs.pipeline.stages, inputs.prices_usd_per_h))
     changing = tuned or any(stage.capacity for stage in inputs.pipeline.stages)
     if not changing or hours <= 0:
-        return sum(price * stage.replicas for stage, price in priced), hours
+        return sum(price * stage.replicas for stage, price in priced) + sum(inputs.decode_usd_per_h), hours
     return sum(stage_costs_usd(outcome, begin_ms, end_ms)) / hours, hours
 
 
@@ -187,4 +191,8 @@ def stage_costs_usd(outcome: Outcome, begin_ms: float, end_ms: float) -> list[fl
     stages = outcome.inputs.pipeline.stages
     paid = [outcome.paid(s) for s in range(len(stages))]
     times_ms = paid_replica_ms([stage.replicas for stage in stages], paid, begin_ms, end_ms)
-    return [price * ms / 3.6e6 for price, ms in zip(outcome.inputs.prices_usd_per_h, times_ms)]
+    inputs = outcome.inputs
+    return [
+        price * ms / 3.6e6 + decode * (end_ms - begin_ms) / 3.6e6
+        for price, ms, decode in zip(inputs.prices_usd_per_h, times_ms, inputs.decode_usd_per_h)
+    ]

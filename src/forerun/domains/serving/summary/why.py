@@ -11,7 +11,15 @@ from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
-from forerun.domains.serving.summary.latency_split import DECODE, PREEMPTED, PREFILL, QUEUE, Account
+from forerun.domains.serving.summary.latency_split import (
+    DECODE,
+    DECODE_WAIT,
+    PREEMPTED,
+    PREFILL,
+    QUEUE,
+    TRANSFER,
+    Account,
+)
 from forerun.domains.serving.summary.llm.laws import time_of_requests
 from forerun.domains.serving.summary.llm.objectives import (
     WORDS,
@@ -23,6 +31,9 @@ from forerun.domains.serving.summary.llm.objectives import (
 
 #: what to change where a language model's requests spend their latency, and by which factor
 _LLM_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
+
+#: where more replicas that decode help, if others prefill
+_DECODING = (DECODE, DECODE_WAIT, TRANSFER)
 
 #: the kind of cause where requests never fit into the cache
 REFUSED = "refused"
@@ -163,17 +174,22 @@ def _token_cause(inputs: Inputs, run: Run, objective: TokenObjective) -> Cause:
     assert requests is not None
     values_ms = objective.values_ms
     known = ~np.isnan(values_ms)
-    queue_ms, prefill_ms, decode_ms, stalled_ms = time_of_requests(run.visits[objective.stage], requests)
-    later_ms = stalled_ms - requests.stalled_first_ms
+    of = time_of_requests(run.visits[objective.stage], requests)
+    later_ms, sent = of.stalled_ms - requests.stalled_first_ms, requests.transfers is not None
+    handed = {TRANSFER: of.transfer_ms, DECODE_WAIT: of.decode_wait_ms} if sent else {}
     if objective.kind == "ttft":
-        parts = {QUEUE: queue_ms, PREFILL: prefill_ms, PREEMPTED: requests.stalled_first_ms}
+        parts = {QUEUE: of.queue_ms, PREFILL: of.prefill_ms, PREEMPTED: requests.stalled_first_ms}
     elif objective.kind == "e2e":
-        parts = {QUEUE: queue_ms, PREFILL: prefill_ms, DECODE: decode_ms, PREEMPTED: stalled_ms}
+        parts = {QUEUE: of.queue_ms, PREFILL: of.prefill_ms, DECODE: of.decode_ms, PREEMPTED: of.stalled_ms}
+        parts |= handed
     elif objective.kind == "itl":
-        # A request that was preempted behind its first token waits in one of its gaps, as a rule the longest.
-        parts = {DECODE: np.maximum(values_ms - later_ms, 0.0), PREEMPTED: np.minimum(values_ms, later_ms)}
+        # A request that was preempted behind its first token, or sent to the other pool, waits in one of its gaps, as a rule
+        # the longest.
+        waits = {PREEMPTED: later_ms, **handed}
+        parts = {DECODE: np.maximum(values_ms - sum(waits.values()), 0.0)}
+        parts |= {kind: np.minimum(values_ms, wait_ms) for kind, wait_ms in waits.items()}
     else:
-        parts = {DECODE: decode_ms, PREEMPTED: later_ms}
+        parts = {DECODE: of.decode_ms, PREEMPTED: later_ms, **handed}
     if not known.any():
         return Cause(f"no request of {stage} has a {WORDS[objective.kind]}", stage, QUEUE, objective)
     slow = known & (values_ms >= float(np.quantile(values_ms[known], 0.99)))
@@ -209,6 +225,11 @@ def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: 
         change = f"{setting}.llm.memory.tensor_parallel={2 * placed.llm.memory.tensor_parallel}"
     elif cause.kind == REFUSED:
         change = f"{setting}.llm.kv_blocks={_enough_blocks(inputs, run, cause.stage)}"
+    elif placed.llm is not None and placed.llm.decode is not None and cause.kind in _DECODING:
+        decode = placed.llm.decode
+        change = f"{setting}.llm.decode.replicas={decode.replicas + 1}"
+        if cause.kind == TRANSFER and decode.bandwidth_bytes_per_s is not None:
+            change = f"{setting}.llm.decode.bandwidth_bytes_per_s={2 * decode.bandwidth_bytes_per_s:g}"
     elif (
         placed.llm is not None
         and cause.kind in _LLM_STEPS

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from forerun.domains.serving.engine.llm.apart import ApartStage
 from forerun.domains.serving.engine.llm.stage import LanguageStage
 from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.engine.stagewise import Stagewise
@@ -68,7 +69,9 @@ class MixedRun:
         self._servers: list[_Server] = [
             _BatchStage(stage, slo_ms)
             if stage.llm is None
-            else LanguageStage(stage.llm, stage.replicas, keep=keep)
+            else (LanguageStage if stage.llm.decode is None else ApartStage)(
+                stage.llm, stage.replicas, keep=keep
+            )
             for stage in pipeline.stages
         ]
         self._joins = [
@@ -109,7 +112,7 @@ class MixedRun:
             finish_ms = np.fmax(finish_ms, came.end_ms)
         refused = refused_queries(self.pipeline, self.queries)
         ties = sum(
-            server.ties if isinstance(server, LanguageStage) else join.ties(own)
+            server.ties if isinstance(server, LanguageStage | ApartStage) else join.ties(own)
             for server, join, own in zip(self._servers, self._joins, batches)
         )
         misses = int(np.count_nonzero((finish_ms - arrival_ms > self._slo_ms) | refused))

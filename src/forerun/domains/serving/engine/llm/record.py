@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels.gaps import gap_cells
-from forerun.domains.serving.engine.llm.replica import Replicas
-from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
+from forerun.domains.serving.engine.llm.replica import ApartReplicas, Replicas
+from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Transfers, Visits
 from forerun.domains.serving.inputs.pipeline import Floats, Ints
 
 #: a column of values by its name
@@ -64,6 +64,43 @@ def records_of(
     )
 
 
+def together(
+    first: tuple[Visits, Batches, Requests], second: tuple[Visits, Batches, Requests], replicas: int
+) -> tuple[Visits, Batches, Requests]:
+    """The record of a stage from those of its two pools.
+
+    Parameters
+    ----------
+    first, second : of the pool that prefills and of the pool that decodes.
+    replicas : of the first pool; those of the second are numbered behind them.
+    """
+    (came, _, prefilled), (there, _, decoded) = first, second
+    sent = ~np.isnan(there.enqueue_ms)
+    recorded = None
+    if prefilled.recorded is not None and decoded.recorded is not None:
+        pools = [vars(prefilled.recorded), {**vars(decoded.recorded)}]
+        pools[1]["replica"] = pools[1]["replica"] + replicas
+        columns = {name: np.concatenate([pool[name] for pool in pools]) for name in pools[0]}
+        order = np.lexsort((columns["replica"], columns["start_ms"]))
+        recorded = iterations_of(lambda name: columns[name][order])
+    visits = replace(came, end_ms=np.where(sent, there.end_ms, came.end_ms))
+    requests = Requests(
+        first_ms=prefilled.first_ms,
+        longest_gap_ms=np.where(sent, decoded.longest_gap_ms, prefilled.longest_gap_ms),
+        preemptions=prefilled.preemptions + decoded.preemptions,
+        stalled_ms=prefilled.stalled_ms + np.where(sent, decoded.stalled_ms, 0.0),
+        stalled_first_ms=prefilled.stalled_first_ms,
+        gaps=prefilled.gaps + decoded.gaps,
+        iterations=prefilled.iterations + decoded.iterations,
+        hit_tokens=prefilled.hit_tokens,
+        recorded=recorded,
+        transfers=Transfers(
+            there.enqueue_ms, there.start_ms, np.where(sent, there.replica + replicas, -1).astype(np.int64)
+        ),
+    )
+    return visits, batches_of(recorded), requests
+
+
 def iterations_of(column: Columns) -> Iterations:
     """Iterations from their columns."""
     return Iterations(**{one.name: column(one.name) for one in fields(Iterations)})
@@ -81,7 +118,7 @@ def batches_of(recorded: Iterations | None) -> Batches:
     )
 
 
-def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches, Requests]:
+def requests_of(replicas: Replicas | ApartReplicas, enqueue_ms: Floats) -> tuple[Visits, Batches, Requests]:
     """The same of the plain replicas of the event loop.
 
     Parameters
@@ -89,6 +126,13 @@ def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches
     replicas : those of one stage, at the end of the run.
     enqueue_ms : float64[queries], when each entered the stage; NaN where nobody came.
     """
+
+    if isinstance(replicas, ApartReplicas):
+        first, second = replicas.first, replicas.second
+        sent_ms = np.full(len(enqueue_ms), np.nan)
+        for query in second.requests:
+            sent_ms[query] = first.requests[query].sent_ms
+        return together(requests_of(first, enqueue_ms), requests_of(second, sent_ms), len(first.replicas))
 
     def columns(items: list[Any]) -> Columns:
         return lambda name: np.array(

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Literal
 
@@ -328,7 +329,7 @@ class Replica:
 
     def _stored(self, request: Request, known: int, todo: int, tokens: int) -> int:
         """How many tokens it gets blocks for when it is admitted."""
-        if self.llm.rules.reserved != "nothing":
+        if self.llm.rules.reserved != "nothing" and self.link is None:
             return request.prompt + max(self.llm.reserved_tokens, request.output)
         return known + (todo if self.llm.rules.whole_prompts else tokens)
 
@@ -543,3 +544,79 @@ class Replicas:
                     self.iterations.append(iteration)
                     again.append(iteration.end_ms)
         return again
+
+
+class ApartReplicas:
+    """Two pools, of which one prefills and the other decodes; driven as `Replicas`.
+
+    Parameters
+    ----------
+    llm : the first pool, with the second one as `llm.decode`.
+    replicas : of the first pool.
+
+    Attributes
+    ----------
+    first, second : the pools.
+    """
+
+    def __init__(self, llm: LanguageModel, replicas: int) -> None:
+        assert llm.decode is not None
+        self.first = Replicas(llm, replicas, Link(llm.decode.send_ms_per_token, llm.decode.latency_ms))
+        self.second = Replicas(llm.decode.llm, llm.decode.replicas)
+        self._under_way: list[tuple[float, float, int, int, Request]] = []
+        self._number = 0
+
+    def end(self, now_ms: float) -> list[list[int]]:
+        """Iterations that end now, in the order they began, of the first pool before the second: the queries that leave with
+        each. Then transfers end, in the order of their first tokens."""
+        groups = []
+        for pool in (self.first, self.second):
+            for replica in pool.replicas:
+                if replica.busy is not None and replica.busy.end_ms == now_ms:
+                    begun_ms = replica.busy.start_ms
+                    groups.append((begun_ms, pool is self.second, replica.number, replica.end(now_ms)))
+        groups.sort(key=lambda group: group[:3])
+        left = []
+        for _, _, _, requests in groups:
+            for request in requests:
+                if request.emitted < request.output:
+                    on = (request.sent_ms, request.first_ms, request.replica, self._number, request)
+                    heappush(self._under_way, on)
+                    self._number += 1
+            left.append([request.query for request in requests if request.emitted == request.output])
+        while self._under_way and self._under_way[0][0] <= now_ms:
+            *_, request = heappop(self._under_way)
+            self.second.join(
+                Request(
+                    request.query,
+                    request.prompt,
+                    request.output,
+                    0,
+                    emitted=1,
+                    cached=request.prompt,
+                    away=True,
+                    first_ms=request.first_ms,
+                    last_ms=request.first_ms,
+                )
+            )
+        return left
+
+    def enter(self, query: int) -> bool:
+        """A query comes to the first pool; False if it is refused, because it could never fit into either."""
+        return self.first.enter(query)
+
+    def begin(self, now_ms: float) -> list[float]:
+        """Idle replicas with something to do begin iterations; returns when these and transfers end."""
+        transfers_ms = [sent_ms for sent_ms, *_ in self._under_way[:1]]
+        return [*self.first.begin(now_ms), *self.second.begin(now_ms), *transfers_ms]
+
+
+def replicas_of(llm: LanguageModel, replicas: int) -> Replicas | ApartReplicas:
+    """The replicas of a stage.
+
+    Parameters
+    ----------
+    llm : limits, costs, and the tokens of the requests.
+    replicas : how many there are, of the first pool where there are two.
+    """
+    return Replicas(llm, replicas) if llm.decode is None else ApartReplicas(llm, replicas)

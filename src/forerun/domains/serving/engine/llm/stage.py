@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,35 @@ TOKENS: Final[dict[Tokens, int]] = {
 }
 
 
+class Departures(NamedTuple):
+    """Requests that have left a stage.
+
+    Parameters
+    ----------
+    query : int64[n], their numbers.
+    end_ms : float64[n], when they left.
+    begun_ms : float64[n], when their last iteration began.
+    replica : int64[n], where.
+    iteration : int64[n], its number.
+    """
+
+    query: Ints
+    end_ms: Floats
+    begun_ms: Floats
+    replica: Ints
+    iteration: Ints
+
+    def in_order(self) -> Departures:
+        """By instant; iterations that end together do so in the order they began, then by replica."""
+        order = np.lexsort((self.replica, self.begun_ms, self.end_ms))
+        return Departures._make(column[order] for column in self)
+
+    @property
+    def ends_ms(self) -> Floats:
+        """When iterations end with which somebody leaves."""
+        return self.end_ms[np.unique(self.iteration, return_index=True)[1]]
+
+
 class LanguageStage:
     """One stage under way. `feed` what enters, `advance` to an instant, take what has left since with `left`."""
 
@@ -40,7 +69,7 @@ class LanguageStage:
 
         Parameters
         ----------
-        llm : limits, costs, and the tokens of the requests.
+        llm : limits, costs, and the tokens of the requests. Where others decode, requests leave with their first token.
         replicas : how many there are, for the whole run.
         keep : iterations are recorded one by one.
         """
@@ -63,16 +92,18 @@ class LanguageStage:
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
-        self._handed = 0
+        self._handed = self._forwarded = 0
 
     @property
     def ties(self) -> int:
         """Instants at which two iterations end with which somebody leaves, two groups enter, or both."""
-        done = self._done()
-        first = np.unique(done["iteration"], return_index=True)[1]
-        ended_ms = self._state.requests["last_ms"][done["request"][first]]
-        _, counts = np.unique(np.concatenate([*self._group_ms, ended_ms]), return_counts=True)
+        _, counts = np.unique(np.concatenate([self.group_ms, self.departures().ends_ms]), return_counts=True)
         return int(np.count_nonzero(counts > 1))
+
+    @property
+    def group_ms(self) -> Floats:
+        """When groups of requests entered."""
+        return np.concatenate(self._group_ms) if self._group_ms else np.empty(0)
 
     @property
     def next_ms(self) -> float:
@@ -82,7 +113,7 @@ class LanguageStage:
         coming_ms = float(state.requests["enter_ms"][entered]) if entered < fed else np.inf
         return min(coming_ms, float(state.replicas["due_ms"].min()))
 
-    def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
+    def feed(self, query: Ints, enter_ms: Floats, begins: Bools, first_ms: Floats | None = None) -> None:
         """More requests. Refused ones are left out: they end at once.
 
         Parameters
@@ -90,6 +121,8 @@ class LanguageStage:
         query : int64[n], their numbers.
         enter_ms : float64[n], when each enters, ascending and no earlier than those fed before.
         begins : bool[n], where one does not come in one group with the one before it.
+        first_ms : float64[n], when another pool, which has processed their prompts, emitted their first token (default:
+            none has).
         """
         self._entered.append((query, enter_ms))
         welcome = ~self._refused[query]
@@ -111,6 +144,10 @@ class LanguageStage:
         entering = self._state.requests[fed:after]
         entering["enter_ms"] = enter_ms + self.llm.cost.request_ms
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+        if first_ms is not None:
+            entering["first_ms"] = entering["last_ms"] = first_ms
+            entering["emitted"], entering["cached"] = 1, entering["prompt"]
+            entering["away"] = 1
         if self.llm.ranks is not None:
             entering["rank"] = self.llm.ranks[query]
         if self._caches:
@@ -126,13 +163,46 @@ class LanguageStage:
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""
-        left = self._done()[self._handed :]
-        self._handed += len(left)
-        who, requests = left["request"], self._state.requests
-        end_ms, replica = requests["last_ms"][who], requests["replica"][who]
-        # Iterations that end together do so in the order they began: by instant, then by replica.
-        order = np.lexsort((replica, left["begun_ms"], end_ms))
-        return self._query[who[order]], end_ms[order], left["iteration"][order]
+        left = self.newly_left().in_order()
+        return left.query, left.end_ms, left.iteration
+
+    def newly_left(self) -> Departures:
+        """Those that have left since the last call, replica by replica."""
+        begin, self._handed = self._handed, len(self._done())
+        return self.departures(begin)
+
+    def departures(self, begin: int = 0) -> Departures:
+        """Requests that have left with all their tokens, replica by replica.
+
+        Parameters
+        ----------
+        begin : how many to leave out, of those that have left with whatever tokens.
+        """
+        done, requests = self._done()[begin:], self._state.requests
+        if self.llm.decode is not None:
+            done = done[requests["output"][done["request"]] == 1]
+        who = done["request"]
+        return Departures(
+            self._query[who],
+            requests["last_ms"][who],
+            done["begun_ms"],
+            requests["replica"][who],
+            done["iteration"],
+        )
+
+    def sent(self) -> tuple[Ints, Floats, Floats, Ints]:
+        """(query, first token, end of the transfer, replica) of the requests that were sent to the other pool since the last
+        call, replica by replica."""
+        who = self._done()["request"][self._forwarded :]
+        self._forwarded += len(who)
+        requests = self._state.requests
+        who = who[requests["output"][who] > 1]
+        return (
+            self._query[who],
+            requests["first_ms"][who],
+            requests["sent_ms"][who],
+            requests["replica"][who],
+        )
 
     def record(self, queries: int) -> tuple[Visits, Batches, Requests]:
         """What happened, by query and by iteration, once everything has been handled."""
@@ -167,9 +237,9 @@ def _rules(llm: LanguageModel) -> kernel.Rules:
         llm.reserved_tokens,
         host_blocks,
         move_ms,
-        0,
-        0.0,
-        0.0,
+        int(llm.decode is not None),
+        0.0 if llm.decode is None else llm.decode.latency_ms,
+        0.0 if llm.decode is None else llm.decode.send_ms_per_token,
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from forerun.domains.serving.inputs.llm.memory import kv_blocks, memory_use
-from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel, Prefixes
+from forerun.domains.serving.inputs.llm.model import Cost, DecodePool, HostMemory, LanguageModel, Prefixes
 from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.domains.serving.scenario.language_model import (
     Coefficients,
@@ -16,6 +18,7 @@ from forerun.domains.serving.scenario.language_model import (
     FixedTokens,
     LanguageModelSpec,
     ListedTokens,
+    Measured,
 )
 from forerun.errors import ScenarioError, TraceError
 from forerun.rng import stream
@@ -51,9 +54,10 @@ def language_model_of(
     fit into the cache.
     """
     where = f"$.configuration.{stage}.llm"
-    cost, notes = _cost(spec, files)
+    cost, notes = _cost(spec.cost, spec.token_budget, spec.max_seqs, files)
     blocks, noted = _blocks(spec, stage, files, f"{where}.memory")
     notes += noted
+    token_bytes = _token_bytes(spec, files, f"{where}.memory")
     prompt, output = _tokens(spec, stage, files, trace, queries, seed, where)
     llm = LanguageModel(
         max_seqs=spec.max_seqs,
@@ -69,9 +73,20 @@ def language_model_of(
         shared=_prefixes(spec, stage, trace, prompt, seed, where),
         rules=spec.scheduler.rules(),
         ranks=_ranks(spec, stage, trace, queries, seed, where),
-        host=_host(spec),
+        host=_host(spec, token_bytes),
     )
+    if spec.decode is not None:
+        pool, noted = _decode_pool(spec, stage, llm, files, token_bytes)
+        llm, notes = replace(llm, decode=pool), [*notes, *noted]
     refused = llm.refused
+    if refused.all() and llm.decode is not None:
+        what = (
+            f"every one of the {queries} requests would be refused: those that prefill store "
+            f"{llm.kv_blocks * llm.block_tokens} tokens, those that decode "
+            f"{llm.decode.llm.kv_blocks * llm.block_tokens}; the smallest prompt has {int(prompt.min())}, with its answer "
+            f"{int(llm.decode.llm.most_tokens.min())}"
+        )
+        raise ScenarioError.at(f"{where}.kv_blocks", what)
     if refused.all():
         what = (
             f"store {blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs "
@@ -79,10 +94,13 @@ def language_model_of(
         )
         raise ScenarioError.at(f"{where}.{'kv_blocks' if spec.memory is None else 'memory'}", what)
     if refused.any():
-        largest = int(llm.most_tokens.max())
         notes.append(
-            f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
-            f"cache stores {blocks * spec.block_tokens}"
+            f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: "
+            + "; ".join(
+                f"they need up to {int(pool.most_tokens.max())} tokens, {whose} cache stores "
+                f"{pool.kv_blocks * pool.block_tokens}"
+                for whose, pool in _pools(llm)
+            )
         )
     return llm, notes
 
@@ -103,8 +121,65 @@ def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: st
     return blocks, [note, *model.notes]
 
 
-def _cost(spec: LanguageModelSpec, files: ScenarioFiles) -> tuple[Cost, list[str]]:
-    given = spec.cost
+def _pools(llm: LanguageModel) -> list[tuple[str, LanguageModel]]:
+    """Whose caches there are, in words, each with its model."""
+    if llm.decode is None:
+        return [("its", llm)]
+    return [("the prefilling replicas'", llm), ("the decoding replicas'", llm.decode.llm)]
+
+
+def _token_bytes(spec: LanguageModelSpec, files: ScenarioFiles, where: str) -> float:
+    """Keys and values of a token on all accelerators of a replica, as given or from the configuration; 0: not known."""
+    if spec.kv_token_bytes or spec.memory is None:
+        return spec.kv_token_bytes
+    use = memory_use(spec, spec.memory, files.architecture(spec.memory.model), where)
+    return use.block_bytes / spec.block_tokens * spec.memory.tensor_parallel
+
+
+def _decode_pool(
+    spec: LanguageModelSpec, stage: str, llm: LanguageModel, files: ScenarioFiles, token_bytes: float
+) -> tuple[DecodePool, list[str]]:
+    """The replicas that decode, and what is to be noted.
+
+    Parameters
+    ----------
+    spec : of the stage; what the pool does not say is as there.
+    stage : its name, for messages.
+    llm : the replicas that prefill.
+    files : reads those that costs and memory name.
+    token_bytes : keys and values of a token.
+    """
+    given = spec.decode
+    assert given is not None
+    budget, seats = given.token_budget or llm.token_budget, given.max_seqs or llm.max_seqs
+    cost, notes = _cost(given.cost or spec.cost, budget, seats, files)
+    blocks = given.kv_blocks or llm.kv_blocks
+    if given.memory is not None:
+        own_spec = msgspec.structs.replace(
+            spec, max_seqs=seats, token_budget=budget, kv_blocks=None, memory=given.memory
+        )
+        where = f"$.configuration.{stage}.llm.decode.memory"
+        blocks, noted = _blocks(own_spec, f"{stage} (decode)", files, where)
+        notes += noted
+    by_prefix = llm.routing in ("longest-prefix", "prefix-affinity")
+    own = replace(
+        llm,
+        max_seqs=seats,
+        token_budget=budget,
+        kv_blocks=blocks,
+        cost=replace(cost, request_ms=0.0),
+        routing=given.balance or ("round-robin" if by_prefix else llm.routing),
+        shared=None,
+    )
+    per_token_ms = 0.0
+    if given.bandwidth_bytes_per_s is not None:
+        per_token_ms = 1e3 * token_bytes / given.bandwidth_bytes_per_s
+    return DecodePool(given.replicas, own, per_token_ms, given.latency_ms), notes
+
+
+def _cost(
+    given: Coefficients | Measured, token_budget: int, max_seqs: int, files: ScenarioFiles
+) -> tuple[Cost, list[str]]:
     if isinstance(given, Coefficients):
         terms = (
             given.a_ms,
@@ -116,7 +191,7 @@ def _cost(spec: LanguageModelSpec, files: ScenarioFiles) -> tuple[Cost, list[str
         return Cost(terms, request_ms=given.request_ms), []
     medians = files.medians(given.medians)
     key = medians.key(given.model, given.hardware, given.tensor_parallel)
-    cost, notes = medians.cost(key, spec.token_budget, spec.max_seqs)
+    cost, notes = medians.cost(key, token_budget, max_seqs)
     return cost, list(notes)
 
 
@@ -225,11 +300,11 @@ def _dense(classes: Ints, where: str) -> Ints:
     return ranks.astype(np.int64)
 
 
-def _host(spec: LanguageModelSpec) -> HostMemory | None:
+def _host(spec: LanguageModelSpec, token_bytes: float) -> HostMemory | None:
     """Where preempted requests are swapped to, and what a block takes."""
     if spec.swap is None:
         return None
-    block_bytes = spec.kv_token_bytes * spec.block_tokens
+    block_bytes = token_bytes * spec.block_tokens
     return HostMemory(spec.swap.host_blocks, 1e3 * block_bytes / spec.swap.bandwidth_bytes_per_s)
 
 

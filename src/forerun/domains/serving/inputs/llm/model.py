@@ -128,6 +128,24 @@ class HostMemory:
 
 
 @dataclass(frozen=True)
+class DecodePool:
+    """The replicas that decode where others prefill, and the way there.
+
+    Parameters
+    ----------
+    replicas : how many there are.
+    llm : their limits, costs and scheduling, with the same requests.
+    send_ms_per_token : time that a transfer occupies the link of the replica that sends, for each token of the prompt.
+    latency_ms : from then on until the request is there.
+    """
+
+    replicas: int
+    llm: LanguageModel
+    send_ms_per_token: float
+    latency_ms: float
+
+
+@dataclass(frozen=True)
 class LanguageModel:
     """What one replica can hold, how requests choose one and are scheduled, and the requests themselves.
 
@@ -148,6 +166,7 @@ class LanguageModel:
     rules : what the scheduler does (default: as chunked-prefill).
     ranks : int64[queries], the class of each request, from 0, lower ones first (default None: there is one class).
     host : where preempted requests are swapped to (default None: they are processed anew).
+    decode : the replicas that decode what these prefill (default None: these do both).
     """
 
     max_seqs: int
@@ -164,6 +183,7 @@ class LanguageModel:
     rules: Rules = field(default_factory=Rules)
     ranks: Ints | None = field(default=None, repr=False)
     host: HostMemory | None = None
+    decode: DecodePool | None = None
 
     @property
     def classes(self) -> int:
@@ -172,7 +192,10 @@ class LanguageModel:
 
     @property
     def reserved_tokens(self) -> int:
-        """A request has blocks for at least this long an answer from its admission on; 0: they are added one by one."""
+        """A request has blocks for at least this long an answer from its admission on. 0: they are added one by one, or
+        others decode."""
+        if self.decode is not None:
+            return 0
         match self.rules.reserved:
             case "nothing":
                 return 0
@@ -196,9 +219,12 @@ class LanguageModel:
     @property
     def most_tokens(self) -> Ints:
         """int64[queries]: tokens that the cache must be able to store for each request."""
+        if self.decode is not None:
+            return np.asarray(self.prompt + 1)
         return np.asarray(self.prompt + np.maximum(self.output, self.reserved_tokens))
 
     @property
     def refused(self) -> Bools:
         """bool[queries]: the request can never fit into the cache, and is refused on arrival."""
-        return np.asarray(-(-self.most_tokens // self.block_tokens) > self.kv_blocks)
+        too_long = np.asarray(-(-self.most_tokens // self.block_tokens) > self.kv_blocks)
+        return too_long if self.decode is None else too_long | self.decode.llm.refused

@@ -14,6 +14,7 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Pipeline, Stage
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.summary.confidence import BATCHES, from_parts, headline
+from forerun.domains.serving.summary.llm.laws import time_of_requests
 from forerun.domains.serving.summary.llm.objectives import (
     TokenObjective,
     attainment_figures,
@@ -28,8 +29,8 @@ from forerun.result.run import Interval
 
 #: what every result with a language model says of itself
 LABEL = (
-    "modelled are continuous batching, chunked prefill, decode, the limit of the cache{with_prefixes} and preemption; "
-    "times of iterations are imported, not derived; {without_prefixes}swapping, speculation and the network are not modelled"
+    "modelled are continuous batching, {prefill}, decode, the limit of the cache{more} and preemption; "
+    "times of iterations are imported, not derived; {less}speculation and the network{but} are not modelled"
 )
 
 #: figures of one language model that get an interval
@@ -54,10 +55,13 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
     notes = []
     for stage, visits in zip(pipeline.stages, run.visits):
         if stage.llm is not None:
-            shares = stage.llm.shared is not None
+            llm = stage.llm
+            shares, swaps, apart = llm.shared is not None, llm.host is not None, llm.decode is not None
             label = LABEL.format(
-                with_prefixes=", prefixes that prompts share" if shares else "",
-                without_prefixes="" if shares else "prefix sharing, ",
+                prefill="whole prompts" if llm.rules.whole_prompts else "chunked prefill",
+                more=", prefixes that prompts share" * shares + ", swapping" * swaps,
+                less="prefix sharing, " * (not shares) + "swapping, " * (not swaps),
+                but=" but for transfers from prefill to decode" * apart,
             )
             notes += [f"{stage.name}: {label}", *_growth(stage, visits, run)]
     return notes
@@ -115,6 +119,7 @@ def stage_figures(
         "preemptions": int(requests.preemptions.sum()),
         "iterations": requests.iterations,
         **_prefix_figures(llm, requests, served),
+        **_transfer_figures(visits, requests),
     }
 
 
@@ -127,6 +132,19 @@ def _prefix_figures(llm: LanguageModel, requests: Requests, served: Bools) -> di
     once = np.minimum(requests.hit_tokens[served], prompt)
     share = float(once.sum() / prompt.sum()) if served.any() else float("nan")
     return {"hit_tokens": int(requests.hit_tokens.sum()), "hit_share": share}
+
+
+def _transfer_figures(visits: Visits, requests: Requests) -> dict[str, float]:
+    """How long requests are on the way to the replicas that decode, and wait there; nothing where the same ones decode."""
+    if requests.transfers is None:
+        return {}
+    spent, sent = time_of_requests(visits, requests), ~np.isnan(requests.transfers.sent_ms)
+    figures = {}
+    for name, values in (("transfer", spent.transfer_ms[sent]), ("decode_wait", spent.decode_wait_ms[sent])):
+        known = len(values) > 0
+        figures[f"{name}_mean_ms"] = float(values.mean()) if known else float("nan")
+        figures[f"{name}_p99_ms"] = float(np.quantile(values, 0.99)) if known else float("nan")
+    return figures
 
 
 def llm_batch_intervals(

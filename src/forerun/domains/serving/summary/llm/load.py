@@ -6,7 +6,7 @@ import numpy as np
 
 from forerun.domains.serving.engine.outcome import Batches
 from forerun.domains.serving.inputs.llm.model import LanguageModel
-from forerun.domains.serving.inputs.pipeline import Bools
+from forerun.domains.serving.inputs.pipeline import Bools, Floats
 
 
 def least_work_ms(llm: LanguageModel, came: Bools) -> float:
@@ -26,11 +26,41 @@ def least_work_ms(llm: LanguageModel, came: Bools) -> float:
         return 0.0
     p = llm.prompt[: len(came)][served].astype(np.float64)
     o = llm.output[: len(came)][served].astype(np.float64)
-    prefill, decodes = p.sum(), (o - 1).sum()
-    turns = (np.ceil(p / llm.token_budget) + o - 1).sum()
-    blocks = (o * p + o * (o - 1) / 2).sum() / llm.block_tokens
+    if llm.decode is not None:
+        o = np.ones(len(p))
+    turns = np.ceil(p / llm.token_budget) + o - 1
+    held = o * p + o * (o - 1) / 2
+    return _work_ms(llm, p, p, o, turns, held) / int(came.sum())
+
+
+def least_decode_ms(llm: LanguageModel, came: Bools) -> float:
+    """The same of a replica that decodes what others have prefilled; 0 where there is none."""
+    if llm.decode is None:
+        return 0.0
+    served = came & ~llm.refused[: len(came)]
+    p = llm.prompt[: len(came)][served].astype(np.float64)
+    o = llm.output[: len(came)][served].astype(np.float64)
+    held = (o - 1) * p + o * (o - 1) / 2
+    return _work_ms(llm.decode.llm, np.zeros(len(p)), p, o, o - 1, held) / max(1, int(came.sum()))
+
+
+def _work_ms(
+    llm: LanguageModel, prefills: Floats, p: Floats, o: Floats, turns: Floats, held: Floats
+) -> float:
+    """A lower bound of the time that requests take on one replica.
+
+    Parameters
+    ----------
+    llm : costs and limits.
+    prefills : float64[requests], tokens that it prefills.
+    p, o : float64[requests], tokens of prompts and answers.
+    turns : float64[requests], iterations in which each takes part, at the least.
+    held : float64[requests], tokens that each has cached in these, summed.
+    """
+    prefill, decodes = prefills.sum(), (o - 1).sum()
+    blocks = held.sum() / llm.block_tokens
     tokens = prefill + (0 if llm.rules.whole_prompts else decodes)
-    iterations = max(tokens / llm.token_budget, turns / llm.max_seqs, blocks / llm.kv_blocks)
+    iterations = max(tokens / llm.token_budget, turns.sum() / llm.max_seqs, blocks / llm.kv_blocks)
     if llm.cost.tabled:
         prefill_ms = llm.cost.prefill_ms
         per_token_ms = float((prefill_ms[1:] / np.arange(1, len(prefill_ms))).min())
@@ -43,9 +73,9 @@ def least_work_ms(llm: LanguageModel, came: Bools) -> float:
             + of_prefill * prefill
             + of_decode * decodes
             + of_kv * kv
-            + of_attention * (p**2 / 2).sum()
+            + of_attention * (prefills**2 / 2).sum()
         )
-    return float(work_ms / came.sum())
+    return float(work_ms)
 
 
 def at_work(iterations: Batches) -> Batches:

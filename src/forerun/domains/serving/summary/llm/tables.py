@@ -54,6 +54,19 @@ COURSE: Final = TableSchema(
     ),
     "one span of time at one stage that serves a language model",
 )
+TRANSFERS: Final = TableSchema(
+    "transfers",
+    (
+        Column("query", "", "number of the query, in order of arrival"),
+        _STAGE,
+        Column("from_replica", "", "number of the replica that prefilled it"),
+        Column("to_replica", "", "number of the replica that decodes, behind those that prefill"),
+        Column("first_token_ms", "ms", "instant of its first token: it is sent as soon as the link is free"),
+        Column("sent_ms", "ms", "when it is there, and its blocks at the replica that prefilled it are free"),
+        Column("decode_start_ms", "ms", "when its first iteration there begins"),
+    ),
+    "one request that another replica prefilled than decodes",
+)
 ITERATIONS: Final = TableSchema(
     "iterations",
     (
@@ -82,6 +95,11 @@ def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
         "requests": Table.of_parts(REQUESTS, [_requests(*llm) for llm in served]),
         "llm_course": Table.of_parts(COURSE, [_course(*llm) for llm in served]),
     }
+    sent = [
+        _transfers(name, visits, requests) for name, _, _, visits, requests in served if requests.transfers
+    ]
+    if sent:
+        together["transfers"] = Table.of_parts(TRANSFERS, sent)
     iterations = [
         {
             "stage": name,
@@ -122,6 +140,20 @@ def _requests(
     return {"query": query, "stage": name, **{name: values[query] for name, values in columns.items()}}
 
 
+def _transfers(name: str, visits: Visits, requests: Requests) -> dict[str, Any]:
+    assert requests.transfers is not None
+    query = np.flatnonzero(~np.isnan(requests.transfers.sent_ms))
+    return {
+        "query": query,
+        "stage": name,
+        "from_replica": visits.replica[query].astype(np.int64),
+        "to_replica": requests.transfers.replica[query],
+        "first_token_ms": requests.first_ms[query],
+        "sent_ms": requests.transfers.sent_ms[query],
+        "decode_start_ms": requests.transfers.start_ms[query],
+    }
+
+
 def _course(
     name: str, llm: LanguageModel, replicas: int, visits: Visits, requests: Requests
 ) -> dict[str, Any]:
@@ -132,9 +164,13 @@ def _course(
     edges = np.linspace(begin_ms, end_ms, SPANS + 1)
     span = np.clip(np.searchsorted(edges, recorded.start_ms, side="right") - 1, 0, SPANS - 1)
     span_s = (end_ms - begin_ms) / SPANS / 1e3
+    blocks = np.full(replicas, llm.kv_blocks)
+    if llm.decode is not None:
+        blocks = np.append(blocks, np.full(llm.decode.replicas, llm.decode.llm.kv_blocks))
+        replicas += llm.decode.replicas
     running = _most_at_once([_level(recorded, r, recorded.running) for r in range(replicas)], edges)
     used = _most_at_once(
-        [_level(recorded, r, llm.kv_blocks - recorded.free_blocks) for r in range(replicas)], edges
+        [_level(recorded, r, blocks[r] - recorded.free_blocks) for r in range(replicas)], edges
     )
     served = ~np.isnan(requests.first_ms)
     come, gone = visits.enqueue_ms[served], visits.start_ms[served]
@@ -145,7 +181,7 @@ def _course(
         "at_ms": edges[:-1],
         "running": running.astype(np.int64),
         "waiting": waiting.astype(np.int64),
-        "cache_share": used / (llm.kv_blocks * replicas),
+        "cache_share": used / int(blocks.sum()),
         "prefill_tokens_per_s": np.bincount(span, recorded.prefill, minlength=SPANS) / span_s,
         "output_tokens_per_s": np.bincount(span, recorded.decodes, minlength=SPANS) / span_s,
         "busy_share": np.bincount(span, recorded.end_ms - recorded.start_ms, minlength=SPANS)
