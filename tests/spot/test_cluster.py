@@ -26,8 +26,10 @@ from forerun.domains.spot.scenario.cluster import (
     Constant,
     Exponential,
     Failures,
+    Hawkes,
     LogNormal,
     Maintenance,
+    ModulatedPoisson,
 )
 from forerun.errors import Infeasible, ScenarioError
 
@@ -72,12 +74,22 @@ def random_world(rng: random.Random) -> tuple[TrainingJob, Cluster, Any, tuple[f
         noticed: dict[str, float] = {"detection_s": rng.choice([0.0, 0.0, 601.3])}
         if takes != "group" and rng.random() < 0.3:
             noticed = {"check_s": rng.uniform(1000, 20_000)}
+        arrivals: Any = rng.choice(
+            [
+                None,
+                None,
+                None,
+                Hawkes(branching=0.6, decay_s=2500.0),
+                ModulatedPoisson(storm_factor=9.0, mean_calm_s=30_000.0, mean_storm_s=5_000.0),
+            ]
+        )
         classes.append(
             Failures(
                 name=f"class{i}",
                 takes=takes,
                 job_mtbf_s=rng.uniform(5_000, 60_000),
-                gap_shape=rng.choice([1.0, 1.0, 0.5, 2.0]),
+                gap_shape=rng.choice([1.0, 1.0, 0.5, 2.0]) if arrivals is None else 1.0,
+                arrivals=arrivals,
                 repair=None if takes == "process" else repair,
                 group_nodes=rng.randint(1, depth * pipelines) if takes == "group" else 0,
                 **noticed,
@@ -410,6 +422,18 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
         ("fleet.failures[0].takes=group", "group_nodes"),
         ("fleet.failures[0].takes=process", "a process is not repaired"),
         ("fleet.failures[0].gap_shape=0", "gap_shape"),
+        ("fleet.failures[0].arrivals={name: hawkes, branching: 1, decay: 1h}", "is not above 0 and at most 0.95"),
+        ("fleet.failures[0].arrivals={name: hawkes, branching: .5, decay: 0h}", "is not positive"),
+        ("fleet.failures[0].arrivals={name: hawkes, branching: .9, decay_s: 1e12}", "changes of the fleet"),
+        (
+            "fleet.failures[0].arrivals={name: modulated, storm_factor: 1, mean_calm: 9d, mean_storm: 1d}",
+            "not above 1",
+        ),
+        (
+            "fleet.failures[0].arrivals={name: modulated, storm_factor: 2, mean_calm: 1us, mean_storm: 1us}",
+            "changes of the fleet",
+        ),
+        ("fleet.failures[0].arrivals={name: weather}", "weather"),
         ("fleet.failures[0].repair={name: constant, mean: 20d}", "longer than the horizon"),
         ("fleet.failures[0].repair={name: lognormal, median: 20h, mean: 10h}", "below the median"),
         ("fleet.failures[1].check=1h", "not both"),

@@ -12,7 +12,14 @@ from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
 from forerun.domains.spot.engine.job import Continuation, TrainingJob, whole_steps
 from forerun.domains.spot.engine.trials import job_numbers
 from forerun.domains.spot.policy import GrowthRule
-from forerun.domains.spot.scenario.cluster import Cluster, Constant, Exponential, Failures
+from forerun.domains.spot.scenario.cluster import (
+    Cluster,
+    Constant,
+    Exponential,
+    Failures,
+    Hawkes,
+    ModulatedPoisson,
+)
 from forerun.rng import stream_key
 
 if TYPE_CHECKING:
@@ -81,10 +88,11 @@ def cluster_numbers(
     going_on : how replicas that are left go on without a restart; None if they do not.
     """
     from forerun.domains.spot.engine import cluster_kernel as kernel
+    from forerun.domains.spot.engine.arrival_kernel import LAW_NUMBERS
 
     classes, nodes = cluster.failures, cluster.nodes
-    scales = [_scale_s(cluster, one) for one in classes]
-    laws = [_law(one) for one in classes]
+    arrivals = [_arrivals(cluster, one) for one in classes]
+    repairs = [_repair(one) for one in classes]
     # Lemons are spread evenly over the numbers of nodes, so that job, spares and groups have their share.
     numbers = np.arange(nodes)
     is_lemon = np.floor((numbers + 1) * cluster.lemon_share) > np.floor(numbers * cluster.lemon_share)
@@ -98,17 +106,17 @@ def cluster_numbers(
     return kernel.ClusterNumbers(
         nodes=nodes,
         min_pipelines=job.min_pipelines,
-        scale_s=np.array(scales, np.float64),
-        shape=np.array([one.gap_shape for one in classes], np.float64),
+        law=np.array([law for law, _ in arrivals], np.int64),
+        law_numbers=np.array([numbers for _, numbers in arrivals], np.float64).reshape(-1, LAW_NUMBERS),
         takes=np.array(
             [kernel.PROCESS if one.takes == "process" else kernel.NODES for one in classes], np.int64
         ),
         group_nodes=np.array([max(1, one.group_nodes) for one in classes], np.int64),
         detection_s=np.array([one.detection_s for one in classes], np.float64),
         check_s=np.array([one.check_s for one in classes], np.float64),
-        repair_law=np.array([law for law, _, _ in laws], np.int64),
-        repair_a=np.array([a for _, a, _ in laws], np.float64),
-        repair_b=np.array([b for _, _, b in laws], np.float64),
+        repair_law=np.array([law for law, _, _ in repairs], np.int64),
+        repair_a=np.array([a for _, a, _ in repairs], np.float64),
+        repair_b=np.array([b for _, _, b in repairs], np.float64),
         lemons=numbers[is_lemon],
         others=numbers[~is_lemon],
         lemon_share=float(weight[is_lemon].sum() / weight.sum()),
@@ -134,12 +142,25 @@ def cluster_numbers(
     )
 
 
-def _scale_s(cluster: Cluster, one: Failures) -> float:
-    """Scale of the Weibull gaps of the whole cluster: the mean gap is scale gamma(1 + 1/shape)."""
-    return 1 / (cluster.per_node_s(one) * cluster.nodes) / math.gamma(1 + 1 / one.gap_shape)
+def _arrivals(cluster: Cluster, one: Failures) -> tuple[int, tuple[float, float, float, float]]:
+    """The law of a class's failures in the whole cluster, and its numbers; all have the mean rate of the class."""
+    from forerun.domains.spot.engine import arrival_kernel as kernel
+
+    rate_per_s = cluster.per_node_s(one) * cluster.nodes
+    match one.arrivals:
+        case Hawkes(branching=branching, decay_s=decay_s) as law:
+            base_per_s = rate_per_s * (1 - branching)
+            return kernel.HAWKES, (base_per_s, branching / decay_s, 1 / decay_s, law.settled_s)
+        case ModulatedPoisson() as law:
+            rates = law.rates_per_s(rate_per_s)
+            return kernel.MODULATED, (*rates, 1 / law.mean_calm_s, 1 / law.mean_storm_s)
+        case None:
+            # The mean of Weibull gaps is scale gamma(1 + 1/shape).
+            scale_s = 1 / rate_per_s / math.gamma(1 + 1 / one.gap_shape)
+            return kernel.RENEWAL, (scale_s, one.gap_shape, 0.0, 0.0)
 
 
-def _law(one: Failures) -> tuple[int, float, float]:
+def _repair(one: Failures) -> tuple[int, float, float]:
     """The law of the repair and its two numbers."""
     from forerun.domains.spot.engine import cluster_kernel as kernel
 

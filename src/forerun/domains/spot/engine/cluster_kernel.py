@@ -17,6 +17,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domains.spot.engine.arrival_kernel import first_gap, gap, normal
 from forerun.domains.spot.engine.kernels import (
     IMMEDIATE,
     ROUNDING_S,
@@ -85,8 +86,9 @@ class ClusterNumbers(NamedTuple):
     """The cluster: times in seconds; arrays have an entry a class of failures.
 
     nodes: in all, spares included. min_pipelines: fewest with which the job trains.
-    scale_s, shape: of the Weibull gaps between failures of the whole cluster. takes: PROCESS, or NODES. group_nodes: how
-    many neighbours a failure takes. detection_s: until the job stops. check_s: 0, or the period of the checks that find it.
+    law, law_numbers: when failures of the whole cluster come, as `arrival_kernel` says. takes: PROCESS, or NODES.
+    group_nodes: how many neighbours a failure takes. detection_s: until the job stops. check_s: 0, or the period of the
+    checks that find it.
     repair_law, repair_a, repair_b: CONSTANT with a seconds, EXPONENTIAL with mean a, or LOGNORMAL with mu a and sigma b.
     lemons, others: int64, the nodes that fail more often, and the rest; lemon_share: of failures that lemons have.
     parts_s: float64[4], the restart: schedule, start, communicator, load.
@@ -99,8 +101,8 @@ class ClusterNumbers(NamedTuple):
 
     nodes: int
     min_pipelines: int
-    scale_s: NDArray[Any]
-    shape: NDArray[Any]
+    law: NDArray[Any]
+    law_numbers: NDArray[Any]
     takes: NDArray[Any]
     group_nodes: NDArray[Any]
     detection_s: NDArray[Any]
@@ -125,54 +127,13 @@ class ClusterNumbers(NamedTuple):
 
 
 @kernel
-def _normal(streams: Any, purpose: Any) -> Any:
-    """A standard normal number (Box and Muller, 1958), from two uniform ones."""
-    radius = np.sqrt(-2.0 * np.log(1.0 - uniform(streams, purpose)))
-    return radius * np.cos(2.0 * np.pi * uniform(streams, purpose))
-
-
-@kernel
-def _gamma(streams: Any, purpose: Any, a: Any) -> Any:
-    """A gamma number of shape a >= 1 and scale 1 (Marsaglia and Tsang, TOMS 2000)."""
-    d = a - 1.0 / 3.0
-    c = 1.0 / np.sqrt(9.0 * d)
-    while True:
-        x = _normal(streams, purpose)
-        v = (1.0 + c * x) ** 3
-        if v > 0.0 and np.log(1.0 - uniform(streams, purpose)) < 0.5 * x * x + d - d * v + d * np.log(v):
-            return d * v
-
-
-@kernel
-def _gap(streams: Any, purpose: Any, scale_s: Any, shape: Any) -> Any:
-    """Seconds from one failure to the next."""
-    if scale_s == np.inf:
-        return np.inf
-    waited = exponential(streams, purpose, 1.0)
-    return scale_s * (waited if shape == 1.0 else waited ** (1.0 / shape))
-
-
-@kernel
-def _first_gap(streams: Any, purpose: Any, scale_s: Any, shape: Any) -> Any:
-    """Seconds from time 0 to the first failure of a process that has run for ever.
-
-    Time 0 falls into a gap with a probability that grows with its length: (gap / scale)^shape of such a gap is a gamma
-    number of shape 1 + 1/shape, and what is left of it is uniform.
-    """
-    if scale_s == np.inf or shape == 1.0:
-        return _gap(streams, purpose, scale_s, shape)
-    gap_s = scale_s * _gamma(streams, purpose, 1.0 + 1.0 / shape) ** (1.0 / shape)
-    return gap_s * uniform(streams, purpose)
-
-
-@kernel
 def _repair(streams: Any, purpose: Any, law: Any, a: Any, b: Any) -> Any:
     """Seconds of a repair."""
     if law == CONSTANT:
         return a
     if law == EXPONENTIAL:
         return exponential(streams, purpose, 1.0) * a
-    return np.exp(a + b * _normal(streams, purpose))
+    return np.exp(a + b * normal(streams, purpose))
 
 
 @kernel
@@ -317,14 +278,14 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     """
     out[:] = 0.0
     by_class[:, :] = 0.0
-    nodes, depth, classes = cluster.nodes, job.depth, cluster.scale_s.size
+    nodes, depth, classes = cluster.nodes, job.depth, cluster.law.size
     growth, maintenance = classes, classes + 1
     order, place = np.arange(nodes), np.arange(nodes)
     back_s, back_node, downs = np.empty(nodes), np.empty(nodes, np.int64), 0
     suspect_repair_s = np.full(nodes, -1.0)  # of nodes that corrupted the job, until a check finds them
-    next_s = np.empty(classes)
+    next_s, mood = np.empty(classes), np.zeros(classes)
     for c in range(classes):
-        next_s[c] = _first_gap(streams, 3 * c, cluster.scale_s[c], cluster.shape[c])
+        next_s[c] = first_gap(streams, 3 * c, cluster.law, cluster.law_numbers, mood, c, job.horizon_s)
     tiers = cluster.tier_stall_s.size
     is_tiered = tiers > 1
     tier_steps, tier_stalls, copy_at = np.zeros(tiers), np.zeros(tiers), np.full(tiers, NO_COPY)
@@ -424,7 +385,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     continue
             else:
                 c = soonest
-                next_s[c] = t + _gap(streams, 3 * c, cluster.scale_s[c], cluster.shape[c])
+                next_s[c] = t + gap(streams, 3 * c, cluster.law, cluster.law_numbers, mood, c, job.horizon_s)
                 soonest = np.argmin(next_s)
                 victim = _victim(streams, 3 * c + 1, cluster)
                 repair_s = 0.0
@@ -631,7 +592,7 @@ def run_cluster_trials(job: Any, cluster: Any, key: Any, first_trial: Any, out: 
     key: of the seed. out: float64[trials, len(COLUMNS)]. by_class: float64[trials, classes + 2, len(CLASS_COLUMNS)].
     """
     for row in numba.prange(out.shape[0]):
-        streams = np.empty(3 * cluster.scale_s.size + 1, np.uint64)
+        streams = np.empty(3 * cluster.law.size + 1, np.uint64)
         open_streams(key, first_trial + row, streams)
         run_cluster_trial(job, cluster, streams, out[row], by_class[row], np.empty((0, 4), np.float64))
 
@@ -641,6 +602,6 @@ def run_one_cluster_logged(
     job: Any, cluster: Any, key: Any, trial: Any, out: Any, by_class: Any, log: Any
 ) -> Any:
     """One trial as `run_cluster_trials` runs it, with its log; returns the rows written."""
-    streams = np.empty(3 * cluster.scale_s.size + 1, np.uint64)
+    streams = np.empty(3 * cluster.law.size + 1, np.uint64)
     open_streams(key, trial, streams)
     return run_cluster_trial(job, cluster, streams, out, by_class, log)

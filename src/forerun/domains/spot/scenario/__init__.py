@@ -332,12 +332,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
         problems = []
         fleets = [("fleet", self.fleet), *(("zones", zone.fleet) for zone in self.zones)]
         for name, fleet in fleets:
-            per_h = 0.0
+            changes = 0.0
             if isinstance(fleet, Cluster):
-                per_h = fleet.changes_per_h
+                changes = fleet.changes(self.horizon_s)
             elif not isinstance(fleet, Recorded):
-                per_h = changes_per_h(fleet)
-            changes = per_h * self.horizon_s / 3600.0
+                changes = changes_per_h(fleet) * self.horizon_s / 3600.0
             if not changes <= MOST_CHANGES:
                 what = (
                     f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "

@@ -54,6 +54,64 @@ class LogNormal(NamedSpec, frozen=True, kw_only=True, tag="lognormal"):
 
 RepairLaw: TypeAlias = Constant | Exponential | LogNormal
 
+MOST_BRANCHING = 0.95
+SETTLED = 16.0
+"""Relaxation times of a Hawkes process before the start of a history, after which its moments are exact to e^-32."""
+
+
+class Hawkes(NamedSpec, frozen=True, kw_only=True, tag="hawkes"):
+    """Failures that cause others: each raises the rate at once, and the rise decays exponentially (Hawkes, 1971).
+
+    branching: failures that one causes directly, in the mean; below 1. decay_s: mean time from a failure to one that it
+    causes.
+    """
+
+    branching: float
+    decay_s: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A process that does not explode."""
+        problems = positive(self, "decay_s", unit=" s", below=1e15)
+        if not 0 < self.branching <= MOST_BRANCHING:
+            problems.append(("branching", f"{self.branching} is not above 0 and at most {MOST_BRANCHING}"))
+        return problems
+
+    @property
+    def settled_s(self) -> float:
+        """How long before its start a history is simulated: relaxation times, after each of which e times less is left."""
+        return SETTLED * self.decay_s / (1 - self.branching)
+
+
+class ModulatedPoisson(NamedSpec, frozen=True, kw_only=True, tag="modulated"):
+    """Calm and storm by turns, each for an exponential time: Poisson failures at one rate in calm, at another in storms.
+
+    storm_factor: rate in a storm over that in calm. mean_calm_s, mean_storm_s: their lengths.
+    """
+
+    storm_factor: float
+    mean_calm_s: float
+    mean_storm_s: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Two rates that differ, two times."""
+        problems = positive(self, "mean_calm_s", "mean_storm_s", unit=" s", below=1e15)
+        if not 1 < self.storm_factor <= 1e6:
+            problems.append(("storm_factor", f"{self.storm_factor} is not above 1 and at most 1e6"))
+        return problems
+
+    @property
+    def storm_share(self) -> float:
+        """Share of time that is storm."""
+        return self.mean_storm_s / (self.mean_calm_s + self.mean_storm_s)
+
+    def rates_per_s(self, mean_per_s: float) -> tuple[float, float]:
+        """Failures a second in calm and in a storm. mean_per_s: of both together."""
+        calm_per_s = mean_per_s / (1 - self.storm_share + self.storm_share * self.storm_factor)
+        return calm_per_s, calm_per_s * self.storm_factor
+
+
+Arrivals: TypeAlias = Hawkes | ModulatedPoisson
+
 RATES = ("per_1000_node_days", "gpu_mtbf_s", "node_mtbf_s", "group_mtbf_s", "job_mtbf_s")
 """The fields that may say how often a class fails; each class has one of them."""
 
@@ -68,6 +126,8 @@ class Failures(Spec, frozen=True, kw_only=True):
     failures of one GPU, of one node, of one group, or of the nodes that the job needs. Exactly one of these is given.
     gap_shape: Weibull shape of the gaps between failures of the class in the whole cluster; below 1 they come in clusters
     (default 1: Poisson).
+    arrivals: another law for the failures of the class in the whole cluster, whose mean rate stays: they cause others, or
+    come in storms (default: none, `gap_shape` says).
     detection_s: until the job stops, such as a time-out of hanging communication (default 0: a crash).
     check_s: the failure corrupts the job silently, and the next check, one every so often, finds it (default 0: no).
     repair: time until the nodes are back, as spares; a process needs none.
@@ -82,6 +142,7 @@ class Failures(Spec, frozen=True, kw_only=True):
     group_mtbf_s: float = 0.0
     job_mtbf_s: float = 0.0
     gap_shape: float = 1.0
+    arrivals: Arrivals | None = None
     detection_s: float = 0.0
     check_s: float = 0.0
     repair: RepairLaw | None = None
@@ -99,6 +160,8 @@ class Failures(Spec, frozen=True, kw_only=True):
             problems = positive(self, given[0], below=1e15)
         problems += not_negative(self, "detection_s", "check_s", unit=" s")
         problems += between(self, LEAST_SHAPE, MOST_SHAPE, "gap_shape")
+        if self.arrivals is not None and self.gap_shape != 1:
+            problems.append(("arrivals", "says when failures come, as gap_shape does: give one of them"))
         if self.detection_s and self.check_s:
             problems.append(("check_s", "a failure is noticed after detection_s, or at a check, not both"))
         if (self.takes == "process") != (self.repair is None):
@@ -213,9 +276,17 @@ class Cluster(NamedSpec, frozen=True, kw_only=True, tag="cluster"):
         """Failures a second that hit the nodes of the job, whatever their class; a group hits with any of its nodes."""
         return math.fsum(self.per_node_s(one) * self.job_nodes for one in self.failures)
 
-    @property
-    def changes_per_h(self) -> float:
-        """Failures and repairs an hour, of all nodes."""
-        return math.fsum(
-            3600 * self.per_node_s(one) * self.nodes * (1 + max(1, one.group_nodes)) for one in self.failures
-        )
+    def changes(self, horizon_s: float) -> float:
+        """Failures, repairs, and changes between calm and storm, that a history has, those before its start included."""
+        total = 0.0
+        for one in self.failures:
+            rate_per_s = self.per_node_s(one) * self.nodes
+            total += rate_per_s * horizon_s * (1 + max(1, one.group_nodes))
+            match one.arrivals:
+                case Hawkes() as law:
+                    total += rate_per_s * law.settled_s
+                case ModulatedPoisson(mean_calm_s=calm_s, mean_storm_s=storm_s):
+                    total += 2 * horizon_s / (calm_s + storm_s)
+                case None:
+                    pass
+        return total

@@ -20,7 +20,8 @@ from forerun.domains.spot.scenario import Recorded as RecordedFleet
 from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.processes import Process, generate
 from forerun.domains.spot.traces import fit as fitting
-from forerun.domains.spot.traces.failures import FailureLog, failure_rows, fit_cluster
+from forerun.domains.spot.traces.failures import ClusterFit, FailureLog, failure_rows, fit_cluster
+from forerun.domains.spot.traces.laws import supported
 from forerun.domains.spot.traces.statistics import (
     CountTraces,
     FleetStatistics,
@@ -34,6 +35,7 @@ from forerun.domains.spot.traces.tables import (
     beside,
     features_table,
     figures_table,
+    laws_table,
     measured_run_shown,
     notebook_table,
     rates_table,
@@ -87,13 +89,16 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
     """How a fleet is fitted.
 
     model: `poisson`, `per_node`, `lifetimes`, or the `best` of them; or `cluster`, a reserved cluster whose nodes fail and
-    come back under their names.  batches: sizes of Poisson events.  method:
-    `notebook` fits by the 2021 notebook's definitions (two count files).  cap: the fleet's size when complete (0: the
-    most nodes seen).  traces: fleets generated to judge the fit.  leaves: which node leaves where only counts are known.
+    come back under their names.  arrivals: when the cluster's failures of single nodes come: `poisson`, `weibull` gaps,
+    `hawkes` (failures cause others), `modulated` (storms), or the simplest that the log supports (`best`).
+    batches: sizes of Poisson events.  method: `notebook` fits by the 2021 notebook's definitions (two count files).
+    cap: the fleet's size when complete (0: the most nodes seen).  traces: fleets generated to judge the fit.
+    leaves: which node leaves where only counts are known.
     """
 
     method: Literal["corrected", "notebook"] = "corrected"
     model: Literal["best", "poisson", "per_node", "lifetimes", "cluster"] = "best"
+    arrivals: Literal["best", "poisson", "weibull", "hawkes", "modulated"] = "best"
     batches: Literal["empirical", "geometric", "marks"] = "empirical"
     cap: int = 0
     traces: int = 1000
@@ -343,13 +348,14 @@ def _as_cluster(recorded: Recorded, chosen: _FitSettings, seed: int) -> Fitted:
         )
     horizon_s = looked_until_s(trace)
     log = FailureLog.of_rows(fleet_of(trace, chosen.leaves, seed, recorded.only()).rows(), horizon_s)
-    fitted = fit_cluster(log, traces=chosen.traces, seed=seed)
+    fitted = fit_cluster(log, traces=chosen.traces, seed=seed, arrivals=chosen.arrivals)
     outside = ", ".join(feature.name for feature in fitted.features if not feature.ok)
     band = f"the 95 % band of {fitted.traces} generated logs"
     notes = [
         f"outside {band}: {outside}; in this the cluster does not represent the log"
         if outside
         else f"all figures lie in {band}",
+        *_laws_notes(fitted),
         "its `fleet` describes the whole cluster of the log; set `fleet.gpus` and `fleet.spares` to those of a job",
     ]
     data = {
@@ -357,17 +363,45 @@ def _as_cluster(recorded: Recorded, chosen: _FitSettings, seed: int) -> Fitted:
         "rates": [asdict(rate) for rate in fitted.rates],
         "features": [asdict(one) | {"ok": one.ok} for one in fitted.features],
         "tests": [asdict(one) | {"ok": one.ok} for one in fitted.tests],
+        "laws": [
+            {
+                "law": law.name,
+                "parameters": {rate.name: [rate.value, rate.low, rate.high] for rate in law.rates},
+                "log_likelihood": law.log_likelihood,
+                "aic": law.aic,
+                "residual_p": law.residual_p,
+                "supported": law in supported(fitted.laws),
+            }
+            for law in fitted.laws
+        ],
     }
-    title = "fitted parameters, 95 % intervals: exact for rates, else by resampling the log"
+    title = (
+        "fitted parameters, 95 % intervals: exact for rates, else by the likelihood or by resampling the log"
+    )
     tables = (
         rates_table(fitted.rates, title),
         features_table(fitted.features),
         tests_table(fitted.tests),
+        *((laws_table(fitted.laws),) if fitted.laws else ()),
     )
     return Fitted(
         description={"fleet": to_data(fitted.cluster), "horizon_s": horizon_s},
         report=_report(recorded, data, tables, notes),
     )
+
+
+def _laws_notes(fitted: ClusterFit) -> list[str]:
+    """Which laws of arrivals the log supports, and whether any is good enough."""
+    if fitted.law is None:
+        return ["too few failures of single nodes to say which law they follow"]
+    names = [law.name for law in supported(fitted.laws)]
+    tie = f"does not tell {' and '.join(names)} apart" if len(names) > 1 else f"supports {names[0]}"
+    notes = [f"failures of single nodes: the log {tie}; the cluster has {fitted.law.name}"]
+    if fitted.law.residual_p < 0.05:
+        notes.append(
+            f"the residuals reject {fitted.law.name} (p = {fitted.law.residual_p:.2g}): the law is not the whole truth"
+        )
+    return notes
 
 
 def _short(process: Process) -> str:

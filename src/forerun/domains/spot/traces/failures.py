@@ -1,8 +1,9 @@
 """A reserved cluster fitted to a recorded log of failures and repairs: does one law for all nodes do, and which does.
 
 The log is a membership trace whose names come back: a removal is a failure, the addition after it the end of its repair.
-Single failures are a class with Weibull gaps, failures of several nodes at one instant another class, lemon nodes explain
-why some nodes fail more often, and repairs are log-normal. As in `fit`, the fit is judged by logs that it generates.
+Single failures are a class that follows one of the laws of `laws`, failures of several nodes at one instant are another
+class, lemon nodes explain why some nodes fail more often, and repairs are log-normal. As in `fit`, the fit is judged by
+logs that it generates.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,7 @@ from forerun.domains.spot.scenario.cluster import (
 )
 from forerun.domains.spot.scenario.processes import Rows
 from forerun.domains.spot.traces.fit import Rate, Test, poisson_interval
+from forerun.domains.spot.traces.laws import FEWEST, LawFit, LawName, fit_laws, supported
 from forerun.errors import TraceError
 from forerun.rng import stream
 from forerun.trace.fit import Feature
@@ -137,6 +140,8 @@ class ClusterFit:
     rates : its parameters, with intervals.
     features : figures of the log in the bands of generated logs.
     tests : questions to the log alone.
+    laws : when failures of single nodes come, by each law that was tried, the best first.
+    law : the one of them that the cluster has; None where there are too few failures to try any.
     traces : number of generated logs.
     """
 
@@ -144,10 +149,19 @@ class ClusterFit:
     rates: tuple[Rate, ...]
     features: tuple[Feature, ...]
     tests: tuple[Test, ...]
+    laws: tuple[LawFit, ...]
+    law: LawFit | None
     traces: int
 
 
-def fit_cluster(seen: FailureLog, *, traces: int, seed: int, gpus_per_node: int = 8) -> ClusterFit:
+def fit_cluster(
+    seen: FailureLog,
+    *,
+    traces: int,
+    seed: int,
+    gpus_per_node: int = 8,
+    arrivals: LawName | Literal["best"] = "best",
+) -> ClusterFit:
     """Fit a cluster to a log, and judge it by logs that it generates.
 
     Parameters
@@ -156,8 +170,9 @@ def fit_cluster(seen: FailureLog, *, traces: int, seed: int, gpus_per_node: int 
     traces : generated logs.
     seed : of all draws.
     gpus_per_node : of the cluster (default: 8).
+    arrivals : when failures of single nodes come (default: the simplest law that the log supports).
 
-    Raises TraceError for a log with fewer than three failures and repairs.
+    Raises TraceError for a log with fewer than three failures and repairs, or too few for the law that is asked for.
     """
     if seen.times_s.size < 3 or seen.repairs_s.size < 3:
         what = "has fewer than three failures with a repair: nodes must come back under their names"
@@ -166,12 +181,21 @@ def fit_cluster(seen: FailureLog, *, traces: int, seed: int, gpus_per_node: int 
     # Groups are neighbours by number, whatever their nodes: lemons show in the single failures.
     single_counts = seen.counts_at(singles)
     gaps = np.diff(np.array(singles))
-    shape = gap_shape(_cv(gaps))
+    laws = fit_laws(np.array(singles), seen.horizon_s) if len(singles) > 2 else ()
+    law = _chosen(laws, arrivals, len(singles))
+    # Of Weibull gaps the spread is matched, by which a fit is judged; the likelihood depends more on the shortest of them.
+    shape = gap_shape(_cv(gaps)) if law is not None and law.name == "weibull" else 1.0
     days = seen.up_node_days
 
     def cluster(single: float, multi: float, repair: RepairLaw, few: tuple[float, float]) -> Cluster:
         classes = [
-            Failures(name="node", per_1000_node_days=1000 * single / days, gap_shape=shape, repair=repair)
+            Failures(
+                name="node",
+                per_1000_node_days=1000 * single / days,
+                gap_shape=shape,
+                arrivals=law.arrivals if law is not None else None,
+                repair=repair,
+            )
         ]
         if multis:
             classes.append(
@@ -194,7 +218,7 @@ def fit_cluster(seen: FailureLog, *, traces: int, seed: int, gpus_per_node: int 
     best = cluster(len(singles), len(multis), _repair_law(seen.repairs_s), lemons(single_counts))
     sampled = np.empty((traces, len(FEATURES)))
     for trial in range(traces):
-        # Rates, repairs and lemons vary as the recording leaves them open; the shape of gaps is as fitted.
+        # Rates, repairs and lemons vary as the recording leaves them open; the law of arrivals is as fitted.
         random = stream(seed, "fitted cluster", trial)
         drawn = cluster(
             float(random.gamma(len(singles) + 0.5)),
@@ -210,8 +234,26 @@ def fit_cluster(seen: FailureLog, *, traces: int, seed: int, gpus_per_node: int 
             low, high = np.percentile(known, [2.5, 97.5]).tolist()
             features.append(Feature(name, value, low, high))
     return ClusterFit(
-        best, _rates(seen, best, gaps, single_counts), tuple(features), law_tests(seen, seed), traces
+        cluster=best,
+        rates=_rates(seen, best, law, gaps, single_counts),
+        features=tuple(features),
+        tests=law_tests(seen, seed),
+        laws=laws,
+        law=law,
+        traces=traces,
     )
+
+
+def _chosen(laws: Sequence[LawFit], arrivals: LawName | Literal["best"], failures: int) -> LawFit | None:
+    """The law that is asked for, or the simplest that the log supports. failures: of single nodes."""
+    if arrivals == "best":
+        return supported(laws)[0] if laws else None
+    for law in laws:
+        if law.name == arrivals:
+            return law
+    fewest = FEWEST if arrivals in ("hawkes", "modulated") else 3
+    what = f"{arrivals} needs {fewest} failures of single nodes, not {failures}"
+    raise TraceError.at("--set arrivals", what)
 
 
 def failure_rows(cluster: Cluster, horizon_s: float, seed: int, trial: int) -> Rows:
@@ -322,9 +364,12 @@ def lemons(counts: NDArray[np.int64]) -> tuple[float, float]:
 
 
 def _rates(
-    seen: FailureLog, best: Cluster, gaps: Floats, single_counts: NDArray[np.int64]
+    seen: FailureLog, best: Cluster, law: LawFit | None, gaps: Floats, single_counts: NDArray[np.int64]
 ) -> tuple[Rate, ...]:
-    """The parameters with their intervals: exact for rates, by resampling nodes, gaps and repairs for the others."""
+    """The parameters with their intervals: exact for rates, by resampling nodes, gaps and repairs for the others.
+
+    The parameters of failures that cause others, or come in storms, are those of the likelihood.
+    """
     rates = []
     for one in best.failures:
         events = round(one.per_1000_node_days * seen.up_node_days / 1000)
@@ -339,7 +384,9 @@ def _rates(
         low, high = np.percentile(drawn, [2.5, 97.5]).tolist()
         return Rate(name, unit, figure(values), low, high)
 
-    if gaps.size > 1:
+    if law is not None and law.arrivals is not None:
+        rates.extend(law.rates)
+    elif law is not None and law.name == "weibull":
         rates.append(resampled("gap_shape", "", gaps, lambda drawn: gap_shape(_cv(drawn))))
     rates.append(resampled("lemon_share", "", single_counts, lambda drawn: lemons(drawn)[0]))
     rates.append(resampled("lemon_factor", "", single_counts, lambda drawn: lemons(drawn)[1]))
