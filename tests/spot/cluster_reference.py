@@ -105,6 +105,14 @@ class Piece:
     is_clean: bool
 
 
+@dataclass
+class Copy:
+    """A checkpoint that a tier has: the step that it holds."""
+
+    step: int
+    is_clean: bool = True
+
+
 class Reference:
     def __init__(
         self,
@@ -139,8 +147,11 @@ class Reference:
         self.suspects: dict[int, float] = {}
         self.check_at = math.inf
         self.counts = {"interruptions": 0, "restarts": 0}
-        # The step in each tier's copy; -1 is the job's own store, which always has one.
-        self.copies = {-1: self.base}
+        # What each fast tier has, and all that the job's own store ever had that was not rolled back, the latest last.
+        self.copies: dict[int, Copy] = {}
+        self.store = [Copy(self.base)]
+        self.loaded = self.store[-1]
+        self.corrupt_rank = 0
         self.load_s = parts_s[3]
 
     @property
@@ -226,23 +237,27 @@ class Reference:
             return 0
         return {"process": 0, "gpu": 1, "node": 1, "group": 2}[self.cluster.failures[by].takes]
 
-    def lose_copies(self, by: int) -> None:
+    def lose_copies(self, by: int, is_check: bool) -> None:
+        """A failure destroys copies; a check those of the nodes that it takes, and all that are corrupted."""
+        rank = self.corrupt_rank if is_check else self.rank(by)
         self.copies = {
-            i: step
-            for i, step in self.copies.items()
-            if i < 0 or (1 if self.job.tiers[i].survives == "node" else 0) >= self.rank(by)
+            i: copy
+            for i, copy in self.copies.items()
+            if (self.job.tiers[i].survives == "node") >= rank and (copy.is_clean or not is_check)
         }
+        if is_check:
+            self.store = [copy for copy in self.store if copy.is_clean]
 
-    def fall_back(self, by: int) -> None:
+    def fall_back(self, by: int, is_check: bool = False) -> None:
         """Load the latest copy that is left, the fastest of equals; what was kept beyond it is lost."""
+        self.live = self.live and not is_check
+        self.lose_copies(by, is_check)
         if self.live:  # the replicas have it all
-            self.lose_copies(by)
+            self.loaded = Copy(self.steps, self.corrupt is None)
             return
-        self.lose_copies(by)
-        latest = max(self.copies.values())
-        tier = min(
-            (i for i, step in self.copies.items() if step == latest), key=lambda i: i if i >= 0 else 99
-        )
+        candidates = [*sorted(self.copies.items()), (-1, self.store[-1])]
+        latest = max(copy.step for _, copy in candidates)
+        tier, self.loaded = next((i, copy) for i, copy in candidates if copy.step == latest)
         self.load_s = self.job.tiers[tier].load_s if tier >= 0 else self.parts_s[3]
         while self.steps > latest:
             piece = self.kept.pop()
@@ -250,57 +265,62 @@ class Reference:
             self.by_class[by][2] += piece.useful_s + piece.stall_s
         assert self.steps == latest
 
-    def close_tiered(self, t: float, by: int, is_planned: bool) -> None:
+    def heal(self) -> None:
+        self.suspects, self.corrupt, self.check_at, self.corrupt_rank = {}, None, math.inf, 0
+
+    def close_tiered(self, t: float, by: int, is_planned: bool, is_check: bool) -> None:
         """Close training with several tiers: pieces from copy to copy, so that any of them can be the last."""
         segment, start = self.segment, self.steps
         assert segment is not None
         segment.walk_tiers(t)
         step_s, world = self.job.step_s[segment.world], segment.world
-        if is_planned:
-            steps, stall = len(segment.ends_s), segment.stall_s(t)
-            self.kept.append(Piece(steps, steps * step_s, stall, world, True))
-            self.copies, self.load_s, self.live = {-1: start + steps}, self.parts_s[3], False
-            kept_s = steps * step_s + stall
-        else:
-            done_steps, done_stall, kept_s = 0, 0.0, 0.0
-            self.lose_copies(by)
-            survivors = [
-                i
-                for i in range(len(self.job.tiers))
-                if self.rank(by) <= (self.job.tiers[i].survives == "node")
-            ]
-            # Of each tier the last durable checkpoint counts; those that the failure destroyed do not.
-            last = {
-                one.tier: one
-                for one in segment.checkpoints
-                if one.durable_s <= t + TIE_S and (one.tier < 0 or one.tier in survivors)
-            }
-            for one in sorted(last.values(), key=lambda one: one.steps):
-                if one.steps > done_steps:
-                    steps, stall = one.steps - done_steps, one.stall_s - done_stall
-                    self.kept.append(Piece(steps, steps * step_s, stall, world, True))
-                    kept_s += steps * step_s + stall
-                    done_steps, done_stall = one.steps, one.stall_s
-                self.copies[one.tier] = start + one.steps
-            if self.live and len(segment.ends_s) > done_steps:
-                steps, stall = len(segment.ends_s) - done_steps, segment.stall_s(t) - done_stall
+        done_steps, done_stall, kept_s = 0, 0.0, 0.0
+        # Work is kept in pieces between the checkpoints that may ever be loaded.
+        splits = [(one.steps, one.stall_s) for one in self.take_copies(t, start)]
+        if is_planned or self.live:
+            splits.append((len(segment.ends_s), segment.stall_s(t)))
+        for upto_steps, upto_stall in sorted(splits):
+            if upto_steps > done_steps:
+                steps, stall = upto_steps - done_steps, upto_stall - done_stall
                 self.kept.append(Piece(steps, steps * step_s, stall, world, True))
                 kept_s += steps * step_s + stall
+                done_steps, done_stall = upto_steps, upto_stall
+        if is_planned:
+            # The stall of a checkpoint after the last step is kept with it.
+            self.kept.append(Piece(0, 0.0, segment.stall_s(t) - done_stall, world, True))
+            kept_s += segment.stall_s(t) - done_stall
+            clean = [copy.step for copy in self.store if copy.is_clean][-1]
+            self.store.append(Copy(self.steps, self.corrupt is None or self.steps == clean))
+            self.copies, self.load_s, self.live, self.loaded = {}, self.parts_s[3], False, self.store[-1]
         lost = max(0.0, t - segment.start_s - kept_s)
         self.add("lost", lost, world)
         self.by_class[by][2] += lost
         if not is_planned:
-            self.fall_back(by)
+            self.fall_back(by, is_check)
         if by < len(self.cluster.failures):
             self.by_class[by][1] += 1
             self.counts["interruptions"] += 1
         self.segment = None
 
+    def take_copies(self, t: float, start: int) -> list[Checkpoint]:
+        """The durable checkpoints of the segment go to their tiers: all to the store, to the others the latest."""
+        assert self.segment is not None
+        durable = [one for one in self.segment.checkpoints if one.durable_s <= t + TIE_S]
+        for one in durable:
+            copy = Copy(start + one.steps, one.taken_s <= self.segment.corrupted_s)
+            if one.tier < 0:
+                self.store.append(copy)
+            else:
+                self.copies[one.tier] = copy
+        return durable
+
     def close(self, t: float, by: int, *, is_check: bool = False, is_planned: bool = False) -> None:
         if self.state != "training":
             self.close_stop(t)
+            if self.tiered and is_check:
+                self.fall_back(by, is_check)
         elif self.tiered:
-            self.close_tiered(t, by, is_planned)
+            self.close_tiered(t, by, is_planned, is_check)
         else:
             assert self.segment is not None
             segment = self.segment
@@ -328,18 +348,19 @@ class Reference:
                 self.by_class[by][1] += 1
                 self.counts["interruptions"] += 1
             self.segment = None
-        if is_check:
+        if is_check and not self.tiered:
             for piece in self.kept:
                 if not piece.is_clean:
                     self.add("lost", piece.useful_s + piece.stall_s, piece.world)
                     self.by_class[by][2] += piece.useful_s + piece.stall_s
             self.kept = [piece for piece in self.kept if piece.is_clean]
-        if self.corrupt is not None and all(piece.is_clean for piece in self.kept):
+        is_clean = self.loaded.is_clean if self.tiered else all(piece.is_clean for piece in self.kept)
+        if self.corrupt is not None and (is_check or is_clean):
             if is_check:
                 for node, repair_s in sorted(self.suspects.items()):
                     if node not in self.down:
                         self.take(t, node, repair_s)
-            self.suspects, self.corrupt, self.check_at = {}, None, math.inf
+            self.heal()
         self.cause, self.until = by, math.inf
 
     def run(self) -> None:
@@ -422,6 +443,7 @@ class Reference:
                 if self.corrupt is None:
                     assert self.segment is not None
                     self.corrupt, self.segment.corrupted_s = c, t
+                self.corrupt_rank = max(self.corrupt_rank, self.rank(c))
                 self.check_at = min(self.check_at, one.check_s * (math.floor(t / one.check_s) + 1))
             return
         before = len(self.members)
@@ -447,6 +469,8 @@ class Reference:
             )
         if self.tiered and self.state != "training":
             self.fall_back(c)
+            if self.corrupt is not None and self.loaded.is_clean:
+                self.heal()
         if self.state == "detecting":
             self.until = min(self.until, t + one.detection_s)
             return

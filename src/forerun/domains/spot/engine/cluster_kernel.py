@@ -27,7 +27,7 @@ from forerun.domains.spot.engine.kernels import (
     step_end,
     uniform,
 )
-from forerun.domains.spot.engine.tier_kernel import NO_COPY, keep, walk
+from forerun.domains.spot.engine.tier_kernel import NO_COPY, drop_corrupted, keep, walk
 from forerun.kernels.jit import kernel
 
 TRAINING, DETECTING, RESTARTING, WAITING, MAINTAINING = range(5)
@@ -288,8 +288,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
         next_s[c] = first_gap(streams, 3 * c, cluster.law, cluster.law_numbers, mood, c, job.horizon_s)
     tiers = cluster.tier_stall_s.size
     is_tiered = tiers > 1
-    tier_steps, tier_stalls, copy_at = np.zeros(tiers), np.zeros(tiers), np.full(tiers, NO_COPY)
-    risk, moved = np.zeros((tiers, 4)), np.zeros(4)
+    # Of each tier, and of the last clean checkpoint of the job's own store.
+    tier_steps, tier_stalls, copy_at = np.zeros(tiers + 1), np.zeros(tiers + 1), np.full(tiers + 1, NO_COPY)
+    risk, corrupted, moved = np.zeros((tiers + 1, 4)), np.zeros(tiers + 1, np.bool_), np.zeros(4)
     copy_at[tiers - 1] = job.initial_saved
     load_from: Any = tiers - 1
     survives = cluster.tier_survives.copy()
@@ -299,8 +300,10 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     pipelines: Any = 0
     state, cause, spell, until, goal_at = WAITING, growth, 0.0, np.inf, np.inf
     saved, logged, rebuild, warm = job.initial_saved, 0, True, True
-    # A corrupted job: the last clean step, clean checkpoints of this segment, and what seems useful and is not.
-    corrupt_by, clean_checkpoints, check_at = -1, np.inf, np.inf
+    # A corrupted job: by which class, the most that the classes have taken, until when checkpoints of this segment are clean.
+    corrupt_by, corrupt_rank, clean_steps, check_at = -1, 0, np.inf, np.inf
+    # Without tiers: clean checkpoints of this segment, the last clean step, and what seems useful and is not.
+    clean_checkpoints = np.inf
     clean_saved: Any = 0
     taint_s, taint_stall_s, taint_node_s, taint_stall_node_s = 0.0, 0.0, 0.0, 0.0
     maintenances = 0
@@ -349,11 +352,12 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         job.spacing_steps[pipelines],
                     )
                     clean_checkpoints = 0.0 if corrupt_by >= 0 else np.inf
+                    clean_steps = -1.0 if corrupt_by >= 0 else np.inf
                     if job.goal_steps >= 0 and is_tiered:
                         goal_at = t + walk(
                             np.inf, np.float64(job.goal_steps - saved - 1), s, cluster.tier_first_steps[:, pipelines],
                             cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
-                            tier_steps, tier_stalls,
+                            clean_steps, tier_steps, tier_stalls,
                         )[2]  # fmt: skip
                     elif job.goal_steps >= 0:
                         goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
@@ -402,7 +406,15 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         if corrupt_by < 0:
                             corrupt_by, clean_saved = c, saved
                             clean_checkpoints = max(0.0, np.floor((u - first * s) / (n * s + d)) + 1.0)
-                            check_at = np.inf
+                            check_at, corrupt_rank = np.inf, 0
+                            if is_tiered:
+                                clean_steps, _, _ = walk(
+                                    u, np.inf, s, cluster.tier_first_steps[:, pipelines],
+                                    cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
+                                    np.inf, tier_steps, tier_stalls,
+                                )  # fmt: skip
+                                copy_at[tiers], risk[tiers] = copy_at[tiers - 1], risk[tiers - 1]
+                        corrupt_rank = max(corrupt_rank, cluster.rank[c])
                         check_at = min(
                             check_at, cluster.check_s[c] * (np.floor(t / cluster.check_s[c]) + 1.0)
                         )
@@ -437,11 +449,14 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     survives[0] = 2 if pipelines >= 2 and enough and gone <= cluster.live_tolerates else -1
                 if is_tiered and state != TRAINING:  # it may destroy the copy that the job would load
                     load_from, _, _ = keep(
-                        saved, cluster.rank[c], survives, False, 0, s, tier_steps, tier_stalls, copy_at,
-                        risk, moved,
+                        saved, cluster.rank[c], survives, False, 0, s, clean_steps, tier_steps, tier_stalls, copy_at,
+                        risk, corrupted, moved,
                     )  # fmt: skip
                     saved = copy_at[load_from]
                     _charge_moved(out, by_class[c], moved)
+                    if corrupt_by >= 0 and not corrupted[load_from]:  # healed, unseen
+                        corrupt_by, check_at = -1, np.inf
+                        suspect_repair_s[:] = -1.0
                 if state == DETECTING:
                     until = min(until, t + cluster.detection_s[c])
                     continue
@@ -462,28 +477,44 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         steps, stall, _ = walk(
                             u, np.inf, s, cluster.tier_first_steps[:, pipelines],
                             cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
-                            tier_steps, tier_stalls,
+                            clean_steps, tier_steps, tier_stalls,
                         )  # fmt: skip
                         if cluster.live_tolerates > 0:
                             survives[0] = 2 if stop >= classes else survives[0]
                             copy_at[0], tier_steps[0], tier_stalls[0] = saved, steps, stall
                             risk[0, :] = 0.0  # replicas that train have all that is kept
+                            if checked:  # and the corruption as well
+                                copy_at[0], tier_steps[0] = NO_COPY, 0.0
                         if keep_all:  # all is in the job's own store, and the nodes stop
                             load_from = tiers - 1
-                            copy_at[:] = NO_COPY
+                            copy_at[:tiers] = NO_COPY
                             copy_at[load_from] = saved + np.int64(steps)
                             risk[load_from, :] = 0.0
+                            if tier_steps[tiers] > 0.0:
+                                copy_at[tiers] = saved + np.int64(tier_steps[tiers])
+                                risk[tiers, :] = 0.0
+                            kept_s, kept_stall_s = (steps - tier_steps[tiers]) * s, stall - tier_stalls[tiers]
+                            risk[tiers, 0] += kept_s
+                            risk[tiers, 1] += kept_stall_s
+                            risk[tiers, 2] += kept_s * world
+                            risk[tiers, 3] += kept_stall_s * world
+                            corrupted[load_from] = corrupt_by >= 0 and copy_at[load_from] > copy_at[tiers]
                         else:
                             rank = cluster.rank[stop] if stop < classes else 0
+                            if checked:
+                                rank = corrupt_rank
+                                drop_corrupted(clean_steps, tier_steps, tier_stalls, copy_at, risk, corrupted)
                             load_from, steps, stall = keep(
-                                saved, rank, survives, True, world, s, tier_steps, tier_stalls, copy_at,
-                                risk, moved,
+                                saved, rank, survives, True, world, s, clean_steps, tier_steps, tier_stalls, copy_at,
+                                risk, corrupted, moved,
                             )  # fmt: skip
+                            if cluster.live_tolerates > 0:
+                                corrupted[0] = corrupt_by >= 0
                             _charge_moved(out, by_class[stop], moved)
                             saved = copy_at[load_from] - np.int64(steps)
                     _charge_training(out, by_class[stop], world, u, steps, s, stall, False)
                     saved += np.int64(steps)
-                    if corrupt_by >= 0:
+                    if corrupt_by >= 0 and not is_tiered:
                         clean_saved += np.int64(_steps_of(clean, first, n))
                         if not checked:
                             tainted, tainted_stall = (
@@ -499,7 +530,18 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                         out[_INTERRUPTIONS] += 1.0
                 else:
                     _charge_stop(out, by_class[cause], state, u, cluster.parts_s, pausing)
-                if checked:
+                    if checked and is_tiered:
+                        tier_steps[:] = 0.0
+                        if cluster.live_tolerates > 0:
+                            copy_at[0] = NO_COPY
+                        drop_corrupted(clean_steps, tier_steps, tier_stalls, copy_at, risk, corrupted)
+                        load_from, _, _ = keep(
+                            saved, corrupt_rank, survives, False, 0, s, clean_steps, tier_steps, tier_stalls, copy_at,
+                            risk, corrupted, moved,
+                        )  # fmt: skip
+                        _charge_moved(out, by_class[stop], moved)
+                        saved = copy_at[load_from]
+                if checked and not is_tiered:
                     moved[0], moved[1], moved[2], moved[3] = (
                         taint_s,
                         taint_stall_s,
@@ -508,7 +550,8 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     )
                     _charge_moved(out, by_class[stop], moved)
                     saved = clean_saved
-                if checked or (corrupt_by >= 0 and saved == clean_saved):
+                is_clean = not corrupted[load_from] if is_tiered else saved == clean_saved
+                if checked or (corrupt_by >= 0 and is_clean):
                     # Found, or healed by a rollback that went past it; then nobody looks for the node.
                     for node in range(nodes):
                         if suspect_repair_s[node] >= 0.0:
@@ -570,7 +613,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
         if is_tiered:
             complete, stall, _ = walk(
                 u, np.inf, s, cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines],
-                cluster.tier_stall_s, cluster.tier_write_s, tier_steps, tier_stalls,
+                cluster.tier_stall_s, cluster.tier_write_s, clean_steps, tier_steps, tier_stalls,
             )  # fmt: skip
             further = tier_steps.max()
         if out[_FINISHED] > 0.0:  # at the end of its last step, whatever the rounding of `u`

@@ -276,10 +276,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
             if job.tiers:
                 problems.append(("job.tiers", "are simulated on a reserved cluster: fleet: {name: cluster}"))
             return problems
-        if job.tiers and any(one.check_s for one in cluster.failures):
-            problems.append(
-                ("job.tiers", "do not go with silent corruption: one store keeps the checkpoints before it")
-            )
         most = job.depth * job.max_pipelines
         if most != cluster.job_nodes:
             what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
@@ -287,9 +283,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
         goes_on = type(self.policy) is Oobleck
         if type(self.policy) is not Restart and not goes_on:
             what = "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart or oobleck"
-            problems.append(("policy", what))
-        if goes_on and any(one.check_s for one in cluster.failures):
-            what = "replicas that go on would keep silent corruption: restart, or no class with `check`"
             problems.append(("policy", what))
         if goes_on and job.max_pipelines < 2:
             problems.append(
