@@ -152,6 +152,8 @@ class Reference:
         self.store = [Copy(self.base)]
         self.loaded = self.store[-1]
         self.corrupt_rank = 0
+        # When a replica has its copy of the state, how many there are then, and processes that died since the last restart.
+        self.join_at, self.joined, self.dead = math.inf, 0, 0
         self.load_s = parts_s[3]
 
     @property
@@ -198,6 +200,15 @@ class Reference:
     def rebuild(self, t: float, warm: bool = False) -> None:
         everyone = self.members + self.spares
         pipelines = min(self.job.max_pipelines, len(everyone) // self.job.depth)
+        if self.rejoins and self.live:
+            ready = (
+                self.joined
+                if self.cause == self.growth
+                else (len(self.members) - self.dead) // self.job.depth
+            )
+            if ready >= self.job.min_pipelines:
+                pipelines = min(pipelines, ready)
+        self.dead = 0
         if pipelines < self.job.min_pipelines:
             pipelines = 0
         self.pipelines, world = pipelines, pipelines * self.job.depth
@@ -214,6 +225,35 @@ class Reference:
             self.enter(t, "restarting", t + self.going_on.pause_s)
             return
         self.enter(t, "restarting", t if warm else t + sum(self.parts_s[:3]) + self.load_s)
+
+    @property
+    def rejoins(self) -> bool:
+        return self.going_on is not None and self.going_on.rejoin_s is not None
+
+    @property
+    def possible(self) -> int:
+        return min(self.job.max_pipelines, (len(self.members) + len(self.spares)) // self.job.depth)
+
+    def may_join(self, t: float) -> None:
+        """Nodes of another replica are there: it begins to copy the state."""
+        if self.rejoins and self.possible > self.pipelines and self.join_at == math.inf:
+            assert self.going_on is not None and self.going_on.rejoin_s is not None
+            self.join_at, self.joined = t + self.going_on.rejoin_s, self.possible
+
+    def join(self, t: float) -> None:
+        """It joins at the end of a step."""
+        assert self.segment is not None
+        self.segment.walk_tiers(self.job.horizon_s + 10 * self.job.step_s[self.segment.world])
+        ends = [self.segment.start_s, *self.segment.ends_s]
+        end = next(end for end in ends if end >= t - TIE_S)
+        if end > t + TIE_S:
+            self.join_at = end
+            return
+        self.join_at = math.inf
+        if self.possible > self.pipelines:
+            self.live = True
+            self.close(t, self.growth)
+            self.rebuild(t)
 
     def close_stop(self, t: float) -> None:
         spent = t - self.since
@@ -361,7 +401,7 @@ class Reference:
                     if node not in self.down:
                         self.take(t, node, repair_s)
             self.heal()
-        self.cause, self.until = by, math.inf
+        self.cause, self.until, self.join_at = by, math.inf, math.inf
 
     def run(self) -> None:
         job, cluster = self.job, self.cluster
@@ -379,7 +419,7 @@ class Reference:
             maintain_at = planned.every_s * k if planned else math.inf
             back_at, back = min(((t, node) for node, t in self.down.items()), default=(math.inf, -1))
             fail_at = self.failures[at][0] if at < len(self.failures) else math.inf
-            t = min(goal_at, self.until, self.check_at, maintain_at, back_at, fail_at)
+            t = min(goal_at, self.until, self.check_at, maintain_at, self.join_at, back_at, fail_at)
             over = t > job.horizon_s or (t == job.horizon_s and goal_at > t)
             if over:
                 t = job.horizon_s
@@ -400,6 +440,7 @@ class Reference:
                     if self.corrupt is not None:
                         self.segment.corrupted_s = -math.inf
                     self.enter(t, "training", math.inf)
+                    self.may_join(t)
                 else:
                     self.rebuild(t)
             elif self.check_at <= t:
@@ -417,6 +458,8 @@ class Reference:
                     save_s = sum(job.checkpoint_s) if self.state == "training" else 0.0
                     self.close(t, self.maintenance, is_planned=True)
                     self.enter(t, "maintaining", t + planned.lasts_s + save_s)
+            elif self.join_at <= t:
+                self.join(t)
             elif back_at <= t:
                 del self.down[back]
                 self.spares.append(back)
@@ -428,6 +471,8 @@ class Reference:
                 elif not self.lazy and self.state in ("training", "restarting") and possible > self.pipelines:
                     self.close(t, self.growth)
                     self.rebuild(t)
+                elif self.state == "training":
+                    self.may_join(t)
             else:
                 _, c, victim, repair_s = self.failures[at]
                 at += 1
@@ -459,7 +504,10 @@ class Reference:
         if not hit or self.state in ("waiting", "maintaining"):
             return
         if self.going_on is not None:
-            possible = min(self.job.max_pipelines, (len(self.members) + len(self.spares)) // self.job.depth)
+            self.dead += one.takes == "process"
+            possible = self.possible
+            if self.rejoins:
+                possible = min(self.job.max_pipelines, (len(self.members) - self.dead) // self.job.depth)
             gone = before - len(self.members) if one.takes != "process" else 1
             self.live = (
                 (self.state == "training" or self.live)

@@ -130,7 +130,11 @@ def random_continuation(rng: random.Random) -> Continuation | None:
     """Now and then replicas go on after a failure."""
     if rng.random() < 0.6:
         return None
-    return Continuation(pause_s=rng.choice([0.0, 17.3, 400.1]), tolerates=rng.randint(1, 2))
+    return Continuation(
+        pause_s=rng.choice([0.0, 17.3, 400.1]),
+        tolerates=rng.randint(1, 2),
+        rejoin_s=rng.choice([None, 0.0, 33.3, 2000.2]),
+    )
 
 
 def test_the_kernel_is_the_slow_reference() -> None:
@@ -258,6 +262,41 @@ def test_replicas_that_go_on_lose_the_running_step_and_the_pause(pause_s: float)
         going_on=Continuation(pause_s=pause_s),
     )
     assert near(done.ettr, effective_share(1 / 5_000, 300.0, 0.0, pause_s), edge=300.0 / job.horizon_s)
+
+
+def test_a_replica_that_rejoins_is_missing_while_it_copies() -> None:
+    """A failure of one of four replicas: a pause, three of them for the time of the copy, another pause, and four again.
+
+    Without repairs in the way, what is lost against an undisturbed run is the running step, two pauses, and a quarter of the
+    speed until the end of the step in which the copy is done.
+    """
+    failures = Failures(name="one", takes="process", job_mtbf_s=400_000.0)
+    cluster = Cluster(gpus=256, failures=(failures,))
+    job = replace(
+        simple_job(32, 36_000.0, 0.0, 480.0, days=200),
+        depth=8,
+        max_pipelines=4,
+        step_s={8: 400.0, 16: 200.0, 24: 400 / 3, 32: 100.0},
+        checkpoint=Checkpoints(rule="every_steps", steps=10_000_000),
+    )
+    for rejoin_s in (0.0, 5000.0, 50_000.0):
+        done = run_cluster(
+            job,
+            cluster,
+            Lazy(),
+            (0.0, 480.0, 0.0, 0.0),
+            trials=60,
+            seed=4,
+            going_on=Continuation(pause_s=60.0, rejoin_s=rejoin_s),
+        )
+        # Half of the running step; a copy that ends in a step waits for half of one of three replicas, if it takes time.
+        slow_s = rejoin_s + (400 / 6 if rejoin_s else 0.0)
+        per_failure_s = 50.0 + 120.0 + slow_s / 4
+        # Failures that come while one copies its state leave fewer: of second order, bounded by their share.
+        second = (slow_s / 400_000) ** 2
+        assert near(done.ettr, 1 / (1 + per_failure_s / 400_000) - second / 4, edge=second / 2 + 3e-5), (
+            rejoin_s
+        )
 
 
 def test_a_scenario_whose_replicas_go_on(tmp_path: Path) -> None:
@@ -422,7 +461,10 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
         ("fleet.failures[0].takes=group", "group_nodes"),
         ("fleet.failures[0].takes=process", "a process is not repaired"),
         ("fleet.failures[0].gap_shape=0", "gap_shape"),
-        ("fleet.failures[0].arrivals={name: hawkes, branching: 1, decay: 1h}", "is not above 0 and at most 0.95"),
+        (
+            "fleet.failures[0].arrivals={name: hawkes, branching: 1, decay: 1h}",
+            "is not above 0 and at most 0.95",
+        ),
         ("fleet.failures[0].arrivals={name: hawkes, branching: .5, decay: 0h}", "is not positive"),
         ("fleet.failures[0].arrivals={name: hawkes, branching: .9, decay_s: 1e12}", "changes of the fleet"),
         (
@@ -455,6 +497,8 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
         ),
         ("job.tiers=[{name: a, every: 0min, survives: node}]", "is not positive"),
         ("policy=oobleck", "max_pipelines of at least 2"),
+        ("policy=torchft", "max_pipelines of at least 2"),
+        ("policy={name: torchft, rejoin: -1s}", "rejoin_s"),
         ("policy={name: varuna, every_steps: 10}", "restarts from checkpoints"),
         ("on_demand_nodes=3", "reserved cluster"),
         ("prices={spot_usd_per_h: 3}", "on_demand_usd_per_h"),

@@ -85,8 +85,8 @@ def test_recovery_policies_differ() -> None:
         name: simulate(scenario(f"policy: {name}\n")).summary["steps_completed"]
         for name in recovery_policies().names()
     }
-    assert len(set(done.values())) == 5
-    assert min(done["oobleck"], done["parcae"]) > done["restart"] > done["varuna"]
+    assert len(set(done.values())) == 6
+    assert min(done["oobleck"], done["parcae"], done["torchft"]) > done["restart"] > done["varuna"]
 
 
 def test_policy_argument_replaces_the_scenarios() -> None:

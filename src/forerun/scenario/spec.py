@@ -186,10 +186,7 @@ def content_id(scenario: Spec, version: str) -> str:
 
     Files count by their content, not by where they lie, so a run has the same id on every machine.
     """
-    data = to_data(scenario)
-    for name in scenario.added_later:
-        if data[name] is None:
-            del data[name]
+    data = _without_added(scenario, to_data(scenario))
     digest = hashlib.sha256(version.encode() + b"\0" + canonical_json(_without_paths(data)))
     return digest.hexdigest()[:16]
 
@@ -201,6 +198,19 @@ def file_digest(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
         return digest.hexdigest()
+
+
+def _without_added(value: object, data: Any) -> Any:
+    """The data of a value without the fields, at any depth, that were added later and are None."""
+    if isinstance(value, Spec):
+        return {
+            name: _without_added(getattr(value, name, None), item)
+            for name, item in data.items()
+            if not (name in value.added_later and item is None)
+        }
+    if isinstance(value, tuple | list):
+        return [_without_added(*both) for both in zip(value, data, strict=True)]
+    return data
 
 
 def _without_paths(data: Any) -> Any:

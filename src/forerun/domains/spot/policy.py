@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.domains.spot.engine.events import JobStateName
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import TrainingJob
+from forerun.domains.spot.engine.job import Continuation, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
@@ -225,6 +225,10 @@ class Setting:
 
 class RecoveryPolicy(NamedSpec, frozen=True, kw_only=True):
     """What a loss costs and what survives it: the base class of recovery policies."""
+
+    def continuation(self) -> Continuation | None:
+        """How replicas go on after a loss on a reserved cluster; None if the job restarts."""
+        return None
 
     def replay(self, setting: Setting) -> Replay:
         """What happens to the job on the fleet of the setting."""

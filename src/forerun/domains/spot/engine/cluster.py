@@ -139,6 +139,7 @@ def cluster_numbers(
             np.float64,
         ),
         live_tolerates=going_on.tolerates if going_on else 0,
+        live_rejoin_s=-1.0 if going_on is None or going_on.rejoin_s is None else going_on.rejoin_s,
     )
 
 

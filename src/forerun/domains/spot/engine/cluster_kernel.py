@@ -124,6 +124,7 @@ class ClusterNumbers(NamedTuple):
     tier_survives: NDArray[Any]
     tier_load_s: NDArray[Any]
     live_tolerates: int
+    live_rejoin_s: float
 
 
 @kernel
@@ -274,7 +275,8 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     takes (time, class, victim, repair time) of each failure, and (time, -1 - state, nodes in the job, cause) of each state
     entered.
 
-    At one instant the goal comes first, then the end of a state, a check, maintenance, repairs, failures.
+    At one instant the goal comes first, then the end of a state, a check, maintenance, a replica that joins, repairs,
+    failures.
     """
     out[:] = 0.0
     by_class[:, :] = 0.0
@@ -295,12 +297,17 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     load_from: Any = tiers - 1
     survives = cluster.tier_survives.copy()
     pausing = False  # a pause of replicas that go on, not a restart
+    join_at, joined, stateless = (
+        np.inf,
+        0,
+        0,
+    )  # when a replica joins, pipelines with it, and members whose processes died
     s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
     active, spares = 0, nodes
     pipelines: Any = 0
     state, cause, spell, until, goal_at = WAITING, growth, 0.0, np.inf, np.inf
     saved, logged, rebuild, warm = job.initial_saved, 0, True, True
-    # A corrupted job: by which class, the most that the classes have taken, until when checkpoints of this segment are clean.
+    # A corrupted job: by which class, the most that classes have taken, and the last step of this segment that is clean.
     corrupt_by, corrupt_rank, clean_steps, check_at = -1, 0, np.inf, np.inf
     # Without tiers: clean checkpoints of this segment, the last clean step, and what seems useful and is not.
     clean_checkpoints = np.inf
@@ -313,7 +320,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     while True:
         if not rebuild:
             before = t
-            t = min(min(goal_at, until), min(check_at, maintain_at))
+            t = min(min(min(goal_at, until), min(check_at, maintain_at)), join_at)
             if downs > 0:
                 t = min(t, back_s[0])
             if classes > 0:
@@ -362,6 +369,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     elif job.goal_steps >= 0:
                         goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
                     logged = _note(log, logged, t, -1 - state, active, cause)
+                    possible = min(job.max_pipelines, (active + spares) // depth)
+                    if cluster.live_rejoin_s >= 0.0 and possible > pipelines:
+                        join_at, joined = t + cluster.live_rejoin_s, possible
                 else:
                     rebuild = True
                 if not rebuild:
@@ -374,6 +384,29 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                 if state == MAINTAINING:
                     continue
                 stop, keep_all = maintenance, True
+            elif join_at <= t:
+                # It joins between two steps, if its nodes are still there.
+                done, _, _ = walk(
+                    u, np.inf, s, cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines],
+                    cluster.tier_stall_s, cluster.tier_write_s, np.inf, tier_steps, tier_stalls,
+                )  # fmt: skip
+                _, _, ended = walk(
+                    np.inf, done, s, cluster.tier_first_steps[:, pipelines],
+                    cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s, np.inf,
+                    tier_steps, tier_stalls,
+                )  # fmt: skip
+                if u > ended + ROUNDING_S:
+                    _, _, ended = walk(
+                        np.inf, done + 1.0, s, cluster.tier_first_steps[:, pipelines],
+                        cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s, np.inf,
+                        tier_steps, tier_stalls,
+                    )  # fmt: skip
+                    join_at = spell + ended
+                    continue
+                join_at = np.inf
+                if min(job.max_pipelines, (active + spares) // depth) <= pipelines:
+                    continue
+                stop = growth
             elif downs > 0 and back_s[0] <= t:
                 node = _pop(back_s, back_node, downs)
                 downs -= 1
@@ -386,6 +419,13 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                 elif job.growth == IMMEDIATE and state in (TRAINING, RESTARTING) and possible > pipelines:
                     stop = growth
                 else:
+                    if (
+                        cluster.live_rejoin_s >= 0.0
+                        and state == TRAINING
+                        and possible > pipelines
+                        and join_at == np.inf
+                    ):
+                        join_at, joined = t + cluster.live_rejoin_s, possible
                     continue
             else:
                 c = soonest
@@ -445,7 +485,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     continue
                 if cluster.live_tolerates > 0:
                     gone = members - active if cluster.takes[c] == NODES else 1
-                    enough = min(job.max_pipelines, (active + spares) // depth) >= cluster.min_pipelines
+                    stateless += cluster.takes[c] == PROCESS
+                    ready = active - stateless if cluster.live_rejoin_s >= 0.0 else active + spares
+                    enough = min(job.max_pipelines, ready // depth) >= cluster.min_pipelines
                     survives[0] = 2 if pipelines >= 2 and enough and gone <= cluster.live_tolerates else -1
                 if is_tiered and state != TRAINING:  # it may destroy the copy that the job would load
                     load_from, _, _ = keep(
@@ -568,7 +610,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     corrupt_by, check_at = -1, np.inf
                     taint_s, taint_stall_s, taint_node_s, taint_stall_node_s = 0.0, 0.0, 0.0, 0.0
                 was, was_until = state, until
-                cause, spell, until, goal_at = stop, t, np.inf, np.inf
+                cause, spell, until, goal_at, join_at = stop, t, np.inf, np.inf, np.inf
                 if at_end:
                     state = WAITING  # everything is charged
                     break
@@ -587,7 +629,13 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
 
         # A restart on as many pipelines as there are nodes for, or the wait for a repair.
         rebuild, spell, goal_at = False, t, np.inf
+        pausing = cluster.live_tolerates > 0 and load_from == 0
         pipelines = min(job.max_pipelines, (active + spares) // depth)
+        if pausing and cluster.live_rejoin_s >= 0.0:
+            # Only who has the state goes on, and who has copied it joins.
+            with_state = joined if cause == growth else (active - stateless) // depth
+            pipelines = min(pipelines, with_state) if with_state >= cluster.min_pipelines else pipelines
+        stateless = 0
         if pipelines < cluster.min_pipelines:
             pipelines = 0
         spares += active - pipelines * depth
@@ -596,7 +644,6 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
             state, until = WAITING, np.inf
         else:
             # The first start builds the pipelines in no time.
-            pausing = cluster.live_tolerates > 0 and load_from == 0
             restart_s = cluster.tier_load_s[load_from]
             if not pausing:
                 restart_s += cluster.parts_s[0] + cluster.parts_s[1] + cluster.parts_s[2]

@@ -165,7 +165,10 @@ class Continuation:
     ----------
     pause_s : the pause after a loss.
     tolerates : most nodes that may vanish at once (default: 1).
+    rejoin_s : after a loss only they go on, and a replica that comes back copies their state for so long while they train
+        (default: None, returning nodes join at the next loss, with its pause).
     """
 
     pause_s: float
     tolerates: int = 1
+    rejoin_s: float | None = None

@@ -25,7 +25,6 @@ from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.observer import JobObserver, NodeObserver
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.on_demand import OnDemand
-from forerun.domains.spot.policies.oobleck import Oobleck
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import GrowthRule, Setting
 from forerun.domains.spot.scenario import Scenario
@@ -155,12 +154,10 @@ def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) ->
 def cluster_policy(scenario: Scenario) -> tuple[GrowthRule, Continuation | None]:
     """When a job on a cluster grows, and whether its replicas go on after a failure.
 
-    Under Oobleck they do, and returning nodes are taken up at the next failure.
+    Where they do, the recovery policy says when returning nodes join.
     """
-    if isinstance(scenario.policy, Oobleck):
-        policy = scenario.policy
-        return Lazy(), Continuation(pause_s=policy.pause_s, tolerates=policy.tolerates)
-    return scenario.growth, None
+    going_on = scenario.policy.continuation()
+    return scenario.growth if going_on is None else Lazy(), going_on
 
 
 def cluster_trials(inputs: Inputs, count: int) -> ClusterTrials:

@@ -1,11 +1,11 @@
 """Checkpoints of several tiers: how far each is durable in a stretch of training, and what a failure leaves of them.
 
 Fast tiers, such as the memory of a neighbour, come first; the last tier is the job's own store, which survives everything.
-Each fast tier has one copy, the latest; the store keeps all. Steps that are kept since a tier's copy are at risk: if a failure
-destroys the faster copies, they are lost after all, which may be many segments later.
+Each fast tier has one copy, the latest; the store keeps all. Steps that are kept since a tier's copy are at risk: if a
+failure destroys the faster copies, they are lost after all, which may be many segments later.
 
-Arrays of copies have a row more than there are tiers: the last clean checkpoint of the store, to which the check for a silent
-corruption goes back. It means something only while the job is corrupted.
+Arrays of copies have a row more than there are tiers: the last clean checkpoint of the store, to which the check for a
+silent corruption goes back. It means something only while the job is corrupted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def walk(
                 break
         end = now + (at - steps) * s
         if end > u + ROUNDING_S:
-            more = np.floor((u - now) / s)
+            more = np.floor((u - now + ROUNDING_S) / s)
             steps += max(0.0, more)
             now = u
             break
@@ -91,7 +91,9 @@ def walk(
 
 
 @kernel
-def drop_corrupted(clean_steps: Any, durable: Any, stalls: Any, copy_at: Any, risk: Any, corrupted: Any) -> Any:
+def drop_corrupted(
+    clean_steps: Any, durable: Any, stalls: Any, copy_at: Any, risk: Any, corrupted: Any
+) -> Any:
     """What a check leaves to load from: clean copies of the fast tiers, and the last clean checkpoint of the store.
 
     clean_steps: steps of the segment whose checkpoints are clean. The other parameters are those of `keep`.

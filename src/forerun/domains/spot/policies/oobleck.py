@@ -28,14 +28,17 @@ class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
         problems = not_negative(self, "pause_s", below=1e9)
         return problems + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
 
+    def continuation(self) -> Continuation:
+        """Survivors go on; returning nodes are taken up at the next failure."""
+        return Continuation(pause_s=self.pause_s, tolerates=self.tolerates)
+
     def replay(self, setting: Setting) -> Replay:
         """The exact semantics, without the rollback."""
-        going_on = Continuation(pause_s=self.pause_s, tolerates=self.tolerates)
         return replay(
             setting.fleet,
             setting.job,
             Lazy(),
             setting.outlook,
             goal_steps=setting.goal_steps,
-            continuation=going_on,
+            continuation=self.continuation(),
         )

@@ -9,6 +9,7 @@ from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.oobleck import Oobleck
 from forerun.domains.spot.policies.restart import Restart
+from forerun.domains.spot.policies.torchft import TorchFT
 from forerun.domains.spot.policy import (
     DeadlineRule,
     GrowthRule,
@@ -52,6 +53,8 @@ class Recorded(NamedSpec, frozen=True, kw_only=True, tag="trace"):
 
 Fleet: TypeAlias = Recorded | Process | Cluster
 
+ON_CLUSTERS: Final = (Restart, Oobleck, TorchFT)
+"""Recovery policies that the kernel of reserved clusters knows."""
 MOST_CHANGES: Final = 1e7
 MOST_STEPS: Final = 1e8
 """Changes of the fleet, and steps, of one history that can be simulated in a time worth waiting for."""
@@ -280,14 +283,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if most != cluster.job_nodes:
             what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
             problems.append(("fleet.gpus", what))
-        goes_on = type(self.policy) is Oobleck
-        if type(self.policy) is not Restart and not goes_on:
-            what = "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart or oobleck"
+        if type(self.policy) not in ON_CLUSTERS:
+            what = "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart, oobleck, torchft"
             problems.append(("policy", what))
-        if goes_on and job.max_pipelines < 2:
-            problems.append(
-                ("policy", "oobleck goes on from another replica: job.max_pipelines of at least 2")
-            )
+        elif self.policy.continuation() is not None and job.max_pipelines < 2:
+            what = "replicas go on from another one's state: job.max_pipelines of at least 2"
+            problems.append(("policy", what))
         if self.growth.kernel_code not in (Immediate.kernel_code, Lazy.kernel_code):
             problems.append(("growth", "on a reserved cluster is immediate or lazy"))
         for name in ("deadline", "on_demand_nodes"):

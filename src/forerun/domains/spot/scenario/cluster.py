@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from forerun.scenario.checks import between, not_negative, positive
 from forerun.scenario.spec import NamedSpec, Spec
@@ -133,6 +133,8 @@ class Failures(Spec, frozen=True, kw_only=True):
     repair: time until the nodes are back, as spares; a process needs none.
     group_nodes: neighbours that form a group.
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("arrivals",)
 
     name: str
     takes: Literal["process", "gpu", "node", "group"] = "node"
