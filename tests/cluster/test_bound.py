@@ -63,6 +63,22 @@ def test_the_bound_of_small_worlds_is_their_linear_program_and_never_below_their
     assert not apart
 
 
+@pytest.mark.parametrize("seed", [16, 17, 41])
+def test_the_prices_kept_always_prove_the_bound(seed: int) -> None:
+    """Also after further steps of the search, which works on with arrays of its own."""
+    draw = random.Random(seed)
+    jobs = []
+    for number in range(40):
+        speed = tuple((n, draw.randint(50, 100) * n) for n in (1, 2, 4))
+        release = draw.randint(0, 60)
+        jobs.append(
+            Job(str(number), release, release + draw.randint(3, 25), draw.randint(20, 3000), 1, speed)
+        )
+    search = DeadlineSearch(World(tuple(jobs), 4))
+    for _ in search.run():
+        assert proves("deadlines", jobs, *search.proof.exact(4)) == search.claim
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_plan_is_that_of_its_linear_program(seed: int) -> None:
     """One job, alone, at random prices: the greedy choice against scipy's solver."""

@@ -135,15 +135,11 @@ def prove_deadlines(world: World) -> Iterator[Step]:
     price, plans = np.zeros(len(grid.length_s)), list[tuple[int, TaskPlan]]()
     while True:
         search = _Deadlines(tasks, grid, world.gpus, price, plans)
-        solution = search.run()
-        worth, share = np.zeros(len(world.jobs)), np.zeros(len(world.jobs))
-        worth[rows], share[rows] = search.worth, solution.share
-        yield Step(search.bound, solution.value, Proof(grid.edges_s, search.price, worth), share)
+        yield search.step(search.run(), rows, len(world.jobs))
         finer = _refined(grid, search.price, points)
         if len(finer.edges_s) == len(grid.edges_s):
             if polished := search.polish(POLISHING // len(tasks)):
-                worth[rows], share[rows] = search.worth, polished.share
-                yield Step(search.bound, polished.value, Proof(grid.edges_s, search.price, worth), share)
+                yield search.step(polished, rows, len(world.jobs))
             return
         price, plans = _carried(search.price, grid, finer), search.used(finer)
         grid = finer
@@ -173,6 +169,19 @@ class _Deadlines:
             solution = self._master.solve()
         self.solution = solution
         return solution
+
+    def step(self, solution: Solution, rows: list[int], jobs: int) -> Step:
+        """How far the search is, in arrays of its own.
+
+        Parameters
+        ----------
+        solution : of the relaxation.
+        rows : the jobs of the tasks.
+        jobs : how many jobs there are.
+        """
+        worth, share = np.zeros(jobs), np.zeros(jobs)
+        worth[rows], share[rows] = self.worth, solution.share
+        return Step(self.bound, solution.value, Proof(self.grid.edges_s, self.price, worth), share)
 
     def polish(self, rounds: int) -> Solution | None:
         """Better prices of the same whole number, by which schedules are better, too; None without rounds."""

@@ -32,7 +32,7 @@ from forerun.rng import stream
 
 #: attempts to repair a schedule, and the most jobs in all of them
 REPAIRS: Final = 400
-MOST_REPAIRED: Final = 900_000
+MOST_REPAIRED: Final = 750_000
 #: schedules by the last prices, the most jobs in all of them, and the share of a job that makes it hopeless
 RESTARTS: Final = 6
 MOST_JOBS: Final = 1800
