@@ -279,6 +279,14 @@ def accuracy() -> Iterator[tuple[str, str, str]]:
     for name, text in (("numpy", "a perceptron"), ("torch", "a transformer")):
         error = abs(trained[name]["steps_over_prediction"])
         yield f"{text} on nodes that are killed", "steps completed in a minute", f"{rounded(100 * error)} %"
+    runs = record("live-against_simulation")["figures"]["runs"].values()
+    text = f"ten paced jobs with deadlines on eight slots, {len(runs)} runs"
+    for name, predicted in (
+        ("makespan", "until the last job ends"),
+        ("mean_jct", "mean completion time"),
+        ("worst_jct", "completion time, the worst job"),
+    ):
+        yield text, predicted, worst((run["forecast"] for run in runs), name)
 
 
 def records() -> Iterator[tuple[str, str, str, str, str]]:

@@ -70,6 +70,13 @@ def _reality() -> Iterator[Claim]:
         "the mean |",
         (*(one["latency_ms"] for one in rounds), worst(rounds, "worst_error"), worst(rounds, "mean_error")),
     )
+    forecasts = [run["forecast"] for run in record("live-against_simulation")["runs"].values()]
+    yield Claim(PAGE, "on eight slots, {} runs | its forecast", (len(forecasts),))
+    yield Claim(
+        PAGE,
+        "| at most {} % off until the last job ends, {} % in mean completion time, {} % for the worst job |",
+        tuple(worst(forecasts, name) for name in ("makespan", "mean_jct", "worst_jct")),
+    )
     over = (100 * trained[name]["steps_over_prediction"] for name in ("numpy", "torch"))
     yield Claim(PAGE, "{} % off (perceptron), {} % (transformer) |", tuple(over))
 
