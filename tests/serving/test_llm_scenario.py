@@ -255,13 +255,10 @@ def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, sai
     assert len(found) == 1 and said in found[0] and str(path) in found[0]
 
 
-def test_plans_and_other_kernels_refuse_language_models_by_name() -> None:
+def test_other_kernels_refuse_language_models_by_name() -> None:
     from forerun.domains.serving.engine.streaming import summarise_stream
     from forerun.domains.serving.inputs import prepare
-    from forerun.planning import plan
 
-    with pytest.raises(ForerunError, match="plans do not size stages that serve language models"):
-        plan(scenario())
     pipeline: Pipeline = prepare(scenario()).pipeline
     with pytest.raises(ForerunError, match="stage 'Llama' serves a language model"):
         summarise_stream(pipeline, [np.arange(3.0)], 100.0)

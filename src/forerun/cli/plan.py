@@ -89,7 +89,11 @@ def _domain_of(word: str) -> str:
 )
 @click.option("--confidence", type=float, metavar="P", help="Meet the objective on this share of new traces.")
 @click.option("--traces", type=int, metavar="N", help="Number of new traces to plan for.")
-@click.option("--frontier", is_flag=True, help="Also plan for other objectives and loads.")
+@click.option(
+    "--frontier",
+    is_flag=True,
+    help="Also plan for other objectives and loads; add the Pareto front.",
+)
 @click.option("--max-replicas", type=int, metavar="N", help="Maximum replicas of one stage.")
 @click.option("--share", type=float, metavar="P", help="Share of the deadlines to meet [0.95].")
 @click.option("--most-nodes", type=int, metavar="N", help="Try no more nodes [four times the present].")

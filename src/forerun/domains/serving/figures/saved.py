@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.domains.serving.figures import plans
+from forerun.domains.serving.figures import llm_plans, plans
 from forerun.result.figures import Axis, Figure, by_series
 from forerun.result.tables import Column, Table, TableSchema
 
@@ -13,6 +13,8 @@ from forerun.result.tables import Column, Table, TableSchema
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Cost by stage, the optimisers side by side, cost against objective and load; those that the plan has."""
     tables = {name: _table(name, rows) for name, rows in plan.get("tables", {}).items() if rows}
+    if "options" in tables:
+        return llm_plans.plan_figures(tables)
     drawn = plans.plan_figures(
         tables, float(scenario["slo_ms"]), float(plan["summary"].get("rate_rps") or 0.0)
     )

@@ -123,6 +123,10 @@ class Inputs:
         """The same scenario with everything that is random drawn from another seed. Reads no file."""
         return _prepared(self.scenario, self.files, seed)
 
+    def with_scenario(self, scenario: Scenario) -> Inputs:
+        """Another scenario with the same files, which are not read again, on the same seed."""
+        return _prepared(scenario, self.files, self.pipeline.seed)
+
     def replication(self, number: int) -> Inputs:
         """Fresh random numbers for replication `number` of an interval; 0 is the first beside the run itself."""
         return self.with_seed(int(stream(self.scenario.seed, "replication", number).integers(2**32)))

@@ -3,15 +3,15 @@
     from forerun.domains.serving.plan import plan
     print(plan(scenario).why)
 
-What is chosen per stage: hardware it was measured on, largest batch, replicas. The scenario's own configuration is what
-the plan is compared with.
+What is chosen per stage: hardware it was measured on, largest batch, replicas; for language models, see `plan.llm`. The
+scenario's own configuration is what the plan is compared with.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -22,10 +22,15 @@ from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import check_traces
 from forerun.domains.serving.scenario.traces import Generated
 from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
+from forerun.result.numbers import plain
 from forerun.result.plan import Planner
 from forerun.rng import stream
 
+if TYPE_CHECKING:
+    from forerun.domains.serving.plan.llm import LanguagePlan
+
 OBJECTIVES: Final = ("cost", "throughput")
+LANGUAGE_OBJECTIVES: Final = ("cost", "token-cost")
 METHODS: Final = ("exact", "greedy", "sweep", "brute")
 
 #: replicas of a stage, and traces, that a plan looks at
@@ -49,25 +54,42 @@ def plan(
     confidence: float = 0.0,
     traces: int = 0,
     frontier: bool = False,
-) -> ServingPlan:
+) -> ServingPlan | LanguagePlan:
     """Plan a scenario's pipeline.
 
     Parameters
     ----------
     scenario : the pipeline; its own configuration is what the plan is compared with.
     objective : `cost` (default): the cheapest configuration whose misses keep the attainment; `throughput`: the
-        highest rate on a grid of 2 % steps that `budget_usd_per_h` carries.
+        highest rate on a grid of 2 % steps that `budget_usd_per_h` carries; `token-cost`, for language models: the fewest $
+        per token of the answers.
     method : `exact` (default), or a published optimiser: `greedy`, `sweep`; `brute` enumerates.
     max_replicas : of one stage (default: 60).
     every_batch : choose from all batch sizes, not only measured ones (default: no).
     budget_usd_per_h : what a plan for throughput may cost.
     confidence, traces : the objective must be met on all but floor((1 - confidence) * traces) of that many fresh
         traces (default: on the scenario's own).
-    frontier : also plan at other objectives and rates (default: no).
+    frontier : also plan at other objectives and rates; for language models, the Pareto front (default: no).
+
+    Stages that serve language models are planned by what their sections `plan` list (see `plan.llm`); method, every_batch
+    and budget_usd_per_h then say nothing.
 
     Raises Infeasible naming the stage and the constraint that bind, ScenarioError or UsageError.
     """
     chosen = objective or "cost"
+    if _serves_models(scenario):
+        _check_language_options(chosen, method, every_batch, budget_usd_per_h)
+        _check_options("cost", method, max_replicas, 0.0, confidence, traces)
+        from forerun.domains.serving.plan.llm import language_plan
+
+        return language_plan(
+            scenario,
+            "token-cost" if chosen == "token-cost" else "cost",
+            max_replicas=max_replicas,
+            confidence=confidence,
+            traces=traces,
+            frontier=frontier,
+        )
     _check_options(chosen, method, max_replicas, budget_usd_per_h, confidence, traces)
     inputs = prepare(scenario)
     space = space_of(scenario, max_replicas=max_replicas, every_batch=every_batch, inputs=inputs)
@@ -82,6 +104,24 @@ def plan(
         tried = fresh_traffic(scenario, inputs, range(traces + 1, traces + 1 + FRESH))
         return answers.chance(scenario, space, fresh, confidence, tried)
     return answers.cost(scenario, inputs, space, method, frontier)
+
+
+def _serves_models(scenario: Scenario) -> bool:
+    return any(placed.llm is not None for placed in scenario.configuration.values())
+
+
+def _check_language_options(objective: str, method: str, every_batch: bool, budget: float) -> None:
+    says = "says nothing about language models, whose plans search the whole space"
+    known = known_names(objective, LANGUAGE_OBJECTIVES)
+    checks = [
+        (objective not in LANGUAGE_OBJECTIVES, "objective", f"no {objective!r}; {known}"),
+        (method != "exact", "method", says),
+        (every_batch, "every_batch", says),
+        (budget != 0, "budget_usd_per_h", says),
+    ]
+    problems = [Problem(where, what) for wrong, where, what in checks if wrong]
+    if problems:
+        raise UsageError(*problems)
 
 
 def _check_options(
@@ -192,6 +232,8 @@ class ServingPlanner(Planner[Scenario]):
         Raises CheckFailed where the plan is not what it claims to be.
         """
         certificate = saved.get("certificate")
+        if _serves_models(scenario):
+            return _check_language_plan(saved, scenario, objective, options)
         if not certificate:
             try:
                 again = plan(scenario, objective, **options).check()
@@ -199,7 +241,7 @@ class ServingPlanner(Planner[Scenario]):
                 raise CheckFailed.at("plan", f"malformed options: {error}") from error
             except Infeasible as error:
                 raise CheckFailed.at("plan", f"planned again, there is none: {error}") from error
-            if again.space.named(again.configuration) != saved.get("configuration"):
+            if plain(again.data()["configuration"]) != saved.get("configuration"):
                 raise CheckFailed.at("plan", "planned again, it differs")
             return "planned again, the plan is the same; simulated, it keeps its objective"
         if saved.get("configuration") != certificate.get("plan"):
@@ -210,4 +252,36 @@ class ServingPlanner(Planner[Scenario]):
 
     def check_certificate(self, certificate: Mapping[str, Any], scenario: Scenario) -> str:
         """See `check_certificate`."""
+        if _serves_models(scenario):
+            from forerun.domains.serving.plan.llm.language_plan import check_certificate as check_language
+
+            return check_language(certificate, scenario)
         return check_certificate(certificate, scenario)
+
+
+def _check_language_plan(
+    saved: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
+) -> str:
+    """Verify a saved plan for language models; parameters as those of `ServingPlanner.check_plan`."""
+    from forerun.domains.serving.plan.llm.language_plan import check_certificate as check_language
+    from forerun.domains.serving.summary.llm.objectives import may_miss
+
+    certificate, traces = saved.get("certificate"), options.get("traces", 0)
+    if not isinstance(certificate, Mapping):
+        raise CheckFailed.at("plan", "it has no certificate")
+    try:
+        failing = may_miss(options.get("confidence", 0.0), traces) if traces else 0
+    except (TypeError, ArithmeticError) as error:
+        raise CheckFailed.at("plan", f"malformed options: {error}") from error
+    asked = {
+        "plan": saved.get("configuration"),
+        "cost_usd_per_h": saved.get("summary", {}).get("cost_usd_per_h"),
+        "objective": objective or "cost",
+        "max_replicas": options.get("max_replicas", MAX_REPLICAS),
+        "traces": traces,
+        "failing": failing,
+    }
+    strange = [name for name, value in asked.items() if certificate.get(name) != value]
+    if strange:
+        raise CheckFailed.at("plan", f"its {strange[0]} is not what the certificate is about")
+    return check_language(certificate, scenario)

@@ -284,10 +284,8 @@ def _unplannable(scenario: Scenario) -> list[Problem]:
     ]
     for name, placed in scenario.configuration.items():
         where, greedy = f"configuration.{name}", isinstance(placed.batching, Greedy)
-        models = "plans do not size stages that serve language models"
         checks += [
             (not greedy, f"{where}.batching", "plans are made for greedy batching only"),
-            (placed.llm is not None, f"{where}.llm", models),
             (bool(placed.changes), f"{where}.changes", f"{keep}; remove the changes"),
         ]
     return [Problem(f"$.{where}", what) for wrong, where, what in checks if wrong]

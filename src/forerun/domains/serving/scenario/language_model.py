@@ -219,6 +219,71 @@ class DecodePoolSpec(Spec, frozen=True, kw_only=True):
         return []
 
 
+class PlannedHardware(Spec, frozen=True, kw_only=True):
+    """Something that `forerun plan` may run a stage on: a kind of machine, or a model split over several.
+
+    hardware: as prices_usd_per_h calls it; the price is that of a replica.
+    kv_blocks, memory: blocks in the cache there, a number or what they follow from (default: as the stage's).
+    cost: time of an iteration there (default: the stage's).
+    """
+
+    hardware: str
+    kv_blocks: Blocks | None = None
+    memory: ModelMemory | None = None
+    cost: Coefficients | Measured | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The cache is said one way, if at all."""
+        if self.kv_blocks is not None and self.memory is not None:
+            return [("", "give kv_blocks, a number, or memory, which they follow from, not both")]
+        return []
+
+    def on(self, llm: LanguageModelSpec) -> LanguageModelSpec:
+        """A stage's section with what is different on this hardware."""
+        changes: dict[str, Any] = {} if self.cost is None else {"cost": self.cost}
+        if self.kv_blocks is not None or self.memory is not None:
+            changes |= {"kv_blocks": self.kv_blocks, "memory": self.memory}
+        return llm.with_(**changes)
+
+
+class PlanAxes(Spec, frozen=True, kw_only=True):
+    """What `forerun plan` may choose for a stage. What is left out stays as the stage has it.
+
+    hardware: what the replicas run on.
+    replicas: numbers of replicas (left out: all from 1 to the plan's max_replicas).
+    max_seqs: requests that run at once.
+    token_budget: tokens processed in one iteration.
+    balance: how requests choose a replica.
+    scheduler: which requests an iteration works on.
+    decode: replicas that decode what those of the stage prefill; null: these do both.
+    """
+
+    hardware: tuple[PlannedHardware, ...] = ()
+    replicas: tuple[Count, ...] = ()
+    max_seqs: tuple[Seats, ...] = ()
+    token_budget: tuple[Tokens, ...] = ()
+    balance: tuple[Routing, ...] = ()
+    scheduler: tuple[Annotated[Scheduler, chosen_from(scheduler_policies)], ...] = ()
+    decode: tuple[DecodePoolSpec | None, ...] = ()
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Nothing is listed twice."""
+        listed: dict[str, tuple[object, ...]] = {
+            name: getattr(self, name) for name in ("replicas", *PLAN_AXES)
+        }
+        listed["hardware"] = tuple(one.hardware for one in self.hardware)
+        return [
+            (f"{name}.{i}", f"{value} stands twice")
+            for name, values in listed.items()
+            for i, value in enumerate(values)
+            if value in values[:i]
+        ]
+
+
+#: settings of a stage that a plan may choose besides hardware and replicas, each a field of both records
+PLAN_AXES: Final = ("max_seqs", "token_budget", "balance", "scheduler", "decode")
+
+
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     """Memory and cost of one replica of a language model.
 
@@ -242,6 +307,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     swap: where the blocks of preempted requests go (left out: nowhere, their tokens are processed anew).
     decode: replicas that decode, so that the stage's replicas prefill alone (left out: these do both).
     prefix_cache: what prompts begin with, which the cache keeps for later requests (left out: nothing is kept).
+    plan: what `forerun plan` may choose (default: the number of replicas only).
     """
 
     max_seqs: Seats
@@ -265,6 +331,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     kv_token_bytes: NotNegative = 0.0
     swap: Swap | None = None
     decode: DecodePoolSpec | None = None
+    plan: PlanAxes = PlanAxes()
 
     @property
     def limits(self) -> tuple[Limit, ...]:

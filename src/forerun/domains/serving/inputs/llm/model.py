@@ -107,6 +107,13 @@ class Prefixes:
         start = np.concatenate([[0], np.cumsum([len(own) for own in segments])]).astype(np.int64)
         return cls(start, np.array(chains, dtype=np.int64), segment_blocks)
 
+    def rows(self, chosen: Ints) -> Prefixes:
+        """Those of other prompts: of the rows chosen, in that order."""
+        lengths = np.diff(self.start)[chosen]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        place = np.arange(start[-1]) + np.repeat(self.start[:-1][chosen] - start[:-1], lengths)
+        return Prefixes(start, self.chains[place], self.segment_blocks)
+
     @property
     def count(self) -> int:
         """How many different segments there are."""

@@ -1,0 +1,346 @@
+"""Plans for pipelines with stages that serve language models: the cheapest cell that keeps every objective, and proof.
+
+What may be chosen is in the stages' sections `plan`. Cells are looked at in ascending cost; a cell is passed over only where
+a bound excludes it, and every other that is cheaper than the plan is run. So the plan is the cheapest, whatever the engine
+does with more seats or more replicas, and the certificate lists why each cheaper cell is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
+from forerun.domains.serving.inputs.pipeline import Pipeline
+from forerun.domains.serving.plan.llm import tables as plan_tables
+from forerun.domains.serving.plan.llm.language_plan import LanguagePlan, certificate_of, traffics_of
+from forerun.domains.serving.plan.llm.runs import Figures, whole
+from forerun.domains.serving.plan.llm.search import TOGETHER, Found, Objective, Search, Tried, rank
+from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens, space_of
+from forerun.domains.serving.plan.llm.traffic import fresh
+from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss
+from forerun.errors import Infeasible, Problem
+from forerun.result.stats import proportion_interval
+from forerun.result.tables import Table
+
+__all__ = ["LanguagePlan", "language_plan"]
+
+#: the option that is the dearest of the cells that are cheaper than the plan
+CHEAPER: Final = "the next cheaper"
+
+#: fresh traces that a chance-constrained plan is tried on
+FRESH: Final = 60
+#: cells that are run to the end to say how near an infeasible space comes
+MOST_TRIED: Final = 64
+#: dearer cells that are looked at for the next that keeps the objectives
+MOST_BEHIND: Final = 256
+#: shares of the scenario's own rate that the plan is run at
+RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+#: how much dearer than the plan cells of the Pareto front may be
+PARETO_SHARE: Final = 2
+
+
+def language_plan(
+    scenario: Scenario,
+    objective: Objective,
+    *,
+    max_replicas: int,
+    confidence: float,
+    traces: int,
+    frontier: bool,
+) -> LanguagePlan:
+    """The cheapest cell.
+
+    Parameters
+    ----------
+    scenario : its own configuration is what the plan is compared with.
+    objective : what is minimised: $ per hour, or $ per token of the answers.
+    max_replicas : of a stage that lists no numbers of replicas.
+    confidence, traces : the objectives must be kept on all but floor((1 - confidence) * traces) of that many fresh traces
+        (0: on the scenario's own).
+    frontier : also run every cell up to twice the plan's cost, for the Pareto front.
+
+    Raises Infeasible naming the objective that binds, ScenarioError or UsageError.
+    """
+    inputs = prepare(scenario)
+    space = space_of(scenario, inputs, max_replicas=max_replicas)
+    traffics = tuple(traffics_of(traces)(inputs))
+    failing = may_miss(confidence, traces) if traces else 0
+    search = Search(space, traffics, failing=failing, objective=objective)
+    found = search.cheapest()
+    if found.best is None:
+        raise _infeasible(space, traffics[0], found)
+    best = found.best
+    certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
+    options = _options(search, best, inputs)
+    figures = options["the plan"].figures
+    summary = _summary(search, found, best, inputs, figures)
+    notes: list[str] = []
+    tables = {"options": _options_table(options, inputs)}
+    if traces:
+        tables["traces"] = _traces_table(best)
+        summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
+    else:
+        notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
+    if frontier:
+        tables["pareto"] = _front(search, best)
+        tables["hardware"] = _hardware_table(search, inputs)
+        tables["rates"] = _rates_table(space, space.pipeline(best.cell, inputs), inputs)
+    if space.count == len(space.stages[0].replicas) and len(space.stages) == 1:
+        notes.append(
+            "only the number of replicas was chosen: list hardware, max_seqs, token_budget, balance or scheduler in the "
+            f"section plan of {space.stages[0].name}"
+        )
+    tables["cells"] = plan_tables.cells_table(space, search.tried, failing)
+    why = _why(search, found, best, options)
+    return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
+
+
+def _summary(search: Search, found: Found, best: Tried, inputs: Inputs, figures: Figures) -> dict[str, Any]:
+    space, cost = search.space, float(search.space.cost(best.cell))
+    cheaper = [one for one in found.tried if one.key < best.key]
+    summary: dict[str, Any] = {
+        "cost_usd_per_h": cost,
+        "cost_per_million_tokens_usd": _per_million(cost, space.pipeline(best.cell, inputs), inputs),
+        "attainment": figures.attainment,
+        "goodput_share": figures.goodput_share,
+        **{f"{name}_attainment": share for name, share in figures.shares.items()},
+        "ttft_p99_ms": figures.ttft_p99_ms,
+        "tpot_p99_ms": figures.tpot_p99_ms,
+        "misses": figures.misses,
+        "queries": len(inputs.arrivals_ms),
+        "cells": space.count,
+        "cheaper_cells_run": sum(not one.bounds for one in cheaper),
+        "cheaper_cells_bounded": sum(bool(one.bounds) for one in cheaper),
+        "proved_cheapest": True,
+    }
+    summary["cost_now_usd_per_h"] = _cost_now(inputs)
+    return summary
+
+
+def _cost_now(inputs: Inputs) -> float:
+    """$ per hour of what the scenario runs now."""
+    return sum(
+        price * stage.replicas for price, stage in zip(inputs.prices_usd_per_h, inputs.pipeline.stages)
+    )
+
+
+def _per_million(cost_usd_per_h: float, pipeline: Pipeline, inputs: Inputs) -> float:
+    """$ for a million tokens of the answers, while the traffic comes."""
+    hours = float(inputs.arrivals_ms[-1] - inputs.arrivals_ms[0]) / 3.6e6
+    tokens = output_tokens(pipeline, len(inputs.arrivals_ms))
+    return cost_usd_per_h * hours * 1e6 / tokens if tokens else float("nan")
+
+
+class _Option(NamedTuple):
+    """Something that stands beside the plan.
+
+    Parameters
+    ----------
+    text : the configuration in words.
+    cost_usd_per_h : what it costs.
+    pipeline : on the scenario's own traffic.
+    figures : of a whole run there.
+    """
+
+    text: str
+    cost_usd_per_h: float
+    pipeline: Pipeline
+    figures: Figures
+
+
+def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
+    """The plan and what is next to it, run to the end on the scenario's own traffic."""
+    space = search.space
+    cells = {"the plan": best.cell}
+    for number, stage in enumerate(space.stages):
+        place = stage.replicas.index(best.cell[number].replicas)
+        name = f" of {stage.name}" if len(space.stages) > 1 else ""
+        for words, other in (("fewer", place - 1), ("more", place + 1)):
+            if 0 <= other < len(stage.replicas):
+                choice = best.cell[number]._replace(replicas=stage.replicas[other])
+                by = abs(choice.replicas - best.cell[number].replicas)
+                label = f"{by} replica{'s' if by > 1 else ''} {words}{name}"
+                cells[label] = (*best.cell[:number], choice, *best.cell[number + 1 :])
+    if (second := _runner_up(search, best)) is not None:
+        cells["runner-up"] = second.cell
+    cheaper = [one for one in search.tried if one.key < best.key]
+    if cheaper:
+        cells[CHEAPER] = max(cheaper, key=lambda one: (not one.bounds, one.key)).cell
+    now = (space.named(space.now()), _cost_now(inputs), inputs.pipeline)
+    beside = {
+        name: (space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs))
+        for name, cell in cells.items()
+    }
+    return {
+        name: _Option(text, cost, pipeline, whole(space, pipeline, inputs))
+        for name, (text, cost, pipeline) in (beside | {"as it is now": now}).items()
+    }
+
+
+def _runner_up(search: Search, best: Tried) -> Tried | None:
+    """The next cheapest cell that keeps the objectives; None where there is none among the next few hundred."""
+
+    def kept(tried: Sequence[Tried]) -> list[Tried]:
+        return [one for one in tried if one.cell != best.cell and search.keeps(one)]
+
+    if not kept(search.tried):
+        behind = [cell for cell in search.space.cells() if search.key(cell) > best.key]
+        _first_kept(search, sorted(behind, key=search.key)[:MOST_BEHIND])
+    return min(kept(search.tried), key=lambda one: (one.key, rank(one)), default=None)
+
+
+def _options_table(options: dict[str, _Option], inputs: Inputs) -> Table:
+    return Table.of_rows(
+        plan_tables.OPTIONS,
+        [
+            (
+                name,
+                one.cost_usd_per_h,
+                _per_million(one.cost_usd_per_h, one.pipeline, inputs),
+                one.figures.met,
+                *plan_tables.row_of(one.figures),
+                one.text,
+            )
+            for name, one in options.items()
+        ],
+    )
+
+
+def _traces_table(best: Tried) -> Table:
+    rows = [
+        (number, float("nan") if figures is None else float(figures.misses), figures is not None)
+        for number, figures in enumerate(best.figures, start=1)
+    ]
+    return Table.of_rows(plan_tables.TRACES, rows)
+
+
+def _tried_on_fresh(
+    space: Space, cell: Cell, inputs: Inputs, traces: int, confidence: float, failing: int
+) -> dict[str, Any]:
+    """How the plan does on traces that it was not made for."""
+    met = sum(
+        whole(space, space.pipeline(cell, other), other).met
+        for other in fresh(inputs, range(traces + 1, traces + 1 + FRESH))
+    )
+    interval = proportion_interval(met, FRESH)
+    return {
+        "confidence": confidence,
+        "traces": traces,
+        "traces_allowed_to_fail": failing,
+        "fresh_traces": FRESH,
+        "fresh_traces_kept": met,
+        "fresh_kept_low_share": interval.low,
+        "fresh_kept_high_share": interval.high,
+    }
+
+
+def _of_one_trace(scenario: Scenario, figures: Figures, queries: int) -> list[str]:
+    allowed = scenario.allowed_misses(queries)
+    if allowed > 0 and figures.misses > 0.8 * allowed:
+        return [
+            f"the plan uses {figures.misses} of {allowed} misses on this one trace; on fresh traffic it may use more: plan "
+            "with confidence and traces"
+        ]
+    return []
+
+
+def _front(search: Search, best: Tried) -> Table:
+    """The Pareto front of the cells up to twice the plan's cost."""
+    space = search.space
+    most = PARETO_SHARE * space.cost(best.cell)
+    tried = search.look([cell for cell in space.cells() if space.cost(cell) <= most])
+    kept = [(one.cell, one.figures[0]) for one in tried if search.keeps(one) and one.figures[0] is not None]
+    return plan_tables.pareto(space, [(cell, figures) for cell, figures in kept if figures is not None])
+
+
+def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
+    """The plan on the same requests, sped up and slowed down.
+
+    Parameters
+    ----------
+    pipeline : of the plan.
+    """
+    rows = []
+    for share in RATE_SHARES:
+        other = replace(inputs, arrivals_ms=inputs.arrivals_ms / share)
+        figures = whole(space, pipeline, other)
+        shown = plan_tables.row_of(figures)
+        rows.append((share, mean_rate_rps(other.arrivals_ms), figures.met, figures.ttft_p50_ms, *shown))
+    return Table.of_rows(plan_tables.RATES, rows)
+
+
+def _hardware_table(search: Search, inputs: Inputs) -> Table:
+    """The cheapest cell of each hardware that keeps the objectives, among the first few hundred of each."""
+    space = search.space
+    by_hardware: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in sorted(space.cells(), key=search.key):
+        by_hardware.setdefault(tuple(choice.variant.hardware for choice in cell), []).append(cell)
+    rows = []
+    for names, cells in by_hardware.items():
+        label = ", ".join(dict.fromkeys(names))
+        first = _first_kept(search, cells[: MOST_BEHIND * len(space.stages)])
+        if first is None:
+            rows.append((label, *(float("nan"),) * 3, ""))
+            continue
+        cost, pipeline = float(space.cost(first.cell)), space.pipeline(first.cell, inputs)
+        good_per_h = whole(space, pipeline, inputs).goodput_share * mean_rate_rps(inputs.arrivals_ms) * 3600
+        tokens = _per_million(cost, pipeline, inputs)
+        rows.append(
+            (label, cost, good_per_h / cost if cost else float("nan"), tokens, space.named(first.cell))
+        )
+    return Table.of_rows(plan_tables.HARDWARE, rows)
+
+
+def _first_kept(search: Search, cells: Sequence[Cell]) -> Tried | None:
+    """The first of some cells, in ascending cost, that keeps the objectives."""
+    for begin in range(0, len(cells), TOGETHER):
+        for tried in search.look(cells[begin : begin + TOGETHER]):
+            if search.keeps(tried):
+                return tried
+    return None
+
+
+def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option]) -> str:
+    space = search.space
+    cheaper = [one for one in found.tried if one.key < best.key]
+    run = sum(not one.bounds for one in cheaper)
+    here = f"{space.named(best.cell)} costs {float(space.cost(best.cell)):g} $/h"
+    if not cheaper:
+        return f"{here}, and no cell is cheaper"
+    parts = [f"{run:,} were run and miss an objective"] if run else []
+    parts += [f"{len(cheaper) - run:,} cannot do the work in time"] if len(cheaper) > run else []
+    why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
+    nearest = options[CHEAPER]
+    return f"{why}; in the dearest of them, {nearest.text}, {_lacks(space, nearest.figures)}"
+
+
+def _lacks(space: Space, figures: Figures) -> str:
+    """What a cell that misses lacks, in words: the objective that binds, the share that keeps it, the share required."""
+    name, scenario = figures.binds, space.scenario
+    words, limit_ms, wanted = "latency", scenario.slo_ms, None
+    for stage in space.stages:
+        several = f"{stage.name}_" if len(space.stages) > 1 else ""
+        for kind, limit, share in next(iter(stage.models.values())).limits:
+            if name == f"{several}{kind}":
+                words, limit_ms, wanted = f"{WORDS[kind]}{several and f' of {stage.name}'}", limit, share
+    return (
+        f"{100 * figures.shares[name]:.4g} % of the requests keep the {words} within {limit_ms:g} ms, "
+        f"{100 * (wanted or scenario.attainment):.6g} % are required"
+    )
+
+
+def _infeasible(space: Space, inputs: Inputs, found: Found) -> Infeasible:
+    """Which objective binds, and how far off the best is: among cells with most replicas, the first few."""
+    most = [tuple(max(stage.replicas) for stage in space.stages)]
+    largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) in most]
+    ran = {cell: whole(space, space.pipeline(cell, inputs), inputs) for cell in largest[:MOST_TRIED]}
+    cell, figures = max(ran.items(), key=lambda one: (-sum(one[1].lacking.values()), one[1].attainment))
+    bounded = sum(bool(one.bounds) for one in found.tried)
+    what = (
+        f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
+        f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(space, figures)}"
+    )
+    return Infeasible(Problem(f"objective {figures.binds}", what))

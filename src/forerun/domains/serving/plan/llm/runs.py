@@ -1,0 +1,166 @@
+"""Runs of cells: as far as needed to know that a cell misses, or whole with its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.serving.engine.llm.pipeline import MixedRun
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
+from forerun.domains.serving.inputs.routing import visited_stages
+from forerun.domains.serving.plan.llm.space import Cell, Space
+from forerun.domains.serving.summary.llm.objectives import (
+    limited_ms,
+    may_miss,
+    missed,
+    together,
+    token_objectives,
+    tpot_ms,
+    ttft_ms,
+)
+
+#: shares of the trace after which a run is looked at
+LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a whole run of a cell says.
+
+    Parameters
+    ----------
+    met : all objectives are kept.
+    attainment : share of queries that meet the limits that count together.
+    misses : queries that do not.
+    shares : share of the requests that meet each limit, by the objective's key; with `latency` where that is limited.
+    lacking : by the same keys, how much of the required share is missing (0: kept).
+    goodput_share : share of queries that meet every limit.
+    ttft_p50_ms, ttft_p99_ms, tpot_p99_ms : over the requests of all stages.
+    """
+
+    met: bool
+    attainment: float
+    misses: int
+    shares: dict[str, float]
+    lacking: dict[str, float]
+    goodput_share: float
+    ttft_p50_ms: float
+    ttft_p99_ms: float
+    tpot_p99_ms: float
+
+    @property
+    def binds(self) -> str:
+        """The objective of which most is missing, else that which fewest requests meet."""
+        return min(self.shares, key=lambda name: (-self.lacking[name], self.shares[name]))
+
+
+def whole(space: Space, pipeline: Pipeline, inputs: Inputs) -> Figures:
+    """Run a pipeline to the end.
+
+    Parameters
+    ----------
+    space : whose scenario states the objectives.
+    pipeline : of a cell, or of the scenario, on the traffic of the inputs.
+    inputs : the scenario's, on any traffic.
+    """
+    run = _begun(space, pipeline, inputs)
+    run.advance(inputs.arrivals_ms)
+    return _figures(space, pipeline, run.run())
+
+
+def attempt(space: Space, cell: Cell, inputs: Inputs) -> Figures | None:
+    """Run a cell until it is certain that it misses an objective (None), or to the end.
+
+    Parameters
+    ----------
+    inputs : the scenario's, on any traffic.
+    """
+    pipeline, arrivals_ms = space.pipeline(cell, inputs), inputs.arrivals_ms
+    run = _begun(space, pipeline, inputs)
+    begin_ms, span_ms = float(arrivals_ms[0]), float(arrivals_ms[-1] - arrivals_ms[0])
+    fed = arrivals_ms
+    for share in LOOKS:
+        run.advance(fed, begin_ms + share * span_ms)
+        fed = fed[:0]
+        if _hopeless(space, pipeline, run.run()):
+            return None
+    run.advance(fed)
+    figures = _figures(space, pipeline, run.run())
+    return figures if figures.met else None
+
+
+def _begun(space: Space, pipeline: Pipeline, inputs: Inputs) -> MixedRun:
+    return MixedRun(pipeline, len(inputs.arrivals_ms), space.scenario.latency_limit_ms, keep=False)
+
+
+def _hopeless(space: Space, pipeline: Pipeline, run: Run) -> bool:
+    """Whether the requests that have been answered, or refused, by now miss more than all may.
+
+    Parameters
+    ----------
+    run : under way; what has not ended has no first token and no end.
+    """
+    queries, slo_ms = len(run.arrival_ms), space.scenario.latency_limit_ms
+    misses = np.zeros(queries, dtype=np.bool_) if run.refused is None else run.refused.copy()
+    visited = visited_stages(pipeline, queries)
+    for number, stage in enumerate(pipeline.stages):
+        llm, visits, requests = stage.llm, run.visits[number], run.requests[number]
+        if llm is None or requests is None:
+            continue
+        answered = ~np.isnan(requests.first_ms)
+        misses |= answered & (visits.end_ms - run.arrival_ms > slo_ms)
+        refused = llm.refused & ~np.isnan(visits.enqueue_ms)
+        for kind, limit_ms, wanted in llm.limits:
+            late = refused | (answered & (limited_ms(kind, llm, visits, requests) > limit_ms))
+            if wanted is None:
+                misses |= late
+            elif np.count_nonzero(late) > may_miss(wanted, int(np.count_nonzero(visited[number]))):
+                return True
+    return int(np.count_nonzero(misses)) > space.scenario.allowed_misses(queries)
+
+
+def _figures(space: Space, pipeline: Pipeline, run: Run) -> Figures:
+    scenario, queries = space.scenario, len(run.arrival_ms)
+    objectives, slo_ms = token_objectives(pipeline, run), scenario.latency_limit_ms
+    counted = together(objectives)
+    misses = int(np.count_nonzero(missed(counted, run, slo_ms)))
+    enough = misses <= scenario.allowed_misses(queries)
+    shares = {one.key: one.share for one in objectives}
+    if scenario.slo_ms:
+        shares["latency"] = 1 - run.misses / queries
+    # Limits that count together lack something only where too few queries meet all of them.
+    lacking = {
+        one.key: 0.0 if one.kept else max(0.0, one.wanted - one.share)
+        for one in objectives
+        if one.wanted is not None
+    }
+    for name in shares.keys() - lacking.keys():
+        lacking[name] = 0.0 if enough else scenario.attainment - min(shares[name], scenario.attainment)
+    firsts, means = [], []
+    for number, stage in enumerate(pipeline.stages):
+        visits, requests = run.visits[number], run.requests[number]
+        if stage.llm is not None and requests is not None:
+            firsts.append(ttft_ms(visits, requests))
+            means.append(tpot_ms(stage.llm, visits, requests))
+    return Figures(
+        enough and all(one.kept for one in objectives),
+        1 - misses / queries,
+        misses,
+        shares,
+        lacking,
+        1 - int(np.count_nonzero(missed(objectives, run, slo_ms))) / queries,
+        _quantile(firsts, 0.5),
+        _quantile(firsts, 0.99),
+        _quantile(means, 0.99),
+    )
+
+
+def _quantile(parts: Sequence[Floats], share: float) -> float:
+    values = np.concatenate(parts)
+    known = values[~np.isnan(values)]
+    return float(np.quantile(known, share)) if len(known) else float("nan")

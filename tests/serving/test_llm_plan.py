@@ -1,0 +1,376 @@
+"""Plans for language models: the cheapest of all cells, with the numbers of a simulation; false proofs are rejected."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forerun
+from forerun.domain import simulate
+from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.plan import plan
+from forerun.domains.serving.plan.llm import LanguagePlan
+from forerun.domains.serving.plan.llm.bounds import Bounds
+from forerun.domains.serving.plan.llm.language_plan import check_certificate
+from forerun.domains.serving.plan.llm.space import Cell, Space, space_of
+from forerun.domains.serving.plan.llm.traffic import fresh
+from forerun.domains.serving.scenario import Scenario
+from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, UsageError
+from forerun.scenarios import from_data
+
+CASES = int(os.environ.get("FORERUN_CASES", "0")) or 6
+
+
+def scenario_data(draw: np.random.Generator) -> dict[str, Any]:
+    """A small space: two kinds of hardware, three numbers of replicas, some settings."""
+    a_ms = float(draw.uniform(4, 12))
+    cost = {
+        "a_ms": a_ms,
+        "prefill_ms_per_token": float(draw.uniform(0.02, 0.1)),
+        "decode_ms_per_seq": float(draw.uniform(0.02, 0.3)),
+        "kv_ms_per_token": float(draw.choice([0.0, 3e-5])),
+        "attn_ms_per_token2": float(draw.choice([0.0, 1e-6])),
+    }
+    prompts = draw.integers(20, 900, 120)
+    answers = draw.integers(1, 120, 120)
+    llm: dict[str, Any] = {
+        "max_seqs": 8,
+        "token_budget": 512,
+        "kv_blocks": int(draw.choice([70, 150, 900])),
+        "cost": cost,
+        "tokens": {"pairs": [[int(p), int(o)] for p, o in zip(prompts, answers)]},
+        "ttft_slo_ms": float(draw.choice([0.0, 150.0, 400.0, 1500.0])),
+        "tpot_slo_ms": float(draw.choice([0.0, 1.5 * a_ms, 3 * a_ms])),
+        "itl_slo_ms": float(draw.choice([0.0, 0.0, 60.0])),
+        "plan": {
+            "hardware": [
+                {"hardware": "H100"},
+                {"hardware": "A100", "cost": {**cost, "a_ms": 1.7 * a_ms}, "kv_blocks": 200},
+            ],
+            "replicas": [1, 2, 4],
+            "max_seqs": [2, 8],
+            "token_budget": [128, 512],
+            "balance": ["round-robin", "least-requests"],
+            "scheduler": [["chunked-prefill"], ["prefill-first", "orca"], ["decode-first"]][
+                int(draw.integers(3))
+            ],
+        },
+    }
+    stated = [kind for kind in ("ttft", "tpot", "itl") if llm[f"{kind}_slo_ms"]]
+    llm["slo_shares"] = {kind: float(draw.choice([0.8, 0.95])) for kind in stated if draw.random() < 0.3}
+    if draw.random() < 0.3:
+        llm["prefix_cache"] = {"system_prompts": 3, "system_tokens": 64}
+    return {
+        "domain": "serving",
+        "seed": int(draw.integers(1000)),
+        "trace": {
+            "process": {"name": "gamma", "rate_rps": float(draw.uniform(2, 12)), "scv": 2.0},
+            "queries": 120,
+        },
+        "stages": [{"name": "Chat", "parents": ["source"]}],
+        "configuration": {"Chat": {"hardware": "H100", "replicas": 2, "llm": llm}},
+        "prices_usd_per_h": {"H100": 4.0, "A100": float(draw.choice([1.9, 2.0, 4.0]))},
+        **({} if stated and draw.random() < 0.5 else {"slo_ms": float(draw.choice([3e3, 2e4]))}),
+        "attainment": float(draw.choice([0.9, 0.99])),
+        "record": "counts",
+        "intervals": {"replications": 0},
+    }
+
+
+def scenario_of(data: dict[str, Any]) -> Scenario:
+    scenario = from_data(data)
+    assert isinstance(scenario, Scenario)
+    return scenario
+
+
+def language_plan(scenario: Scenario, objective: str = "", **options: Any) -> LanguagePlan:
+    planned = plan(scenario, objective, **options)
+    assert isinstance(planned, LanguagePlan)
+    return planned
+
+
+def space(scenario: Scenario) -> Space:
+    return space_of(scenario, prepare(scenario), max_replicas=4)
+
+
+def met(scenario: Scenario, whole: Space, cell: Cell) -> bool:
+    return bool(simulate(whole.placed(cell)).summary["slo_met"])
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_the_plan_is_the_cheapest_of_all_cells(seed: int) -> None:
+    scenario = scenario_of(scenario_data(np.random.default_rng([20, seed])))
+    whole = space(scenario)
+    verdicts = {cell: met(scenario, whole, cell) for cell in whole.cells()}
+    bounds = Bounds(whole, prepare(scenario))
+    excluded = [cell for cell in verdicts if bounds.excludes(cell) is not None]
+    assert not any(verdicts[cell] for cell in excluded), "a bound excludes what is possible"
+    least = min((whole.cost(cell) for cell, kept in verdicts.items() if kept), default=None)
+    if least is None:
+        with pytest.raises(Infeasible, match=r"none of \d+ cells keeps the objectives"):
+            plan(scenario)
+        return
+    planned = language_plan(scenario)
+    assert whole.cost(planned.cell) == least and verdicts[planned.cell]
+    cells = planned.tables["cells"]
+    by_name = {whole.named(cell): kept for cell, kept in verdicts.items()}
+    assert [by_name[name] for name in cells["configuration"]] == [
+        verdict == "met" for verdict in cells["verdict"]
+    ]
+
+
+@pytest.mark.parametrize("objective", ["cost", "token-cost"])
+def test_the_plans_own_numbers_are_those_of_a_simulation(objective: str) -> None:
+    scenario = scenario_of(feasible())
+    planned = language_plan(scenario, objective, frontier=True).check()
+    summary = simulate(planned.scenario_planned()).summary
+    for name in ("attainment", "goodput_share", "ttft_p99_ms", "tpot_p99_ms", "misses", "cost_usd_per_h"):
+        assert planned.summary[name] == pytest.approx(summary[name], rel=1e-12), name
+    hours = (simulate(scenario.with_(record="latency")).tables["queries"]["arrival_ms"][-1]) / 3.6e6
+    tokens = planned.summary["cost_usd_per_h"] * hours * 1e6 / planned.summary["cost_per_million_tokens_usd"]
+    assert tokens == pytest.approx(summary["output_tokens"], rel=0.05)
+    front = planned.tables["pareto"]
+    assert len(front) and (np.diff(front["cost_usd_per_h"]) >= 0).all()
+    now = planned.tables["options"].records()[-1]
+    mine = simulate(scenario).summary
+    assert now["option"] == "as it is now" and now["attainment"] == pytest.approx(mine["attainment"])
+
+
+def feasible() -> dict[str, Any]:
+    """A scenario whose plan is neither the cheapest nor the dearest cell."""
+    data = scenario_data(np.random.default_rng([20, 3]))
+    data["trace"]["process"]["rate_rps"], data["seed"], data["attainment"] = 9.0, 5, 0.9
+    data["configuration"]["Chat"]["llm"] |= {
+        "cost": {"a_ms": 8.0, "prefill_ms_per_token": 0.06, "decode_ms_per_seq": 0.1},
+        "ttft_slo_ms": 600.0,
+        "tpot_slo_ms": 40.0,
+        "itl_slo_ms": 0.0,
+        "slo_shares": {},
+        "kv_blocks": 900,
+    }
+    data["configuration"]["Chat"]["llm"]["plan"]["hardware"][1]["cost"] = {
+        "a_ms": 13.0,
+        "prefill_ms_per_token": 0.1,
+        "decode_ms_per_seq": 0.15,
+    }
+    data["configuration"]["Chat"]["llm"].pop("prefix_cache", None)
+    data.pop("slo_ms", None)
+    return data
+
+
+def test_a_plan_on_fresh_traffic_is_the_cheapest_on_most_traces() -> None:
+    scenario = scenario_of(feasible())
+    planned = language_plan(scenario, confidence=0.7, traces=5).check()
+    whole, inputs = space(scenario), prepare(scenario)
+    fails = {}
+    for cell in whole.cells():
+        placed = inputs.with_scenario(whole.placed(cell))
+        traffics = list(fresh(placed, range(1, 6)))
+        fails[cell] = sum(not outcome_met(other) for other in traffics)
+    least = min(whole.cost(cell) for cell, count in fails.items() if count <= 1)
+    assert whole.cost(planned.cell) == least and fails[planned.cell] <= 1
+    assert planned.tables["traces"]["kept"].sum() == 5 - fails[planned.cell]
+
+
+def outcome_met(inputs: Any) -> bool:
+    from forerun.domains.serving.engine import run
+    from forerun.domains.serving.summary import summarize
+
+    return bool(summarize(run(inputs)).summary["slo_met"])
+
+
+def test_recorded_traffic_is_resampled_with_its_tokens() -> None:
+    scenario = scenario_of(feasible())
+    inputs = prepare(scenario)
+    listed = scenario_of({**feasible(), "trace": {"arrivals_ms": inputs.arrivals_ms.tolist()}})
+    (one,) = fresh(prepare(listed), range(1, 2))
+    (same,) = fresh(prepare(listed), range(1, 2))
+    llm, own = one.pipeline.stages[0].llm, prepare(listed).pipeline.stages[0].llm
+    assert llm is not None and own is not None
+    pairs = set(zip(own.prompt.tolist(), own.output.tolist()))
+    assert set(zip(llm.prompt.tolist(), llm.output.tolist())) <= pairs
+    assert (np.diff(one.arrivals_ms) >= 0).all() and not np.array_equal(llm.prompt, own.prompt)
+    assert np.array_equal(one.arrivals_ms, same.arrivals_ms)
+    language_plan(listed, confidence=0.6, traces=2).check()
+
+
+def _without_a_cell(c: dict[str, Any]) -> None:
+    del c["excluded"][0]
+
+
+def _twice(c: dict[str, Any]) -> None:
+    c["excluded"].append(c["excluded"][-1])
+
+
+def _dearer(c: dict[str, Any]) -> None:
+    c["plan"]["Chat"]["replicas"] *= 2
+    c["cost_usd_per_h"] *= 2
+
+
+def _cheaper(c: dict[str, Any]) -> None:
+    c["plan"] = copy.deepcopy(c["excluded"].pop()["cell"])
+    c["cost_usd_per_h"] = None
+
+
+def _other_cost(c: dict[str, Any]) -> None:
+    c["cost_usd_per_h"] *= 0.99
+
+
+def _outside(c: dict[str, Any]) -> None:
+    c["plan"]["Chat"]["max_seqs"] = 3
+
+
+def _stranger(c: dict[str, Any]) -> None:
+    c["excluded"].append({"cell": {"Chat": {**c["plan"]["Chat"], "hardware": "B200"}}})
+
+
+def _empty_window(c: dict[str, Any]) -> None:
+    _bound(c, "first")[0] |= {"first": 0, "last": 1}
+
+
+def _bound_for_a_run(c: dict[str, Any]) -> None:
+    entry = next(one for one in c["excluded"] if "bound" not in one)
+    entry["bound"] = [{"stage": "Chat", "trace": 0, "first": 0, "last": 120, "whole": True}]
+
+
+def _late_for_a_run(c: dict[str, Any]) -> None:
+    entry = next(one for one in c["excluded"] if "bound" not in one)
+    entry["bound"] = [{"stage": "Chat", "trace": 0, "late": 100}]
+
+
+def _plan_excluded(c: dict[str, Any]) -> None:
+    c["excluded"].append({"cell": copy.deepcopy(c["plan"])})
+
+
+def _no_bound(c: dict[str, Any]) -> None:
+    next(one for one in c["excluded"] if "bound" not in one)["bound"] = []
+
+
+def _more_may_fail(c: dict[str, Any]) -> None:
+    c["failing"] = 1
+
+
+def _no_traces(c: dict[str, Any]) -> None:
+    c["traces"] = -1
+
+
+def _bound(c: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return next(one["bound"] for one in c["excluded"] if kind in one.get("bound", [{}])[0])
+
+
+FALSE: list[Callable[[dict[str, Any]], None]] = [
+    _without_a_cell, _twice, _dearer, _cheaper, _other_cost, _outside, _stranger, _empty_window, _bound_for_a_run,
+    _late_for_a_run, _plan_excluded, _no_bound, _more_may_fail, _no_traces,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def planned() -> LanguagePlan:
+    found = language_plan(scenario_of(feasible()))
+    assert {"run", "bounded"} <= {
+        "bounded" if "bound" in one else "run" for one in found.certificate["excluded"]
+    }
+    return found
+
+
+@pytest.mark.parametrize("falsify", FALSE)
+def test_false_certificates_are_rejected(planned: LanguagePlan, falsify: Callable[[Any], None]) -> None:
+    certificate = json.loads(json.dumps(planned.certificate))
+    assert "the certificate holds" in check_certificate(certificate, planned.scenario)
+    falsify(certificate)
+    with pytest.raises(CheckFailed):
+        check_certificate(certificate, planned.scenario)
+
+
+def test_a_certificate_is_about_its_own_scenario(planned: LanguagePlan) -> None:
+    llm = planned.scenario.configuration["Chat"].llm
+    assert llm is not None
+    for change in ({"ttft_slo_ms": 6000.0}, {"ttft_slo_ms": 1.0}):
+        placed = planned.scenario.configuration["Chat"].with_(llm=llm.with_(**change))
+        with pytest.raises(CheckFailed):
+            check_certificate(planned.certificate, planned.scenario.with_(configuration={"Chat": placed}))
+
+
+def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_path: Any) -> None:
+    from forerun.planning import check_document
+    from forerun.result.plan import document
+
+    saved = json.loads(json.dumps(document(planned, planned.scenario, "", {})))
+    assert "the certificate holds" in check_document(saved)
+    for path, value in (("options", {"max_replicas": 8}), ("options", {"traces": 3, "confidence": 0.5})):
+        with pytest.raises(CheckFailed):
+            check_document({**saved, path: value})
+    del saved["plan"]["certificate"]
+    with pytest.raises(CheckFailed, match="has no certificate"):
+        check_document(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        ({"plan": {"max_seqs": [4, 8, 4]}}, {}, "plan.max_seqs[2]: 4 stands twice"),
+        ({"plan": {"hardware": [{"hardware": "B200"}]}}, {}, "no price of 'B200'"),
+        (
+            {"plan": {"scheduler": [{"name": "priority", "shares": [1.0, 1.0]}]}},
+            {},
+            "has classes of requests",
+        ),
+        ({}, {"method": "greedy"}, "method: says nothing about language models"),
+        ({}, {"objective": "throughput"}, "objective: no 'throughput'"),
+        ({"plan": {"max_seqs": list(range(1, 4000))}}, {"max_replicas": 500}, "at most 200,000 are planned"),
+        ({}, {"traces": 4}, "confidence and traces belong together"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_line(
+    change: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    data = feasible()
+    data["configuration"]["Chat"]["llm"] |= change
+    with pytest.raises((ScenarioError, UsageError)) as raised:
+        plan(scenario_of(data), **options)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_several_models_and_batching_stages_are_planned_together() -> None:
+    data = feasible()
+    data["attainment"] = 0.8
+    chat = data["configuration"]["Chat"]
+    plan_of_two = {"replicas": [1, 2, 3], "max_seqs": [2, 8]}
+    judge = {**chat["llm"], "plan": plan_of_two, "ttft_slo_ms": 2000.0}
+    data["stages"] = [
+        {"name": "Retrieve", "parents": ["source"]},
+        {"name": "Chat", "parents": ["Retrieve"]},
+        {"name": "Judge", "parents": ["Chat"]},
+    ]
+    data["configuration"] = {
+        "Retrieve": {"hardware": "cpu", "max_batch": 2, "replicas": 1},
+        "Chat": {**chat, "llm": {**chat["llm"], "plan": plan_of_two}},
+        "Judge": {**chat, "llm": judge},
+    }
+    data["service"] = {"tables_ms": {"Retrieve": [8, 9]}}
+    data["prices_usd_per_h"]["cpu"] = 0.5
+    scenario = scenario_of(data)
+    found, whole = language_plan(scenario).check(), space(scenario)
+    costs = [whole.cost(cell) for cell in whole.cells() if met(scenario, whole, cell)]
+    assert whole.cost(found.cell) == min(costs)
+
+
+def test_a_plan_needs_something_to_choose_to_be_more_than_replicas() -> None:
+    data = feasible()
+    del data["configuration"]["Chat"]["llm"]["plan"]
+    found = language_plan(scenario_of(data), max_replicas=6)
+    assert any("only the number of replicas was chosen" in note for note in found.notes)
+    assert isinstance(found, forerun.result.plan.Plan)
+
+
+def test_errors_are_forerun_errors() -> None:
+    data = feasible()
+    data["configuration"]["Chat"]["llm"]["ttft_slo_ms"] = 5.0
+    with pytest.raises(ForerunError, match=r"objective ttft: none of .* 90 % are required"):
+        plan(scenario_of(data))
