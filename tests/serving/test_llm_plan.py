@@ -62,6 +62,14 @@ def scenario_data(draw: np.random.Generator) -> dict[str, Any]:
             ],
         },
     }
+    if draw.random() < 0.4:
+        llm["kv_token_bytes"] = 131072
+        llm["plan"]["decode"] = [
+            None,
+            {"replicas": 1, "bandwidth": "10GB/s"},
+            {"replicas": 2, "hardware": "A100"},
+        ]
+        llm["plan"] |= {"replicas": [1, 3], "balance": ["least-requests"]}
     stated = [kind for kind in ("ttft", "tpot", "itl") if llm[f"{kind}_slo_ms"]]
     llm["slo_shares"] = {kind: float(draw.choice([0.8, 0.95])) for kind in stated if draw.random() < 0.3}
     if draw.random() < 0.3:
@@ -116,8 +124,10 @@ def test_the_plan_is_the_cheapest_of_all_cells(seed: int) -> None:
         with pytest.raises(Infeasible, match=r"none of \d+ cells keeps the objectives"):
             plan(scenario)
         return
-    planned = language_plan(scenario)
+    planned = language_plan(scenario).check()
     assert whole.cost(planned.cell) == least and verdicts[planned.cell]
+    simulated = simulate(planned.scenario_planned()).summary
+    assert planned.summary["cost_usd_per_h"] == pytest.approx(simulated["cost_usd_per_h"])
     cells = planned.tables["cells"]
     by_name = {whole.named(cell): kept for cell, kept in verdicts.items()}
     assert [by_name[name] for name in cells["configuration"]] == [

@@ -122,9 +122,8 @@ def _summary(search: Search, found: Found, best: Tried, inputs: Inputs, figures:
 
 def _cost_now(inputs: Inputs) -> float:
     """$ per hour of what the scenario runs now."""
-    return sum(
-        price * stage.replicas for price, stage in zip(inputs.prices_usd_per_h, inputs.pipeline.stages)
-    )
+    own = (price * stage.replicas for price, stage in zip(inputs.prices_usd_per_h, inputs.pipeline.stages))
+    return sum(own) + sum(inputs.decode_usd_per_h)
 
 
 def _per_million(cost_usd_per_h: float, pipeline: Pipeline, inputs: Inputs) -> float:

@@ -150,6 +150,8 @@ class _Checked:
             hardware, replicas = placed.hardware, placed.replicas
             if name in cell:
                 hardware, replicas = cell[name]["hardware"], cell[name]["replicas"]
+                pool = cell[name]["decode"]
+                total += self.prices[pool.hardware or hardware] * pool.replicas if pool is not None else 0
             total += self.prices[hardware] * replicas
         return total
 
@@ -180,9 +182,9 @@ class _Checked:
             hardware, replicas = chosen.pop("hardware"), chosen.pop("replicas")
             for one in llm.plan.hardware:
                 if one.hardware == hardware:
-                    given = {field: getattr(one, field) for field in one.__struct_fields__}
-                    del given["hardware"]
-                    chosen |= {field: value for field, value in given.items() if value is not None}
+                    chosen |= {"cost": one.cost} if one.cost is not None else {}
+                    if one.kv_blocks is not None or one.memory is not None:
+                        chosen |= {"kv_blocks": one.kv_blocks, "memory": one.memory}
             placed[name] = placed[name].with_(hardware=hardware, replicas=replicas, llm=llm.with_(**chosen))
         return self.scenario.with_(
             configuration=placed,
@@ -235,7 +237,7 @@ class _Asked:
         (stage,) = (one for one in inputs.pipeline.stages if one.name == name)
         ((edge,), llm) = (stage.edges, stage.llm)
         demand(
-            edge.parent < 0 and edge.always and llm is not None,
+            edge.parent < 0 and edge.always and llm is not None and llm.decode is None,
             f"{name}: requests do not enter as they arrive",
         )
         assert llm is not None
