@@ -443,13 +443,16 @@ def _seat(state: State, r: int, who: int, give: int) -> None:
 
 @kernel(inline=True)
 def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
-    """Whole iterations in which all that run decode and nothing else can happen.
+    """Whole iterations in which all that run decode and nothing else can happen, and the begin of the one behind them.
 
-    They end before `limit_ms`, nobody leaves, nobody can be admitted, blocks suffice. Then iterations differ in their
-    times only, and requests are brought up to date once. Each time is computed as it would be one by one.
+    The whole ones end before `limit_ms` and nobody leaves with them. In none anybody can be admitted, and blocks
+    suffice. Then iterations differ in their times only, and requests are brought up to date once. Each time is computed
+    as it would be one by one. Where somebody can be admitted, or blocks do not suffice, the next one is left to
+    `_begin`.
     """
     own, whole, crossing, rows = state.replicas[r], state.whole[0], state.crossing, state.iterations.shape[0]
     now_ms, running, block, free = own.begun_ms, own.running, model.block_tokens, own.free + own.idle
+    rules = model.rules
     steps = rows - whole.iterations - 1 if rows > 0 else np.int64(2**62)
     kv = 0
     for k in range(block):
@@ -458,15 +461,13 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         request = state.requests[state.slots[r, i]]
         steps = min(steps, request.output - request.emitted - 1)
         kv += request.cached
-        # Its blocks are full, and it needs another one, in this many iterations.
-        crossing[(block - request.cached % block) % block] += 1
-    left, spare, rules = model.token_budget, free, model.rules
-    if rules.answer > 0:
-        # They have all blocks already.
-        for k in range(block):
-            crossing[k] = 0
-    if rules.whole == 0 and running > left:
-        steps = 0
+        if rules.answer == 0:
+            # Its blocks are full, and it needs another one, in this many iterations.
+            room = (request.blocks + _shared(model, state, state.slots[r, i])) * block - request.cached
+            crossing[room] += 1
+            state.given[r, i] = room
+    left, spare = model.token_budget, free
+    alike = rules.whole > 0 or running <= left
     if rules.whole == 0 and rules.tokens != PREFILLS:
         left -= running
     if own.front < state.queues.shape[1] and running < model.max_seqs:
@@ -480,10 +481,13 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         # Prompts that go first are admitted before the decodes take their blocks.
         before = 0 if rules.tokens == PREFILLS and not decode else crossing[0]
         if give > 0 and wanted <= free - idle - before:
-            steps = 0
-    done, usual_ms, cell, longest_ms = 0, -1.0, 0, 0.0
+            alike = False
+    if not alike:
+        steps = 0
+    # Cells of the histogram are wide: the one before is as a rule the one again.
+    done, at, cell, low_ms, high_ms, longest_ms = 0, 0, 0, 0.0, 0.0, 0.0
     while done < steps:
-        needed = crossing[done % block]
+        needed = crossing[at]
         if needed > spare:
             break
         end_ms = now_ms + _iteration_ms(model, 0, running, kv, 0.0)
@@ -494,22 +498,34 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         if rows > 0:
             _note(state, r, whole.iterations + done, now_ms, end_ms, 0, running, kv, running, free)
         gap_ms = end_ms - now_ms
-        if gap_ms != usual_ms:
-            usual_ms, cell = gap_ms, _cell(gap_ms)
-            longest_ms = max(longest_ms, gap_ms)
+        longest_ms = max(longest_ms, gap_ms)
+        if not low_ms <= gap_ms < high_ms:
+            cell = _cell(gap_ms)
+            low_ms, high_ms = _limits_ms(cell)
         state.gaps[cell] += running
         kv += running
         now_ms = end_ms
         done += 1
-    if done > 0:
+        at = at + 1 if at + 1 < block else 0
+    begins = alike and crossing[at] <= spare and now_ms < limit_ms
+    if begins and (rows == 0 or whole.iterations + done < rows):
+        free -= crossing[at]
+        own.due_ms = now_ms + _iteration_ms(model, 0, running, kv, 0.0)
+        own.order = whole.iterations + done
+        if rows > 0:
+            _note(state, r, own.order, now_ms, own.due_ms, 0, running, kv, running, free)
+        whole.iterations += 1
+    else:
+        begins = False
+    if done > 0 or begins:
         for i in range(running):
             request = state.requests[state.slots[r, i]]
             request.cached += done
             request.emitted += done
-            if rules.answer == 0:
-                request.blocks = (request.cached + block - 1) // block - _shared(
-                    model, state, state.slots[r, i]
-                )
+            more = done + begins - state.given[r, i]
+            if rules.answer == 0 and more > 0:
+                request.blocks += (more + block - 1) // block
+            state.given[r, i] = 1
             request.last_ms = now_ms
             request.gap_ms = max(request.gap_ms, longest_ms)
         taken = own.free + own.idle - free
@@ -696,6 +712,17 @@ def _cell(gap_ms: float) -> int:
     mantissa, exponent = math.frexp(max(gap_ms, LEAST_MS))
     within = int((mantissa - 0.5) * (2 * PER_OCTAVE))
     return min(CELLS - 1, (exponent - FIRST_EXPONENT) * PER_OCTAVE + within)
+
+
+@kernel(inline=True)
+def _limits_ms(cell: int) -> tuple[float, float]:
+    """The times that fall into a cell of the histogram: from, up to; none for the cells at its ends."""
+    low_ms = high_ms = 0.0
+    if 0 < cell < CELLS - 1:
+        exponent, within = FIRST_EXPONENT + cell // PER_OCTAVE, cell % PER_OCTAVE
+        low_ms = math.ldexp(0.5 + within / (2 * PER_OCTAVE), exponent)
+        high_ms = math.ldexp(0.5 + (within + 1) / (2 * PER_OCTAVE), exponent)
+    return low_ms, high_ms
 
 
 @kernel(inline=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forerun.domains.serving.engine.llm.record import together
-from forerun.domains.serving.engine.llm.stage import Departures, LanguageStage
+from forerun.domains.serving.engine.llm.stage import Departures, LanguageStage, instants_twice
 from forerun.domains.serving.engine.outcome import Batches, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
@@ -61,8 +61,7 @@ class ApartStage:
     def ties(self) -> int:
         """Instants at which two iterations end with which somebody leaves, two groups enter, or both."""
         ends_ms = [stage.departures().ends_ms for stage in (self._first, self._second)]
-        _, counts = np.unique(np.concatenate([self._first.group_ms, *ends_ms]), return_counts=True)
-        return int(np.count_nonzero(counts > 1))
+        return instants_twice([self._first.group_ms, *ends_ms])
 
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
         """More requests, for the first pool."""

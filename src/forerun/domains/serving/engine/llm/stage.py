@@ -57,8 +57,8 @@ class Departures(NamedTuple):
 
     @property
     def ends_ms(self) -> Floats:
-        """When iterations end with which somebody leaves."""
-        return self.end_ms[np.unique(self.iteration, return_index=True)[1]]
+        """When iterations end with which somebody leaves; of requests that are listed replica by replica."""
+        return self.end_ms[np.flatnonzero(np.diff(self.iteration, prepend=-1))]
 
 
 class LanguageStage:
@@ -97,8 +97,7 @@ class LanguageStage:
     @property
     def ties(self) -> int:
         """Instants at which two iterations end with which somebody leaves, two groups enter, or both."""
-        _, counts = np.unique(np.concatenate([self.group_ms, self.departures().ends_ms]), return_counts=True)
-        return int(np.count_nonzero(counts > 1))
+        return instants_twice([self.group_ms, self.departures().ends_ms])
 
     @property
     def group_ms(self) -> Floats:
@@ -227,6 +226,14 @@ class LanguageStage:
         known = self._state.iterations[: int(self._state.whole["iterations"][0])]
         order = np.lexsort((known["replica"], known["start_ms"]))
         return iterations_of(lambda name: known[name][order])
+
+
+def instants_twice(parts: list[Floats]) -> int:
+    """How many instants there are more than once, in all parts together."""
+    # Parts are ascending, or nearly: a stable sort merges them.
+    together = np.sort(np.concatenate(parts), kind="stable")
+    again = together[1:] == together[:-1]
+    return int(np.count_nonzero(again[1:] > again[:-1])) + int(again[:1].sum())
 
 
 def _rules(llm: LanguageModel) -> kernel.Rules:
