@@ -34,10 +34,12 @@ PROMISES = max(6, int(os.environ.get("FORERUN_CASES", "0")))
 #: a job does so many steps for each of its iterations, so that whole steps are a fine grain (no need where the clock jumps)
 FINE = 1_000_000
 #: simulations of these forgive what is left of a restart when another job comes or goes, as real jobs cannot
-FORGIVING = ("edf", "edf-accessctrl")
+FORGIVING = ("edf", "edf-accessctrl", "ef")
+#: simulations of these end jobs with their slots, real jobs when they are done
+ENDS_WITH_SLOTS = ("ef",)
 #: these act at every slot, so theirs are not of a second
 EVERY_SLOT = ("gandiva", "themis", "chronus")
-ELASTIC = ["ef-accessctrl", "edf", "edf-accessctrl"]
+ELASTIC = ["ef-accessctrl", "ef", "edf", "edf-accessctrl"]
 POLICIES = [*ELASTIC, "gandiva", "dlas-gpu", "themis", "chronus", "fifo", "srtf", "las", "gavel-maxmin"]
 #: what changes cost in every second world: restarts longer than some slots, first starts and drains
 COSTS = {"1->2": 7.0, "2->1": 5.0, "migrate": 45.0, "start": 11.0, "drain": 2.0}
@@ -48,6 +50,7 @@ def drawn_scenario(seed: int, policy: str, costs: dict[str, float] | None = None
     rng = np.random.default_rng([11, seed])
     if costs is None and policy in FORGIVING:
         costs = {"1->2": 0.0, "2->1": 0.0, "migrate": 0.0}
+    slots_s = [30, 30, 60] if policy in EVERY_SLOT else [1, 30, 60]
     data = {
         "domain": "cluster",
         "seed": seed,
@@ -66,7 +69,7 @@ def drawn_scenario(seed: int, policy: str, costs: dict[str, float] | None = None
         "profile": [{"analytic": "balanced", "kinds": [["vision", 64], ["language", 128]]}],
         "policy": policy,
         "costs": {"models": {"*": costs}} if costs else {},
-        "slot_s": int(rng.choice([30, 30, 60] if policy in EVERY_SLOT else [1, 30, 60])),
+        "slot_s": 1 if policy in ENDS_WITH_SLOTS else int(rng.choice(slots_s)),
         "live": {"lease_s": 1e12, "heartbeat_s": 1e11, "hang_s": 1e12},
     }
     return from_data(data)  # type: ignore[no-any-return]
