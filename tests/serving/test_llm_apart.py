@@ -3,8 +3,10 @@ ends, what scenarios say and what they pay."""
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,13 @@ from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
 from forerun.domains.serving.engine.llm.replica import ApartReplicas
 from forerun.domains.serving.engine.outcome import Run, Transfers
+from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.llm.model import Cost, DecodePool, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 from forerun.domains.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import apart_pipeline, equal, llm_stage, mixed_pipeline
+from .test_llm_memory import LLAMA
 from .test_llm_scenario import problems, scenario, scenario_data
 
 SLO_MS = 20.0
@@ -202,6 +206,21 @@ def test_a_scenario_pays_for_both_pools() -> None:
     get_domain("serving").figures(result)
 
 
+def test_sizes_follow_from_the_models_configuration(tmp_path: Path) -> None:
+    """A token of Llama 2 7B is 2 x 32 layers x 32 heads x 128 x 2 bytes; the other pool has a card of its own."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    data = scenario_data(**apart() | {"kv_token_bytes": 0})
+    llm = data["configuration"]["Llama"]["llm"]
+    del llm["kv_blocks"]
+    llm["memory"] = {"model": {"path": str(path)}, "gpu": "H100-80GB"}
+    llm["decode"]["memory"] = llm["memory"] | {"gpu": "A100-80GB", "memory_share": 0.5}
+    found = prepare(scenario(data)).pipeline.stages[1].llm
+    assert found is not None and found.decode is not None
+    assert found.decode.send_ms_per_token == pytest.approx(2 * 32 * 32 * 128 * 2 / 25e9 * 1e3)
+    assert 0 < found.decode.llm.kv_blocks < found.kv_blocks
+
+
 def test_tokens_come_as_late_as_transfers_are() -> None:
     """The first token does not wait for the transfer, the time between tokens has it."""
     quick, slow = (simulate(scenario(scenario_data(**apart(latency=ms)))) for ms in ("0ms", "200ms"))
@@ -232,6 +251,7 @@ def test_what_ifs_and_the_next_step_know_the_pool() -> None:
         (apart() | {"kv_token_bytes": 0}, "kv_token_bytes: is needed to time what decode moves"),
         (apart(kv_blocks=5), "those that decode 80; the smallest prompt has 300, with its answer 340"),
         (apart() | {"kv_blocks": 5}, "those that prefill store 80 tokens, those that decode 80"),
+        (apart(kv_blocks=5, memory={"model": {"path": "config.json"}, "gpu": "H100-80GB"}), "or memory, which they follow"),
         (apart(routing="fewest"), "unknown key 'routing'"),
     ],
 )  # fmt: skip

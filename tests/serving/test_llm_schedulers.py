@@ -312,8 +312,7 @@ def test_schedulers_are_listed_with_their_papers() -> None:
     assert (
         set(listed) == set(NAMES) >= {"chunked-prefill", "decode-first", "orca", "prefill-first", "priority"}
     )
-    for name in NAMES:
-        assert "et al." in (scheduler_policies().get(name).__doc__ or ""), f"{name} names no paper"
+    assert all("et al." in about for about in listed.values())
 
 
 def test_swapping_in_a_scenario() -> None:

@@ -6,10 +6,9 @@ from forerun.domains.serving.policy.scheduling import Rules, Scheduler
 
 
 class DecodeFirst(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="decode-first"):
-    """An iteration decodes if an answer runs; prompts are admitted, whole, when all answers have ended.
+    """Prompts are admitted, whole, when all running answers have ended [so named by Agrawal et al., OSDI'24].
 
-    Batching of whole requests as in FasterTransformer, which Agrawal et al. [OSDI'24, section 3] call decode-prioritising:
-    time between tokens is least, time to first token longest.
+    Batching of whole requests, as in FasterTransformer: the time between tokens is least, the time to first token longest.
     """
 
     def rules(self) -> Rules:

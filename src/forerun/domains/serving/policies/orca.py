@@ -8,10 +8,10 @@ from forerun.domains.serving.policy.scheduling import Rules, Scheduler
 
 
 class Orca(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="orca"):
-    """Whole prompts join the decodes of an iteration; blocks for the answer are reserved at admission, so none is preempted.
+    """Whole prompts join the decodes; blocks for the answer are reserved at admission [Orca: Yu et al., OSDI'22].
 
-    Orca [Yu et al., OSDI'22]. Kwon et al. [SOSP'23, section 6] name the two ways to reserve: `longest` is their Orca (Max),
-    `own` their Orca (Oracle).
+    So nobody is preempted. Kwon et al. [SOSP'23, section 6] name the two ways to reserve: `longest` is their Orca
+    (Max), `own` their Orca (Oracle).
 
     reserve: blocks for the longest answer of all requests (default), or for each request's own.
     """

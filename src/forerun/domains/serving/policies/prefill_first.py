@@ -6,9 +6,9 @@ from forerun.domains.serving.policy.scheduling import Rules, Scheduler
 
 
 class PrefillFirst(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="prefill-first"):
-    """An iteration processes whole prompts if one can be admitted, else it decodes.
+    """An iteration processes whole prompts if one can be admitted, else it decodes [vLLM: Kwon et al., SOSP'23].
 
-    vLLM before chunked prefill [Kwon et al., SOSP'23]: the first token comes soon, and running answers wait for prompts.
+    The scheduler of vLLM before chunked prefill: the first token comes soon, and running answers wait for prompts.
     """
 
     def rules(self) -> Rules:

@@ -14,10 +14,11 @@ Class = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="priority"):
-    """As chunked-prefill, but requests queue, get tokens and keep their blocks in order of their class, lower ones first.
+    """As chunked-prefill, in order of the requests' classes, lower ones first [Llumnix: Sun et al., OSDI'24].
 
-    The priorities of Llumnix [Sun et al., OSDI'24] within one replica, and vLLM's priority scheduling. Within a class the
-    order is that of arrival. A class that is never idle may leave nothing to the classes behind it.
+    Requests queue, get tokens and keep their blocks by class; within a class the order is that of arrival. These are
+    the priorities of Llumnix within one replica, and vLLM's priority scheduling. A class that is never idle may leave
+    nothing to the classes behind it.
 
     shares: classes 0, 1, ... are drawn in these proportions (default: none is drawn).
     classes: the class of each request, in order of arrival (default: none is listed).
