@@ -24,7 +24,6 @@ Routing = Literal["round-robin", "least-requests", "longest-prefix", "prefix-aff
 #: what an objective limits: the time to the first token, the mean time between the tokens after it, the longest time between
 #: two of them, the time to the last token
 Kind = Literal["ttft", "tpot", "itl", "e2e"]
-KINDS: Final[tuple[Kind, ...]] = ("ttft", "tpot", "itl", "e2e")
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -336,12 +335,21 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The objectives that are stated."""
-        stated = [(kind, float(getattr(self, f"{kind}_slo_ms"))) for kind in KINDS]
         return tuple(
             Limit(kind, limit_ms, getattr(self.slo_shares, kind) or None)
-            for kind, limit_ms in stated
+            for kind, limit_ms in self._limits_ms.items()
             if limit_ms
         )
+
+    @property
+    def _limits_ms(self) -> dict[Kind, float]:
+        """All limits, 0 where none is stated."""
+        return {
+            "ttft": self.ttft_slo_ms,
+            "tpot": self.tpot_slo_ms,
+            "itl": self.itl_slo_ms,
+            "e2e": self.e2e_slo_ms,
+        }
 
     def problems(self) -> list[tuple[str, str]]:
         """The cache is said one way; shares have limits; blocks that are moved have a size; prefixes are as the cache and
@@ -350,8 +358,8 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
             return [("", "give exactly one of kv_blocks, a number, and memory, which they follow from")]
         found = [
             (f"slo_shares.{kind}", f"is a share of requests without a limit: say {kind}_slo_ms, too")
-            for kind in KINDS
-            if getattr(self.slo_shares, kind) and not getattr(self, f"{kind}_slo_ms")
+            for kind, limit_ms in self._limits_ms.items()
+            if getattr(self.slo_shares, kind) and not limit_ms
         ]
         linked = self.decode is not None and self.decode.bandwidth_bytes_per_s is not None
         movers = [name for name, moves in (("swap", self.swap is not None), ("decode", linked)) if moves]
