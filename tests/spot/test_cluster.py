@@ -504,6 +504,9 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
         ("prices={spot_usd_per_h: 3}", "on_demand_usd_per_h"),
         ("choices.spares=[7]", "more than the 8 nodes"),
         ("choices.on_demand_nodes=[7]", "has spares"),
+        ("choices.recovery=[oobleck]", "max_pipelines of at least 2"),
+        ("choices.recovery=[bamboo]", "restarts from checkpoints"),
+        ("choices.recovery=[phoenix]", "no recovery policy named 'phoenix'"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, change: str, said: str) -> None:
@@ -540,6 +543,50 @@ def test_a_plan_is_the_best_of_all_its_candidates(tmp_path: Path) -> None:
     assert len(costs) > 3 and found.chosen.candidate.name == min(costs, key=lambda name: costs[name])
     assert found.chosen.mean_usd == pytest.approx(min(costs.values()))
     assert {bool(runner.candidate.job.tiers) for runner in found.runners} == {True, False}
+
+
+def test_a_plan_compares_recovery_policies_on_the_same_failures(tmp_path: Path) -> None:
+    """Each with its best candidate, and the paired difference of that to the chosen one, as simulated by itself."""
+    from forerun.domains.spot.plan import plan
+    from forerun.domains.spot.plan.race import candidates
+
+    made = scenario(
+        tmp_path,
+        "job.depth=4",
+        "job.max_pipelines=2",
+        "job.step_s={4: 20, 8: 10}",
+        "goal={steps: 0}",
+        "choices={every_steps: [60, 180], spares: [0, 2], growth: [immediate], trials: 300, "
+        "recovery: [{name: oobleck, pause: 30s}, {name: torchft, rejoin: 6h}]}",
+    )
+    found = plan(made, "throughput").check()
+    means: dict[str, dict[str, Any]] = {}
+    for one in candidates(made):
+        done = run_cluster(
+            one.job.built(made.horizon_s, None),
+            made.fleet.with_(spares=made.fleet.spares + one.spares),
+            Lazy() if one.growth == "lazy" else Immediate(),
+            one.job.pause_parts_s,
+            trials=300,
+            going_on=one.recovery.continuation(),
+            seed=made.seed,
+        )
+        rate = done.columns["steps_completed"] * one.job.samples_per_step / done.columns["end_s"]
+        means.setdefault(type(one.recovery).__name__, {})[one.name] = rate
+    assert set(means) == {"Restart", "Oobleck", "TorchFT"}
+    best = {
+        policy: max(rates.items(), key=lambda item: float(item[1].mean())) for policy, rates in means.items()
+    }
+    chosen = max(best.values(), key=lambda item: float(item[1].mean()))
+    assert found.chosen.candidate.name == chosen[0]
+    rows = found.tables["recoveries"].records()
+    assert rows[0]["verdict"] == "chosen" and len(rows) == 3
+    for row in rows[1:]:
+        rate = next(rate for name, rate in best.values() if name == row["name"])
+        gap = Estimate.of(chosen[1] - rate)
+        assert (row["behind"], row["behind_half95"]) == pytest.approx((gap.mean, gap.half95))
+        assert row["verdict"] == "behind" and f"behind by {gap.mean:.4g}" in " ".join(found.notes)
+    assert found.data()["recoveries"] == rows
 
 
 def test_a_plan_that_cannot_be_kept_names_what_can(tmp_path: Path) -> None:

@@ -267,6 +267,27 @@ def _charge_stop(out: Any, stopped_by: Any, state: Any, u: Any, parts_s: Any, pa
         out[_RESTART + 3] += u
 
 
+@kernel(inline=True)
+def _soonest(
+    goal_at: Any,
+    until: Any,
+    check_at: Any,
+    maintain_at: Any,
+    join_at: Any,
+    back_s: Any,
+    downs: Any,
+    next_s: Any,
+    soonest: Any,
+) -> Any:
+    """The next instant at which something may happen."""
+    t = min(min(min(goal_at, until), min(check_at, maintain_at)), join_at)
+    if downs > 0:
+        t = min(t, back_s[0])
+    if next_s.size > 0:
+        t = min(t, next_s[soonest])
+    return t
+
+
 @kernel
 def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: Any, log: Any) -> Any:
     """One trial into `out` and `by_class`; returns the rows written to `log`.
@@ -315,16 +336,21 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     taint_s, taint_stall_s, taint_node_s, taint_stall_node_s = 0.0, 0.0, 0.0, 0.0
     maintenances = 0
     maintain_at = cluster.maintenance_every_s if cluster.maintenance_every_s > 0.0 else np.inf
+    goal_is_early = False  # `goal_at` is a bound
     soonest: Any = np.argmin(next_s) if classes > 0 else 0
     t = 0.0
     while True:
         if not rebuild:
             before = t
-            t = min(min(min(goal_at, until), min(check_at, maintain_at)), join_at)
-            if downs > 0:
-                t = min(t, back_s[0])
-            if classes > 0:
-                t = min(t, next_s[soonest])
+            t = _soonest(goal_at, until, check_at, maintain_at, join_at, back_s, downs, next_s, soonest)
+            if goal_is_early and goal_at <= t:
+                goal_is_early = False
+                goal_at = spell + walk(
+                    np.inf, np.float64(job.goal_steps - saved - 1), s, cluster.tier_first_steps[:, pipelines],
+                    cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
+                    clean_steps, tier_steps, tier_stalls,
+                )[2]  # fmt: skip
+                t = _soonest(goal_at, until, check_at, maintain_at, join_at, back_s, downs, next_s, soonest)
             at_end = t > job.horizon_s or (t == job.horizon_s and goal_at > t)
             if at_end:
                 t = job.horizon_s
@@ -361,11 +387,8 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     clean_checkpoints = 0.0 if corrupt_by >= 0 else np.inf
                     clean_steps = -1.0 if corrupt_by >= 0 else np.inf
                     if job.goal_steps >= 0 and is_tiered:
-                        goal_at = t + walk(
-                            np.inf, np.float64(job.goal_steps - saved - 1), s, cluster.tier_first_steps[:, pipelines],
-                            cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
-                            clean_steps, tier_steps, tier_stalls,
-                        )[2]  # fmt: skip
+                        # Not later than this; the walk through all checkpoints waits until no failure comes before it.
+                        goal_at, goal_is_early = t + (job.goal_steps - saved - 1) * s - ROUNDING_S, True
                     elif job.goal_steps >= 0:
                         goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
                     logged = _note(log, logged, t, -1 - state, active, cause)
@@ -611,6 +634,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     taint_s, taint_stall_s, taint_node_s, taint_stall_node_s = 0.0, 0.0, 0.0, 0.0
                 was, was_until = state, until
                 cause, spell, until, goal_at, join_at = stop, t, np.inf, np.inf, np.inf
+                goal_is_early = False
                 if at_end:
                     state = WAITING  # everything is charged
                     break

@@ -17,7 +17,7 @@ from forerun.domains.spot.engine.estimates import Estimate
 from forerun.domains.spot.plan.checkpoint_intervals import MOST_TRIALS as INTERVAL_TRIALS
 from forerun.domains.spot.plan.checkpoint_intervals import compared, costs_note
 from forerun.domains.spot.plan.race import Runner, candidate_trials, candidates, meet, race
-from forerun.domains.spot.plan.result import SpotPlan
+from forerun.domains.spot.plan.result import RecoveryChoice, SpotPlan, recoveries_note
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.cluster import Cluster
@@ -42,7 +42,33 @@ def plan(scenario: Scenario, objective: str = "") -> SpotPlan:
     objective = objective or ("cost" if goal.deadline_s else "time" if goal.budget_usd else "throughput")
     _check_plannable(scenario, objective)
     runners = race(scenario, candidates(scenario), objective)
-    return with_intervals(conclude(scenario, runners, objective))
+    return with_recoveries(with_intervals(conclude(scenario, runners, objective)))
+
+
+def with_recoveries(made: SpotPlan) -> SpotPlan:
+    """The plan with the best candidate of each recovery policy beside the chosen one, where there are several policies.
+
+    Those that dropped out meet the chosen one's trials first.
+    """
+    chosen, scenario, objective = made.chosen, made.scenario, made.objective
+    policies = dict.fromkeys(runner.candidate.recovery for runner in made.runners)
+    if len(policies) < 2:
+        return made
+    rows = []
+    for policy in policies:
+        of_policy = [runner for runner in made.runners if runner.candidate.recovery == policy]
+        # Who stayed longer in the race was better; who dropped out meets the trials that it missed.
+        order = sorted(of_policy, key=lambda one: (not one.is_feasible, -one.count, one.score(objective)))
+        near = [chosen] if chosen in of_policy else order[:NEAREST]
+        met = [
+            one if one.count == chosen.count else meet(one.candidate, scenario, chosen.count, 0)
+            for one in near
+        ]
+        best = min(met, key=lambda one: (not one.is_feasible, one.score(objective)))
+        behind = Estimate.of(best.values(objective) - chosen.values(objective))
+        rows.append(RecoveryChoice(best, behind, best is chosen))
+    rows.sort(key=lambda row: (not row.is_chosen, not row.best.is_feasible, row.behind.mean))
+    return replace(made, recoveries=tuple(rows), notes=(*made.notes, recoveries_note(rows, objective)))
 
 
 def with_intervals(made: SpotPlan) -> SpotPlan:
@@ -52,6 +78,9 @@ def with_intervals(made: SpotPlan) -> SpotPlan:
     rows = compared(
         scenario, chosen.job, lambda job: candidate_trials(replace(chosen, job=job), scenario, count, first=0)
     )
+    if chosen.recovery.continuation() is not None:
+        # The closed form is of jobs that roll back.
+        rows = tuple(replace(row, closed_form=math.nan) for row in rows)
     return replace(made, intervals=rows, notes=(*made.notes, costs_note(rows))) if rows else made
 
 
@@ -64,7 +93,7 @@ def _check_plannable(scenario: Scenario, objective: str) -> None:
             "recording, to use as the fleet here"
         )
         raise ScenarioError.at("$.fleet", what)
-    if not isinstance(scenario.policy, Restart):
+    if not is_cluster and not isinstance(scenario.policy, Restart):
         what = (
             "a plan is made for `restart`, whose candidates are simulated by the thousand; others are compared by "
             "`forerun compare SCENARIO --policy NAME`"

@@ -23,7 +23,9 @@ from forerun.domains.spot.engine.job import Checkpoints
 from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.plan.checkpoint_intervals import suggested_steps
-from forerun.domains.spot.policy import growth_rules
+from forerun.domains.spot.policies.lazy import Lazy
+from forerun.domains.spot.policies.restart import Restart
+from forerun.domains.spot.policy import RecoveryPolicy, growth_rules
 from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.cluster import Cluster
 from forerun.domains.spot.scenario.job import JobSpec
@@ -46,12 +48,14 @@ class Candidate:
     growth : name of the growth rule.
     spares : spot nodes beyond the fleet's own.
     on_demand_nodes : nodes that never vanish.
+    recovery : what a loss costs.
     """
 
     job: JobSpec
     growth: str
     spares: int
     on_demand_nodes: int
+    recovery: RecoveryPolicy
 
     @property
     def depth(self) -> int:
@@ -70,7 +74,14 @@ class Candidate:
         """All choices in a line."""
         nodes = f"+{self.spares} spares, {self.on_demand_nodes} on-demand"
         tiers = "".join(f" and in {tier.name}" for tier in self.job.tiers)
-        return f"depth {self.depth}, {self.snapshots}{tiers}, {self.growth}, {nodes}"
+        recovery = "" if self.recovery == Restart() else f"{recovery_words(self.recovery)}, "
+        return f"depth {self.depth}, {self.snapshots}{tiers}, {recovery}{self.growth}, {nodes}"
+
+
+def recovery_words(policy: RecoveryPolicy) -> str:
+    """A recovery policy with its parameters, such as `oobleck pause_s 30`."""
+    values = (f"{name} {getattr(policy, name):g}" for name in policy.__struct_fields__)
+    return " ".join((member_name(type(policy)), *values))
 
 
 @dataclass(slots=True)
@@ -185,8 +196,15 @@ def candidates(scenario: Scenario) -> list[Candidate]:
     ]
     growth = dict.fromkeys((member_name(type(scenario.growth)), *_growth_choices(scenario)))
     nodes = dict.fromkeys((scenario.on_demand_nodes, *choices.on_demand_nodes))
-    combined = itertools.product(shapes, growth, dict.fromkeys(choices.spares), nodes)
-    return [Candidate(*choice) for choice in combined]
+    field = []
+    for recovery in dict.fromkeys((scenario.policy, *(choices.recovery or ()))):
+        # Replicas that go on say themselves when others join, and there must be another one.
+        going_on = recovery.continuation() is not None
+        fit = [job for job in shapes if job.max_pipelines > 1] if going_on else shapes
+        grown = [member_name(Lazy)] if going_on else growth
+        combined = itertools.product(fit, grown, dict.fromkeys(choices.spares), nodes)
+        field += [Candidate(job, growth, spares, nodes, recovery) for job, growth, spares, nodes in combined]
+    return field
 
 
 def _distinct(jobs: Sequence[JobSpec]) -> list[JobSpec]:
@@ -285,6 +303,7 @@ def candidate_trials(
             growth_rules().get(candidate.growth)(),
             candidate.job.pause_parts_s,
             trials=count,
+            going_on=candidate.recovery.continuation(),
             seed=scenario.seed,
             goal_steps=scenario.goal.steps or -1,
             first_trial=first,

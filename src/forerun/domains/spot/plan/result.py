@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from forerun.domains.spot.engine.estimates import Estimate
 from forerun.domains.spot.plan.checkpoint_intervals import CheckpointInterval, interval_table
-from forerun.domains.spot.plan.race import Runner, meet
+from forerun.domains.spot.plan.race import Runner, meet, recovery_words
 from forerun.domains.spot.scenario import Scenario
 from forerun.errors import CheckFailed
 from forerun.result.plan import ShownPlan
@@ -42,6 +42,74 @@ CANDIDATES = TableSchema(
 FRONT = TableSchema("front", CANDIDATES.columns, "candidates than which no other is both cheaper and sooner")
 
 
+RECOVERIES = TableSchema(
+    "recoveries",
+    (
+        Column("recovery", "", "recovery policy"),
+        Column("name", "", "its best candidate"),
+        Column("cost_usd", "usd", "mean cost"),
+        Column("finish_h", "h", "time by which the required share of trials is done"),
+        Column("samples_per_s", "1/s", "mean throughput"),
+        Column("done_share", "share", "share of trials done by the deadline, or at all"),
+        Column(
+            "behind", "", "mean difference of the objective to the chosen candidate, paired; above 0 is worse"
+        ),
+        Column("behind_half95", "", "half-width of its 95 % interval"),
+        Column("verdict", "", "chosen, behind, not distinguishable or infeasible"),
+    ),
+    "one row a recovery policy, with its best candidate",
+)
+
+UNITS = {"cost": "usd", "time": "s", "throughput": "samples/s"}
+"""Of the objectives."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryChoice:
+    """The best candidate of a recovery policy.
+
+    Parameters
+    ----------
+    best : the candidate, with all trials.
+    behind : by how much it is worse than the chosen one in the objective, paired.
+    is_chosen : whether it is the chosen one.
+    """
+
+    best: Runner
+    behind: Estimate
+    is_chosen: bool
+
+    @property
+    def recovery(self) -> str:
+        """The policy with its parameters."""
+        return recovery_words(self.best.candidate.recovery)
+
+    @property
+    def verdict(self) -> str:
+        """How it compares, in a word or two."""
+        if self.is_chosen:
+            return "chosen"
+        if not self.best.is_feasible:
+            return "infeasible"
+        return "behind" if abs(self.behind.mean) > self.behind.half95 else "not distinguishable"
+
+
+def recoveries_note(rows: Sequence[RecoveryChoice], objective: str) -> str:
+    """Which recovery policy wins, and by how much. rows: the chosen one first."""
+    first, *others = rows
+    said = []
+    for row in others:
+        gap = f"{row.behind.mean:.4g} ± {row.behind.half95:.2g} {UNITS[objective]}"
+        said.append(
+            f"{row.recovery} does not keep the bounds"
+            if row.verdict == "infeasible"
+            else f"{row.recovery} is behind by {gap}"
+            if row.verdict == "behind"
+            else f"{row.recovery} cannot be distinguished from it (difference {gap})"
+        )
+    return f"recovery: {first.recovery} is chosen; with its best candidate {', '.join(said)}"
+
+
 @dataclass(frozen=True, repr=False, slots=True)
 class SpotPlan(ShownPlan):
     """What to run with, and why.
@@ -56,6 +124,7 @@ class SpotPlan(ShownPlan):
     front : the feasible ones than which no other is both cheaper and sooner.
     notes : what a reader must know.
     intervals : other times between checkpoints for the chosen candidate.
+    recoveries : the best candidate of each recovery policy, the chosen one first (default: there is one policy).
     """
 
     scenario: Scenario
@@ -67,6 +136,7 @@ class SpotPlan(ShownPlan):
     front: tuple[Runner, ...]
     notes: tuple[str, ...]
     intervals: tuple[CheckpointInterval, ...] = ()
+    recoveries: tuple[RecoveryChoice, ...] = ()
 
     @property
     def significant(self) -> bool:
@@ -87,8 +157,7 @@ class SpotPlan(ShownPlan):
             text += f", done by {chosen.finish_h:.2f} h with probability {certainty:g}"
         if self.runner_up is None or self.difference is None:
             return f"{text}; nothing else is feasible"
-        unit = {"cost": "usd", "time": "s", "throughput": "samples/s"}[self.objective]
-        gap = f"{abs(self.difference.mean):.4g} ± {self.difference.half95:.2g} {unit}"
+        gap = f"{abs(self.difference.mean):.4g} ± {self.difference.half95:.2g} {UNITS[self.objective]}"
         verdict = (
             f"ahead by {gap}" if self.significant else f"cannot be distinguished from it (difference {gap})"
         )
@@ -116,6 +185,7 @@ class SpotPlan(ShownPlan):
             "told_apart": self.significant,
             "candidates": len(self.runners),
             "trials": chosen.count,
+            **({"recovery": recovery_words(chosen.candidate.recovery)} if self.recoveries else {}),
         }
 
     @property
@@ -124,16 +194,39 @@ class SpotPlan(ShownPlan):
         ordered = sorted(
             self.runners, key=lambda r: (r is not self.chosen, bool(r.out), r.score(self.objective))
         )
-        tables = {"candidates": self._rows(CANDIDATES, ordered), "front": self._rows(FRONT, self.front)}
-        return tables | ({"intervals": interval_table(self.intervals)} if self.intervals else {})
+        tables = {
+            name: self._rows(self._with_recovery(schema), runners)
+            for name, schema, runners in (("candidates", CANDIDATES, ordered), ("front", FRONT, self.front))
+        }
+        if self.intervals:
+            tables["intervals"] = interval_table(self.intervals)
+        if self.recoveries:
+            tables["recoveries"] = Table.of_records(
+                RECOVERIES,
+                self.recoveries,
+                name="best.candidate.name",
+                cost_usd="best.mean_usd",
+                finish_h=lambda row: math.nan if row.best.finish_h is None else row.best.finish_h,
+                samples_per_s="best.rate",
+                done_share="best.done_share",
+                behind="behind.mean",
+                behind_half95="behind.half95",
+            )
+        return tables
+
+    def _with_recovery(self, schema: TableSchema) -> TableSchema:
+        """The columns of candidates, with their recovery policies where there are several."""
+        if not self.recoveries:
+            return schema
+        return replace(schema, columns=(Column("recovery", "", "recovery policy"), *schema.columns))
 
     def _rows(self, schema: TableSchema, runners: Sequence[Runner]) -> Table:
-        """A table of candidates, in their order. schema: `CANDIDATES` or `FRONT`.
+        """A table of candidates, in their order.
 
         Parameters
         ----------
+        schema : the columns of `CANDIDATES`, or those with the recovery policy.
         runners : the candidates.
-        schema : `CANDIDATES` or `FRONT`.
         """
         costs = [Estimate.of(runner.cost_usd) for runner in runners]
         front = {id(runner) for runner in self.front}
@@ -142,6 +235,11 @@ class SpotPlan(ShownPlan):
             schema,
             runners,
             **{name: f"candidate.{name}" for name in choices},
+            **(
+                {"recovery": lambda runner: recovery_words(runner.candidate.recovery)}
+                if self.recoveries
+                else {}
+            ),
             trials="count",
             cost_usd=[cost.mean for cost in costs],
             cost_half95_usd=[cost.half95 for cost in costs],
@@ -171,6 +269,7 @@ class SpotPlan(ShownPlan):
             "front": [runner.candidate.name for runner in self.front],
             "candidates": tables["candidates"].records(),
             "intervals": tables["intervals"].records() if "intervals" in tables else [],
+            **({"recoveries": tables["recoveries"].records()} if "recoveries" in tables else {}),
         }
 
     def check(self) -> SpotPlan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.lazy import Lazy
@@ -196,14 +196,18 @@ class Choices(Spec, frozen=True, kw_only=True):
     growth: growth rules (default: all of the kernel's).
     spares: spot nodes requested, or nodes of a cluster that stand by, beyond the fleet's own (default: 0).
     on_demand_nodes: numbers of nodes that never vanish (default: the scenario's).
+    recovery: recovery policies beside the scenario's, on a reserved cluster (default: none).
     trials: of a candidate that stays in the race (default 4000).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("recovery",)
 
     jobs: tuple[JobSpec, ...] = ()
     every_steps: tuple[int, ...] = ()
     growth: tuple[str, ...] = ("immediate", "lazy", "lazy2", "hazard", "drain", "hazard_drain")
     spares: tuple[int, ...] = (0,)
     on_demand_nodes: tuple[int, ...] = ()
+    recovery: tuple[Annotated[RecoveryPolicy, chosen_from(recovery_policies)], ...] | None = None
     trials: int = 4000
 
     def problems(self) -> list[tuple[str, str]]:
@@ -278,17 +282,27 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if not isinstance(cluster, Cluster):
             if job.tiers:
                 problems.append(("job.tiers", "are simulated on a reserved cluster: fleet: {name: cluster}"))
+            if self.choices.recovery:
+                what = "are planned on a reserved cluster; others are compared by `forerun compare SCENARIO --policy NAME`"
+                problems.append(("choices.recovery", what))
             return problems
         most = job.depth * job.max_pipelines
         if most != cluster.job_nodes:
             what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
             problems.append(("fleet.gpus", what))
-        if type(self.policy) not in ON_CLUSTERS:
-            what = "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart, oobleck, torchft"
-            problems.append(("policy", what))
-        elif self.policy.continuation() is not None and job.max_pipelines < 2:
-            what = "replicas go on from another one's state: job.max_pipelines of at least 2"
-            problems.append(("policy", what))
+        for name, policy in (
+            ("policy", self.policy),
+            *(("choices.recovery", one) for one in self.choices.recovery or ()),
+        ):
+            if type(policy) not in ON_CLUSTERS:
+                what = (
+                    "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart, oobleck, "
+                    "torchft"
+                )
+                problems.append((name, what))
+            elif policy.continuation() is not None and job.max_pipelines < 2:
+                what = "replicas go on from another one's state: job.max_pipelines of at least 2"
+                problems.append((name, what))
         if self.growth.kernel_code not in (Immediate.kernel_code, Lazy.kernel_code):
             problems.append(("growth", "on a reserved cluster is immediate or lazy"))
         for name in ("deadline", "on_demand_nodes"):
