@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domain import simulate
+from forerun.domain import get_domain, simulate
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.plan import plan
 from forerun.domains.serving.plan.llm import LanguagePlan
@@ -22,6 +22,7 @@ from forerun.domains.serving.plan.llm.space import Cell, Space, space_of
 from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, UsageError
+from forerun.scenario.spec import to_data
 from forerun.scenarios import from_data
 
 CASES = int(os.environ.get("FORERUN_CASES", "0")) or 6
@@ -143,7 +144,7 @@ def test_the_plans_own_numbers_are_those_of_a_simulation(objective: str) -> None
     for name in ("attainment", "goodput_share", "ttft_p99_ms", "tpot_p99_ms", "misses", "cost_usd_per_h"):
         assert planned.summary[name] == pytest.approx(summary[name], rel=1e-12), name
     hours = (simulate(scenario.with_(record="latency")).tables["queries"]["arrival_ms"][-1]) / 3.6e6
-    tokens = planned.summary["cost_usd_per_h"] * hours * 1e6 / planned.summary["cost_per_million_tokens_usd"]
+    tokens = planned.summary["cost_usd_per_h"] * hours * 1e6 / planned.summary["per_million_tokens_usd"]
     assert tokens == pytest.approx(summary["output_tokens"], rel=0.05)
     front = planned.tables["pareto"]
     assert len(front) and (np.diff(front["cost_usd_per_h"]) >= 0).all()
@@ -345,6 +346,41 @@ def test_what_cannot_be_planned_is_said_in_a_line(
     with pytest.raises((ScenarioError, UsageError)) as raised:
         plan(scenario_of(data), **options)
     assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_figures_show_the_knee_and_what_each_hardware_gives() -> None:
+    found = language_plan(scenario_of(feasible()), frontier=True)
+    figures = {figure.id: figure for figure in found.figures()}
+    assert set(figures) == {"plan-ttft-by-rate", "plan-goodput-per-dollar", "plan-cells"}
+    saved = get_domain("serving").plan_figures(json.loads(json.dumps(found.data())), to_data(found.scenario))
+    assert [figure.id for figure in saved] == list(figures)
+    rates = found.tables["rates"]
+    own = int(np.flatnonzero(rates["share"] == 1.0)[0])
+    assert rates["met"][own] and rates["ttft_p99_ms"][own] == found.summary["ttft_p99_ms"]
+    most = float(rates["rate_rps"][rates["met"]].max())
+    assert f"kept up to {most:.3g}/s" in figures["plan-ttft-by-rate"].caption
+    hardware = found.tables["hardware"]
+    assert np.nanmin(hardware["cost_usd_per_h"]) == found.summary["cost_usd_per_h"]
+    cells = found.tables["cells"]
+    for name, cost in zip(hardware["hardware"], hardware["cost_usd_per_h"]):
+        kept = cells["cost_usd_per_h"][(cells["hardware"] == name) & (cells["verdict"] == "met")]
+        assert np.isnan(cost) if not len(kept) else cost == kept.min()
+
+
+def test_a_timeline_shows_the_iterations_around_the_longest() -> None:
+    data = {**feasible(), "record": "full"}
+    data["configuration"]["Chat"]["llm"]["iterations"] = True
+    result = simulate(scenario_of(data))
+    (figure,) = (one for one in get_domain("serving").figures(result) if one.id == "llm-timeline")
+    iterations = result.tables["iterations"]
+    longest = int(np.argmax(iterations["end_ms"] - iterations["start_ms"]))
+    at_s, what = np.asarray(figure.data["at_s"]), np.asarray(figure.data["what"])
+    assert iterations["start_ms"][longest] / 1e3 in at_s
+    mine = iterations.rows(iterations["replica"] == iterations["replica"][longest])
+    for name, column in (("prompt tokens", "prefill_tokens"), ("decodes", "decodes")):
+        of_time = dict(zip((mine["start_ms"] / 1e3).tolist(), mine[column].tolist()))
+        shown = np.asarray(figure.data["tokens"])[what == name]
+        assert [of_time[at] for at in at_s[what == name]] == shown.tolist()
 
 
 def test_several_models_and_batching_stages_are_planned_together() -> None:

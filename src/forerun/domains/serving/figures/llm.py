@@ -10,6 +10,7 @@ import numpy as np
 from forerun.domains.serving.scenario.language_model import Kind
 from forerun.domains.serving.summary.llm.objectives import WORDS
 from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, quantile_curve
+from forerun.result.numbers import quantity
 from forerun.result.tables import Table
 
 TIME = Axis("at_s", "time", "s")
@@ -22,6 +23,8 @@ DISTRIBUTIONS: Final[dict[Kind, tuple[str, str]]] = {
 }
 #: those that are drawn whether they are limited or not
 ALWAYS: Final = ("ttft", "tpot")
+#: iterations in the timeline of a replica
+TIMELINE: Final = 240
 #: points of a distribution's curve
 POINTS = 300
 
@@ -35,11 +38,12 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
         if (one in ALWAYS or any(key.endswith(f"{one}_slo_ms") for key in summary))
         and not np.isnan(requests[column]).all()
     ]
-    return (
+    shown = (
         distributions
         if course is None
         else [*distributions, _requests(course), _cache(course), _tokens(course)]
     )
+    return [*shown, _timeline(tables["iterations"])] if "iterations" in tables else shown
 
 
 def _distribution(
@@ -131,6 +135,36 @@ def _tokens(course: Table) -> Figure:
         series="what",
         series_label="tokens",
         caption="Prompt tokens (chunks, and what is processed anew after preemptions) and decodes, all replicas together.",
+    )
+
+
+def _timeline(iterations: Table) -> Figure:
+    """What the iterations of one replica consist of, around its longest."""
+    longest = int(np.argmax(iterations["end_ms"] - iterations["start_ms"]))
+    stage, replica = iterations["stage"][longest], int(iterations["replica"][longest])
+    mine = np.flatnonzero((iterations["stage"] == stage) & (iterations["replica"] == replica))
+    at = int(np.searchsorted(mine, longest))
+    begin = max(0, min(at - TIMELINE // 2, len(mine) - TIMELINE))
+    shown = iterations.rows(mine[begin : begin + TIMELINE])
+    took_ms = iterations["end_ms"][longest] - iterations["start_ms"][longest]
+    columns = {"prompt tokens": "prefill_tokens", "decodes": "decodes"}
+    curves = {
+        what: {"at_s": shown["start_ms"] / 1e3, "tokens": shown[column].astype(np.float64)}
+        for what, column in columns.items()
+    }
+    return Figure.of(
+        "step",
+        "llm-timeline",
+        "Tokens of a replica, iteration by iteration",
+        by_series("what", curves),
+        x=TIME,
+        y=Axis("tokens", "tokens in the iteration", "tokens"),
+        series="what",
+        series_label="tokens",
+        caption=f"{len(shown)} iterations of replica {replica} of {stage} around the longest of the run, which takes "
+        f"{quantity(took_ms, 'ms', took_ms)}, {int(iterations['prefill_tokens'][longest])} prompt tokens beside "
+        f"{int(iterations['decodes'][longest])} decodes.",
+        order=columns,
     )
 
 

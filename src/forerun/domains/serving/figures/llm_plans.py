@@ -50,7 +50,9 @@ def _knee(rates: Table) -> Figure:
         series="percentile",
         series_label="percentile",
         caption=f"{says}; the scenario's own rate is {here:.3g}/s. The same requests, sped up or slowed down.",
-        rules=(Rule(here, "scenario"), *((Rule(most, "knee"),) if most and most != here else ())),
+        rules=(Rule(here, "scenario"),)
+        if most in (0.0, here)
+        else (Rule(here, "scenario"), Rule(most, "knee")),
         order=curves,
     )
 
@@ -70,12 +72,20 @@ def _goodput(hardware: Table) -> Figure:
 
 def _cells(cells: Table) -> Figure:
     met = cells.rows(cells["verdict"] == "met")
+    curves = {}
+    for name in sorted(set(met["hardware"].tolist())):
+        mine = met.rows(met["hardware"] == name)
+        curves[name] = {"cost_usd_per_h": mine["cost_usd_per_h"], "ttft_ms": mine["ttft_p99_ms"]}
     return Figure.of(
         "points",
         "plan-cells",
         "Cells that keep the objectives",
-        {"cost_usd_per_h": met["cost_usd_per_h"], "ttft_ms": met["ttft_p99_ms"]},
+        by_series("hardware", curves),
         x=COST,
         y=Axis("ttft_ms", "P99 of the time to first token", "ms"),
+        series="hardware",
+        series_label="hardware",
         caption="Of the cells that were looked at: with --frontier all up to twice the cost of the plan.",
+        rules=(Rule(float(met["cost_usd_per_h"].min()), "cheapest"),),
+        order=curves,
     )

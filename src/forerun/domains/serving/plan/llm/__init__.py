@@ -103,7 +103,7 @@ def _summary(search: Search, found: Found, best: Tried, inputs: Inputs, figures:
     cheaper = [one for one in found.tried if one.key < best.key]
     summary: dict[str, Any] = {
         "cost_usd_per_h": cost,
-        "cost_per_million_tokens_usd": _per_million(cost, space.pipeline(best.cell, inputs), inputs),
+        "per_million_tokens_usd": _per_million(cost, space.pipeline(best.cell, inputs), inputs),
         "attainment": figures.attainment,
         "goodput_share": figures.goodput_share,
         **{f"{name}_attainment": share for name, share in figures.shares.items()},
@@ -274,12 +274,11 @@ def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
 def _hardware_table(search: Search, inputs: Inputs) -> Table:
     """The cheapest cell of each hardware that keeps the objectives, among the first few hundred of each."""
     space = search.space
-    by_hardware: dict[tuple[str, ...], list[Cell]] = {}
+    by_hardware: dict[str, list[Cell]] = {}
     for cell in sorted(space.cells(), key=search.key):
-        by_hardware.setdefault(tuple(choice.variant.hardware for choice in cell), []).append(cell)
+        by_hardware.setdefault(plan_tables.hardware_of(cell), []).append(cell)
     rows = []
-    for names, cells in by_hardware.items():
-        label = ", ".join(dict.fromkeys(names))
+    for label, cells in by_hardware.items():
         first = _first_kept(search, cells[: MOST_BEHIND * len(space.stages)])
         if first is None:
             rows.append((label, *(float("nan"),) * 3, ""))

@@ -12,7 +12,6 @@ from forerun.result.tables import Column, Table, TableSchema
 _CONFIGURATION: Final = Column("configuration", "", "replicas x hardware and what was chosen, by stage")
 _FIGURES: Final = (
     Column("attainment", "", "share of queries that meet the limits that count together"),
-    Column("goodput_share", "", "share of queries that meet every limit"),
     Column("ttft_p99_ms", "ms", "99th percentile of the time to first token"),
     Column("tpot_p99_ms", "ms", "99th percentile of the mean time between tokens"),
 )
@@ -22,7 +21,7 @@ OPTIONS: Final = TableSchema(
     (
         Column("option", "", "the plan, what the scenario runs now, and the plan's neighbours"),
         Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
-        Column("cost_per_million_tokens_usd", "$", "the same over the tokens of all answers, in millions"),
+        Column("per_million_tokens_usd", "$", "the same over the tokens of all answers, in millions"),
         Column("met", "", "whether all objectives are kept"),
         *_FIGURES,
         _CONFIGURATION,
@@ -42,6 +41,7 @@ CELLS: Final = TableSchema(
         Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
         Column("verdict", "", "met; missed: it was run; bounded: it cannot keep the objectives"),
         Column("reason", "", "of a bounded cell"),
+        Column("hardware", "", "what the stages run on"),
         *_FIGURES,
         _CONFIGURATION,
     ),
@@ -70,7 +70,7 @@ HARDWARE: Final = TableSchema(
             "cost of the cheapest cell that keeps the objectives; nan: none was found",
         ),
         Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar"),
-        Column("cost_per_million_tokens_usd", "$", "cost over the tokens of all answers, in millions"),
+        Column("per_million_tokens_usd", "$", "cost over the tokens of all answers, in millions"),
         _CONFIGURATION,
     ),
     "the cheapest cell of each hardware",
@@ -91,11 +91,16 @@ TRACES: Final = TableSchema(
 _Point = tuple[Cell, Figures, tuple[float, ...]]
 
 
-def row_of(figures: Figures | None) -> tuple[float, float, float, float]:
+def row_of(figures: Figures | None) -> tuple[float, float, float]:
     """The columns that say how a cell does; nan where it was not run to the end."""
     if figures is None:
-        return (float("nan"),) * 4
-    return figures.attainment, figures.goodput_share, figures.ttft_p99_ms, figures.tpot_p99_ms
+        return (float("nan"),) * 3
+    return figures.attainment, figures.ttft_p99_ms, figures.tpot_p99_ms
+
+
+def hardware_of(cell: Cell) -> str:
+    """What the stages run on, each once."""
+    return ", ".join(dict.fromkeys(choice.variant.hardware for choice in cell))
 
 
 def reason(space: Space, tried: Tried) -> str:
@@ -123,7 +128,16 @@ def cells_table(space: Space, tried: tuple[Tried, ...], failing: int) -> Table:
         verdict = "bounded" if one.bounds else "missed" if one.failing > failing else "met"
         figures = next((figures for figures in one.figures if figures is not None), None)
         shown = row_of(figures if verdict == "met" else None)
-        rows.append((float(space.cost(one.cell)), verdict, reason(space, one), *shown, space.named(one.cell)))
+        rows.append(
+            (
+                float(space.cost(one.cell)),
+                verdict,
+                reason(space, one),
+                hardware_of(one.cell),
+                *shown,
+                space.named(one.cell),
+            )
+        )
     return Table.of_rows(CELLS, rows)
 
 
