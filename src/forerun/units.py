@@ -146,7 +146,7 @@ _ALIASES: Final = {
 SUFFIX_UNIT: Final = {f"_{unit.lower()}": unit for unit in sorted(_PRINTED, key=len, reverse=True)}
 
 #: words that are printed in capitals
-_ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "id", "io", "ssd"}
+_ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "itl", "e2e", "id", "io", "ssd"}
 
 #: words with another printed form
 _SPELT: Final = {"last5": "last five"}

@@ -1,0 +1,137 @@
+"""How fast language models are planned: 5,000 cells of an hour of conversations, the cheapest proved.
+
+    python benchmarks/serving/llm_plan.py [--sample 40] [--json]
+
+The traffic is that of `llm.py`: the public Azure conversation trace where it is at hand. The times of iterations are
+invented, in the proportions of large accelerators. Three objectives: loose, tight, tighter. The checker verifies each plan:
+it runs every cell that is said to miss. What all cells to the end would take is estimated from a sample of them. Exit code 1
+if a certificate is rejected, or a plan takes 60 s of wall time or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from llm import conversations
+
+from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.plan import plan
+from forerun.domains.serving.plan.llm import LanguagePlan
+from forerun.domains.serving.plan.llm.language_plan import check_certificate
+from forerun.domains.serving.plan.llm.runs import whole
+from forerun.domains.serving.scenario import Scenario
+from forerun.scenarios import from_data
+
+#: wall time that a plan may take
+FLOOR_S = 60.0
+MAX_REPLICAS = 20
+#: limits of the time to first token, and between tokens, in ms
+OBJECTIVES = {"loose": (500.0, 40.0), "tight": (250.0, 20.0), "tighter": (120.0, 9.0)}
+#: hardware: price of a replica in $/h, blocks of its cache, and the terms of an iteration's time
+HARDWARE = {
+    "one large": (4.0, 4000, (16.0, 0.08, 0.05, 3.0e-5, 1e-6)),
+    "two large": (8.0, 14000, (9.0, 0.045, 0.04, 1.6e-5, 5e-7)),
+    "four large": (16.0, 34000, (6.0, 0.025, 0.03, 9e-6, 3e-7)),
+    "one small": (1.8, 4000, (24.0, 0.17, 0.08, 5e-5, 2e-6)),
+    "two small": (3.6, 14000, (13.0, 0.09, 0.06, 2.8e-5, 1.1e-6)),
+}
+TERMS = ("a_ms", "prefill_ms_per_token", "decode_ms_per_seq", "kv_ms_per_token", "attn_ms_per_token2")
+
+
+def scenario(ttft_ms: float, tpot_ms: float) -> tuple[str, Scenario]:
+    """Where the traffic is from, and the scenario: five kinds of hardware, 20 replicas, 5 x 5 x 2 settings."""
+    source, arrivals, prompt, output = conversations()
+    offers = [
+        {"hardware": name, "kv_blocks": blocks, "cost": dict(zip(TERMS, terms))}
+        for name, (_, blocks, terms) in HARDWARE.items()
+    ]
+    first: dict[str, Any] = offers[0]
+    llm = {
+        "max_seqs": 64,
+        "token_budget": 512,
+        "kv_blocks": first["kv_blocks"],
+        "cost": first["cost"],
+        "tokens": {"pairs": np.stack([prompt, output], axis=1).tolist()},
+        "ttft_slo_ms": ttft_ms,
+        "tpot_slo_ms": tpot_ms,
+        "plan": {
+            "hardware": offers,
+            "max_seqs": [16, 32, 64, 128, 256],
+            "token_budget": [256, 512, 1024, 2048, 4096],
+            "balance": ["round-robin", "least-requests"],
+        },
+    }
+    data = {
+        "domain": "serving",
+        "trace": {"arrivals_ms": arrivals.tolist()},
+        "stages": [{"name": "Chat", "parents": ["source"]}],
+        "configuration": {"Chat": {"hardware": first["hardware"], "replicas": 4, "llm": llm}},
+        "prices_usd_per_h": {name: price for name, (price, _, _) in HARDWARE.items()},
+        "intervals": {"replications": 0},
+    }
+    found = from_data(data)
+    assert isinstance(found, Scenario)
+    return source, found
+
+
+def timed(given: Scenario) -> tuple[LanguagePlan, float, float]:
+    """The plan, its wall time and its processor time in s."""
+    wall, processor = time.perf_counter(), time.process_time()
+    found = plan(given, max_replicas=MAX_REPLICAS)
+    assert isinstance(found, LanguagePlan)
+    return found, time.perf_counter() - wall, time.process_time() - processor
+
+
+def all_cells_s(found: LanguagePlan, sample: int) -> float:
+    """Processor time of all cells, each to the end, estimated from a sample of them."""
+    space, inputs = found.space, prepare(found.scenario)
+    cells = list(space.cells())
+    chosen = np.random.default_rng(1).choice(len(cells), sample, replace=False)
+    begin = time.process_time()
+    for number in chosen:
+        whole(space, space.pipeline(cells[number], inputs), inputs)
+    return (time.process_time() - begin) / sample * len(cells)
+
+
+def main() -> int:
+    """Measure and print; 1 if a certificate is rejected or a floor is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, default=40)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    plan(scenario(500.0, 40.0)[1], max_replicas=1)  # compiles
+    figures: dict[str, Any] = {"plans": {}}
+    for name, limits in OBJECTIVES.items():
+        source, world = scenario(*limits)
+        found, wall_s, processor_s = timed(world)
+        check_certificate(found.certificate, world)
+        summary = found.summary
+        figures["plans"][name] = {
+            "wall_s": wall_s,
+            "processor_s": processor_s,
+            "cost_usd_per_h": summary["cost_usd_per_h"],
+            "run": summary["cheaper_cells_run"],
+            "bounded": summary["cheaper_cells_bounded"],
+        }
+        figures |= {"source": source, "requests": summary["queries"], "cells": summary["cells"]}
+    figures["all_cells_s"] = all_cells_s(found, given.sample)
+    if given.json:
+        print(json.dumps(figures))
+    else:
+        print(f"{figures['source']}: {figures['requests']:,} requests, {figures['cells']:,} cells")
+        for name, one in figures["plans"].items():
+            print(
+                f"{name}: {one['wall_s']:.1f} s wall (floor {FLOOR_S:g}), {one['processor_s']:.1f} s processor time; "
+                f"{one['cost_usd_per_h']:g} $/h, cheaper cells run {one['run']}, bounded {one['bounded']}"
+            )
+        print(f"every cell to the end, estimated: {figures['all_cells_s']:.0f} s processor time")
+    return int(any(one["wall_s"] >= FLOOR_S for one in figures["plans"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
