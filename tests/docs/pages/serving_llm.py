@@ -21,6 +21,11 @@ _MEDIANS = "tests/serving/test_llm_medians.py"
 
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
+    (PAGE, "should cover 90 %"): "tests/serving/test_calibration.py::test_intervals_cover_what_they_should",
+    (
+        PAGE,
+        "iterations 5 % longer and shorter",
+    ): "tests/serving/test_calibration.py::test_intervals_cover_what_they_should",
     (
         PAGE,
         "7 to 70 billion parameters, one to four accelerators) reported blocks within 0.2 %",
@@ -48,6 +53,7 @@ GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "off by 2.5 % and its 99th percentile by 33 % in the median of cases"),
     (PAGE, "a stage below 1 may still fall behind"),
     (PAGE, "Known are H100-80GB, H100-PCIe-80GB"),
+    (PAGE, "of the layouts 1 and 2, each benchmark"),
     (PAGE, "with 0.3 GiB for libraries and 0.35 GiB more"),
     (PAGE, "A token's keys and values take 2 · layers · kv_heads · head_dim"),
 }

@@ -43,6 +43,23 @@ class Limit(NamedTuple):
     wanted: float | None
 
 
+class FitRecord(Spec, frozen=True, kw_only=True):
+    """What a fit of costs knows of itself, as `forerun fit` writes it.
+
+    experiments: how many it was fitted to.
+    prefill_tokens, decodes, kv_tokens: the most of one iteration in them; beyond that nothing was seen.
+    step_error: relative error of iterations that 90 % of unseen ones should not exceed.
+    errors: by figure, such as `ttft_p99_ms`, the same of the figure of an unseen load.
+    """
+
+    experiments: Count
+    prefill_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    decodes: Annotated[int, msgspec.Meta(ge=0)]
+    kv_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    step_error: NotNegative
+    errors: dict[str, NotNegative] = {}
+
+
 class Coefficients(Spec, frozen=True, kw_only=True):
     """The time of an iteration, as a sum.
 
@@ -52,6 +69,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     kv_ms_per_token: per cached token of the decodes.
     attn_ms_per_token2: per pair of tokens that attend to each other in prefills.
     request_ms: of every request outside of iterations, before it joins the queue (default 0).
+    fit: where these are from and how far off they are, if they were fitted.
     """
 
     a_ms: Positive
@@ -60,6 +78,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     kv_ms_per_token: NotNegative = 0.0
     attn_ms_per_token2: NotNegative = 0.0
     request_ms: NotNegative = 0.0
+    fit: FitRecord | None = None
 
 
 class Measured(Spec, frozen=True, kw_only=True):

@@ -23,6 +23,8 @@ from forerun.domains.serving.summary.llm import (
     model_notes,
     recorded,
 )
+from forerun.domains.serving.summary.llm.fitted import FitReport, fit_report
+from forerun.domains.serving.summary.llm.objectives import prefixes
 from forerun.domains.serving.summary.llm.tables import llm_tables
 from forerun.domains.serving.summary.totals import (
     headline_names,
@@ -55,13 +57,16 @@ def summarize(outcome: Outcome) -> Result:
         summary |= tuner_figures(scenario, outcome.control)
     if scenario.tie_rules == "both":
         summary |= _both_tie_rules(inputs)
+    fitted = fit_report(inputs, outcome.run, prefixes(inputs.pipeline)) if models else FitReport()
     notes = [*inputs.notes, *outcome.notes, *(model_notes(inputs.pipeline, outcome.run) if models else ())]
+    notes += fitted.notes
     result = Result(
         scenario,
         summary,
-        {"queries": tables.queries_table(run, scenario.latency_limit_ms)} if finished else {},
+        ({"queries": tables.queries_table(run, scenario.latency_limit_ms)} if finished else {})
+        | dict(fitted.tables),
         notes=(*notes, *overload_notes(inputs, loads)),
-        intervals=_intervals(inputs, outcome.run) if finished else {},
+        intervals=(_intervals(inputs, outcome.run) if finished else {}) | dict(fitted.intervals),
         headline=headline_names(summary),
     )
     if run.visits:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels import requests as kernel
+from forerun.domains.serving.engine.kernels.closed import run_held_back
 from forerun.domains.serving.engine.kernels.gaps import CELLS
 from forerun.domains.serving.engine.kernels.layout import rows as records
 from forerun.domains.serving.engine.llm.record import iterations_of, records_of
@@ -104,14 +105,6 @@ class LanguageStage:
         """When groups of requests entered."""
         return np.concatenate(self._group_ms) if self._group_ms else np.empty(0)
 
-    @property
-    def next_ms(self) -> float:
-        """The next instant at which an iteration ends or a request enters; inf if nothing more happens."""
-        whole, state = self._state.whole, self._state
-        entered, fed = int(whole["entered"][0]), int(whole["fed"][0])
-        coming_ms = float(state.requests["enter_ms"][entered]) if entered < fed else np.inf
-        return min(coming_ms, float(state.replicas["due_ms"].min()))
-
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools, first_ms: Floats | None = None) -> None:
         """More requests. Refused ones are left out: they end at once.
 
@@ -141,7 +134,8 @@ class LanguageStage:
             self._query = _longer(self._query, capacity)
         self._query[fed:after] = query
         entering = self._state.requests[fed:after]
-        entering["enter_ms"] = enter_ms + self.llm.cost.request_ms
+        # What another pool forwards has been received already.
+        entering["enter_ms"] = enter_ms + (self.llm.cost.request_ms if first_ms is None else 0.0)
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
         if first_ms is not None:
             entering["first_ms"] = entering["last_ms"] = first_ms
@@ -154,11 +148,39 @@ class LanguageStage:
             own["chain"], own["segments"] = self._prefixes.start[query], self._segments[query]
         self._state.whole["fed"] = after
 
+    def run_held_back(self, planned_ms: Floats, most: int) -> None:
+        """All requests of a client that sends each when it is planned, but never while `most` are under way; to the end.
+
+        Parameters
+        ----------
+        planned_ms : float64[queries], ascending. When a request was sent is when it enters.
+        most : requests under way at most.
+        """
+        queries = len(planned_ms)
+        self.feed(np.arange(queries), planned_ms, np.ones(queries, dtype=np.bool_))
+        planned_ms = planned_ms[~self._refused[:queries]]
+        self._state.whole["fed"] = 0
+        sent_ms, now_ms = planned_ms.copy(), 0.0
+        while now_ms < np.inf:
+            now_ms = run_held_back(
+                self._model, self._state, planned_ms, sent_ms, self.llm.cost.request_ms, most, now_ms
+            )
+            if now_ms < np.inf:
+                self._longer_iterations()
+        enter_ms = self._entered[-1][1].copy()
+        enter_ms[~self._refused[:queries]] = sent_ms
+        self._entered[-1] = (np.arange(queries), enter_ms)
+        self._group_ms[-1] = sent_ms
+
     def advance(self, until_ms: float) -> None:
         """Handle every instant before `until_ms`; whatever enters before it has been fed."""
         while not kernel.run_requests(self._model, self._state, until_ms):
-            capacity = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
-            self._state = self._state._replace(iterations=_longer(self._state.iterations, capacity))
+            self._longer_iterations()
+
+    def _longer_iterations(self) -> None:
+        """Space for more iterations."""
+        capacity = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
+        self._state = self._state._replace(iterations=_longer(self._state.iterations, capacity))
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""

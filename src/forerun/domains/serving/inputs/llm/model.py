@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.domains.serving.policy.scheduling import Rules
-from forerun.domains.serving.scenario.language_model import Limit, Routing
+from forerun.domains.serving.scenario.language_model import FitRecord, Limit, Routing
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,14 @@ class Cost:
     prefill_ms : float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
     decode_ms : float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
+    fit : what is known of its errors, if it was fitted (default None: it was not).
     """
 
     terms: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
     prefill_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     request_ms: float = 0.0
+    fit: FitRecord | None = field(default=None, repr=False)
 
     @property
     def tabled(self) -> bool:

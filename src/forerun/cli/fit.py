@@ -1,0 +1,148 @@
+"""`forerun fit`: the costs of a language-model server from what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from forerun.cli import _options, _show
+from forerun.cli._options import Output
+
+if TYPE_CHECKING:
+    from forerun.domains.serving.calibration.calibrate import Calibration, Compared
+
+#: figures that the table of errors shows, and their headings
+SHOWN: Final = {
+    "ttft_mean_ms": "TTFT mean",
+    "ttft_p99_ms": "TTFT P99",
+    "tpot_mean_ms": "TPOT mean",
+    "e2e_mean_ms": "E2E mean",
+    "e2e_p99_ms": "E2E P99",
+    "throughput_rps": "throughput",
+    "iteration_mean_ms": "iteration",
+}
+
+
+@click.command(name="fit")
+@click.argument("server", type=_options.PATH, metavar="SERVER")
+@click.argument("files", nargs=-1, required=True, type=_options.PATH, metavar="FILE...")
+@click.option(
+    "--hold-out",
+    "held_out",
+    multiple=True,
+    type=_options.PATH,
+    metavar="FILE",
+    help="Compare with these measurements only; repeatable.",
+)
+@_options.set_option
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@_options.out_option("COST", "A new .yaml file with the costs, for `cost: COST` in a scenario.")
+@_options.output_options
+def command(
+    server: Path,
+    files: tuple[Path, ...],
+    held_out: tuple[Path, ...],
+    overrides: tuple[str, ...],
+    seed: int,
+    out: Path | None,
+    output: Output,
+) -> None:
+    """Fit the costs of a language-model server to measurements: what an iteration takes.
+
+    SERVER is a YAML file with the limits of the server that was measured (max_seqs, token_budget, kv_blocks or memory). FILE
+    is a table of requests or of steps, or a result of vllm bench serve, SGLang, GuideLLM or inference-perf.
+    """
+    from forerun.domains.serving.calibration.calibrate import calibrate
+    from forerun.domains.serving.calibration.server import read_server
+    from forerun.scenario.spec import to_data
+    from forerun.trace.domain_traces import save_description
+
+    with output.working(f"fitting {files[0].name}") as say:
+        found = calibrate(read_server(server, overrides), files, held_out, seed=seed, say=say)
+    if out is not None:
+        names = ", ".join(file.name for file in files)
+        save_description({"cost": to_data(found.cost)}, out, comments=[f"fitted to {names}", *found.notes])
+    if output.as_json:
+        _show.print_json(_data(found))
+        return
+    _print_coefficients(found)
+    click.echo()
+    _print_errors(found)
+    for note in found.notes:
+        _show.prose(f"note: {note}")
+    if out is None:
+        click.echo("nothing was saved: use -o COST.yaml to save the costs")
+    else:
+        click.echo(f"{out}: the costs; write `cost: {out.name}` in the llm section of a scenario")
+
+
+def _print_coefficients(found: Calibration) -> None:
+    """Print each coefficient, where the search began, and whether the data said what it is."""
+    from forerun.domains.serving.calibration.replay import COEFFICIENTS
+
+    rows: list[tuple[Any, ...]] = []
+    if found.found is not None:
+        fit, supported = found.found, found.found.supported()
+        for name, value, start, spread in zip(COEFFICIENTS, fit.values, fit.start.values, fit.spread):
+            rows.append(
+                (name, float(value), float(start), f"{spread:.0%}", "yes" if supported[name] else "little")
+            )
+        about = f"start: from {fit.start.source}; unsure: standard deviation; data say it: or it is near where it began"
+    else:
+        assert found.steps is not None
+        supported = found.steps.supported()
+        for (name, clear), value, error in zip(supported.items(), found.steps.values, found.steps.error):
+            unsure = f"{error / value:.1%}" if value > 0 else ""
+            rows.append((name, float(value), None, unsure, "yes" if clear else "little"))
+        about = "unsure: standard error; data say it: the coefficient is over twice its standard error"
+    _show.print_table(
+        ("coefficient", "value", "start", "unsure", "data say it"),
+        rows,
+        title="Costs of an iteration",
+        about=about,
+    )
+
+
+def _print_errors(found: Calibration) -> None:
+    """Print how far off replays are, one experiment a row."""
+    names = [name for name in SHOWN if any(row.figure == name for row in found.compared)]
+    groups: dict[tuple[str, str], dict[str, Compared]] = {}
+    for row in found.compared:
+        groups.setdefault((row.role, row.experiment), {})[row.figure] = row
+    cells = [
+        (Path(experiment).name, role, *(f"{row[name].error:+.1%}" if name in row else "" for name in names))
+        for (role, experiment), row in groups.items()
+    ]
+    _show.print_table(
+        ("experiment", "role", *(SHOWN[name] for name in names)),
+        cells,
+        title="How far off replays are",
+        about="replayed over measured, less one; left out: predicted from a fit to the others; held out: never fitted",
+    )
+
+
+def _data(found: Calibration) -> dict[str, Any]:
+    """A calibration as plain data, for `--json`."""
+    from forerun.domains.serving.calibration.replay import COEFFICIENTS
+    from forerun.scenario.spec import to_data
+
+    fit = found.found
+    return {
+        "cost": to_data(found.cost),
+        "supported": (fit or found.steps).supported(),  # type: ignore[union-attr]
+        "start": None if fit is None else dict(zip(COEFFICIENTS, fit.start.values.tolist())),
+        "compared": [
+            {
+                "experiment": row.experiment,
+                "role": row.role,
+                "figure": row.figure,
+                "measured": row.measured,
+                "replayed": row.replayed,
+                "error": row.error,
+            }
+            for row in found.compared
+        ],
+        "notes": list(found.notes),
+    }

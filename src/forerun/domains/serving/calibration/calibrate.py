@@ -1,0 +1,272 @@
+"""From files of measurements to costs that a scenario can use, with what is known of their errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.serving.calibration.experiment import Experiment, Steps
+from forerun.domains.serving.calibration.fitting import PRECISION, Fit, Trial, fit
+from forerun.domains.serving.calibration.physics import Physics, from_hardware, from_measurements
+from forerun.domains.serving.calibration.readers import read_measurements
+from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.domains.serving.calibration.server import Server
+from forerun.domains.serving.calibration.steps import StepFit, fit_steps
+from forerun.domains.serving.inputs import ScenarioFiles
+from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
+from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.domains.serving.scenario.language_model import Coefficients, FitRecord
+from forerun.errors import TraceError
+from forerun.result.stats import student_quantile
+
+#: share of unseen figures that an interval should cover
+COVERED: Final = 0.9
+#: an interval is at least this wide to either side, as a share
+LEAST_ERROR: Final = 0.02
+#: experiments from which on each is left out once, to see how far off the others are
+LEAST_LEFT_OUT: Final = 3
+#: relative precision of coefficients from a table of iterations, as a start for what the table does not say
+STEP_SPREAD: Final = 0.02
+#: share of the seats from which on a server counts as saturated
+SEATS_SHARE: Final = 0.85
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of one experiment.
+
+    Parameters
+    ----------
+    experiment : its name.
+    role : `fitted`, `left out` (predicted from a fit without it) or `held out` (never fitted).
+    figure : its name.
+    measured, replayed : its value there and in the replay.
+    """
+
+    experiment: str
+    role: str
+    figure: str
+    measured: float
+    replayed: float
+
+    @property
+    def error(self) -> float:
+        """How far off the replay is, as a share of what was measured."""
+        return self.replayed / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Costs, and what is known of them.
+
+    Parameters
+    ----------
+    cost : as a scenario's section, with the record of the fit.
+    found : the fit to experiments (None: there were only tables of iterations).
+    steps : the fit to tables of iterations (None: there were none).
+    compared : figures of all experiments.
+    notes : what was assumed, left out or not said by the data.
+    """
+
+    cost: Coefficients
+    found: Fit | None
+    steps: StepFit | None
+    compared: tuple[Compared, ...]
+    notes: tuple[str, ...]
+
+
+def calibrate(
+    server: Server,
+    files: Sequence[Path],
+    held_out: Sequence[Path] = (),
+    *,
+    seed: int = 0,
+    say: Say = lambda _: None,
+) -> Calibration:
+    """Fit the costs of a server's iterations.
+
+    Parameters
+    ----------
+    server : limits of the server that was measured.
+    files : measurements to fit to.
+    held_out : measurements to compare with only (default: none).
+    seed : of what files do not list, and of the starts of the search (default 0).
+    say : told how far it is (default: nobody).
+
+    Raises TraceError, ProfileError or ScenarioError for what cannot be used.
+    """
+    reads = ScenarioFiles()
+    seen = [one for file in files for one in read_measurements(file, seed=seed)]
+    unseen = [one for file in held_out for one in read_measurements(file, seed=seed)]
+    tables = [one for one in seen if isinstance(one, Steps)]
+    trials = [_trial(server, one, reads, seed) for one in seen if isinstance(one, Experiment)]
+    later = [_trial(server, one, reads, seed) for one in unseen if isinstance(one, Experiment)]
+    notes = [f"{one.name}: {note}" for one in (*seen, *unseen) for note in one.notes]
+    steps = fit_steps(tables) if tables else None
+    if not trials:
+        if steps is None:
+            raise TraceError.at(", ".join(map(str, files)), "contain no measurement")
+        return _of_steps(steps, tables, [one for one in unseen if isinstance(one, Steps)], notes)
+    useful = [trial for trial in trials if trial.compared]
+    if not useful:
+        raise TraceError.at(", ".join(map(str, files)), "contain no latency that can be compared")
+    start = _start(server, [trial.experiment for trial in useful], reads, steps)
+    say(f"fitting {len(COEFFICIENTS)} coefficients to {len(useful)} experiments")
+    found = fit(useful, start, seed=seed)
+    compared = [row for trial in useful for row in _rows(trial, found.values, "fitted")]
+    left_out: list[Compared] = []
+    if len(useful) >= LEAST_LEFT_OUT:
+        for number, trial in enumerate(useful):
+            say(f"leaving out {number + 1} of {len(useful)} experiments")
+            others = [other for other in useful if other is not trial]
+            without = fit(others, start, near=found.values)
+            left_out += _rows(trial, without.values, "left out")
+    held = [row for trial in later for row in _rows(trial, found.values, "held out")]
+    errors, basis = interval_errors(left_out, held, compared)
+    notes += [basis, *_unsaid(found), *_saturated(server, useful)]
+    record = _record(useful, found.values, errors)
+    cost = _section(found.values, record)
+    return Calibration(cost, found, steps, (*compared, *left_out, *held), tuple(notes))
+
+
+def _trial(server: Server, experiment: Experiment, files: ScenarioFiles, seed: int) -> Trial:
+    return Trial(experiment, server.language_model(experiment.load, files, seed), server.replicas)
+
+
+def _start(
+    server: Server, experiments: Sequence[Experiment], files: ScenarioFiles, steps: StepFit | None
+) -> Physics:
+    """Where the search begins: at what the hardware can do, or the lightest measurement; and at what a table of iterations
+    said, where there is one."""
+    start = from_measurements(experiments)
+    memory = server.memory
+    if memory is not None and memory.gpu is not None:
+        model = files.architecture(memory.model)
+        start = from_hardware(model, ACCELERATORS[memory.gpu], memory.tensor_parallel)
+    if steps is None:
+        return start
+    values, spread = start.values.copy(), start.spread.copy()
+    for i, (value, clear) in enumerate(zip(steps.values, steps.supported().values())):
+        if clear:
+            values[i], spread[i] = value, STEP_SPREAD
+    return replace(start, values=values, spread=spread, source=f"{start.source}, and a table of iterations")
+
+
+def _rows(trial: Trial, values: Floats, role: str) -> list[Compared]:
+    shown, measured = trial.figures(values), trial.experiment.measured
+    return [
+        Compared(trial.experiment.name, role, name, measured[name], shown[name])
+        for name in trial.compared
+        if name in shown
+    ]
+
+
+def interval_errors(
+    left_out: Sequence[Compared], held: Sequence[Compared], fitted: Sequence[Compared]
+) -> tuple[dict[str, float], str]:
+    """Half the width of an interval of each figure's logarithm, and what it is from.
+
+    Taken are errors of experiments that were left out; without them those held out; without them twice those fitted.
+    """
+    rows, factor, basis = left_out, 1.0, "intervals: from experiments that were left out once each"
+    if not rows:
+        rows, basis = held, "intervals: from the experiments held out; there are too few to leave one out"
+    if not rows:
+        rows, factor = fitted, 2.0
+        basis = (
+            "intervals: twice the errors of the fit itself, because no experiment is left to test it: a guess"
+        )
+    errors = {}
+    for name in PRECISION:
+        logs = np.array(
+            [math.log(max(row.replayed, 1e-9) / row.measured) for row in rows if row.figure == name]
+        )
+        if len(logs):
+            n = len(logs)
+            wide = student_quantile(0.5 + COVERED / 2, n) * math.sqrt(1 + 1 / n)
+            errors[name] = max(LEAST_ERROR, factor * wide * float(np.sqrt((logs**2).mean())))
+    return errors, basis
+
+
+def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -> FitRecord:
+    """What the fit knows of itself."""
+    most = {"prefill": 0, "decodes": 0, "kv": 0}
+    for trial in trials:
+        run = replay(trial.model, trial.replicas, trial.experiment.load, cost_of(values), keep=True)
+        assert run.iterations is not None
+        for name in most:
+            most[name] = max(most[name], int(getattr(run.iterations, name).max(initial=0)))
+    return FitRecord(
+        experiments=len(trials),
+        prefill_tokens=most["prefill"],
+        decodes=most["decodes"],
+        kv_tokens=most["kv"],
+        step_error=errors.get("tpot_mean_ms", errors.get("e2e_mean_ms", LEAST_ERROR)),
+        errors={name: float(f"{value:.4g}") for name, value in errors.items()},
+    )
+
+
+def _section(values: Floats, record: FitRecord) -> Coefficients:
+    digits = {name: float(f"{value:.6g}") for name, value in zip(COEFFICIENTS, values.tolist())}
+    return Coefficients(**digits, fit=record)
+
+
+def _unsaid(found: Fit) -> list[str]:
+    missing = [name for name, clear in found.supported().items() if not clear]
+    if not missing:
+        return []
+    words = f"the data say little of {', '.join(missing)}: taken from {found.start.source}"
+    return [f"{words}; loads of other lengths and rates would say more"]
+
+
+def _saturated(server: Server, trials: Sequence[Trial]) -> list[str]:
+    seats = server.max_seqs * server.replicas
+    return [
+        f"{trial.experiment.name}: {trial.experiment.in_flight:.0f} requests are under way on average, of {seats} seats: "
+        "near saturation, where latencies to the first token count little"
+        for trial in trials
+        if trial.experiment.in_flight > SEATS_SHARE * seats
+    ]
+
+
+def _of_steps(
+    steps: StepFit, tables: Sequence[Steps], unseen: Sequence[Steps], notes: Sequence[str]
+) -> Calibration:
+    """From tables of iterations alone: what they do not say is 0, and no latency has an interval."""
+    values = np.concatenate([steps.values, np.zeros(len(COEFFICIENTS) - len(steps.values))])
+    rows = []
+    for role, group in (("fitted", tables), ("held out", unseen)):
+        rows += [
+            Compared(
+                table.name,
+                role,
+                "iteration_mean_ms",
+                float(table.took_ms.mean()),
+                float(steps.times_ms(table).mean()),
+            )
+            for table in group
+        ]
+    off = [steps.mean_error(table) for table in (*tables, *unseen)]
+    said = [
+        f"{table.name}: iterations are off by {100 * error:.2f} % in the mean"
+        for table, error in zip((*tables, *unseen), off)
+    ]
+    missing = [name for name, clear in steps.supported().items() if not clear]
+    missing += COEFFICIENTS[len(steps.values) :]
+    said.append(f"the table says nothing of {', '.join(missing)}: they are 0 or unsure")
+    record = FitRecord(
+        experiments=len(tables),
+        prefill_tokens=int(max(table.prefill.max() for table in tables)),
+        decodes=int(max(table.decodes.max() for table in tables)),
+        kv_tokens=int(max(table.kv.max() for table in tables)),
+        step_error=max(off),
+        errors={},
+    )
+    return Calibration(_section(values, record), None, steps, tuple(rows), (*notes, *said))

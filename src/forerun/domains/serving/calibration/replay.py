@@ -1,0 +1,70 @@
+"""An experiment played through the engine: the same requests, the server's limits, and the latencies that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.serving.calibration.experiment import Load, latencies
+from forerun.domains.serving.engine.llm.stage import LanguageStage
+from forerun.domains.serving.engine.outcome import Iterations
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import Floats
+
+#: names of the coefficients, in the order of `Cost.terms`, and the time of a request outside of iterations
+COEFFICIENTS: Final = (
+    "a_ms",
+    "prefill_ms_per_token",
+    "decode_ms_per_seq",
+    "kv_ms_per_token",
+    "attn_ms_per_token2",
+    "request_ms",
+)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay showed.
+
+    Parameters
+    ----------
+    figures : means and quantiles by name, as those of an `Experiment`.
+    iterations : one by one, where they were asked for.
+    """
+
+    figures: dict[str, float]
+    iterations: Iterations | None = field(default=None, repr=False)
+
+
+def cost_of(values: Floats) -> Cost:
+    """The cost with these coefficients, in the order of `COEFFICIENTS`."""
+    a, prefill, decode, kv, attention, request = values.tolist()
+    return Cost((a, prefill, decode, kv, attention), request_ms=request)
+
+
+def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep: bool = False) -> Replay:
+    """Play a load.
+
+    Parameters
+    ----------
+    model : limits of a replica, with the tokens of the load.
+    replicas : how many there are.
+    load : what the client sends; where it holds requests back, it does so here.
+    cost : of an iteration, and of a request outside of iterations.
+    keep : record every iteration (default: no).
+    """
+    stage = LanguageStage(replace(model, cost=cost), replicas, keep=keep)
+    queries = np.arange(len(load))
+    if load.most_in_flight is None or load.most_in_flight >= len(load):
+        stage.feed(queries, load.send_ms, np.ones(len(load), dtype=np.bool_))
+        stage.advance(np.inf)
+    else:
+        stage.run_held_back(load.send_ms, load.most_in_flight)
+    visits, _, requests = stage.record(len(load))
+    served = ~np.isnan(requests.first_ms)
+    sent_ms, end_ms = visits.enqueue_ms[served], visits.end_ms[served]
+    figures = latencies(requests.first_ms[served] - sent_ms, end_ms - sent_ms, load.output[served])
+    figures["throughput_rps"] = len(sent_ms) * 1e3 / float(end_ms.max() - sent_ms.min())
+    return Replay(figures, requests.recorded)

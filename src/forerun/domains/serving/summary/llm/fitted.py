@@ -1,0 +1,177 @@
+"""How sure figures are whose costs were fitted: intervals from the fit's errors, and figures that are near saturation.
+
+Costs carry what unseen loads were off by. Beside that, the same traffic is run with iterations a little longer and a little
+shorter: a figure that this changes more than the fit's own errors is as unsure as that, and one that it changes by half is
+near saturation, where no number should be trusted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.serving.calibration.experiment import latencies
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.llm.model import Cost
+from forerun.domains.serving.inputs.pipeline import Stage
+from forerun.domains.serving.scenario.language_model import FitRecord
+from forerun.result.run import Interval
+from forerun.result.tables import Column, Table, TableSchema
+
+#: how much longer and shorter iterations are tried
+STEP: Final = 0.05
+#: a figure that this changes by so much, up or down, is near saturation
+KNEE: Final = 0.5
+#: share of unseen figures that an interval should cover
+COVERED: Final = 0.9
+METHOD: Final = (
+    "90 %: errors of unseen loads in the fit of the costs, and what iterations 5 % longer or shorter change"
+)
+
+INTERVALS: Final = TableSchema(
+    "fit_intervals",
+    (
+        Column("stage", "", "name of the stage"),
+        Column("figure", "", "name of the figure; e2e: from entering the stage to the last token"),
+        Column("value", "ms", "as simulated"),
+        Column("low", "ms", "where 90 % of measurements should lie at least"),
+        Column("high", "ms", "and at most"),
+        Column(
+            "saturating", "", "iterations 5 % longer or shorter change it by half: the value says nothing"
+        ),
+    ),
+    "one figure of a stage whose costs were fitted",
+)
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What a reader of fitted costs should know.
+
+    Parameters
+    ----------
+    tables : the intervals, if a stage has fitted costs.
+    notes : figures near saturation, and iterations beyond what was measured.
+    intervals : of figures of the summary that are near saturation.
+    """
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+
+def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitReport:
+    """Intervals of the figures of all stages with fitted costs. Runs the traffic twice more, if there is one.
+
+    Parameters
+    ----------
+    inputs : that were simulated.
+    run : what happened.
+    prefixes : what the names of a stage's figures begin with in the summary, by number of the stage.
+    """
+    fitted = {
+        s: stage.llm.cost.fit
+        for s, stage in enumerate(inputs.pipeline.stages)
+        if stage.llm is not None and stage.llm.cost.fit is not None
+    }
+    if not fitted:
+        return FitReport()
+    longer, shorter = (_rerun(inputs, 1 + change) for change in (STEP, -STEP))
+    rows: list[tuple[object, ...]] = []
+    notes: list[str] = []
+    intervals: dict[str, Interval] = {}
+    for s, record in fitted.items():
+        stage = inputs.pipeline.stages[s]
+        notes += _beyond(stage, record, run, s)
+        now, above, below = (_figures(stage, one, s) for one in (run, longer, shorter))
+        unsure = []
+        for name, value in now.items():
+            low, high, near = interval(value, above[name], below[name], record, name)
+            rows.append((stage.name, name, value, low, high, near))
+            if near:
+                unsure.append(name)
+                intervals[prefixes[s] + name] = Interval(low, high, COVERED, METHOD)
+        if unsure:
+            shown = ", ".join(unsure)
+            notes.append(
+                f"{stage.name}: saturating: iterations {STEP:.0%} longer or shorter change {shown} by half or more; their "
+                "values say nothing, only the intervals do"
+            )
+    return FitReport({INTERVALS.name: Table.of_rows(INTERVALS, rows)}, tuple(notes), intervals)
+
+
+def interval(
+    value: float, above: float, below: float, record: FitRecord, name: str
+) -> tuple[float, float, bool]:
+    """Where a measurement should lie, and whether the figure is near saturation.
+
+    Parameters
+    ----------
+    value, above, below : of the figure, with iterations as fitted, longer and shorter.
+    record : what the fit knows of its errors.
+    name : of the figure.
+    """
+    if not value > 0:
+        return value, value, False
+    up, down = math.log(max(above, value) / value), math.log(value / max(min(below, value), 1e-12))
+    near = above / value - 1 > KNEE or 1 - below / value > KNEE
+    own = record.errors.get(name, record.step_error)
+    scale = record.step_error / STEP
+    return value * math.exp(-max(own, down * scale)), value * math.exp(max(own, up * scale)), near
+
+
+def _figures(stage: Stage, run: Run, number: int) -> dict[str, float]:
+    """Means and quantiles of the stage's latencies."""
+    visits, requests, llm = run.visits[number], run.requests[number], stage.llm
+    assert requests is not None and llm is not None
+    served = ~np.isnan(requests.first_ms)
+    enter_ms = visits.enqueue_ms[served]
+    output = llm.output[: len(served)][served]
+    return latencies(requests.first_ms[served] - enter_ms, visits.end_ms[served] - enter_ms, output)
+
+
+def _rerun(inputs: Inputs, factor: float) -> Run:
+    """The same traffic with iterations that take so much longer, where costs were fitted."""
+    from forerun.domains.serving.engine.modes.default import simulated
+
+    stages = tuple(_slower(stage, factor) for stage in inputs.pipeline.stages)
+    return simulated(replace(inputs, pipeline=replace(inputs.pipeline, stages=stages)), "latency")
+
+
+def _slower(stage: Stage, factor: float) -> Stage:
+    if stage.llm is None or stage.llm.cost.fit is None:
+        return stage
+    cost: Cost = stage.llm.cost
+    a, prefill, decode, kv, attention = (factor * term for term in cost.terms)
+    return replace(
+        stage, llm=replace(stage.llm, cost=replace(cost, terms=(a, prefill, decode, kv, attention)))
+    )
+
+
+def _beyond(stage: Stage, record: FitRecord, run: Run, number: int) -> list[str]:
+    """A sentence if iterations were larger than any that the costs were fitted to."""
+    requests = run.requests[number]
+    if requests is None or requests.recorded is None:
+        return []
+    each = requests.recorded
+    limits = (
+        ("prefill tokens", each.prefill, record.prefill_tokens),
+        ("decodes", each.decodes, record.decodes),
+        ("tokens in the cache", each.kv, record.kv_tokens),
+    )
+    over = [
+        f"{int(seen.max(initial=0)):,} {what} ({most:,} were measured)"
+        for what, seen, most in limits
+        if seen.max(initial=0) > most
+    ]
+    if not over:
+        return []
+    return [
+        f"{stage.name}: beyond what its costs were fitted to ({record.experiments} experiments): iterations have up to "
+        f"{', '.join(over)}"
+    ]

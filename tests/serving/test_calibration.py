@@ -1,0 +1,266 @@
+"""Fits: replays against the plain engine, coefficients that are known, and what data cannot say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domain import simulate
+from forerun.domains.serving.calibration.calibrate import Compared, calibrate, interval_errors
+from forerun.domains.serving.calibration.experiment import Experiment, Load, Steps
+from forerun.domains.serving.calibration.fitting import PRECISION, Trial, fit
+from forerun.domains.serving.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
+from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.domains.serving.calibration.server import Server
+from forerun.domains.serving.calibration.steps import SAID, fit_steps
+from forerun.domains.serving.engine.llm.replica import Replicas
+from forerun.domains.serving.inputs import ScenarioFiles
+from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
+from forerun.domains.serving.inputs.llm.architecture import read_architecture
+from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.scenario.language_model import FitRecord
+from forerun.domains.serving.summary.llm.fitted import interval
+from forerun.errors import InputError
+
+from .test_llm_memory import LLAMA_70B
+from .test_llm_memory import saved as config
+from .test_llm_scenario import scenario, scenario_data
+
+TRUE = np.array([9.0, 0.045, 0.03, 3e-5, 6e-7, 4.0])
+SERVER = Server(max_seqs=64, token_budget=2048, kv_blocks=4000)
+
+
+def load(seed: int, rate_rps: float, prompt: int, output: int, n: int = 250, most: int | None = None) -> Load:
+    rng = np.random.default_rng(seed)
+    send_ms = np.cumsum(rng.exponential(1e3 / rate_rps, n))
+    tokens = (rng.integers(max(1, size // 2), 3 * size // 2 + 1, n) for size in (prompt, output))
+    return Load(send_ms - send_ms[0], *tokens, most)
+
+
+def model(of: Load) -> LanguageModel:
+    return SERVER.language_model(of, ScenarioFiles(), 0)
+
+
+def trial(of: Load, values: Any = TRUE, name: str = "made") -> Trial:
+    """An experiment whose measurements are replays with known coefficients."""
+    measured = replay(model(of), 1, of, cost_of(np.asarray(values))).figures
+    return Trial(Experiment(name, of, measured), model(of), 1)
+
+
+def plain(of: Load, values: Any) -> tuple[list[float], list[float]]:
+    """First and last tokens of a client that holds requests back, event by event with the plain replicas."""
+    llm = replace(model(of), cost=cost_of(np.asarray(values)))
+    server, planned, most = Replicas(llm, 1), of.send_ms.tolist(), of.most_in_flight
+    ends: list[float] = []
+    alarms: list[float] = []
+    now_ms, sent, under_way, send_ms = 0.0, 0, 0, []
+    while sent < len(planned) or under_way:
+        coming = planned[sent] if sent < len(planned) and (most is None or under_way < most) else np.inf
+        now_ms = max(now_ms, min([coming, *alarms]))
+        alarms = [at for at in alarms if at > now_ms]
+        left = [query for group in server.end(now_ms) for query in group]
+        under_way -= len(left)
+        while sent < len(planned) and planned[sent] <= now_ms and (most is None or under_way < most):
+            server.enter(sent)
+            send_ms.append(now_ms)
+            sent, under_way = sent + 1, under_way + 1
+        alarms += server.begin(now_ms)
+    requests = [server.requests[query] for query in range(len(planned))]
+    ends = [request.last_ms - at for request, at in zip(requests, send_ms)]
+    return [request.first_ms - at for request, at in zip(requests, send_ms)], ends
+
+
+@pytest.mark.parametrize("most", [None, 1, 5, 24])
+def test_replays_equal_the_plain_replicas(most: int | None) -> None:
+    """Also where the client holds requests back: what is sent when, and all latencies."""
+    for seed in range(int(os.environ.get("FORERUN_CASES", "3"))):
+        of = load(seed, 6.0 + 5 * (seed % 3), 400, 30, n=80, most=most)
+        shown = replay(model(of), 1, of, cost_of(TRUE)).figures
+        first_ms, whole_ms = plain(of, TRUE)
+        assert shown["ttft_mean_ms"] == pytest.approx(np.mean(first_ms), rel=1e-9)
+        assert shown["e2e_mean_ms"] == pytest.approx(np.mean(whole_ms), rel=1e-9)
+        assert shown["e2e_p99_ms"] == pytest.approx(np.quantile(whole_ms, 0.99), rel=1e-9)
+
+
+def test_a_client_that_sends_one_at_a_time_waits_for_nobody() -> None:
+    of = load(1, 1000.0, 100, 10, n=40, most=1)
+    a, prefill, _, _, attention, request = TRUE.tolist()
+    shown = replay(model(of), 1, of, cost_of(TRUE)).figures
+    first_ms = request + a + prefill * of.prompt + attention * of.prompt**2 / 2
+    assert shown["ttft_mean_ms"] == pytest.approx(first_ms.mean(), rel=1e-9)
+
+
+def test_coefficients_that_made_the_measurements_are_found() -> None:
+    """Loads of other lengths and rates say each coefficient that matters; a load never seen is predicted."""
+    loads = [load(1, 2.0, 300, 60), load(2, 8.0, 900, 40), load(3, 12.0, 200, 100), load(4, 1.0, 3000, 20)]
+    start = Physics(TRUE * np.array([1.3, 0.7, 2.0, 0.6, 1.5, 0.6]), SPREAD, "a guess")
+    found = fit([trial(one) for one in loads], start)
+    unseen = trial(load(9, 6.0, 600, 80))
+    measured, shown = unseen.experiment.measured, unseen.figures(found.values)
+    for name, limit in (("tpot_mean_ms", 0.01), ("e2e_mean_ms", 0.01), ("ttft_mean_ms", 0.03)):
+        assert shown[name] == pytest.approx(measured[name], rel=limit)
+    clear = [i for i, name in enumerate(COEFFICIENTS) if found.supported()[name]]
+    assert {0, 1} <= set(clear)
+    assert (np.abs(np.log(found.values / TRUE)) < 3 * found.spread).all()
+    assert found.values[[0, 1]] == pytest.approx(TRUE[[0, 1]], rel=0.03)
+
+
+def test_a_coefficient_that_data_do_not_say_stays_where_it_began() -> None:
+    """One light load of one-token prompts says nothing of prefills and attention."""
+    of = load(1, 2.0, 200, 60)
+    of = replace(of, prompt=np.ones(len(of), dtype=np.int64))
+    start = Physics(TRUE * 1.2, SPREAD, "a guess")
+    found = fit([trial(of)], start)
+    supported = found.supported()
+    assert supported["a_ms"] and not supported["prefill_ms_per_token"] and not supported["attn_ms_per_token2"]
+    assert found.values[4] == pytest.approx(start.values[4], rel=0.05)
+    assert (found.said >= 0).all() and (found.said <= 1).all()
+
+
+def test_figures_near_saturation_count_little() -> None:
+    """A measured TTFT far off at a load near saturation moves the coefficients little."""
+    of = load(3, 20.0, 200, 100, n=400)
+    true = trial(of)
+    wrong = dict(true.experiment.measured)
+    wrong |= {name: 1.5 * value for name, value in wrong.items() if name.startswith("ttft")}
+    off = replace(true, experiment=replace(true.experiment, measured=wrong))
+    light = trial(load(1, 2.0, 300, 60))
+    start = Physics(TRUE.copy(), SPREAD, "the truth")
+    found = fit([light, off], start, near=TRUE)
+    assert found.values[0] == pytest.approx(TRUE[0], rel=0.05)
+
+
+def test_a_client_that_holds_back_is_compared_by_its_rate() -> None:
+    held = trial(load(3, 200.0, 300, 60, most=16))
+    assert set(held.compared) == {"throughput_rps", "e2e_mean_ms", "e2e_p50_ms"}
+    assert "throughput_rps" not in trial(load(3, 2.0, 300, 60)).compared
+    assert set(held.compared) <= set(PRECISION)
+
+
+def steps(seed: int, values: Any, n: int = 200, noise: float = 0.0) -> Steps:
+    rng = np.random.default_rng(seed)
+    prefill = np.where(rng.random(n) < 0.3, rng.integers(1, 2000, n), 0).astype(np.float64)
+    decodes = rng.integers(1, 128, n).astype(np.float64)
+    kv = decodes * rng.integers(100, 900, n)
+    took_ms = np.stack([np.ones(n), prefill, decodes, kv], 1) @ np.asarray(values)
+    return Steps("made", prefill, decodes, kv, took_ms * (1 + noise * rng.standard_normal(n)))
+
+
+def test_steps_say_their_coefficients_exactly() -> None:
+    found = fit_steps([steps(1, TRUE[:4])])
+    assert found.values == pytest.approx(TRUE[:4], rel=1e-6)
+    assert found.mean_error(steps(2, TRUE[:4])) < 1e-9
+    assert all(found.supported().values())
+
+
+def test_no_coefficient_is_negative_and_the_best_is_that_of_another_solver() -> None:
+    nnls = pytest.importorskip("scipy.optimize").nnls
+    for seed in range(int(os.environ.get("FORERUN_CASES", "10"))):
+        rng = np.random.default_rng(seed)
+        table = steps(
+            seed,
+            [5.0, 0.02, *rng.choice([0.0, -1e-3, 0.02], 1), *rng.choice([0.0, -1e-6, 2e-5], 1)],
+            noise=0.02,
+        )
+        found = fit_steps([table])
+        rows = (
+            np.stack([np.ones(len(table)), table.prefill, table.decodes, table.kv], 1)
+            / table.took_ms[:, None]
+        )
+        scale = np.abs(rows).max(axis=0)
+        other, _ = nnls(rows / scale, np.ones(len(rows)))
+        assert (found.values >= 0).all()
+        assert found.values == pytest.approx(other / scale, rel=1e-6, abs=1e-12)
+    assert len(SAID) == 4
+
+
+def test_files_become_costs_that_a_scenario_runs_with(tmp_path: Path) -> None:
+    """From tables of requests to a scenario: the same latencies, with intervals, and a note beyond what was measured."""
+    from forerun.scenario.spec import to_data
+
+    files = []
+    loads = [load(1, 2.0, 300, 60), load(2, 8.0, 500, 40), load(3, 10.0, 200, 80), load(4, 5.0, 350, 60)]
+    for number, of in enumerate(loads):
+        llm = replace(model(of), cost=cost_of(TRUE))
+        first_ms, whole_ms = plain(of, TRUE)
+        lines = [
+            f"{at!r},{p},{o},{f!r},{e!r}"
+            for at, p, o, f, e in zip(of.send_ms.tolist(), of.prompt, of.output, first_ms, whole_ms)
+        ]
+        path = tmp_path / f"run{number}.csv"
+        path.write_text("arrival_ms,prompt_tokens,output_tokens,ttft_ms,e2e_ms\n" + "\n".join(lines) + "\n")
+        files.append(path)
+        assert llm.kv_blocks == 4000
+    found = calibrate(SERVER, files[:3], files[3:])
+    held = [row for row in found.compared if row.role == "held out"]
+    assert {row.experiment for row in held} == {str(files[3])}
+    assert {row.figure: abs(row.error) < 0.05 for row in held if "mean" in row.figure} == dict.fromkeys(
+        ("ttft_mean_ms", "tpot_mean_ms", "e2e_mean_ms"), True
+    )
+    assert {row.role for row in found.compared} == {"fitted", "left out", "held out"}
+    data = scenario_data(cost=to_data(found.cost), max_seqs=64, token_budget=2048, kv_blocks=4000)
+    data["intervals"] = {"replications": 0}
+    result = simulate(scenario(data)).check()
+    table = result.tables["fit_intervals"]
+    assert ((table["low"] <= table["value"]) & (table["value"] <= table["high"])).all()
+    assert not table["saturating"].any()
+    data["trace"]["process"]["rate_rps"] = 60.0
+    crowded = simulate(scenario(data))
+    assert any("beyond what its costs were fitted to" in note for note in crowded.notes)
+    data["configuration"]["Llama"]["replicas"] = 1
+    data["configuration"]["Llama"]["llm"]["max_seqs"] = 4
+    data["trace"]["process"]["rate_rps"] = 10.0
+    knee = simulate(scenario(data))
+    assert any("saturating" in note for note in knee.notes)
+    assert knee.tables["fit_intervals"]["saturating"].any()
+    assert (
+        knee.intervals["ttft_mean_ms"].low
+        < knee.summary["ttft_mean_ms"]
+        < knee.intervals["ttft_mean_ms"].high
+    )
+
+
+def test_intervals_cover_what_they_should() -> None:
+    """Errors that are normal in their logarithm: half widths from ten cover 90 % of further ones; a figure that iterations
+    5 % longer change by more than the step's own error is at least as unsure as that."""
+    rng = np.random.default_rng(5)
+    inside = []
+    for _ in range(300):
+        drawn = np.exp(0.1 * rng.standard_normal(11))
+        rows = [Compared("x", "left out", "ttft_mean_ms", 1.0, float(one)) for one in drawn[:10]]
+        errors, _ = interval_errors(rows, [], [])
+        inside.append(abs(np.log(drawn[10])) <= errors["ttft_mean_ms"])
+    # 300 draws: two standard errors are 3.5 points.
+    assert 0.90 - 0.035 <= np.mean(inside) <= 0.98
+    record = FitRecord(
+        experiments=3, prefill_tokens=1, decodes=1, kv_tokens=1, step_error=0.1, errors={"ttft_mean_ms": 0.01}
+    )
+    low, high, near = interval(100.0, 105.0, 95.0, record, "ttft_mean_ms")
+    assert (low, high, near) == (pytest.approx(100 * 0.95**2), pytest.approx(100 * 1.05**2), False)
+    assert interval(100.0, 151.0, 95.0, record, "ttft_mean_ms")[2] and interval(
+        0.0, 0.0, 0.0, record, "x"
+    ) == (0, 0, False)
+
+
+def test_a_search_begins_near_what_servers_of_that_hardware_measured(tmp_path: Path) -> None:
+    """70 billion parameters on four H100: 15.6 ms an iteration, 28 to 77 ms for a million tokens in the cache (published
+    step traces)."""
+    model = read_architecture(config(tmp_path, **LLAMA_70B))
+    a, prefill, _, kv, _, _ = from_hardware(model, ACCELERATORS["H100-80GB"], 4).values
+    assert 12.0 < a < 20.0 and 2.5e-5 < kv < 8e-5
+    # 2 x 69 billion operations a token at 0.6 of 4 x 989 TFLOP/s.
+    assert prefill == pytest.approx(2 * 69e9 / (0.6 * 4 * 989.4e9), rel=0.02)
+    light = trial(load(1, 1.0, 300, 60)).experiment
+    assert from_measurements([light]).values[0] == pytest.approx(TRUE[0], rel=0.3)
+
+
+def test_too_little_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("prefill_tokens,decodes,kv_tokens,took_ms\n0,1,10,5\n")
+    with pytest.raises(InputError, match="has 1 usable iterations; a fit needs at least 20"):
+        calibrate(SERVER, [path])

@@ -1,0 +1,262 @@
+"""Files of measurements: every layout that is at hand, their traps, and what is rejected with which words."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.serving.calibration.experiment import Experiment, Steps
+from forerun.domains.serving.calibration.readers import read_measurements
+from forerun.domains.serving.calibration.readers.values import arrivals_ms, lengths
+from forerun.errors import InputError, TraceError
+
+from ..conftest import shared_path
+
+
+def at_hand(*parts: str) -> Path:
+    return shared_path("data", "serving-llm", *parts)
+
+
+def one(path: Path) -> Experiment:
+    (found,) = read_measurements(path)
+    assert isinstance(found, Experiment)
+    return found
+
+
+BENCH: dict[str, Any] = {
+    "date": "20250511-230243", "backend": "openai", "model_id": "m", "num_prompts": 4, "request_rate": 2.0,
+    "burstiness": 1.0, "max_concurrency": None, "duration": 3.0, "completed": 4, "total_input_tokens": 400,
+    "total_output_tokens": 40, "mean_ttft_ms": 50.0, "median_ttft_ms": 48.0, "p99_ttft_ms": 80.0,
+    "mean_tpot_ms": 10.0, "median_tpot_ms": 10.0, "p99_tpot_ms": 12.0,
+}  # fmt: skip
+DETAILED = {
+    "input_lens": [100, 101, 102, 103],
+    "output_lens": [3, 1, 2, 0],
+    "ttfts": [0.05, 0.06, 0.07, 0.0],
+    "itls": [[0.01, 0.02], [], [0.03], []],
+    "errors": ["", "", "", "refused"],
+}
+REQUESTS = (
+    "arrival_ms,prompt_tokens,output_tokens,ttft_ms,e2e_ms\n0,100,3,50,80\n500,100,1,60,60\n900,90,2,70,100\n"
+)
+
+
+def saved(folder: Path, content: object, name: str = "result.json") -> Path:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_the_oldest_vllm_layout_with_a_colon_in_a_key_and_metadata_among_the_figures() -> None:
+    found = one(
+        at_hand("formats", "vllm-bench", "vllm-2025-05.benchmark_serving.burstiness-goodput-colon.json")
+    )
+    assert found.measured["ttft_mean_ms"] == pytest.approx(1060.807, abs=1e-3)
+    assert found.measured["tpot_p50_ms"] == pytest.approx(43.763, abs=1e-3)
+    assert "e2e_mean_ms" not in found.measured
+    assert len(found.load) == 200 and set(found.load.prompt.tolist()) == {8000}
+    assert found.load.rate_rps == pytest.approx(1.8)
+    assert found.load.most_in_flight is None
+
+
+def test_every_vllm_result_at_hand_is_read() -> None:
+    files = sorted(at_hand("llmd-disaggregation").rglob("benchmark_*.json"))
+    assert len(files) >= 10
+    for path in files:
+        found = one(path)
+        assert found.measured["throughput_rps"] > 0 and found.measured["ttft_p99_ms"] > 0
+
+
+def test_details_of_requests_count_before_the_figures(tmp_path: Path) -> None:
+    found = one(saved(tmp_path, {**BENCH, **DETAILED, "timestamp": "1,model", "completed": 3}))
+    assert found.load.prompt.tolist() == [100, 101, 102] and found.load.output.tolist() == [3, 1, 2]
+    assert found.measured["ttft_mean_ms"] == pytest.approx(60.0)
+    assert found.measured["e2e_mean_ms"] == pytest.approx((80 + 60 + 100) / 3)
+    assert found.measured["tpot_mean_ms"] == pytest.approx((15 + 30) / 2)
+    assert any("1 requests failed" in note for note in found.notes)
+
+
+def test_sglang_appends_lines_and_names_the_whole_latency_otherwise(tmp_path: Path) -> None:
+    older = {**BENCH, "mean_e2e_latency_ms": 1.0}
+    newer = {
+        **BENCH,
+        "mean_e2e_latency_ms": 140.0,
+        "median_e2e_latency_ms": 138.0,
+        "p99_e2e_latency_ms": 170.0,
+        "total_output_tokens_retokenized": 39,
+        "max_concurrency": 2,
+    }
+    found = one(saved(tmp_path, f"{json.dumps(older)}\n{json.dumps(newer)}\n", "sglang.jsonl"))
+    assert found.measured["e2e_mean_ms"] == 140.0 and found.measured["e2e_p99_ms"] == 170.0
+    assert found.load.most_in_flight == 2 and found.holds_back
+
+
+def test_all_requests_at_once(tmp_path: Path) -> None:
+    found = one(saved(tmp_path, {**BENCH, "request_rate": "inf"}))
+    assert found.load.send_ms.tolist() == [0.0] * 4
+
+
+def test_the_time_per_token_of_inference_perf_is_derived_not_read() -> None:
+    found = one(at_hand("kubecon-2025", "vllm", "stage_1_lifecycle_metrics.json"))
+    # The tool says 4.0 ms; (546.7 - 29.8) / 61.36 tokens are 8.4 ms, which the server confirms.
+    assert found.measured["tpot_mean_ms"] == pytest.approx(8.42, abs=0.01)
+    assert any("its time per output token, 4 ms, is not used" in note for note in found.notes)
+    assert found.load.rate_rps == pytest.approx(31.4, rel=0.01)
+    assert found.load.prompt.mean() == pytest.approx(204.1, rel=0.01)
+    assert found.load.output.max() <= 70 and found.load.output.min() >= 15
+
+
+def test_a_stage_past_saturation_holds_requests_back() -> None:
+    found = [
+        one(at_hand("kubecon-2025", "vllm", f"stage_{stage}_lifecycle_metrics.json")) for stage in range(7)
+    ]
+    assert not found[1].holds_back and found[6].holds_back
+
+
+def test_a_summary_of_inference_perf_has_no_rate() -> None:
+    with pytest.raises(TraceError, match="give the files stage_N"):
+        read_measurements(at_hand("formats", "inference-perf", "2025-10.summary_lifecycle_metrics.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "experiments"),
+    [
+        ("guidellm-2025-06-12.no-metadata.official-asset.json", 1),
+        ("guidellm-2025-07.no-metadata.official-asset.json", 1),
+        ("guidellm-2025-09.no-metadata.rsevilla-cut.json", 1),
+        ("guidellm-0.8.0.dev18.metadata-v2.mock.json", 2),
+    ],
+)
+def test_every_layout_of_guidellm_is_read(name: str, experiments: int) -> None:
+    found = read_measurements(at_hand("formats", "guidellm", name))
+    assert len(found) == experiments
+    for each in found:
+        assert isinstance(each, Experiment)
+        assert 0 < each.measured["ttft_mean_ms"] < each.measured["e2e_mean_ms"]
+        assert (
+            each.measured["tpot_mean_ms"] * (each.load.output.mean() - 1)
+            < each.measured["e2e_mean_ms"] * 1.01
+        )
+        assert (each.load.prompt >= 1).all() and (each.load.output >= 1).all()
+
+
+def test_strategies_of_guidellm(tmp_path: Path) -> None:
+    path = at_hand("formats", "guidellm", "guidellm-0.8.0.dev18.metadata-v2.mock.json")
+    data = json.loads(path.read_text())
+
+    def load(strategy: dict[str, Any]) -> Any:
+        changed = json.loads(json.dumps(data))
+        changed["benchmarks"] = changed["benchmarks"][:1]
+        changed["benchmarks"][0]["config"]["strategy"] = strategy
+        return one(saved(tmp_path, changed)).load
+
+    assert load({"type_": "synchronous"}).most_in_flight == 1
+    assert load({"type_": "concurrent", "streams": 7}).most_in_flight == 7
+    assert load({"type_": "throughput", "max_concurrency": 9}).most_in_flight == 9
+    assert load({"type_": "poisson", "rate": 4.0}).rate_rps == pytest.approx(4.0)
+    with pytest.raises(TraceError, match="strategy 'bursts' is not known"):
+        load({"type_": "bursts"})
+
+
+def test_requests_held_back_by_their_client_are_seen() -> None:
+    low = one(at_hand("qwen3-14b-rate-sweep", "rate_2.csv.gz"))
+    high = one(at_hand("qwen3-14b-rate-sweep", "w5_18.csv.gz"))
+    assert low.load.most_in_flight is None and high.load.most_in_flight == 256
+    assert low.measured["ttft_mean_ms"] == pytest.approx(66.87, abs=0.01)
+    assert low.measured["tpot_mean_ms"] == pytest.approx(12.329, abs=0.001)
+    assert low.measured["e2e_p99_ms"] == pytest.approx(1853.0, rel=1e-3)
+    assert any("256 requests under way" in note for note in high.notes)
+
+
+def test_lmbenchmark_has_one_experiment_a_rate() -> None:
+    found = read_measurements(at_hand("lmbench", "exp-2.vllm-70b-2replicas.sharegpt.csv.gz"))
+    assert len(found) == 24 and all(isinstance(each, Experiment) and len(each.load) == 252 for each in found)
+
+
+def test_blis_requests_and_steps() -> None:
+    run = "20260218-150304-codellama-34b-tp2-general.csv.gz"
+    requests = one(at_hand("blis", "requests", run))
+    assert requests.measured["ttft_mean_ms"] == pytest.approx(51.6, rel=0.02)
+    (steps,) = read_measurements(at_hand("blis", "steps", run))
+    assert isinstance(steps, Steps) and len(steps) > 1000
+    # The scheduler's own time, 0.1 ms, is not the step's.
+    assert 10 < np.median(steps.took_ms) < 30
+
+
+def test_full_traces_of_blis(tmp_path: Path) -> None:
+    text = (
+        "request_id,input_tokens,output_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,status\n"
+        "0,100,3,0,1000,51000,81000,ok\n1,90,0,0,0,0,0,error\n2,100,5,500000,500000,550000,650000,ok\n"
+    )
+    found = one(saved(tmp_path, text, "trace.csv"))
+    assert found.load.send_ms.tolist() == [0.0, 500.0]
+    assert found.measured["e2e_mean_ms"] == pytest.approx((80 + 150) / 2)
+
+
+def test_own_tables(tmp_path: Path) -> None:
+    found = one(saved(tmp_path, REQUESTS, "requests.csv"))
+    assert found.measured["ttft_mean_ms"] == pytest.approx(60.0)
+    assert found.measured["throughput_rps"] == pytest.approx(3.0)
+    (steps,) = read_measurements(
+        saved(tmp_path, "prefill_tokens,decodes,kv_tokens,took_ms\n0,4,900,12.5\n512,3,800,30\n", "steps.csv")
+    )
+    assert isinstance(steps, Steps) and steps.took_ms.tolist() == [12.5, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (json.dumps(BENCH)[:200], "result.json:1"),
+        ({}, "it is empty"),
+        ({"a": 1}, "it has the keys a"),
+        ({**BENCH, "mean_ttft_ms": "50"}, "mean_ttft_ms: '50' is no number"),
+        ({**BENCH, "mean_ttft_ms": -1.0}, "-1 is not between 0"),
+        ({key: value for key, value in BENCH.items() if key != "mean_ttft_ms"}, "mean_ttft_ms: is missing"),
+        ({**BENCH, "completed": 0}, "completed: 0 is not between 1"),
+        ({**BENCH, "completed": 2.5}, "2.5 is no whole number"),
+        ({**BENCH, "request_rate": 0}, "request_rate: 0 is not between"),
+        ({**BENCH, **DETAILED, "itls": [[]]}, "lists of different or no length"),
+        ({**BENCH, **DETAILED, "input_lens": [0, 0, 0, 0]}, "0 prompt tokens of request 0"),
+        ({**BENCH, **DETAILED, "ttfts": [0.0] * 4}, "no request was answered"),
+        ({"benchmarks": []}, "contains no benchmark"),
+        ({"benchmarks": [{}], "metadata": {"version": 7}}, "GuideLLM's layout 7 is not known"),
+        ({"benchmarks": [{}]}, "cut short, or another version"),
+        ({"benchmarks": [3]}, "cut short, or another version"),
+        ("[1, 2]", "is no table that is known"),
+        ("", "the file is empty"),
+        ("a,b\n1,2\n", "its columns are a, b"),
+        (REQUESTS.replace("100,3", "0,3"), ":2:prompt_tokens: 0 is below 1"),
+        (REQUESTS.replace("50,80", "80,50"), "end before their first token"),
+        (REQUESTS.splitlines()[0] + "\n", "contains no rows"),
+        ("step,t_start_us,n_prefill,n_decode,prefill_tokens,kv_used_blocks\n1,0,0,1,0,3\n", "no two steps"),
+    ],
+)
+def test_what_cannot_be_used_is_one_problem_with_its_place(tmp_path: Path, content: Any, what: str) -> None:
+    with pytest.raises(InputError, match=re.escape(what)) as raised:
+        read_measurements(saved(tmp_path, content))
+    assert len(raised.value.problems) == 1
+    assert "\n" not in str(raised.value)
+
+
+def test_arrivals_have_their_rate_and_their_burstiness() -> None:
+    n = 4000
+    for shape in (0.5, 1.0, 50.0):
+        gaps = np.diff(arrivals_ms(n, 20.0, shape, 1))
+        assert gaps.mean() == pytest.approx(50.0)
+        # The coefficient of variation of a gamma law is 1 / sqrt(shape); its estimator is within 10 % here.
+        assert gaps.std() / gaps.mean() == pytest.approx(shape**-0.5, rel=0.1)
+    assert np.diff(arrivals_ms(5, 20.0, float("inf"), 1)).tolist() == [50.0] * 4
+
+
+def test_lengths_follow_the_quantiles_and_the_mean() -> None:
+    table = [(0.0, 10.0), (0.5, 20.0), (0.9, 100.0), (1.0, 200.0)]
+    mean = 15 * 0.5 + 60 * 0.4 + 150 * 0.1
+    drawn = lengths(table, mean, 2000, 3)
+    assert drawn.mean() == pytest.approx(mean, rel=0.01)
+    assert np.quantile(drawn, [0.5, 0.9]) == pytest.approx([20.0, 100.0], rel=0.03)
+    assert lengths((), 12.4, 3, 0).tolist() == [12, 12, 12]
