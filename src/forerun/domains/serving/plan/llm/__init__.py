@@ -20,6 +20,7 @@ from forerun.domains.serving.plan.llm.search import TOGETHER, Found, Objective, 
 from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens, space_of
 from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.scenario.limits import check_traces
 from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss
 from forerun.errors import Infeasible, Problem
 from forerun.result.stats import proportion_interval
@@ -27,7 +28,7 @@ from forerun.result.tables import Table
 
 __all__ = ["LanguagePlan", "language_plan"]
 
-#: the option that is the dearest of the cells that are cheaper than the plan
+#: the option that comes nearest, of the dearest cells that are cheaper than the plan
 CHEAPER: Final = "the next cheaper"
 
 #: fresh traces that a chance-constrained plan is tried on
@@ -66,6 +67,8 @@ def language_plan(
     """
     inputs = prepare(scenario)
     space = space_of(scenario, inputs, max_replicas=max_replicas)
+    if traces:
+        check_traces(traces + FRESH, len(inputs.arrivals_ms))
     traffics = tuple(traffics_of(traces)(inputs))
     failing = may_miss(confidence, traces) if traces else 0
     search = Search(space, traffics, failing=failing, objective=objective)
@@ -165,9 +168,8 @@ def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
                 cells[label] = (*best.cell[:number], choice, *best.cell[number + 1 :])
     if (second := _runner_up(search, best)) is not None:
         cells["runner-up"] = second.cell
-    cheaper = [one for one in search.tried if one.key < best.key]
-    if cheaper:
-        cells[CHEAPER] = max(cheaper, key=lambda one: (not one.bounds, one.key)).cell
+    if (nearest := _nearest(search, best, inputs)) is not None:
+        cells[CHEAPER] = nearest
     now = (space.named(space.now()), _cost_now(inputs), inputs.pipeline)
     beside = {
         name: (space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs))
@@ -177,6 +179,29 @@ def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
         name: _Option(text, cost, pipeline, whole(space, pipeline, inputs))
         for name, (text, cost, pipeline) in (beside | {"as it is now": now}).items()
     }
+
+
+def _nearest(search: Search, best: Tried, inputs: Inputs) -> Cell | None:
+    """Of the dearest cells that are cheaper than the plan, those that were run if any were, the one that lacks least."""
+    space = search.space
+    cheaper = [one for one in search.tried if one.key < best.key]
+    dearest = max(((not one.bounds, one.key) for one in cheaper), default=None)
+    cells = [one.cell for one in cheaper if (not one.bounds, one.key) == dearest]
+    ran = [
+        (_lack(whole(space, space.pipeline(cell, inputs), inputs)), number, cell)
+        for number, cell in enumerate(_spread(cells, TOGETHER))
+    ]
+    return min(ran)[2] if ran else None
+
+
+def _lack(figures: Figures) -> tuple[float, float]:
+    """How far a cell is from keeping the objectives, the less the better."""
+    return sum(figures.lacking.values()), -figures.attainment
+
+
+def _spread(cells: Sequence[Cell], most: int) -> Sequence[Cell]:
+    """At most so many of some cells, from all over them."""
+    return cells[:: -(-len(cells) // most) or 1]
 
 
 def _runner_up(search: Search, best: Tried) -> Tried | None:
@@ -312,7 +337,9 @@ def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option])
     parts += [f"{len(cheaper) - run:,} cannot do the work in time"] if len(cheaper) > run else []
     why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
     nearest = options[CHEAPER]
-    return f"{why}; in the dearest of them, {nearest.text}, {_lacks(space, nearest.figures)}"
+    return (
+        f"{why}; the nearest of the dearest of them is {nearest.text}: there {_lacks(space, nearest.figures)}"
+    )
 
 
 def _lacks(space: Space, figures: Figures) -> str:
@@ -331,11 +358,11 @@ def _lacks(space: Space, figures: Figures) -> str:
 
 
 def _infeasible(space: Space, inputs: Inputs, found: Found) -> Infeasible:
-    """Which objective binds, and how far off the best is: among cells with most replicas, the first few."""
-    most = [tuple(max(stage.replicas) for stage in space.stages)]
-    largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) in most]
-    ran = {cell: whole(space, space.pipeline(cell, inputs), inputs) for cell in largest[:MOST_TRIED]}
-    cell, figures = max(ran.items(), key=lambda one: (-sum(one[1].lacking.values()), one[1].attainment))
+    """Which objective binds, and how far off the best is: among some cells with most replicas."""
+    most = tuple(max(stage.replicas) for stage in space.stages)
+    largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
+    ran = {cell: whole(space, space.pipeline(cell, inputs), inputs) for cell in _spread(largest, MOST_TRIED)}
+    cell, figures = min(ran.items(), key=lambda one: _lack(one[1]))
     bounded = sum(bool(one.bounds) for one in found.tried)
     what = (
         f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
