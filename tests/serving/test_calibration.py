@@ -79,9 +79,13 @@ def plain(of: Load, values: Any) -> tuple[list[float], list[float]]:
 def test_replays_equal_the_plain_replicas(most: int | None) -> None:
     """Also where the client holds requests back: what is sent when, and all latencies."""
     for seed in range(int(os.environ.get("FORERUN_CASES", "3"))):
-        of = load(seed, 6.0 + 5 * (seed % 3), 400, 30, n=80, most=most)
+        # More iterations than a record has space for at first.
+        of = load(seed, 6.0 + 5 * (seed % 3), 400, 60, n=80, most=most)
         shown = replay(model(of), 1, of, cost_of(TRUE)).figures
         first_ms, whole_ms = plain(of, TRUE)
+        noted = replay(model(of), 1, of, cost_of(TRUE), keep=True)
+        assert noted.figures == shown and noted.iterations is not None
+        assert (np.diff(noted.iterations.start_ms) > 0).all()
         assert shown["ttft_mean_ms"] == pytest.approx(np.mean(first_ms), rel=1e-9)
         assert shown["e2e_mean_ms"] == pytest.approx(np.mean(whole_ms), rel=1e-9)
         assert shown["e2e_p99_ms"] == pytest.approx(np.quantile(whole_ms, 0.99), rel=1e-9)

@@ -160,13 +160,10 @@ class LanguageStage:
         self.feed(np.arange(queries), planned_ms, np.ones(queries, dtype=np.bool_))
         planned_ms = planned_ms[~self._refused[:queries]]
         self._state.whole["fed"] = 0
-        sent_ms, now_ms = planned_ms.copy(), 0.0
-        while now_ms < np.inf:
-            now_ms = run_held_back(
-                self._model, self._state, planned_ms, sent_ms, self.llm.cost.request_ms, most, now_ms
-            )
-            if now_ms < np.inf:
-                self._longer_iterations()
+        sent_ms, at = planned_ms.copy(), np.zeros(2)
+        request_ms = self.llm.cost.request_ms
+        while not run_held_back(self._model, self._state, planned_ms, sent_ms, request_ms, most, at):
+            self._longer_iterations()
         enter_ms = self._entered[-1][1].copy()
         enter_ms[~self._refused[:queries]] = sent_ms
         self._entered[-1] = (np.arange(queries), enter_ms)
