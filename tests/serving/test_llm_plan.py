@@ -361,6 +361,11 @@ def test_figures_show_the_knee_and_what_each_hardware_gives() -> None:
     assert f"kept up to {most:.3g}/s" in figures["plan-ttft-by-rate"].caption
     hardware = found.tables["hardware"]
     assert np.nanmin(hardware["cost_usd_per_h"]) == found.summary["cost_usd_per_h"]
+    for record in hardware.records():
+        if record["most_rps"] is not None:
+            assert record["most_rps"] >= rates["rate_rps"][own] * (1 - 1e-9)
+            per_dollar = record["most_rps"] * 3600 / record["cost_usd_per_h"]
+            assert 0.9 * per_dollar <= record["goodput_per_dollar"] <= per_dollar * (1 + 1e-9)
     cells = found.tables["cells"]
     for name, cost in zip(hardware["hardware"], hardware["cost_usd_per_h"]):
         kept = cells["cost_usd_per_h"][(cells["hardware"] == name) & (cells["verdict"] == "met")]

@@ -66,7 +66,7 @@ def _goodput(hardware: Table) -> Figure:
         hardware.rows(~np.isnan(hardware["cost_usd_per_h"])),
         x=Axis("hardware", "hardware"),
         y=Axis("goodput_per_dollar", "requests that meet every limit", "1/$"),
-        caption="Each on its cheapest cell that keeps the objectives on this traffic; hardware without one is left out.",
+        caption="Each on its cheapest cell that keeps the objectives on this traffic, at the highest rate at which it does.",
     )
 
 

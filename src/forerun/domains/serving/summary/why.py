@@ -101,7 +101,8 @@ def _verdict(
         if one.wanted is not None
     ]
     if shares:
-        what = f"{100 - 100 * misses / queries:.4g} % of the queries meet all of them, {required}"
+        these = "these together" if alone else "all of them"
+        what = f"{100 - 100 * misses / queries:.4g} % of the queries meet {these}, {required}"
         alone = [f"{what} ({'; '.join(shares)})", *alone]
     return f"the objectives are {'met' if met else 'missed'}: {', and '.join(alone)}"
 

@@ -15,7 +15,7 @@ from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
 from forerun.domains.serving.inputs.pipeline import Pipeline
 from forerun.domains.serving.plan.llm import tables as plan_tables
 from forerun.domains.serving.plan.llm.language_plan import LanguagePlan, certificate_of, traffics_of
-from forerun.domains.serving.plan.llm.runs import Figures, whole
+from forerun.domains.serving.plan.llm.runs import Figures, attempt, whole
 from forerun.domains.serving.plan.llm.search import TOGETHER, Found, Objective, Search, Tried, rank
 from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens, space_of
 from forerun.domains.serving.plan.llm.traffic import fresh
@@ -39,6 +39,9 @@ MOST_TRIED: Final = 64
 MOST_BEHIND: Final = 256
 #: shares of the scenario's own rate that the plan is run at
 RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+#: how far the rate is sped up to see what each hardware carries at most, and how precisely that is located
+MOST_SHARE: Final = 16
+PRECISION: Final = 0.02
 #: how much dearer than the plan cells of the Pareto front may be
 PARETO_SHARE: Final = 2
 
@@ -289,7 +292,7 @@ def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
     """
     rows = []
     for share in RATE_SHARES:
-        other = replace(inputs, arrivals_ms=inputs.arrivals_ms / share)
+        other = _sped_up(inputs, share)
         figures = whole(space, pipeline, other)
         shown = plan_tables.row_of(figures)
         rows.append((share, mean_rate_rps(other.arrivals_ms), figures.met, figures.ttft_p50_ms, *shown))
@@ -297,7 +300,7 @@ def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
 
 
 def _hardware_table(search: Search, inputs: Inputs) -> Table:
-    """The cheapest cell of each hardware that keeps the objectives, among the first few hundred of each."""
+    """The cheapest cell of each hardware that keeps the objectives, among the first few hundred of each; what it carries."""
     space = search.space
     by_hardware: dict[str, list[Cell]] = {}
     for cell in sorted(space.cells(), key=search.key):
@@ -306,15 +309,48 @@ def _hardware_table(search: Search, inputs: Inputs) -> Table:
     for label, cells in by_hardware.items():
         first = _first_kept(search, cells[: MOST_BEHIND * len(space.stages)])
         if first is None:
-            rows.append((label, *(float("nan"),) * 3, ""))
+            rows.append((label, *(float("nan"),) * 4, ""))
             continue
-        cost, pipeline = float(space.cost(first.cell)), space.pipeline(first.cell, inputs)
-        good_per_h = whole(space, pipeline, inputs).goodput_share * mean_rate_rps(inputs.arrivals_ms) * 3600
-        tokens = _per_million(cost, pipeline, inputs)
+        level = search.look([cell for cell in cells if search.key(cell) == first.key])
+        chosen = min((one for one in level if search.keeps(one)), key=rank).cell
+        cost, pipeline = float(space.cost(chosen)), space.pipeline(chosen, inputs)
+        busy = _at_most(space, chosen, inputs)
+        good_per_h = whole(space, pipeline, busy).goodput_share * mean_rate_rps(busy.arrivals_ms) * 3600
         rows.append(
-            (label, cost, good_per_h / cost if cost else float("nan"), tokens, space.named(first.cell))
+            (
+                label,
+                cost,
+                mean_rate_rps(busy.arrivals_ms),
+                good_per_h / cost if cost else float("nan"),
+                _per_million(cost, pipeline, busy),
+                space.named(chosen),
+            )
         )
     return Table.of_rows(plan_tables.HARDWARE, rows)
+
+
+def _at_most(space: Space, cell: Cell, inputs: Inputs) -> Inputs:
+    """The same requests, sped up as far as a cell keeps the objectives: by doubling, then by halving the step.
+
+    More load is not always worse, so between the rate and the next that was tried objectives may be kept again. Where they
+    are missed on the scenario's own trace, its own rate.
+    """
+
+    def kept(share: float) -> bool:
+        return attempt(space, cell, _sped_up(inputs, share)) is not None
+
+    low, high = 1.0, 2.0
+    while high <= MOST_SHARE and kept(high):
+        low, high = high, 2 * high
+    while high - low > PRECISION * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return _sped_up(inputs, low)
+
+
+def _sped_up(inputs: Inputs, share: float) -> Inputs:
+    """The inputs with the same requests at `share` times their rate."""
+    return replace(inputs, arrivals_ms=inputs.arrivals_ms / share)
 
 
 def _first_kept(search: Search, cells: Sequence[Cell]) -> Tried | None:

@@ -69,8 +69,11 @@ HARDWARE: Final = TableSchema(
             "$/h",
             "cost of the cheapest cell that keeps the objectives; nan: none was found",
         ),
-        Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar"),
-        Column("per_million_tokens_usd", "$", "cost over the tokens of all answers, in millions"),
+        Column("most_rps", "1/s", "the rate up to which it keeps them: the same requests, sped up"),
+        Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar, at that rate"),
+        Column(
+            "per_million_tokens_usd", "$", "cost over the tokens of all answers, in millions, at that rate"
+        ),
         _CONFIGURATION,
     ),
     "the cheapest cell of each hardware",
