@@ -93,6 +93,19 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 
+def changing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """Replicas come and go, at times all of them, at instants of arrivals too."""
+    rng = np.random.default_rng(50_000 + seed)
+    pipeline, arrivals = scheduled_pipeline(seed)
+    (stage,) = pipeline.stages
+    instants = np.sort(rng.choice(np.unique(np.round(arrivals)), 6) + rng.choice([0.0, 0.5, 40.0], 6))
+    instants = np.unique(instants[instants > 0])
+    counts = rng.integers(0, 5, len(instants))
+    counts[-1] = max(1, counts[-1])
+    capacity = tuple(zip(instants.tolist(), counts.tolist()))
+    return replace(pipeline, stages=(replace(stage, capacity=capacity),)), arrivals
+
+
 def apart_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     """Such replicas prefill, and others decode, with limits of their own; transfers take no time, some, or much."""
     rng = np.random.default_rng(40_000 + seed)

@@ -221,5 +221,5 @@ def test_policies_that_no_field_of_the_scenario_takes_are_named() -> None:
         UsageError, match=r"a batching policy, which parts of the scenario choose.*batching\.name=greedy"
     ):
         policy_field(scenario, "greedy")
-    with pytest.raises(UnknownName, match="no tuner named 'nosuch'; known: coarse, fixed"):
+    with pytest.raises(UnknownName, match="no tuner named 'nosuch'; known: attainment, coarse, fixed"):
         policy_field(scenario, "nosuch")

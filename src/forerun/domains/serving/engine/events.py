@@ -20,7 +20,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from forerun.domains.serving.engine.llm.record import requests_of
-from forerun.domains.serving.engine.llm.replica import replicas_of
+from forerun.domains.serving.engine.llm.replica import Replicas, replicas_of
 from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Law, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import incoming_edges, mix, refused_queries
@@ -80,7 +80,9 @@ class StageState:
         self.enqueue_ms = np.full(queries, np.nan)
         self.batch_of = np.full(queries, -1, dtype=np.int64)
         self.batches: list[tuple[float, float, int, int]] = []
-        self.llm = replicas_of(stage.llm, stage.replicas) if stage.llm is not None else None
+        self.llm = (
+            replicas_of(stage.llm, stage.replicas, stage.most_replicas) if stage.llm is not None else None
+        )
 
     @property
     def working(self) -> int:
@@ -163,6 +165,9 @@ def _change(state: StageState, now_ms: float) -> None:
     go first, the highest number first."""
     while state.changes and state.changes[0][0] <= now_ms:
         state.replicas = state.changes.popleft()[1]
+        if isinstance(state.llm, Replicas):
+            state.llm.resize(state.replicas)
+            continue
         needed = max(0, state.replicas - state.working)
         del state.idle[needed:]
         used = {replica for _, _, replica, _ in state.serving} | {replica for _, replica in state.woken}

@@ -7,8 +7,10 @@ sees arrivals only is asked first and the pipeline run once; asking between slic
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from forerun.domains.serving.policy.handover import Handover, handover_of
 from forerun.domains.serving.scenario.limits import check_decisions
 from forerun.errors import PolicyError, Problem, ScenarioError
 from forerun.rng import stream
+
+#: periods behind the last arrival in which a tuner may leave a stage without a replica
+PATIENCE: Final = 1000
 
 #: (instant ms, replicas from then on), ascending
 Changes = tuple[tuple[float, int], ...]
@@ -84,6 +89,7 @@ class _Fleet:
 
     Parameters
     ----------
+    least : replicas that may be decided.
     decided : replicas paid for now.
     active : replicas at work or idle now.
     ahead : changes that have not taken effect.
@@ -94,6 +100,7 @@ class _Fleet:
 
     tuner: Tuner
     names: tuple[str, ...]
+    least: list[int]
     decided: list[int]
     active: list[int]
     ahead: list[list[tuple[float, int]]]
@@ -106,7 +113,9 @@ class _Fleet:
         """The replicas as planned."""
         names, planned = handover.pipeline.names, handover.replicas
         ahead, past, paid = (_no_changes(names) for _ in range(3))
-        return cls(tuner, names, list(planned), list(planned), ahead, past, paid)
+        stopping = [tuner.sees == "requests" and stage.llm is not None for stage in handover.pipeline.stages]
+        least = [0 if may_stop else 1 for may_stop in stopping]
+        return cls(tuner, names, least, list(planned), list(planned), ahead, past, paid)
 
     def until(self, now_ms: float) -> None:
         """Changes up to `now_ms` take effect."""
@@ -161,18 +170,23 @@ class _Fleet:
         if isinstance(decision, Keep):
             return None
         if not isinstance(decision, Scale):
-            raise self._impossible(now_ms, f"answers {decision!r}; Keep and Scale are possible")
+            raise self.impossible(now_ms, f"answers {decision!r}; Keep and Scale are possible")
         replicas = tuple(decision.replicas)
         if len(replicas) != len(self.names):
-            raise self._impossible(now_ms, f"decides for {len(replicas)} stages; there are {len(self.names)}")
-        for name, count in zip(self.names, replicas):
-            if not isinstance(count, (int, np.integer)) or not 1 <= count <= self.tuner.max_replicas:
-                what = f"gives {name} {count!r} replicas; 1 to {self.tuner.max_replicas} are possible"
-                raise self._impossible(now_ms, what)
+            raise self.impossible(now_ms, f"decides for {len(replicas)} stages; there are {len(self.names)}")
+        for name, count, least in zip(self.names, replicas, self.least):
+            if not isinstance(count, (int, np.integer)) or not least <= count <= self.tuner.max_replicas:
+                what = f"gives {name} {count!r} replicas; {least} to {self.tuner.max_replicas} are possible"
+                raise self.impossible(now_ms, what)
         return tuple(int(count) for count in replicas)
 
-    def _impossible(self, now_ms: float, what: str) -> PolicyError:
+    def impossible(self, now_ms: float, what: str) -> PolicyError:
         return PolicyError.at(f"tuner {self.tuner.__struct_config__.tag!r} at {now_ms:g} ms", what)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stage is to have no replica."""
+        return not all(self.decided)
 
     def view(self, now_ms: float, arrivals_ms: Floats) -> FleetView:
         """What the tuner may see now; queues are added by the caller where the tuner asks for them.
@@ -233,25 +247,41 @@ def run_sliced(
 
     Raises PolicyError for an impossible decision.
     """
+    from forerun.domains.serving.engine.llm.pipeline import MixedRun
     from forerun.domains.serving.engine.stagewise import Stagewise
 
-    pipeline = handover.pipeline
+    pipeline, most = handover.pipeline, tuner.max_replicas
     fleet, seen = _Fleet.of(tuner, handover), _readable(arrivals_ms)
-    state = Stagewise(
-        pipeline, slo_ms, record=record, expected=len(arrivals_ms), most_replicas=tuner.max_replicas
-    )
-    for now_ms, known in control_instants(arrivals_ms, tuner.period_s):
-        before = int(np.searchsorted(arrivals_ms, now_ms, side="left"))
+    queries, last_ms, looked_ms = len(arrivals_ms), float(arrivals_ms[-1]), 0.0
+    state: MixedRun | Stagewise
+    if pipeline.serves_models:
+        state = MixedRun(pipeline, queries, slo_ms, keep=record == "full", most_replicas=most)
+    else:
+        state = Stagewise(pipeline, slo_ms, record=record, expected=queries, most_replicas=most)
+    for now_ms in _instants(tuner.period_s):
+        # Behind the last arrival it is asked while requests may come to a stage without a replica.
+        lacking = fleet.stopped and (state.fed < queries or any(state.ongoing))
+        if now_ms > last_ms and not lacking:
+            break
+        before, known = (
+            int(np.searchsorted(arrivals_ms, now_ms, side="left")),
+            int(np.searchsorted(arrivals_ms, now_ms, side="right")),
+        )
         state.advance(arrivals_ms[state.fed : before], now_ms)
         fleet.until(now_ms)
         view = fleet.view(now_ms, seen[:known])
-        if tuner.sees == "queues":
+        if tuner.sees != "arrivals":
             view = replace(view, ongoing=state.ongoing, working=state.working)
+        if tuner.sees == "requests" and isinstance(state, MixedRun):
+            view = replace(view, models=state.seen(looked_ms))
         coming = [[change for change in past if change[0] == now_ms] for past in fleet.past]
         if fleet.take(policy.decide(view), now_ms):
             state.reschedule([[*due, *ahead] for due, ahead in zip(coming, fleet.ahead)])
+        elif now_ms > last_ms + PATIENCE * tuner.period_s * 1e3:
+            raise fleet.impossible(now_ms, "leaves requests without a replica for ever")
+        looked_ms = now_ms
     state.advance(arrivals_ms[state.fed :])
-    return fleet.schedule(), state.run(arrivals_ms)
+    return fleet.schedule(), state.run() if isinstance(state, MixedRun) else state.run(arrivals_ms)
 
 
 def control_instants(arrivals_ms: Floats, period_s: float) -> Iterator[tuple[float, int]]:
@@ -269,6 +299,11 @@ def control_instants(arrivals_ms: Floats, period_s: float) -> Iterator[tuple[flo
         now_ms = number * period_ms
         yield now_ms, int(np.searchsorted(arrivals_ms, now_ms, side="right"))
         number += 1
+
+
+def _instants(period_s: float) -> Iterator[float]:
+    """Whole multiples of a period, in ms, without end."""
+    return (number * (period_s * 1e3) for number in itertools.count(1))
 
 
 def paid_replica_ms(

@@ -224,7 +224,9 @@ class _Preparation:
             if placement.llm is None:
                 service = self._service(spec.name, placement, model, hardware)
             else:
-                llm = self._language_model(spec.name, placement.llm, placement.replicas)
+                tuned = self.scenario.tuner.max_replicas if self.scenario.tuned else 0
+                most = max(placement.replicas, tuned, *(change.replicas for change in placement.changes), 1)
+                llm = self._language_model(spec.name, placement.llm, most)
                 service = Service(np.array([0.0, llm.cost.least_ms]))
         except ForerunError as error:
             self.problems.extend(error.problems)

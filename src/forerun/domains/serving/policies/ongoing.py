@@ -24,7 +24,7 @@ class Ongoing(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
     `target` is best near the largest batch. Never below `min_replicas`.
     """
 
-    sees: ClassVar[Literal["arrivals", "queues"]] = "queues"
+    sees: ClassVar[Literal["arrivals", "queues", "requests"]] = "queues"
 
     target: Positive = 2.0
     look_s: Positive = 30.0

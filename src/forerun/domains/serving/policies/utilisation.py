@@ -25,7 +25,7 @@ class Utilisation(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     over the time since the last look, as the metric.
     """
 
-    sees: ClassVar[Literal["arrivals", "queues"]] = "queues"
+    sees: ClassVar[Literal["arrivals", "queues", "requests"]] = "queues"
 
     target: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.7
     tolerance: NotNegative = 0.1

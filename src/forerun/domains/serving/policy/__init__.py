@@ -109,6 +109,26 @@ def batching_policies() -> Registry[Batching]:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelView:
+    """What a tuner may know of a stage with a language model, just before a control instant.
+
+    Parameters
+    ----------
+    waiting : requests that wait for a seat, or for a replica.
+    running : requests that run.
+    kv_share : share of the blocks of active replicas that are in use (0 where there is none).
+    ttft_ms : float64[n], time to first token of the requests that had theirs since the last control instant.
+    tpot_ms : float64[m], mean time between tokens of the requests that ended since then.
+    """
+
+    waiting: int
+    running: int
+    kv_share: float
+    ttft_ms: NDArray[np.float64]
+    tpot_ms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
 class FleetView:
     """What a tuner may know at a control instant, stages in topological order.
 
@@ -120,6 +140,8 @@ class FleetView:
     active : at work or idle; those decided for lately are still coming up.
     ongoing : per stage the queries queued or in service just before now; empty unless the tuner says `sees="queues"`.
     working : per stage the replicas serving just before now; empty unless the tuner says `sees="queues"`.
+    models : per stage what its requests experience, None where it serves no language model; empty unless the tuner says
+        `sees="requests"`, which has the queues, too.
     """
 
     now_ms: float
@@ -128,6 +150,7 @@ class FleetView:
     active: tuple[int, ...]
     ongoing: tuple[int, ...] = ()
     working: tuple[int, ...] = ()
+    models: tuple[ModelView | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +164,7 @@ class Scale:
 
     Parameters
     ----------
-    replicas : per stage, 1 or more.
+    replicas : per stage, 1 or more; where a language model is served and the tuner sees requests, 0 or more.
     rate_rps : the rate that the decision is made for (NaN: none).
     why : one clause for people.
     """
@@ -192,8 +215,9 @@ class Tuner(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     max_replicas: of one stage (default 60).
     """
 
-    #: what the view contains: arrivals alone, so that the whole schedule can be computed first, or queues too
-    sees: ClassVar[Literal["arrivals", "queues"]] = "arrivals"
+    #: what the view contains: arrivals alone, so that the whole schedule can be computed first, queues too, or also what the
+    #: requests of language models experience
+    sees: ClassVar[Literal["arrivals", "queues", "requests"]] = "arrivals"
     #: whether it compares with the traffic that the configuration was planned for
     needs_sample: ClassVar[bool] = False
 

@@ -62,10 +62,10 @@ class EdgeSpec(Spec, frozen=True, kw_only=True):
 
 
 class Change(Spec, frozen=True, kw_only=True):
-    """From `at_s` on there are `replicas`."""
+    """From `at_s` on there are `replicas`; 0 where a language model is served, whose requests wait for the next change."""
 
     at_s: NotNegative
-    replicas: Replicas
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Placement(Spec, frozen=True, kw_only=True):
@@ -87,17 +87,24 @@ class Placement(Spec, frozen=True, kw_only=True):
     llm: LanguageModelSpec | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        if self.llm is not None:
-            given = {
-                "max_batch": self.max_batch != 1,
-                "batching": not isinstance(self.batching, Greedy),
-                "changes": bool(self.changes),
-            }
-            what = "says nothing about a stage with a language model, whose replicas are constant and batch continuously"
-            return [(name, what) for name, wrong in given.items() if wrong]
+        """Changes are in order and leave a replica; a language model batches by itself."""
         instants = [change.at_s for change in self.changes]
         late = [i for i in range(1, len(instants)) if instants[i] <= instants[i - 1]]
-        return [(f"changes.{i}.at_s", f"{instants[i]:g} s is not after {instants[i - 1]:g} s") for i in late]
+        found = [(f"changes.{i}.at_s", f"{instants[i]:g} s is not after {instants[i - 1]:g} s") for i in late]
+        none = [i for i, change in enumerate(self.changes) if not change.replicas]
+        if self.llm is None:
+            what = "is 0; only a stage that serves a language model can be without a replica"
+            return [*found, *((f"changes.{i}.replicas", what) for i in none)]
+        if none and none[-1] == len(self.changes) - 1:
+            what = "is 0 for the rest of the run; requests that come or wait then would never be served"
+            found.append((f"changes.{none[-1]}.replicas", what))
+        if self.llm.decode is not None and self.changes:
+            found.append(
+                ("changes", "do not apply to replicas that prefill while others decode; leave them out")
+            )
+        given = {"max_batch": self.max_batch != 1, "batching": not isinstance(self.batching, Greedy)}
+        what = "says nothing about a stage with a language model, which batches continuously"
+        return [*found, *((name, what) for name, wrong in given.items() if wrong)]
 
 
 class Tables(Spec, frozen=True, kw_only=True):
@@ -318,6 +325,21 @@ class Scenario(Spec, frozen=True, kw_only=True):
             "trace: a process, a file, or arrivals)"
         )
         lacking = self.tuner.needs_sample and self.sample is None
+        for stage, placed in self.configuration.items():
+            if placed.llm is not None:
+                where, seeing = f"configuration.{stage}.llm", self.tuner.sees != "arrivals"
+                blind = (
+                    f"the tuner {name!r} counts what a replica carries, which is not known of a language model; attainment, "
+                    "ongoing and utilisation see its queues"
+                )
+                apart = f"the tuner {name!r} does not change replicas that prefill while others decode"
+                checks += [
+                    (not seeing, where, blind),
+                    (placed.llm.decode is not None, f"{where}.decode", apart),
+                ]
+        models = any(placed.llm is not None for placed in self.configuration.values())
+        unserved = f"{name!r} looks at language models, and no stage serves one"
+        checks.append((self.tuner.sees == "requests" and not models, "tuner", unserved))
         return _failing([*checks, (lacking, "sample", what)])
 
     @property
@@ -332,7 +354,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 self.tie_rules == "both",
                 "the notebook's tie rule knows no language models; write tie_rules: own",
             ),
-            (self.tuned, "tuners do not change the replicas of language models; leave out the tuner"),
         ]
         served = {name: placed.llm for name, placed in self.configuration.items() if placed.llm is not None}
         what = "is 0, or not stated: the latency above which a query misses"

@@ -46,7 +46,7 @@ def check_run(pipeline: Pipeline, run: Run, slo_ms: float) -> None:
 def _broken(stage: Stage, run: Run, number: int) -> list[str]:
     """The laws that one stage breaks."""
     if stage.llm is not None:
-        return broken_laws(stage.llm, stage.replicas, run, number)
+        return broken_laws(stage.llm, stage.most_replicas, run, number)
     visits, batches = run.visits[number], run.batches[number]
     came = visits.batch > 0
     size = np.clip(batches.size, 0, stage.max_batch)

@@ -101,7 +101,7 @@ def offered_loads(inputs: Inputs) -> dict[str, float]:
         if stage.llm is None:
             loads[stage.name] = offered / capacity_rps(stage)
         else:
-            load = offered * least_work_ms(stage.llm, came) / (stage.replicas * 1e3)
+            load = offered * least_work_ms(stage.llm, came) / (stage.most_replicas * 1e3)
             if stage.llm.decode is not None:
                 decode_ms = offered * least_decode_ms(stage.llm, came)
                 load = max(load, decode_ms / (stage.llm.decode.replicas * 1e3))

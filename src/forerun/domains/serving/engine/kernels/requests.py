@@ -61,11 +61,12 @@ from when on the next may begin. link_ms: from when on it can send.
 QUEUE: Final = record_type("head tail")
 """The requests of one class that wait at a replica, in `State.queues`: the first and the last; head -1 if there is none."""
 
-WHOLE: Final = record_type("entered fed iterations done turn")
+WHOLE: Final = record_type("entered fed iterations done turn active", "open_ms")
 """The stage as a whole, the only row of `State.whole`.
 
 entered, fed: positions so far. iterations: begun. done: requests that left. turn: the replica that the next request
-goes to, if they take turns.
+goes to, if they take turns. active: replicas that requests can choose, those with the lowest numbers. open_ms: since
+when there is one, inf if there is none; requests that came before it enter then.
 """
 
 DONE: Final = record_type("request iteration", "begun_ms")
@@ -162,7 +163,9 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
     whole, requests, replicas = state.whole[0], state.requests, state.replicas
     capacity = state.iterations.shape[0]
     while True:
-        coming_ms = requests[whole.entered].enter_ms if whole.entered < whole.fed else np.inf
+        coming_ms = np.inf
+        if whole.entered < whole.fed:
+            coming_ms = max(requests[whole.entered].enter_ms, whole.open_ms)
         limit_ms = min(coming_ms, until_ms)
         for r in range(replicas.shape[0]):
             own = replicas[r]
@@ -185,7 +188,7 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
         for r in range(replicas.shape[0]):
             if replicas[r].due_ms == np.inf:
                 replicas[r].begun_ms = coming_ms
-        while whole.entered < whole.fed and requests[whole.entered].enter_ms == coming_ms:
+        while whole.entered < whole.fed and requests[whole.entered].enter_ms <= coming_ms:
             _enter(model, state)
 
 
@@ -234,22 +237,22 @@ def _end(model: Model, state: State, r: int) -> None:
 def _enter(model: Model, state: State) -> None:
     """The next request joins the back of a replica's queue, that which the routing says."""
     whole, replicas, requests = state.whole[0], state.replicas, state.requests
-    who, chosen = whole.entered, whole.turn
+    who, chosen, active = whole.entered, whole.turn % whole.active, whole.active
     if model.routing == SAME and state.prefixes.shape[0] > 0 and state.prefixes[who].segments > 0:
-        chosen = model.chains[state.prefixes[who].chain] % replicas.shape[0]
+        chosen = model.chains[state.prefixes[who].chain] % active
     if model.routing == FEWEST or model.routing == LONGEST:
         chosen = 0
-        for r in range(1, replicas.shape[0]):
+        for r in range(1, active):
             if replicas[r].open < replicas[chosen].open:
                 chosen = r
     if model.routing == LONGEST:
         longest = 0
-        for r in range(replicas.shape[0]):
+        for r in range(active):
             if replicas[r].open < model.max_seqs:
                 hits, _ = _hits(model, state, r, who)
                 if hits > longest or (hits == longest and replicas[r].open < replicas[chosen].open):
                     longest, chosen = hits, r
-    whole.turn = (chosen + 1) % replicas.shape[0]
+    whole.turn = (chosen + 1) % active
     own, request = replicas[chosen], requests[who]
     request.replica, request.next = chosen, -1
     queue = state.queues[chosen, request.rank]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forerun.domains.serving.engine.llm.record import together
-from forerun.domains.serving.engine.llm.stage import Departures, LanguageStage, instants_twice
+from forerun.domains.serving.engine.llm.stage import Changes, Departures, LanguageStage, instants_twice
 from forerun.domains.serving.engine.outcome import Batches, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
@@ -78,6 +78,20 @@ class ApartStage:
         sent = sent.only(np.lexsort((sent.replica, sent.first_ms, sent.sent_ms)))
         self._second.feed(sent.query, sent.sent_ms, np.ones(len(sent.query), dtype=np.bool_), sent.first_ms)
         self._second.advance(until_ms)
+
+    @property
+    def ongoing(self) -> int:
+        """Requests that wait or run, in both pools and in between."""
+        return self._first.ongoing + len(self._under_way.query) + self._second.ongoing
+
+    @property
+    def working(self) -> int:
+        """Replicas in an iteration, of both pools."""
+        return self._first.working + self._second.working
+
+    def reschedule(self, capacity: Changes) -> None:
+        """The replicas of pools do not change."""
+        assert not capacity, "the scenario has refused changes"
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order. Iterations of the second

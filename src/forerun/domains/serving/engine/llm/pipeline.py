@@ -7,17 +7,19 @@ here. The law: cutting a run at any instants, or feeding its arrivals in any chu
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from forerun.domains.serving.engine.llm.apart import ApartStage
-from forerun.domains.serving.engine.llm.stage import LanguageStage
+from forerun.domains.serving.engine.llm.stage import Changes, LanguageStage
 from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.engine.stagewise import Stagewise
 from forerun.domains.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import incoming_edges, refused_queries
+from forerun.domains.serving.policy import ModelView
 
 
 class Stream(NamedTuple):
@@ -48,12 +50,25 @@ class _Server(Protocol):
     def advance(self, until_ms: float) -> None: ...
     def left(self) -> tuple[Ints, Floats, Ints]: ...
     def record(self, queries: int) -> tuple[Visits, Batches, Requests | None]: ...
+    def reschedule(self, capacity: Changes) -> None: ...
+    @property
+    def ongoing(self) -> int: ...
+    @property
+    def working(self) -> int: ...
 
 
 class MixedRun:
     """A run of a pipeline with language models under way; the number of queries to come is known."""
 
-    def __init__(self, pipeline: Pipeline, queries: int, slo_ms: float, *, keep: bool = True) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        queries: int,
+        slo_ms: float,
+        *,
+        keep: bool = True,
+        most_replicas: int = 0,
+    ) -> None:
         """Begin at instant 0 with nothing fed.
 
         Parameters
@@ -62,15 +77,18 @@ class MixedRun:
         queries : how many will arrive in all, which the drawn edges and the results are made for.
         slo_ms : latency above which a query misses.
         keep : the iterations of language models are recorded one by one (default: yes).
+        most_replicas : what `reschedule` may give a stage (default: 0: it is not called).
         """
         self.pipeline = pipeline
         self.queries = queries
         self._slo_ms = slo_ms
         self._servers: list[_Server] = [
-            _BatchStage(stage, slo_ms)
+            _BatchStage(stage, slo_ms, most_replicas)
             if stage.llm is None
-            else (LanguageStage if stage.llm.decode is None else ApartStage)(
-                stage.llm, stage.replicas, keep=keep
+            else ApartStage(stage.llm, stage.replicas, keep=keep)
+            if stage.llm.decode is not None
+            else LanguageStage(
+                stage.llm, stage.replicas, keep=keep, capacity=stage.capacity, most=most_replicas
             )
             for stage in pipeline.stages
         ]
@@ -79,6 +97,37 @@ class MixedRun:
         ]
         self._arrivals = np.empty(0)
         self._passed = 0
+
+    @property
+    def ongoing(self) -> tuple[int, ...]:
+        """By stage, queries queued or in service."""
+        return tuple(server.ongoing for server in self._servers)
+
+    @property
+    def working(self) -> tuple[int, ...]:
+        """By stage, replicas at work."""
+        return tuple(server.working for server in self._servers)
+
+    def seen(self, since_ms: float) -> tuple[ModelView | None, ...]:
+        """By stage, what a tuner may know of its language model.
+
+        Parameters
+        ----------
+        since_ms : from when on tokens count.
+        """
+        return tuple(
+            server.seen(since_ms) if isinstance(server, LanguageStage) else None for server in self._servers
+        )
+
+    def reschedule(self, capacity: Sequence[Changes]) -> None:
+        """Replace the changes of replicas that have not been handled yet.
+
+        Parameters
+        ----------
+        capacity : by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
+        """
+        for server, later in zip(self._servers, capacity):
+            server.reschedule(later)
 
     @property
     def fed(self) -> int:
@@ -140,11 +189,12 @@ class _BatchStage:
     ----------
     stage : its edges are replaced by one from outside, because joins are put together before it.
     slo_ms : latency above which a query misses; the misses of one stage alone are not read.
+    most_replicas : what `reschedule` may give it; 0: it is not called.
     """
 
-    def __init__(self, stage: Stage, slo_ms: float) -> None:
+    def __init__(self, stage: Stage, slo_ms: float, most_replicas: int) -> None:
         alone = Pipeline((replace(stage, edges=(Edge(SOURCE),)),))
-        self._run = Stagewise(alone, slo_ms, record="full")
+        self._run = Stagewise(alone, slo_ms, record="full", most_replicas=most_replicas)
         self._query = np.empty(0, dtype=np.int64)
         self._enter_ms = np.empty(0)
         self._fed = 0
@@ -159,6 +209,17 @@ class _BatchStage:
         self._until_ms = until_ms
         self._run.advance(self._enter_ms[self._fed :], until_ms)
         self._fed = len(self._enter_ms)
+
+    @property
+    def ongoing(self) -> int:
+        return self._run.ongoing[0]
+
+    @property
+    def working(self) -> int:
+        return self._run.working[0]
+
+    def reschedule(self, capacity: Changes) -> None:
+        self._run.reschedule([capacity])
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         (batches,) = self._run.run(self._enter_ms).batches

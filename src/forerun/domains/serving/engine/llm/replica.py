@@ -190,6 +190,10 @@ class PrefixCache:
             if not self.users[segment]:
                 self.unused[segment] = None
 
+    def evict_all(self) -> int:
+        """All that nobody uses leaves the cache: how many blocks that frees."""
+        return sum(self.evict() for _ in list(self.unused))
+
     def evict(self) -> int:
         """The least recently used segment leaves the cache: how many blocks that frees."""
         gone = next(iter(self.unused))
@@ -228,6 +232,10 @@ class Replica:
     def enter(self, request: Request) -> None:
         """A request joins the queue, behind all of its class."""
         self.queue.insert(bisect_right(self.queue, request.rank, key=lambda one: one.rank), request)
+
+    def forget(self) -> None:
+        """The prefix cache has nothing that nobody uses."""
+        self.free += self.prefixes.evict_all()
 
     def begin(self, number: int, now_ms: float) -> Iteration | None:
         """The next iteration begins; None if transfers hold the blocks that it would need.
@@ -458,18 +466,22 @@ class Replicas:
     llm : limits, costs, and the tokens of the requests.
     replicas : how many there are.
     link : by which each sends requests on after their first token (default None: they stay).
+    most : how many there may be, with `resize` (default: no more).
 
     Attributes
     ----------
+    active : replicas that requests can choose, those with the lowest numbers.
     refused : bool[queries], requests that can never fit into the cache.
     requests : those that entered, by query.
     iterations : all that have begun, in that order.
     """
 
-    def __init__(self, llm: LanguageModel, replicas: int, link: Link | None = None) -> None:
+    def __init__(self, llm: LanguageModel, replicas: int, link: Link | None = None, most: int = 0) -> None:
         self.llm = llm
+        self.active = replicas
         self.refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
-        self.replicas = [Replica(number, llm, link) for number in range(replicas)]
+        self.replicas = [Replica(number, llm, link) for number in range(max(most, replicas))]
+        self._shut_out: list[Request] = []
         self.requests: dict[int, Request] = {}
         self.iterations: list[Iteration] = []
         self._turn = 0
@@ -497,13 +509,30 @@ class Replicas:
             self.join(request)
         return True
 
+    def resize(self, count: int) -> None:
+        """From now on requests choose among so many replicas; others finish what they have. One that comes back has an empty
+        prefix cache."""
+        for replica in self.replicas[self.active : count]:
+            replica.forget()
+        self.active = count
+
+    def _open(self) -> None:
+        """Requests that waited for a replica are sent to one."""
+        shut_out, self._shut_out = self._shut_out, []
+        for request in shut_out:
+            self.join(request)
+
     def join(self, request: Request) -> None:
-        """A request is sent to a replica, and waits there."""
+        """A request is sent to a replica, and waits there; where there is none, it waits for one."""
+        if not self.active:
+            self._shut_out.append(request)
+            return
+        self._open()
         query = request.query
         begin = int(self._prefixes.start[query])
         segments = self._prefixes.chains[begin : begin + int(self._segments[query])].tolist()
         chosen = self._chosen(segments, request.prompt)
-        self._turn = (chosen.number + 1) % len(self.replicas)
+        self._turn = (chosen.number + 1) % self.active
         request.replica, request.segments = chosen.number, tuple(segments)
         request.rank = 0 if self.llm.ranks is None else int(self.llm.ranks[query])
         self.requests[query] = request
@@ -514,17 +543,17 @@ class Replicas:
             return replica.open, replica.number
 
         if self.llm.routing == "prefix-affinity" and segments:
-            return self.replicas[segments[0] % len(self.replicas)]
+            return self.replicas[segments[0] % self.active]
         if self.llm.routing == "longest-prefix":
-            free = [replica for replica in self.replicas if replica.open < self.llm.max_seqs]
+            free = [replica for replica in self.replicas[: self.active] if replica.open < self.llm.max_seqs]
             return min(
-                free or self.replicas,
+                free or self.replicas[: self.active],
                 key=lambda one: (-one.hits(segments, prompt) * bool(free), *fewest(one)),
             )
         return (
-            min(self.replicas, key=fewest)
+            min(self.replicas[: self.active], key=fewest)
             if self.llm.routing == "least-requests"
-            else self.replicas[self._turn]
+            else self.replicas[self._turn % self.active]
         )
 
     def begin(self, now_ms: float) -> list[float]:
@@ -533,6 +562,8 @@ class Replicas:
         again = [now_ms + self.llm.cost.request_ms] if self._new else []
         self._coming.extend((again[0], request) for request in self._new)
         self._new.clear()
+        if self.active:
+            self._open()
         while self._coming and self._coming[0][0] == now_ms:
             self.join(self._coming.popleft()[1])
         for replica in self.replicas:
@@ -611,12 +642,13 @@ class ApartReplicas:
         return [*self.first.begin(now_ms), *self.second.begin(now_ms), *transfers_ms]
 
 
-def replicas_of(llm: LanguageModel, replicas: int) -> Replicas | ApartReplicas:
+def replicas_of(llm: LanguageModel, replicas: int, most: int) -> Replicas | ApartReplicas:
     """The replicas of a stage.
 
     Parameters
     ----------
     llm : limits, costs, and the tokens of the requests.
-    replicas : how many there are, of the first pool where there are two.
+    replicas : how many there are at the start, of the first pool where there are two.
+    most : how many there may be.
     """
-    return Replicas(llm, replicas) if llm.decode is None else ApartReplicas(llm, replicas)
+    return Replicas(llm, replicas, most=most) if llm.decode is None else ApartReplicas(llm, replicas)

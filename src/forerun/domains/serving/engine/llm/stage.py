@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,12 @@ from forerun.domains.serving.engine.llm.record import iterations_of, records_of
 from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
+from forerun.domains.serving.policy import ModelView
 from forerun.domains.serving.policy.scheduling import Tokens
 from forerun.domains.serving.scenario.language_model import Routing
+
+#: (instant ms, replicas from then on), ascending
+Changes: TypeAlias = Sequence[tuple[float, int]]
 
 #: the kernel's number of each routing
 ROUTINGS: Final[dict[Routing, int]] = {
@@ -65,14 +70,18 @@ class Departures(NamedTuple):
 class LanguageStage:
     """One stage under way. `feed` what enters, `advance` to an instant, take what has left since with `left`."""
 
-    def __init__(self, llm: LanguageModel, replicas: int, *, keep: bool) -> None:
+    def __init__(
+        self, llm: LanguageModel, replicas: int, *, keep: bool, capacity: Changes = (), most: int = 0
+    ) -> None:
         """Begin at instant 0 with nothing fed.
 
         Parameters
         ----------
         llm : limits, costs, and the tokens of the requests. Where others decode, requests leave with their first token.
-        replicas : how many there are, for the whole run.
+        replicas : how many there are at the start.
         keep : iterations are recorded one by one.
+        capacity : changes of the replicas (default: none).
+        most : replicas that `reschedule` may ask for (default: it is not called).
         """
         self.llm, self._keep = llm, keep
         self._refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
@@ -89,11 +98,15 @@ class LanguageStage:
             self._prefixes.segment_blocks,
             np.require(self._prefixes.chains, np.int64, ["C", "W"]),
         )
-        self._state = _fresh(llm, replicas, capacity=64, iterations=1024 if keep else 0)
+        self._ahead = list(capacity)
+        most = max(most, replicas, *(count for _, count in capacity), 1)
+        self._state = _fresh(llm, most, capacity=64, iterations=1024 if keep else 0)
+        self._state.whole["active"] = replicas
+        self._state.whole["open_ms"] = 0.0 if replicas else np.inf
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
-        self._handed = self._forwarded = 0
+        self._handed = self._forwarded = self._open = 0
 
     @property
     def ties(self) -> int:
@@ -171,6 +184,71 @@ class LanguageStage:
 
     def advance(self, until_ms: float) -> None:
         """Handle every instant before `until_ms`; whatever enters before it has been fed."""
+        while self._ahead and self._ahead[0][0] < until_ms:
+            at_ms, count = self._ahead.pop(0)
+            self._run(at_ms)
+            self._resize(at_ms, count)
+        self._run(until_ms)
+
+    def reschedule(self, capacity: Changes) -> None:
+        """Replace the changes of replicas that are still to come."""
+        self._ahead = list(capacity)
+
+    @property
+    def ongoing(self) -> int:
+        """Requests that wait or run."""
+        return int(self._state.whole["fed"][0] - self._state.whole["done"][0])
+
+    @property
+    def working(self) -> int:
+        """Replicas in an iteration."""
+        return int(np.count_nonzero(self._state.replicas["due_ms"] < np.inf))
+
+    def seen(self, since_ms: float) -> ModelView:
+        """What a tuner may know of the stage now.
+
+        Parameters
+        ----------
+        since_ms : from when on tokens count.
+        """
+        state, active = self._state, int(self._state.whole["active"][0])
+        fed, own = int(state.whole["fed"][0]), state.replicas[:active]
+        rows = state.requests[self._open : fed]
+        ended = rows["emitted"] == rows["output"]
+        unfinished = np.flatnonzero(~ended)
+        begun = rows[(rows["emitted"] > 0) & (rows["first_ms"] >= since_ms)]
+        enter_ms = begun["enter_ms"] - self.llm.cost.request_ms
+        left = rows[ended & (rows["last_ms"] >= since_ms) & (rows["output"] > 1)]
+        # Those that ended count until the next look, so they are passed over one look later.
+        old = np.flatnonzero(~(ended & (rows["last_ms"] < since_ms)))
+        self._open += int(old[0]) if len(old) else len(rows)
+        running = int(state.replicas["running"].sum())
+        used = active * self.llm.kv_blocks - int((own["free"] + own["idle"]).sum())
+        return ModelView(
+            len(unfinished) - running,
+            running,
+            used / (active * self.llm.kv_blocks) if active else 0.0,
+            begun["first_ms"] - enter_ms,
+            (left["last_ms"] - left["first_ms"]) / (left["output"] - 1),
+        )
+
+    def _resize(self, now_ms: float, count: int) -> None:
+        """From now on requests choose among so many replicas; others finish what they have. One that comes back has an empty
+        prefix cache."""
+        whole, state = self._state.whole, self._state
+        active = int(whole["active"][0])
+        for r in range(active, count):
+            own = state.replicas[r : r + 1]
+            state.users[r][state.users[r] == 0] = -1
+            own["free"] += own["idle"]
+            own["idle"], own["oldest"], own["newest"] = 0, -1, -1
+        if count == 0:
+            whole["open_ms"] = np.inf
+        elif active == 0:
+            whole["open_ms"] = now_ms
+        whole["active"] = count
+
+    def _run(self, until_ms: float) -> None:
         while not kernel.run_requests(self._model, self._state, until_ms):
             self._longer_iterations()
 

@@ -241,7 +241,7 @@ def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
         int(np.count_nonzero((visits.enqueue_ms <= at_ms) & (visits.start_ms > at_ms)))
         for at_ms in ((first_ms + last_ms) / 2, last_ms)
     )
-    if end <= max(half + 10, stage.replicas * stage.llm.max_seqs):
+    if end <= max(half + 10, stage.most_replicas * stage.llm.max_seqs):
         return []
     return [
         f"queue grows: {end:,} requests wait at {stage.name} when the last query comes, {half:,} did at half time; so "

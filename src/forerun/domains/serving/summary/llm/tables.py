@@ -87,7 +87,7 @@ ITERATIONS: Final = TableSchema(
 def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
     """The tables of all stages that serve language models."""
     served = [
-        (stage.name, stage.llm, stage.replicas, run.visits[s], requests)
+        (stage.name, stage.llm, stage.most_replicas, run.visits[s], requests)
         for s, (stage, requests) in enumerate(zip(pipeline.stages, run.requests))
         if stage.llm is not None and requests is not None
     ]

@@ -1,0 +1,233 @@
+"""Replicas of language models that come and go: both engines agree, nobody is lost, tuners see what they need."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domain import get_domain, simulate
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
+from forerun.domains.serving.engine.tuning import run_sliced
+from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.domains.serving.policies.attainment import Attainment
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuning
+from forerun.domains.serving.policy.handover import handover_of
+from forerun.domains.serving.summary.invariants import check_run
+from forerun.errors import ForerunError, PolicyError
+from forerun.result.run import Result
+from forerun.rng import stream
+
+from .random_llm_pipelines import changing_pipeline, equal, llm_stage
+from .test_llm_scenario import problems, scenario, scenario_data
+
+SLO_MS = 20.0
+#: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
+CASES = int(os.environ.get("FORERUN_CASES", "150"))
+
+
+def test_engines_agree_while_replicas_come_and_go() -> None:
+    seen = {"none": 0, "drained": 0}
+    for seed in range(CASES):
+        pipeline, arrivals = changing_pipeline(seed)
+        run = simulate_mixed(pipeline, arrivals, SLO_MS)
+        assert equal(simulate_events(pipeline, arrivals, SLO_MS), run), f"pipeline {seed}"
+        check_run(pipeline, run, SLO_MS)
+        (stage,), (batches,) = pipeline.stages, run.batches
+        seen["none"] += any(count == 0 for _, count in stage.capacity)
+        changes = [(0.0, stage.replicas), *stage.capacity]
+        there = np.array([count for _, count in changes])[
+            np.searchsorted([at for at, _ in changes], batches.start_ms, side="right") - 1
+        ]
+        seen["drained"] += bool((batches.replica >= there).any())
+    assert min(seen.values()) > CASES / 10, f"worlds are too tame: {seen}"
+
+
+def test_cutting_changes_no_byte() -> None:
+    for seed in range(CASES // 2):
+        pipeline, arrivals = changing_pipeline(2000 + seed)
+        whole = simulate_mixed(pipeline, arrivals, SLO_MS)
+        rng = np.random.default_rng(seed)
+        changes = [at_ms for at_ms, _ in pipeline.stages[0].capacity]
+        instants = np.concatenate([arrivals, whole.batches[0].end_ms, changes])
+        cut = MixedRun(pipeline, len(arrivals), SLO_MS)
+        for until_ms in np.sort(rng.choice(instants, 8) + rng.choice([0.0, 0.25], 8)).tolist():
+            due = int(np.searchsorted(arrivals, until_ms, side="left"))
+            cut.advance(arrivals[cut.fed : due], until_ms)
+        cut.advance(arrivals[cut.fed :])
+        assert equal(cut.run(), whole), f"pipeline {seed}"
+
+
+def test_requests_wait_for_the_first_replica() -> None:
+    """None until 50 ms; then those that came first are served first, by the one that comes."""
+    one = np.ones(4, dtype=np.int64)
+    llm = LanguageModel(1, 8, 8, 4, Cost((5.0, 0.0, 0.0, 0.0, 0.0)), one, one)
+    stage = replace(llm_stage("llm", (Edge(SOURCE),), llm, 0), capacity=((50.0, 1),))
+    run = simulate_mixed(Pipeline((stage,)), np.array([0.0, 10.0, 10.0, 52.0]), SLO_MS)
+    assert run.finish_ms.tolist() == [55.0, 60.0, 65.0, 70.0]
+    assert (run.visits[0].start_ms - run.visits[0].enqueue_ms).tolist() == [50.0, 45.0, 50.0, 13.0]
+
+
+def test_a_replica_that_goes_finishes_what_it_has() -> None:
+    """Two requests in turn on two replicas, a third and a fourth when the second replica takes no more."""
+    prompt, output = np.ones(4, dtype=np.int64), np.array([2, 4, 2, 2])
+    llm = LanguageModel(4, 8, 8, 4, Cost((5.0, 0.0, 0.0, 0.0, 0.0)), prompt, output)
+    stage = replace(llm_stage("llm", (Edge(SOURCE),), llm, 2), capacity=((3.0, 1),))
+    run = simulate_mixed(Pipeline((stage,)), np.array([0.0, 0.0, 4.0, 11.0]), SLO_MS)
+    assert run.visits[0].replica.tolist() == [0, 1, 0, 0]
+    assert run.finish_ms.tolist() == [10.0, 20.0, 15.0, 25.0]
+
+
+def tuned(tuner: dict[str, Any], arrivals_s: Any, **llm: Any) -> Result:
+    """A language model behind a classifier, under a tuner."""
+    data = scenario_data(**llm)
+    data["trace"] = {"arrivals_ms": (np.asarray(arrivals_s) * 1e3).tolist()}
+    data["configuration"]["Llama"]["replicas"] = 1
+    data["configuration"]["KSVM"] |= {"replicas": 8}
+    data["tuner"] = tuner
+    data["intervals"] = {"replications": 0}
+    return simulate(scenario(data)).check()
+
+
+def burst(rate_rps: float, from_s: float, to_s: float) -> np.ndarray:
+    return np.arange(from_s, to_s, 1 / rate_rps)
+
+
+ATTAINMENT = {"name": "attainment", "activation": "10s", "look": "20s", "calm": "30s"}
+
+
+def counts(result: Result, stage: str = "Llama") -> list[int]:
+    """Replicas paid for, one decision after the other."""
+    decisions = result.tables["decisions"]
+    return decisions["after"][decisions["stage"] == stage].tolist()
+
+
+def test_late_tokens_bring_replicas_and_calm_takes_them() -> None:
+    arrivals_s = np.concatenate([burst(1, 0, 60), burst(30, 60, 180), burst(1, 180, 900)])
+    result = tuned(ATTAINMENT, arrivals_s, ttft_slo_ms=300.0)
+    changes = counts(result)
+    assert max(changes) >= 3 and changes[-1] == 1
+    up = result.tables["decisions"]["action"] == "up"
+    first_s = float(result.tables["decisions"]["at_ms"][up][0]) / 1e3
+    assert 60 < first_s < 90 and set(result.tables["decisions"]["why"][~up].tolist()) == {"calm"}
+    fixed = tuned({"name": "fixed"}, arrivals_s, ttft_slo_ms=300.0)
+    assert result.summary["ttft_attainment"] > fixed.summary["ttft_attainment"]
+    get_domain("serving").figures(result)
+
+
+def test_a_full_cache_brings_replicas() -> None:
+    arrivals_s = np.concatenate([burst(8, 0, 120), [400.0]])
+    result = tuned(ATTAINMENT, arrivals_s, kv_blocks=60)
+    assert set(result.tables["decisions"]["why"].tolist()) & {"the cache is full", "requests wait"}
+    assert max(counts(result)) > 1
+
+
+def test_scaling_to_zero_pays_less_and_starts_cold() -> None:
+    """Requests a quarter of an hour apart: each finds no replica, and waits for one to be asked for and to start."""
+    arrivals_s = np.array([1.0, 900.0, 1800.0, 2700.0])
+    stopping = {**ATTAINMENT, "min_replicas": 0, "idle": "60s"}
+    result, fixed = tuned(stopping, arrivals_s), tuned({"name": "fixed"}, arrivals_s)
+    assert counts(result) == [0, 1, 0, 1, 0, 1]
+    ttft_ms = result.tables["requests"]["ttft_ms"]
+    warm_ms = fixed.tables["requests"]["ttft_ms"]
+    cold_ms = ttft_ms - warm_ms
+    assert cold_ms[0] == 0 and ((cold_ms[1:] >= 10_000) & (cold_ms[1:] <= 11_000)).all()
+    paid = result.tables["replicas"]
+    mine = paid["stage"] == "Llama"
+    assert 0 in paid["count"][mine].tolist()
+    spent, whole = (one.summary["cost_usd"] for one in (result, fixed))
+    assert spent < 0.5 * whole
+
+
+def test_a_request_behind_the_last_look_is_served() -> None:
+    """The last one comes when nobody is there and nobody would be asked any more."""
+    result = tuned({**ATTAINMENT, "min_replicas": 0, "idle": "5s"}, [1.0, 100.25])
+    assert counts(result) == [0, 1]
+    assert result.tables["requests"]["ttft_ms"][1] > 10_000
+
+
+@pytest.mark.parametrize("name", ["ongoing", "utilisation"])
+def test_tuners_that_see_queues_see_those_of_language_models(name: str) -> None:
+    arrivals_s = np.concatenate([burst(40, 0, 120), [400.0]])
+    given = {"name": name, "activation": "5s"}
+    if name == "ongoing":
+        given |= {"target": 4, "up_delay": "2s"}
+    result = tuned(given, arrivals_s)
+    assert max(counts(result)) > 1
+
+
+@pytest.mark.parametrize(
+    "tuner",
+    [ATTAINMENT, {**ATTAINMENT, "min_replicas": 0, "idle": "5s"}, {"name": "ongoing", "up_delay": "2s"}],
+)
+def test_the_run_that_is_asked_is_the_run_that_is_shown(tuner: dict[str, Any]) -> None:
+    """Asking between slices, and running once with what was decided, in both engines."""
+    data = scenario_data(ttft_slo_ms=200.0)
+    data |= {
+        "tuner": tuner,
+        "trace": {"process": {"name": "gamma", "rate_rps": 40.0, "scv": 8.0}, "queries": 2000},
+    }
+    inputs = prepare(scenario(data))
+    handover, spec = handover_of(inputs), inputs.scenario.tuner
+    policy = spec.build(handover, stream(0, "tuner"))
+    schedule, run = run_sliced(spec, policy, handover, inputs.arrivals_ms, SLO_MS, record="full")
+    pipeline = schedule.applied(inputs.pipeline)
+    assert schedule.decisions
+    assert equal(run, simulate_mixed(pipeline, inputs.arrivals_ms, SLO_MS))
+    assert equal(run, simulate_events(pipeline, inputs.arrivals_ms, SLO_MS))
+    check_run(pipeline, run, SLO_MS)
+
+
+class _Stubborn(Attainment, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="stubborn"):
+    """Takes all replicas and gives none."""
+
+    def build(self, handover: Any, rng: Any) -> Any:
+        return self
+
+    def decide(self, view: FleetView) -> Tuning:
+        down = (view.replicas[0], 0)
+        return Scale(down) if view.replicas != down else Keep()
+
+
+def test_a_tuner_that_never_brings_a_replica_is_named() -> None:
+    data = scenario_data()
+    data |= {"trace": {"arrivals_ms": [0.0, 5000.0, 9000.0]}}
+    with pytest.raises(PolicyError, match="leaves requests without a replica for ever"):
+        simulate(scenario(data), policy=_Stubborn())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tuner": {"name": "attainment", "min_replicas": 0}}, "is 0, but idle_s does not say after how long"),
+        ({"tuner": {"name": "attainment", "min_replicas": 9, "max_replicas": 3}}, "9 is above max_replicas, 3"),
+        ({"tuner": {"name": "attainment", "kv_share": 1.5}}, "kv_share"),
+        ({"tuner": "inferline"}, "'inferline' counts what a replica carries, which is not known of a language model"),
+    ],
+)  # fmt: skip
+def test_tuners_that_cannot_be(change: dict[str, Any], said: str) -> None:
+    found = problems(lambda data, placed: data.update(change))
+    assert any(said in one for one in found), found
+
+
+def test_pools_are_not_tuned() -> None:
+    def change(data: dict[str, Any], placed: dict[str, Any]) -> None:
+        placed["llm"]["decode"] = {"replicas": 1}
+        data["tuner"] = "attainment"
+
+    assert any("does not change replicas that prefill while others decode" in one for one in problems(change))
+
+
+def test_attainment_needs_a_language_model() -> None:
+    data = scenario_data()
+    data["stages"].pop()
+    del data["configuration"]["Llama"]
+    data["tuner"] = "attainment"
+    with pytest.raises(ForerunError, match="looks at language models, and no stage serves one"):
+        simulate(scenario(data))
