@@ -388,6 +388,17 @@ def test_a_timeline_shows_the_iterations_around_the_longest() -> None:
         assert [of_time[at] for at in at_s[what == name]] == shown.tolist()
 
 
+def test_a_plan_with_fitted_costs_says_where_they_were_not_measured() -> None:
+    data = feasible()
+    fit = {"experiments": 2, "prefill_tokens": 300, "decodes": 2, "kv_tokens": 10**6, "step_error": 0.03}
+    llm = data["configuration"]["Chat"]["llm"]
+    llm["cost"]["fit"] = fit
+    llm["plan"] |= {"hardware": [], "decode": [None, {"replicas": 1, "cost": llm["cost"]}]}
+    found = language_plan(scenario_of(data), max_replicas=4).check()
+    assert any("beyond what its costs were fitted to (2 experiments)" in note for note in found.notes)
+    assert simulate(found.scenario_planned()).summary["slo_met"]
+
+
 def test_several_models_and_batching_stages_are_planned_together() -> None:
     data = feasible()
     data["attainment"] = 0.8

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from forerun.domains.serving.engine.modes.default import simulated
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
 from forerun.domains.serving.inputs.pipeline import Pipeline
 from forerun.domains.serving.plan.llm import tables as plan_tables
@@ -21,7 +22,8 @@ from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens, s
 from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import check_traces
-from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss
+from forerun.domains.serving.summary.llm.fitted import fit_report
+from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss, prefixes
 from forerun.errors import Infeasible, Problem
 from forerun.result.stats import proportion_interval
 from forerun.result.tables import Table
@@ -90,6 +92,7 @@ def language_plan(
         summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
     else:
         notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
+    notes += _of_fitted_costs(space, best.cell, inputs)
     if frontier:
         tables["pareto"] = _front(search, best)
         tables["hardware"] = _hardware_table(search, inputs)
@@ -272,6 +275,16 @@ def _of_one_trace(scenario: Scenario, figures: Figures, queries: int) -> list[st
             "with confidence and traces"
         ]
     return []
+
+
+def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...]:
+    """Where costs were fitted: whether the plan is beyond what they were fitted to, or so near saturation that errors of the
+    fit decide."""
+    pipeline = space.pipeline(cell, inputs)
+    if all(stage.llm is None or stage.llm.cost.fit is None for stage in pipeline.stages):
+        return ()
+    planned = replace(inputs, pipeline=pipeline)
+    return fit_report(planned, simulated(planned, "full"), prefixes(pipeline)).notes
 
 
 def _front(search: Search, best: Tried) -> Table:

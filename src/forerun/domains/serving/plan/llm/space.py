@@ -28,14 +28,15 @@ from forerun.domains.serving.scenario.language_model import (
     PlannedHardware,
 )
 from forerun.errors import ForerunError, Problem, ScenarioError, UsageError, known_names
-from forerun.scenario.spec import NamedSpec, to_data
+from forerun.scenario.spec import NamedSpec, canonical_json, to_data
 
 #: cells that a plan looks at
 MOST_CELLS: Final = 200_000
 
 
-class Variant(NamedTuple):
-    """What a stage runs on, and its settings.
+@dataclass(frozen=True)
+class Variant:
+    """What a stage runs on, and its settings. Two are equal if they are written alike.
 
     Parameters
     ----------
@@ -44,7 +45,12 @@ class Variant(NamedTuple):
     """
 
     hardware: str
-    settings: tuple[Any, ...]
+    settings: tuple[Any, ...] = field(compare=False)
+    #: the settings as text: a policy or a pool need not be hashable
+    written: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "written", canonical_json(self.settings))
 
 
 class Choice(NamedTuple):
@@ -129,7 +135,10 @@ class Space:
         return tuple(
             axis
             for place, axis in enumerate(PLAN_AXES)
-            if any(len({variant.settings[place] for variant in stage.specs}) > 1 for stage in self.stages)
+            if any(
+                len({canonical_json(variant.settings[place]) for variant in stage.specs}) > 1
+                for stage in self.stages
+            )
         )
 
     def cells(self) -> Iterator[Cell]:
