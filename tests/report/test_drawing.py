@@ -123,6 +123,23 @@ def test_hostile_names_are_only_data(gallery: Any) -> None:
     assert fields <= {"x", "y", "series"}
 
 
+def test_a_long_label_has_two_lines() -> None:
+    """No word is cut, and the rows have space for both lines; one too long for two lines is cut in its middle."""
+    names = ["1 h more between failures of the job", "1 spare more", "x" * 30 + " " + "y" * 30]
+    names += [f"row {i}" for i in range(12)]
+    columns = {"change": names, "worth": [float(i) for i in range(len(names))]}
+    figure = Figure.of("bar", "f", "F", columns, x=Axis("change", "change"), y=Axis("worth", "worth"))
+    picture = forerun.svg(figure)
+    assert (
+        ">1 h more between<" in picture and ">failures of the job<" in picture and ">1 spare more<" in picture
+    )
+    assert "x" * 12 + "…" + "y" * 11 in picture
+    short = Figure.of(
+        "bar", "f", "F", {**columns, "change": [f"row {i}" for i in range(len(names))]}, x="change", y="worth"
+    )
+    assert draw(figure, LIGHT).spec["height"] == 30 * len(names) > draw(short, LIGHT).spec["height"]
+
+
 def test_crowded_categories_lie_on_their_side(gallery: Any) -> None:
     upright, lying = draw(gallery.bar(), LIGHT), draw(gallery.bar_crowded(), LIGHT)
     assert channel(upright.spec, "y")["type"] == "quantitative"

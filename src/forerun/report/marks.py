@@ -28,6 +28,9 @@ Layer = dict[str, Any]
 
 _HEIGHT: Final = 250
 _SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+#: characters of a category's label on one line, and pixels of a row whose label has two
+_LONG_LABEL: Final = 24
+_TWO_LINES: Final = 30
 #: reference lines closer than this share of the axis get their labels on different lines
 _NEAR: Final = 0.3
 _FORMAT: Final = ",.6~g"
@@ -197,8 +200,16 @@ def height(parts: Parts) -> int:
         return rows * (24 if rows <= 12 else 17 if rows <= 30 else 12)
     if rows:
         each = len(parts.series) if parts.kind != "stacked_bar" and len(parts.series) > 1 else 1
-        return rows * min(60, max(14 * each + 10, 190 // rows))
+        lines = _TWO_LINES if _has_split_labels(parts) else 0
+        return rows * min(60, max(14 * each + 10, lines, 190 // rows))
     return _HEIGHT
+
+
+def _has_split_labels(parts: Parts) -> bool:
+    """Whether a label of a row is so long that it has two lines, for which tracks of a timeline are too close."""
+    if parts.kind not in ("bar", "stacked_bar", "points") or parts.category_side != "y":
+        return False
+    return any(len(str(name)) > _LONG_LABEL for name in _distinct(parts.columns["y"]))
 
 
 def legend(parts: Parts) -> tuple[Legend, ...]:
@@ -572,12 +583,15 @@ def _category_plane(parts: Parts, *, zero: bool, ceiling: float | None) -> dict[
 def _category(parts: Parts, side: Side) -> dict[str, Any]:
     """The encoding of an axis of categories, in the order of their first appearance."""
     axis = parts.axes[side]
+    look = parts.look("category axis", labelOverlap=side == "x", domain=side == "x")
+    if side == "y" and _has_split_labels(parts):
+        look |= parts.look("split labels")
     return {
         "field": side,
         "type": "nominal",
         "title": axis.title,
         "sort": codes_of(parts.columns[side])[0],
-        "axis": parts.look("category axis", labelOverlap=side == "x", domain=side == "x"),
+        "axis": look,
         "scale": {"paddingInner": 0.18, "paddingOuter": 0.1} if parts.kind != "points" else {"type": "band"},
     }
 
