@@ -449,6 +449,52 @@ def test_a_result_has_ratio_goodput_classes_and_what_changes_are_worth(tmp_path:
     result.timeline.check()
 
 
+def test_other_sizes_are_simulated_beside_the_closed_form(tmp_path: Path) -> None:
+    """Where the closed form holds, at every size; at the scenario's own size, its own figure; without spares, less."""
+    plain = scenario(
+        tmp_path,
+        "fleet.failures=[{name: hang, takes: process, node_mtbf: 40d, detection: 10min}]",
+        "fleet.maintenance=null",
+        "goal={steps: 0}",
+        "job={write: 0s, stall: 0s}",
+        "job.depth=8",
+        "job.max_pipelines=1",
+        "job.step_s={8: 10}",
+        "job.samples_per_step=512",
+        "job.snapshots={rule: every_steps, steps: 60}",
+        "job.restart={schedule: 5min}",
+        "trials=100",
+    )
+    result = forerun.simulate(plain)
+    simulated = result.tables["simulated_sizes"].records()
+    assert len({row["gpus"] for row in simulated}) >= 6 and len({row["setting"] for row in simulated}) == 2
+    for row in simulated:
+        part = 1.0 if row["setting"] == simulated[0]["setting"] else 0.25
+        rate = row["gpus"] / 8 / (40 * 86_400)
+        theory = effective_share(rate, part * 600, 0.0, part * 300) / (1 + rate * part * 600)
+        assert abs(row["ettr"] - theory) <= 5 * (row["high"] - row["low"]) / 3.92 + 1e-3, row
+    assert simulated[0]["gpus"] == 64
+    assert simulated[0]["ettr"] == pytest.approx(result.summary["ettr"], rel=1e-12)
+    # Repairs of a day, and nobody stands by.
+    repair = "fleet.failures[0].repair={name: constant, mean: 1d}"
+    spared, bare = (
+        forerun.simulate(scenario(tmp_path, f"fleet.spares={spares}", repair, "goal={steps: 0}"))
+        for spares in (4, 0)
+    )
+    some, none = (run.tables["simulated_sizes"].records()[0] for run in (spared, bare))
+    assert (some["spares"], none["spares"]) == (4, 0) and none["high"] < some["low"]
+    picture = next(figure for figure in Spot().figures(bare) if figure.id == "ettr-by-size")
+    assert sum(name.startswith("simulated") for name in picture.order) == 2
+
+
+def test_sizes_that_would_take_too_long_are_left_out(tmp_path: Path) -> None:
+    often = forerun.simulate(
+        scenario(tmp_path, "fleet.failures[0].node_mtbf=1d", "goal={steps: 0}", "trials=2")
+    )
+    sizes = often.tables["simulated_sizes"]["gpus"]
+    assert len(sizes) > 0 and sizes.max() < 131_072
+
+
 @pytest.mark.parametrize(
     "change, said",
     [

@@ -62,19 +62,7 @@ def cluster_figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     stretches, trials, classes, worth = (tables[name] for name in ("stretches", "trials", "classes", "worth"))
     pictures = [
         where_the_time_went(tables["ledger"], tuple(tables["ledger"]["line"].tolist())),
-        Figure.of(
-            "line",
-            "ettr-by-size",
-            "Effective training time against the size of the job",
-            tables["sizes"],
-            x=Axis("gpus", "GPUs of the job", "GPU", log=True),
-            y=Axis("ettr", "effective training time ratio"),
-            series="setting",
-            series_label="checkpoints",
-            order=tuple(dict.fromkeys(tables["sizes"]["setting"].tolist())),
-            caption="The same failures of a node at other sizes, by the closed form: the scenario's interval and restart, "
-            "and a quarter of each.",
-        ),
+        ettr_by_size(tables["sizes"], tables.get("simulated_sizes")),
     ]
     if len(classes):
         pictures.append(
@@ -125,6 +113,46 @@ def cluster_figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if bool(np.any(trials["finished"])):
         pictures.append(time_to_finish(trials, _deadline_s(run)))
     return tuple(pictures)
+
+
+def ettr_by_size(sizes: Table, simulated: Table | None) -> Figure:
+    """The effective ratio against the size of the job.
+
+    Parameters
+    ----------
+    sizes : by the closed form, a row a size and setting.
+    simulated : the same with intervals, for some sizes; None for runs that were saved without.
+    """
+    curves: dict[str, Columns] = {}
+    for name in dict.fromkeys(sizes["setting"].tolist()):
+        rows = sizes["setting"] == name
+        curves[name] = {
+            "gpus": sizes["gpus"][rows],
+            **dict.fromkeys(("ettr", "low", "high"), sizes["ettr"][rows]),
+        }
+    caption = (
+        "The same failures of a node at other sizes, by the closed form: the scenario's interval and restart, and a quarter "
+        "of each."
+    )
+    if simulated is not None and len(simulated):
+        for name in dict.fromkeys(simulated["setting"].tolist()):
+            rows = simulated["setting"] == name
+            curves[f"simulated, {name}"] = {
+                column: simulated[column][rows] for column in ("gpus", "ettr", "low", "high")
+            }
+        caption += " Simulated with the scenario's spares in proportion, repairs, classes and tiers, with 95 % intervals."
+    return Figure.of(
+        "line",
+        "ettr-by-size",
+        "Effective training time against the size of the job",
+        by_series("setting", curves),
+        x=Axis("gpus", "GPUs of the job", "GPU", log=True),
+        y=Axis("ettr", "effective training time ratio"),
+        series="setting",
+        series_label="checkpoints",
+        order=tuple(curves),
+        caption=caption,
+    )
 
 
 def _deadline_s(run: Result | SavedRun) -> float:

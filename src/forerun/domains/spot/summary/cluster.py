@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.domains.spot.engine import cluster_kernel as kernel
-from forerun.domains.spot.engine.closed_forms import effective_share
 from forerun.domains.spot.engine.cluster import ClusterTrials
 from forerun.domains.spot.engine.estimates import Estimate, quantile, ratio_estimate
 from forerun.domains.spot.engine.run import ClusterOutcome, cluster_trials
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.scenario.cluster import Cluster, Failures
 from forerun.domains.spot.scenario.job import JobSpec, RestartParts
+from forerun.domains.spot.summary.sizes import closed_form_sizes, simulated_sizes
 from forerun.domains.spot.summary.tables import LEDGER_COLUMNS
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
@@ -112,17 +112,6 @@ SENSITIVITY = TableSchema(
     ),
     "what a change is worth, by paired trials with the same failures",
 )
-SIZES = TableSchema(
-    "sizes",
-    (
-        Column("gpus", "gpus", "GPUs of the job"),
-        Column("setting", "", "interval between checkpoints, and restart"),
-        Column("interval_s", "s", "between checkpoints"),
-        Column("restart_s", "s", "from a failure until training goes on"),
-        Column("ettr", "share", "effective training time ratio, by the closed form"),
-    ),
-    "the same failures of a node, other sizes: Poisson, spares enough",
-)
 
 
 def summarize_cluster(outcome: ClusterOutcome) -> Result:
@@ -163,7 +152,8 @@ def summarize_cluster(outcome: ClusterOutcome) -> Result:
             "ledger": _ledger_table(wall, nodes, mean_end_s, float(cost_usd.mean())),
             "classes": classes,
             "worth": _worth(inputs, done),
-            "sizes": _sizes(inputs),
+            "sizes": closed_form_sizes(inputs),
+            "simulated_sizes": simulated_sizes(inputs),
             "trials": Table.of(
                 TRIALS,
                 trial=np.arange(done.count),
@@ -449,36 +439,3 @@ def _other_interval(job: JobSpec, factor: float) -> JobSpec | None:
         return job.with_(snapshots=rule.with_(period_s=rule.period_s * factor))
     steps = round(rule.steps * factor)
     return job.with_(snapshots=rule.with_(steps=steps)) if rule.rule == "every_steps" and steps >= 1 else None
-
-
-def _sizes(inputs: Inputs) -> Table:
-    """The effective ratio against the size, at the scenario's interval and restart and at others, by the closed form.
-
-    Silent corruption counts as a crash, a hang as a longer restart.
-    """
-    cluster, job = _cluster(inputs), inputs.job
-    step_s = job.step_s[job.depth * job.max_pipelines]
-    blocked_s, hidden_s = job.checkpoint_s
-    interval_s = job.checkpoint.spacing_steps(step_s, blocked_s, hidden_s) * step_s
-    rate = cluster.job_failures_per_s / cluster.job_nodes
-    waited = math.fsum(cluster.per_node_s(one) * one.detection_s for one in cluster.failures)
-    restart_s = job.reconfig_s + (waited / rate if rate else 0.0)
-    most = max(131_072, 2 * cluster.gpus)
-    rows = []
-    for gpus in np.geomspace(max(cluster.gpus_per_node, 128), most, 41):
-        for interval, restart in ((1.0, 1.0), (0.25, 1.0), (1.0, 0.25), (0.25, 0.25)):
-            period_s = interval * (interval_s + blocked_s)
-            name = f"every {_minutes(period_s)}, restart {_minutes(restart * restart_s)}"
-            # Until it is durable, a write that runs beside training is as dangerous as a longer restart.
-            ettr = effective_share(
-                rate * gpus / cluster.gpus_per_node,
-                max(step_s, period_s - blocked_s),
-                blocked_s,
-                restart * restart_s + hidden_s,
-            )
-            rows.append((round(float(gpus)), name, period_s, restart * restart_s, ettr))
-    return Table.of_rows(SIZES, rows)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.3g} min"
