@@ -119,11 +119,13 @@ def main() -> int:
     compiling_s = time.process_time() - begun
     short = slice(0, 300)
     small = pipeline(prompt[short], output[short], 3)
-    kernel, plain = (way(small, arrivals[short], 1e9) for way in (simulate_mixed, simulate_events))
+    compiled, by_events = (way(small, arrivals[short], 1e9) for way in (simulate_mixed, simulate_events))
     same = all(
-        np.array_equal(getattr(kernel.requests[0].recorded, name), getattr(plain.requests[0].recorded, name))
+        np.array_equal(
+            getattr(compiled.requests[0].recorded, name), getattr(by_events.requests[0].recorded, name)
+        )
         for name in ("start_ms", "end_ms", "prefill", "decodes", "kv", "running", "free_blocks")
-    ) and np.array_equal(kernel.finish_ms, plain.finish_ms)
+    ) and np.array_equal(compiled.finish_ms, by_events.finish_ms)
     llm = part.stages[0].llm
     assert llm is not None
     same = same and run.finish_ms.tolist() == plain(llm, arrivals[few])
