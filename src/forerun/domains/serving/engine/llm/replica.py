@@ -132,7 +132,8 @@ class _Batch:
     Parameters
     ----------
     budget : tokens that may still be given.
-    given : requests, their tokens, and the kind of these.
+    given : requests and their tokens.
+    prefill, decodes : of these, tokens of prompts, and requests that decode.
     attention : pairs of tokens that attend to each other in prefills.
     kv : tokens that the decodes have in the cache.
     moved : blocks that are swapped.
@@ -140,15 +141,13 @@ class _Batch:
     """
 
     budget: int
-    given: list[tuple[Request, int, Kind]] = field(default_factory=list)
+    given: list[tuple[Request, int]] = field(default_factory=list)
+    prefill: int = 0
+    decodes: int = 0
     attention: float = 0.0
     kv: int = 0
     moved: int = 0
     preempting: bool = False
-
-    def tokens(self, kind: Kind) -> int:
-        """Given so far, of one kind."""
-        return sum(tokens for _, tokens, of in self.given if of == kind)
 
 
 class PrefixCache:
@@ -276,9 +275,10 @@ class Replica:
     def _serve(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float) -> None:
         """Running requests get tokens of these kinds."""
         for request in list(self.running):
-            if request not in self.running or request.next_step not in kinds:
+            kind = request.next_step
+            if kind not in kinds or request not in self.running:
                 continue
-            free = request.next_step == "decode" and self.llm.rules.whole_prompts
+            free = kind == "decode" and self.llm.rules.whole_prompts
             tokens = 1 if free else min(request.todo, batch.budget)
             if tokens == 0:
                 continue
@@ -289,7 +289,7 @@ class Replica:
                 batch.preempting = True
             if request in self.running:
                 self._take(request, needed)
-                self._give(batch, request, tokens)
+                self._give(batch, request, tokens, kind)
 
     def _admit(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float) -> None:
         """Waiting requests get tokens of these kinds, from the front, up to the first that cannot."""
@@ -332,7 +332,7 @@ class Replica:
         if todo <= batch.budget:
             return todo
         # A prompt above the whole budget is never whole: it goes alone, in pieces.
-        alone = todo > self.llm.token_budget and batch.tokens("prefill") == 0
+        alone = todo > self.llm.token_budget and batch.prefill == 0
         return batch.budget if alone else 0
 
     def _stored(self, request: Request, known: int, todo: int, tokens: int) -> int:
@@ -341,19 +341,19 @@ class Replica:
             return request.prompt + max(self.llm.reserved_tokens, request.output)
         return known + (todo if self.llm.rules.whole_prompts else tokens)
 
-    def _give(self, batch: _Batch, request: Request, tokens: int, kind: Kind | None = None) -> None:
-        kind = kind or request.next_step
-        batch.given.append((request, tokens, kind))
+    def _give(self, batch: _Batch, request: Request, tokens: int, kind: Kind) -> None:
+        batch.given.append((request, tokens))
         if kind == "decode":
+            batch.decodes += 1
             batch.kv += request.cached
         else:
+            batch.prefill += tokens
             batch.attention += tokens * (request.cached + tokens / 2)
         if kind == "prefill" or not self.llm.rules.whole_prompts:
             batch.budget -= tokens
 
     def _started(self, batch: _Batch, number: int, now_ms: float) -> Iteration:
-        prefill, decodes = batch.tokens("prefill"), batch.tokens("decode")
-        taken_ms = self.llm.cost.iteration_ms(prefill, decodes, batch.kv, batch.attention)
+        taken_ms = self.llm.cost.iteration_ms(batch.prefill, batch.decodes, batch.kv, batch.attention)
         if self.llm.host:
             taken_ms += batch.moved * self.llm.host.move_ms
         self.busy = Iteration(
@@ -361,9 +361,9 @@ class Replica:
             self.number,
             now_ms,
             now_ms + taken_ms,
-            [(request, tokens) for request, tokens, _ in batch.given],
-            prefill,
-            decodes,
+            batch.given,
+            batch.prefill,
+            batch.decodes,
             batch.kv,
             len(self.running),
             self.free + self.prefixes.idle,
@@ -373,12 +373,10 @@ class Replica:
     def end(self, now_ms: float) -> list[Request]:
         """The iteration ends; returns the requests that leave, by class and in order of admission."""
         assert self.busy is not None
-        tokens_of = {id(request): tokens for request, tokens in self.busy.given}
         left = []
-        for request in list(self.running):
-            if id(request) not in tokens_of:
-                continue
-            request.cached += tokens_of[id(request)]
+        # Those admitted now stand behind the others of their class.
+        for request, tokens in sorted(self.busy.given, key=lambda one: one[0].rank):
+            request.cached += tokens
             self._share(request)
             if request.cached < request.prompt + request.emitted:
                 continue
