@@ -92,6 +92,12 @@ def language_plan(
         summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
     else:
         notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
+    notes += [
+        f"{stage.name}: the plan has prefill and decode apart; what that takes in a real deployment beyond the transfers "
+        "that the scenario describes is not counted, so measure it before you trust a small gain"
+        for stage, choice in zip(space.stages, best.cell)
+        if stage.specs[choice.variant].decode is not None
+    ]
     notes += _of_fitted_costs(space, best.cell, inputs)
     if frontier:
         tables["pareto"] = _front(search, best)
@@ -386,9 +392,12 @@ def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option])
     parts += [f"{len(cheaper) - run:,} cannot do the work in time"] if len(cheaper) > run else []
     why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
     nearest = options[CHEAPER]
-    return (
-        f"{why}; the nearest of the dearest of them is {nearest.text}: there {_lacks(space, nearest.figures)}"
+    lacks = (
+        "keeps the objectives on the scenario's own trace, but not on enough of the fresh ones"
+        if nearest.figures.met
+        else f"falls short: {_lacks(space, nearest.figures)}"
     )
+    return f"{why}; the nearest of the dearest of them, {nearest.text}, {lacks}"
 
 
 def _lacks(space: Space, figures: Figures) -> str:

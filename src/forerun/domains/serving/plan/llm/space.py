@@ -132,14 +132,10 @@ class Space:
     @property
     def varied(self) -> tuple[str, ...]:
         """The axes on which something may be chosen, besides hardware and replicas."""
-        return tuple(
-            axis
-            for place, axis in enumerate(PLAN_AXES)
-            if any(
-                len({canonical_json(variant.settings[place]) for variant in stage.specs}) > 1
-                for stage in self.stages
-            )
-        )
+        plans = [
+            llm.plan for placed in self.scenario.configuration.values() if (llm := placed.llm) is not None
+        ]
+        return tuple(axis for axis in PLAN_AXES if any(len(getattr(plan, axis)) > 1 for plan in plans))
 
     def cells(self) -> Iterator[Cell]:
         """All cells."""
