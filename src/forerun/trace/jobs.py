@@ -42,6 +42,17 @@ JOB_FIELDS: Final = (
     Field(name="gpus", unit="GPUs", meaning="GPUs held; may be a fraction of one"),
     Field(name="state", kind="text", meaning="how it ended, in the log's words"),
 )
+#: what some logs have besides; a trace has those of these columns in which a value is recorded
+MORE_JOB_FIELDS: Final = (
+    Field(name="requested_s", unit="s", meaning="time limit that the job asked for; nan: none, or unlimited"),
+    Field(
+        name="eligible_s",
+        unit="s",
+        meaning="when it could start at the earliest, same clock; nan: not recorded",
+    ),
+    Field(name="account", kind="text", meaning="account or group that the job is charged to"),
+    Field(name="qos", kind="text", meaning="quality of service"),
+)
 
 _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}\n)*+")
 
@@ -49,7 +60,8 @@ _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:
 class JobRows:
     """Runs as read one by one, before cleaning: for logs that are no tables, whose rows need a rule each.
 
-    Each has a line number and values by the names of `JOB_FIELDS`; what is not recorded is left out, nan or empty.
+    Each has a line number and values by the names of `JOB_FIELDS` and `MORE_JOB_FIELDS`; what is not recorded is left
+    out, nan or empty.
     """
 
     def __init__(self) -> None:
@@ -65,7 +77,7 @@ class JobRows:
         """The runs column by column."""
         return {
             f.name: [run.get(f.name, "" if f.kind == "text" else np.nan) for run in self.values]
-            for f in JOB_FIELDS
+            for f in (*JOB_FIELDS, *MORE_JOB_FIELDS)
         }
 
 
@@ -98,12 +110,16 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         ----------
         source : the file, which counts repairs and names lines in messages.
         lines : the line of the file that each row stands in.
-        columns : by the names of `JOB_FIELDS`; one that is missing is empty.
+        columns : by the names of `JOB_FIELDS` and `MORE_JOB_FIELDS`; one that is missing is empty.
         facts : what was learned about the file, for the provenance.
         """
         rows = Rows(source, Complaints(), lines, {})
         for field in JOB_FIELDS:
             rows[field.name] = _typed(field, columns.get(field.name), len(rows))
+        more = [field for field in MORE_JOB_FIELDS if field.name in columns]
+        for field in more:
+            rows[field.name] = _typed(field, columns[field.name], len(rows))
+        more = [field for field in more if _has_value(field, rows[field.name])]
         rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
         rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
         if not self.keeps_cpu_jobs():
@@ -122,15 +138,21 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         origin_s = float(rows["submit_s"].min())
         for name in ("submit_s", "start_s", "end_s"):
             rows[name] = rows[name] - origin_s
+        if "eligible_s" in rows:
+            rows["eligible_s"] = rows["eligible_s"] - origin_s
         rows.facts.update(origin_s=origin_s, clock=self.clock)
         rows.facts.update(facts)
-        return rows.trace(self, JOB_FIELDS, time="submit_s", order="free")
+        return rows.trace(self, (*JOB_FIELDS, *more), time="submit_s", order="free")
 
 
 def _typed(field: Field, values: Iterable[Any] | None, count: int) -> Array:
     if field.kind == "text":
         return np.array([""] * count if values is None else [text or "" for text in values], TEXT)
     return np.full(count, np.nan) if values is None else np.array(list(values), np.float64)
+
+
+def _has_value(field: Field, values: Array) -> bool:
+    return bool((values != "").any() if field.kind == "text" else (~np.isnan(values)).any())
 
 
 def _settle_duration(rows: Rows, *, recorded: bool) -> None:
@@ -196,7 +218,8 @@ class JobLog(JobReader, TableReader, frozen=True, kw_only=True):
             self.settle(rows)
             for name in self.instants:
                 rows[name] = instants_s(rows, name)
-            rows.columns = {field.name: rows[field.name] for field in JOB_FIELDS if field.name in rows}
+            names = (field.name for field in (*JOB_FIELDS, *MORE_JOB_FIELDS))
+            rows.columns = {name: rows[name] for name in names if name in rows}
             chunks.append(rows)
         lines = np.concatenate([rows.lines for rows in chunks])
         return self.cleaned(

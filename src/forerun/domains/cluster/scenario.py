@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -37,8 +37,12 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     published, resample: see their types. first: keep only this many jobs (default 0: all). strict: make repairs errors
     (default: no). slack: jobs without a deadline get one, this many durations after submission (default 0: none);
     most_slack: then uniformly between both. larger: whether jobs that ask for more GPUs than the cluster has are an
-    error (`refuse`, default) or are left out and counted (`drop`).
+    error (`refuse`, default) or are left out and counted (`drop`). options: of the format, by name, such as
+    `{columns: [requested_s=6]}` of `swf` (default: its own). overestimate: jobs without a requested time get one,
+    uniformly from their duration to so many times it (default: none).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("options", "overestimate")
 
     file: Input | None = None
     format: str = ""
@@ -51,11 +55,15 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     larger: Literal["refuse", "drop"] = "refuse"
     slack: Seconds = 0.0
     most_slack: Seconds = 0.0
+    options: dict[str, Any] | None = None
+    overestimate: Annotated[float, msgspec.Meta(ge=1, le=1000)] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one source, of a format that exists."""
         if problems := format_problems(self.format, "native"):
             return problems
+        if self.options and (self.file is None or self.format in ("", "native")):
+            return [("options", "are of a format; name file and format, as format: swf")]
         if self.most_slack and not 0 < self.slack <= self.most_slack:
             return [("most_slack", f"is {self.most_slack:g}; it wants a slack above 0 and not above it")]
         names = ("file", "generate", "published", "resample")

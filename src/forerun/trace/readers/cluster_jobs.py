@@ -18,11 +18,15 @@ from forerun.units import whole_number
 
 #: the deadline of a row that has none: no instant is so late
 NO_DEADLINE: Final = LARGEST_INT
+#: a time that a row leaves empty
+NOT_GIVEN: Final = LARGEST_INT
 #: the rule of a deadline that nobody can meet
 UNMEETABLE: Final = "deadline before submission (cannot be met)"
 
 #: texts that a row may leave empty
-_TEXTS: Final = ("model", "user", "vc")
+_TEXTS: Final = ("model", "user", "vc", "account", "qos")
+#: columns that mean nothing where they are empty
+_BLANKS: Final = ("requested_s", "eligible_s")
 
 COLUMNS: Final = (
     Field(name="job_id", kind="text", meaning="identifier"),
@@ -37,6 +41,12 @@ COLUMNS: Final = (
     Field(name="best_effort", kind="int", minimum=0, maximum=1, meaning="1: no deadline"),
     Field(name="user", kind="text", missing=("",), meaning="who submitted it"),
     Field(name="vc", kind="text", missing=("",), meaning="virtual cluster"),
+    Field(name="requested_s", kind="int", unit="s", minimum=1, blank=NOT_GIVEN,
+          meaning="time limit that the job asked for; nan: none, or unlimited"),
+    Field(name="eligible_s", kind="int", unit="s", minimum=0, blank=NOT_GIVEN,
+          meaning="when it could start at the earliest; nan: not recorded"),
+    Field(name="account", kind="text", missing=("",), meaning="account or group that it is charged to"),
+    Field(name="qos", kind="text", missing=("",), meaning="quality of service"),
     Field(name="real_duration_s", kind="int", unit="s", minimum=0, blank=0,
           meaning="duration in the original log; 0: not given"),
     Field(name="real_iterations", kind="int", minimum=0, blank=0, meaning="iterations in the original log; 0: not given"),
@@ -54,6 +64,10 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "best_effort": ("best_effort",),
     "user": ("user",),
     "vc": ("vc",),
+    "requested_s": ("requested_s", "requested_time"),
+    "eligible_s": ("eligible_s",),
+    "account": ("account",),
+    "qos": ("qos",),
     "real_duration_s": ("real_duration",),
     "real_iterations": ("real_iteration",),
 }
@@ -67,8 +81,8 @@ class ClusterJobs(TableReader, tag="cluster_jobs", frozen=True, kw_only=True):
     column under any of the names that it has in one of them, or ours.
 
     Whole seconds; deadlines absolute. Needed are id, submission, GPUs and duration; cells for the deadline, the model, its
-    iterations and batch, user and virtual cluster may be empty. A deadline before the submission is kept and counted:
-    nobody can meet it. Jobs of zero seconds are dropped and counted. MIT and Apache-2.0 [Gu et al., ASPLOS'23].
+    iterations and batch, the requested time, user and virtual cluster may be empty. A deadline before the submission is kept
+    and counted: nobody can meet it. Jobs of zero seconds are dropped and counted. MIT and Apache-2.0 [Gu et al., ASPLOS'23].
     """
 
     about = "cluster jobs with models and deadlines (CSV, four headers)"
@@ -86,6 +100,9 @@ class ClusterJobs(TableReader, tag="cluster_jobs", frozen=True, kw_only=True):
         _settle(rows)
         if "deadline_s" in rows and (none := rows["deadline_s"] == NO_DEADLINE).any():
             rows["deadline_s"] = np.where(none, np.nan, rows["deadline_s"])
+        for name in _BLANKS:
+            if name in rows and (none := rows[name] == NOT_GIVEN).any():
+                rows[name] = np.where(none, np.nan, rows[name])
 
 
 def job_rows(source: Source) -> tuple[Sequence[Field], Chunk]:

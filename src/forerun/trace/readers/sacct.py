@@ -26,7 +26,7 @@ from forerun.trace.table import Trace
 #: has no hour that a change of daylight saving time repeats or leaves out
 SACCT_COMMAND: Final = (
     "TZ=UTC sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
-    "Timelimit,NNodes,JobName"
+    "Timelimit,Account,QOS,Eligible,NNodes,JobName"
 )
 _NEEDED: Final = ("JobID", "Submit", "State")
 #: where GPUs stand
@@ -119,7 +119,8 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
     Job steps and array ranges still pending are dropped, `Unknown` times count as missing, a requeued job (same id
     twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. A run takes its elapsed time, which leaves out what it was
     suspended for and does not change with the clock. GPUs are those allocated, else those asked for; a MIG slice counts
-    as a GPU. A time limit is no deadline and is not read as one. Jobs without GPUs are dropped and counted unless
+    as a GPU. A time limit is a request and no deadline; `UNLIMITED` and `Partition_Limit`, whose seconds the log does not
+    have, are none. Jobs without GPUs are dropped and counted unless
     cpu_jobs, those with shares of a GPU only under a rule of their own.
     """
 
@@ -188,6 +189,10 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             duration_s=elapsed_s,
             gpus=gpus,
             state=row.text("State").split(" by ")[0],
+            requested_s=row.number("Timelimit", time_limit_s),
+            eligible_s=row.number("Eligible", _instant_s),
+            account=row.text("Account"),
+            qos=row.text("QOS"),
         )
 
 
@@ -266,6 +271,26 @@ def hours_minutes(text: str) -> float:
     ).total_seconds()
 
 
+def time_limit_s(text: str) -> float:
+    """Seconds of a Slurm time limit: `minutes`, `mm:ss`, `hh:mm:ss`, `days-hh`, `days-hh:mm`, `days-hh:mm:ss`.
+
+    nan for a limit without a number: unlimited, or the partition's. ValueError if it is something else.
+    """
+    if text.lower() in ("unlimited", "infinite", "partition_limit", "not_set", "invalid", "0"):
+        return float("nan")
+    match = re.fullmatch(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,5}))?(?::([0-9]{1,2}))?", text)
+    if match is None:
+        raise ValueError(f"{shown(text)} is not a time limit like 1-02:03:04")
+    days, *rest = match.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is not None or len(parts) == 3:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    else:
+        hours, (minutes, seconds) = 0, (*parts, 0)[:2]
+    total_s = float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+    return total_s if total_s > 0 else float("nan")
+
+
 class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
     """Output of `sacct --json` (data parser of Slurm 21.08 or later): an object with `jobs`.
 
@@ -327,6 +352,12 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
             duration_s=_wrapped(times.get("elapsed"), "time.elapsed") if end_s > 0 else float("nan"),
             gpus=gpus,
             state=_state(job.get("state")),
+            requested_s=60.0 * limit if (limit := _wrapped(times.get("limit"), "time.limit")) > 0 else np.nan,
+            eligible_s=eligible
+            if (eligible := _wrapped(times.get("eligible"), "time.eligible")) > 0
+            else np.nan,
+            account=optional_text(job.get("account"), "account"),
+            qos=optional_text(job.get("qos"), "qos"),
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from forerun.errors import Problem, UsageError, known_names
 from forerun.trace.jobs import JobReader, JobRows
 from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
@@ -14,6 +16,8 @@ from forerun.trace.source import Source
 from forerun.trace.table import Trace
 
 _COLUMNS: Final = 18
+#: columns whose place the `columns` option can change, counted from 1, and where the standard has them
+STANDARD: Final[Mapping[str, int]] = {"gpus": 5, "requested_gpus": 8, "requested_s": 9}
 _STATES: Final = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL", 4: "PARTIAL", 5: "CANCELLED"}
 
 
@@ -21,8 +25,11 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
     """Text of 18 whitespace-separated numbers a job, comments after `;`, -1 for what is not known.
 
     Processors are taken as GPUs: those allocated, else those requested. A job that waited -1 seconds has no start.
-    [Chapin et al., JSSPP'99]
+    columns: where a log deviates from the standard, such as `requested_s=6`; others are `gpus` (5 by the standard) and
+    `requested_gpus` (8). [Chapin et al., JSSPP'99]
     """
+
+    columns: tuple[str, ...] = ()
 
     about = "Standard Workload Format (18 columns, ; comments)"
     clock = "seconds from the log's start"
@@ -36,23 +43,45 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
+        places = _places(self.columns)
         for number, line in source.lines():
             if text := line.split(";", 1)[0].split():
                 try:
-                    rows.add(number, **_job(text))
+                    rows.add(number, **_job(text, places))
                 except ValueError as error:
                     complaints.add(source.at(number), str(error))
         complaints.finish()
         return self.cleaned(source, rows.lines, rows.columns())
 
 
-def _job(text: list[str]) -> dict[str, Any]:
+def _places(columns: tuple[str, ...]) -> dict[str, int]:
+    """The column of each name, from 0. Raises UsageError for a name or number that is none."""
+    places, problems = dict(STANDARD), []
+    for text in columns:
+        name, _, number = text.partition("=")
+        if name not in STANDARD:
+            problems.append(Problem(f"columns: {text}", known_names(name, STANDARD)))
+        elif not (number.isascii() and number.isdigit() and 1 <= int(number[:4]) <= _COLUMNS):
+            problems.append(
+                Problem(f"columns: {text}", f"a column from 1 to {_COLUMNS} is expected, as {name}=6")
+            )
+        else:
+            places[name] = int(number)
+    if problems:
+        raise UsageError(*problems)
+    return {name: number - 1 for name, number in places.items()}
+
+
+def _job(text: list[str], places: Mapping[str, int]) -> dict[str, Any]:
     """The run of a line; ValueError says what is wrong."""
     if len(text) != _COLUMNS:
         raise ValueError(f"has {len(text)} numbers; a job has {_COLUMNS}")
     values = [_number(cell) for cell in text]
-    submit_s, wait_s, ran_s, gpus = (value if value >= 0 else np.nan for value in values[1:5])
-    requested = values[7] if values[7] >= 0 else np.nan
+    submit_s, wait_s, ran_s = (value if value >= 0 else np.nan for value in values[1:4])
+    gpus, requested, requested_s = (
+        values[places[name]] if values[places[name]] >= 0 else np.nan
+        for name in ("gpus", "requested_gpus", "requested_s")
+    )
     return {
         "job_id": text[0],
         "user": _known(text[11]),
@@ -62,6 +91,8 @@ def _job(text: list[str]) -> dict[str, Any]:
         "end_s": submit_s + wait_s + ran_s,
         "duration_s": ran_s,
         "gpus": gpus if gpus > 0 else requested,
+        "requested_s": requested_s if requested_s > 0 else np.nan,
+        "account": _known(text[12]),
         "state": _STATES.get(int(values[10]), ""),
     }
 

@@ -19,6 +19,7 @@ import numpy as np
 from forerun.domains.cluster.inputs.setting import (
     I64,
     NO_DEADLINE_S,
+    NO_REQUEST_S,
     Cluster,
     Jobs,
     NodeGroup,
@@ -26,7 +27,7 @@ from forerun.domains.cluster.inputs.setting import (
 )
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
 from forerun.regular import read_regular, unreadable
-from forerun.trace.readers.cluster_jobs import NO_DEADLINE, job_name, job_rows
+from forerun.trace.readers.cluster_jobs import NO_DEADLINE, NOT_GIVEN, job_name, job_rows
 from forerun.trace.repair import RepairLog
 from forerun.trace.source import Source
 
@@ -120,6 +121,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     count, columns = len(rows), rows.columns
     nothing, unnamed = np.zeros(count, np.int64), ("",) * count
     written_s = columns.get("deadline_s", np.full(count, NO_DEADLINE))
+    limit_s = columns.get("requested_s", np.full(count, NOT_GIVEN))
     users, vcs = (tuple(columns[name].tolist()) if name in columns else unnamed for name in ("user", "vc"))
     jobs = Jobs.of(
         columns["submit_s"],
@@ -132,6 +134,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
         deadline_s=np.where(written_s == NO_DEADLINE, NO_DEADLINE_S, written_s),
         best_effort=columns.get("best_effort", nothing),
         user=users if any(users) else vcs,
+        requested_s=np.where(limit_s == NOT_GIVEN, NO_REQUEST_S, limit_s),
     )
     return JobTable(path.name, jobs, vcs, tuple(rows.lines.tolist()))
 

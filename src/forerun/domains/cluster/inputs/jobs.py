@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from forerun.domains.cluster.inputs.files import JobTable, read_jobs
-from forerun.domains.cluster.inputs.setting import BOOL, NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
+from forerun.domains.cluster.inputs.setting import (
+    BOOL,
+    I64,
+    NO_DEADLINE_S,
+    NO_REQUEST_S,
+    Cluster,
+    Jobs,
+    ThroughputTable,
+)
 from forerun.domains.cluster.inputs.throughput import anchored, filled, held_rigid, joined, rigid
 from forerun.domains.cluster.scenario import Scenario, TraceSpec
 from forerun.domains.cluster.traces.generate import generate
@@ -36,12 +46,15 @@ def table_from(trace: TraceSpec, profile: ThroughputTable | None, seed: int, rep
     assert isinstance(trace.file, Input)
     path = Path(trace.file.path)
     if trace.draw_models:
-        log = read_trace(path, "cluster_jobs" if trace.format == "native" else trace.format, repairs=repairs)
+        name = "cluster_jobs" if trace.format == "native" else trace.format
+        log = read_trace(path, name, options=trace.options, repairs=repairs)
         return JobTable(path.name, from_log(log, _needed(profile), seed=seed, repairs=repairs))
-    return table_of_file(path, trace.format, repairs)
+    return table_of_file(path, trace.format, repairs, trace.options)
 
 
-def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
+def table_of_file(
+    path: Path, format: str, repairs: RepairLog, options: Mapping[str, Any] | None = None
+) -> JobTable:
     """The jobs of a file. format: `native` for our own headers, else a reader's name; empty: recognised from the content.
 
     A file that no reader recognises is read as `native`, so that problems name its header.
@@ -52,7 +65,7 @@ def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
         format = readable_by[0] if len(readable_by) == 1 and readable_by[0] != "cluster_jobs" else "native"
     if format == "native":
         return read_jobs(path, repairs)
-    return table_of_log(read_trace(path, format, repairs=repairs), path.name, repairs)
+    return table_of_log(read_trace(path, format, options=options, repairs=repairs), path.name, repairs)
 
 
 def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
@@ -78,14 +91,33 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     vcs = tuple(str(vc or "") for vc in log["vc"].tolist()) if "vc" in log else ("",) * count
     users = tuple(str(user or "") for user in log["user"].tolist()) if "user" in log else ("",) * count
     ids = tuple(str(name) for name in log["job_id"])
+    limit_s = _requested_s(log, count)
     return JobTable(
         source,
-        Jobs.of(submit, whole, duration, id=ids, user=users if any(users) else vcs),
+        Jobs.of(submit, whole, duration, id=ids, user=users if any(users) else vcs, requested_s=limit_s),
         vc=vcs,
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
     )
+
+
+def _requested_s(log: Trace, count: int) -> I64:
+    """Requested times of a log in whole seconds, NO_REQUEST_S where there is none or it has no end."""
+    if "requested_s" not in log:
+        return np.full(count, NO_REQUEST_S, np.int64)
+    limit_s = np.asarray(log["requested_s"], np.float64)
+    finite = limit_s < 2**53
+    return np.where(finite, np.ceil(np.where(finite, limit_s, 0.0)), NO_REQUEST_S).astype(np.int64)
+
+
+def with_requests(jobs: Jobs, overestimate: float, seed: int) -> Jobs:
+    """The jobs, each without a requested time with one from its duration to so many times it, uniformly [the f model of
+    Feitelson and Mu'alem, IPPS'98].
+    """
+    factor = 1.0 + stream(seed, "requested time").random(len(jobs)) * (overestimate - 1.0)
+    made_s = np.ceil(jobs.duration_s * factor).astype(np.int64)
+    return replace(jobs, requested_s=np.where(jobs.requested_s < NO_REQUEST_S, jobs.requested_s, made_s))
 
 
 def _needed(profile: ThroughputTable | None) -> ThroughputTable:

@@ -21,6 +21,7 @@ from forerun.domains.cluster.inputs.jobs import (
     table_of_file,
     with_deadlines,
     with_iterations,
+    with_requests,
 )
 from forerun.domains.cluster.inputs.setting import F64, Cluster, Jobs, NodeGroup, Setting, ThroughputTable
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
@@ -75,6 +76,8 @@ def prepare(scenario: Scenario) -> Inputs:
         jobs, assumed = with_iterations(jobs, profile, table)
     if scenario.trace.slack:
         jobs = with_deadlines(jobs, scenario.trace, scenario.seed)
+    if scenario.trace.overestimate is not None:
+        jobs = with_requests(jobs, scenario.trace.overestimate, scenario.seed)
     if preset := _preset_for(scenario, profile):
         jobs, profile, assumed = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
         profiles = (profile,)

@@ -24,6 +24,9 @@ BOOL = npt.NDArray[np.bool_]
 
 #: the deadline of a job that has none; far beyond any trace, small enough that sums stay in 64 bits
 NO_DEADLINE_S: Final = 1 << 60
+#: the requested time of a job that asked for none, or for an unlimited one
+NO_REQUEST_S: Final = 1 << 60
+_UNFILLED: Final[I64] = np.zeros(0, np.int64)
 #: an instant after everything: when a row is spare that a job submitted later will take
 NEVER_S: Final = 1 << 62
 
@@ -46,6 +49,7 @@ class Jobs:
     best_effort : whether it goes without a deadline.
     user : who submitted it.
     written_deadline_s : the deadline in the file, also for best-effort jobs, whose `deadline_s` is none.
+    requested_s : the time limit that it asked for; NO_REQUEST_S: none (default: none for all).
     """
 
     file_row: I64
@@ -61,6 +65,11 @@ class Jobs:
     best_effort: BOOL
     user: tuple[str, ...]
     written_deadline_s: I64
+    requested_s: I64 = field(default_factory=lambda: _UNFILLED)
+
+    def __post_init__(self) -> None:
+        if self.requested_s is _UNFILLED:
+            object.__setattr__(self, "requested_s", np.full(len(self.id), NO_REQUEST_S, np.int64))
 
     @classmethod
     def of(
@@ -77,6 +86,7 @@ class Jobs:
         deadline_s: npt.ArrayLike = NO_DEADLINE_S,
         best_effort: npt.ArrayLike = False,
         user: Sequence[str] = (),
+        requested_s: npt.ArrayLike = NO_REQUEST_S,
     ) -> Jobs:
         """Jobs in the order of a file, of whose columns only three must be known.
 
@@ -87,9 +97,9 @@ class Jobs:
         id : default: the numbers from 0.
         """
         count = np.size(submit_s)
-        given = (submit_s, gpus, duration_s, iterations, kind, batch, deadline_s)
+        given = (submit_s, gpus, duration_s, iterations, kind, batch, deadline_s, requested_s)
         whole = [np.broadcast_to(np.asarray(values, np.int64), count).copy() for values in given]
-        submitted, asked, seconds, steps, row, samples, written = whole
+        submitted, asked, seconds, steps, row, samples, written, limit = whole
         due = np.where(np.asarray(best_effort, np.bool_), NO_DEADLINE_S, written)
         return cls(
             file_row=np.arange(count),
@@ -105,6 +115,7 @@ class Jobs:
             best_effort=due >= NO_DEADLINE_S,
             user=tuple(user or ("",) * count),
             written_deadline_s=written,
+            requested_s=limit,
         )
 
     def __len__(self) -> int:
@@ -114,6 +125,11 @@ class Jobs:
     def has_deadline(self) -> BOOL:
         """Which jobs have a deadline."""
         return self.deadline_s < NO_DEADLINE_S
+
+    @property
+    def request_s(self) -> F64:
+        """The requested times as float64[jobs], infinite where there is none."""
+        return np.where(self.requested_s < NO_REQUEST_S, self.requested_s, np.inf)
 
     def take(self, rows: Sequence[int] | I64) -> Jobs:
         """The jobs of some rows, in that order (the caller keeps it sorted by submission)."""
