@@ -289,6 +289,75 @@ def accuracy() -> Iterator[tuple[str, str, str]]:
         yield text, predicted, worst((run["forecast"] for run in runs), name)
 
 
+#: figures of a language model's server, and their headings
+SERVED: Final = {
+    "ttft_mean_ms": "time to first token, mean",
+    "ttft_p99_ms": "its P99",
+    "tpot_mean_ms": "time per token, mean",
+    "e2e_mean_ms": "whole, mean",
+    "e2e_p99_ms": "its P99",
+    "throughput_rps": "throughput",
+}
+
+
+def language_models() -> Iterator[tuple[str, ...]]:
+    """(model, load, error of each figure in percent; a star where it misses its bar)."""
+    figures = record("serving-accuracy")["figures"]
+    for one in figures["rates"]:
+        errors = (one["errors"].get(name) for name in SERVED)
+        stars = ("*" if name in one["over"] else "" for name in SERVED)
+        shown = (
+            f"{100 * error:+.1f}{star}" if error is not None else "" for error, star in zip(errors, stars)
+        )
+        yield one["model"], f"`{one['experiment']}`", *shown
+    medians, bars = figures["medians"], figures["bars"]
+    yield "all", "median of sizes", *(f"{100 * medians[name]:.1f}" for name in SERVED)
+    yield "", "bar", *(f"{100 * bars[name]:g}" for name in SERVED)
+
+
+def checks() -> Iterator[tuple[str, str]]:
+    """(what else was checked, how it came out)."""
+    figures = record("serving-accuracy")["figures"]
+    covered = figures["coverage"]["rates"]
+    yield (
+        f"share of {covered['figures']} figures of Qwen3-14B inside intervals for 90 %, made of the other loads' errors",
+        f"{100 * covered['share']:.0f} %",
+    )
+    for one in figures["steps"]:
+        run = f"iterations of `{one['run']}`, {one['iterations']:,}"
+        yield (
+            f"{run}: mean error from others of the run at random (bar 1.5 %)",
+            f"{100 * one['within']:.2f} %",
+        )
+        yield f"{run}: mean error from its lighter half (bar 3 %)", f"{100 * one['across']:.2f} %"
+
+
+def simulators() -> Iterator[tuple[str, ...]]:
+    """(simulator, experiments, mean errors in percent as published)."""
+    peers = json.loads((Path(__file__).parent / "serving" / "peers.json").read_text(encoding="utf-8"))
+    for one in peers["peers"]:
+        errors = (f"{one[name]:g}" for name in ("ttft", "itl", "e2e", "e2e_median"))
+        yield one["name"], f"{one['experiments']}", *errors
+
+
+def language_model_text() -> str:
+    """The section on servers of language models."""
+    return (
+        "Public measurements of others, each load of one model predicted by costs that `forerun fit` finds from its other\n"
+        "loads alone (real prompts, up to past saturation). Errors in percent; a star marks what misses its bar.\n\n"
+        + table(("model", "load", *SERVED.values()), language_models())
+        + "\n"
+        + table(("checked", "value"), checks())
+        + "\nWhat other simulators report of other servers of the same project, mean errors in percent,\n"
+        "from the error tables of `inference-sim/sim-to-real-accuracy-validation` on GitHub. It is not the same task:\n"
+        "theirs predict servers that they have not measured.\n\n"
+        + table(
+            ("simulator", "experiments", "first token", "time per token", "whole", "whole, median"),
+            simulators(),
+        )
+    )
+
+
 def records() -> Iterator[tuple[str, str, str, str, str]]:
     """(record, command, date, machine, load before)."""
     for path in sorted(RESULTS.glob("*.json")):
@@ -320,6 +389,7 @@ def page() -> str:
             "other measurements. Nothing is fitted to the runs that are judged.\n\n"
             + table(("what ran", "predicted", "largest error"), accuracy()),
         ),
+        ("Servers of language models", language_model_text()),
         ("Records", table(("record", "script", "date", "on", "load average before"), records())),
     )
     return HEAD + "".join(f"\n## {title}\n\n{text}" for title, text in sections)

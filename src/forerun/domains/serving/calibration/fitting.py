@@ -143,6 +143,9 @@ class _Problem:
         self._precision = []
         for trial, one, other in zip(self.trials, base, longer):
             own = np.array([PRECISION[name] for name in trial.compared])
+            if trial.experiment.holds_back:
+                # With a constant number under way, rate and whole latency are one figure (Little's law).
+                own *= np.sqrt(len(own))
             excess = np.maximum(np.abs(other - one) / 0.05 - 1.5, 0.0)
             self._precision.append(np.sqrt(own**2 + (STEP_ERROR * excess) ** 2))
 
