@@ -11,6 +11,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -20,6 +21,8 @@ from forerun.errors import ForerunError, suggestion
 
 #: modules of this package that are not subcommands
 _NOT_VERBS = {"main"}
+#: the code with which click exits, for no other reason in this mode, where the pipe that a command writes to is closed
+_CLICK_CLOSED_PIPE: Final = 1
 
 
 class Verbs(click.Group):
@@ -101,6 +104,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED_CODE
     except BrokenPipeError:
         # Whatever reads our output has closed it (`forerun ... | head`); that is not an error.
+        _silence()
+        return 0
+    except SystemExit as leaving:
+        if leaving.code != _CLICK_CLOSED_PIPE:
+            raise
         _silence()
         return 0
     except UnicodeEncodeError as error:
