@@ -168,6 +168,12 @@ def throughput() -> Iterator[tuple[str, str]]:
                 f"serving: an hour of language-model requests on {replicas}, {what} recorded",
                 f"{rounded(hour[f'{replicas}, {what}'])} s",
             )
+    planned = record("serving-llm_plan")["figures"]
+    for name, plan in planned["plans"].items():
+        yield (
+            f"serving: a plan over {planned['cells']:,} cells of an hour of language-model requests, {name} objectives",
+            f"{rounded(plan['wall_s'])} s",
+        )
     cluster = record("cluster-bench")["figures"]
     yield (
         "cluster: jobs a second under SRTF",
@@ -254,6 +260,20 @@ def throughput() -> Iterator[tuple[str, str]]:
     for size, peak in cells["peak_mb"].items():
         yield f"studies: peak memory, {size}", f"{rounded(peak)} MB"
     yield f"studies: reading and drawing {cells['cells']:,} cells", f"{rounded(cells['report_s'])} s"
+
+
+def bounds() -> Iterator[tuple[str, ...]]:
+    """(cluster, jobs, reached, bound, gap, processor seconds of the search and of the verification)."""
+    for name, case in record("cluster-bounds")["figures"]["cases"].items():
+        yield (
+            name,
+            f"{case['jobs']:,}",
+            f"{case['reached']:,.0f}",
+            f"{case['bound']:,.0f}",
+            f"{100 * case['gap']:.1f} %",
+            rounded(case["search_s"]),
+            rounded(case["verifying_s"]),
+        )
 
 
 def first_runs() -> Iterator[tuple[str, str, str]]:
@@ -391,6 +411,12 @@ def page() -> str:
     sections = (
         ("Speed against other programs", table(("what", "compared with", "times as fast"), speed())),
         ("Throughput", table(("measured", "value"), throughput())),
+        (
+            "Bounds",
+            "Deadlines of the published traces that a schedule meets, and the most that any can, with the processor time\n"
+            "of both and of verifying the proof. Where the two columns differ, the best schedule lies between them.\n\n"
+            + table(("cluster", "jobs", "met", "most", "gap", "search, s", "verification, s"), bounds()),
+        ),
         (
             "The first run",
             "The first run in a domain compiles its kernels once and keeps them.\n\n"

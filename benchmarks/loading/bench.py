@@ -37,8 +37,8 @@ from forerun.measure.loading.probing import PROBE_S
 from forerun.measure.loading.runner import Piece, nothing, run_loader
 from forerun.replication.cndlsys.law import FittedDelivery
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "loading"))
-from test_laws_hold import threads_by_processes  # the slow twin of the event model, in simpy
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.loading.test_laws_hold import threads_by_processes  # the slow twin of the event model, in simpy
 
 ROUNDS = 5
 #: the published experiment's loader: 8 workers, batches of 512 of 28,539 samples, 12 ms each, steps of 0.1 s
