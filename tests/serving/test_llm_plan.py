@@ -348,6 +348,20 @@ def test_what_cannot_be_planned_is_said_in_a_line(
     assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tuner": {"name": "attainment"}}, "plan with tuner: fixed"),
+        ({"changes": [{"at_s": 1, "replicas": 2}]}, "remove the changes"),
+    ],
+)
+def test_replicas_that_come_and_go_are_not_planned(change: dict[str, Any], said: str) -> None:
+    data = feasible()
+    (data if "tuner" in change else data["configuration"]["Chat"]).update(change)
+    with pytest.raises(ScenarioError, match=said):
+        plan(scenario_of(data))
+
+
 def test_figures_show_the_knee_and_what_each_hardware_gives() -> None:
     found = language_plan(scenario_of(feasible()), frontier=True)
     figures = {figure.id: figure for figure in found.figures()}

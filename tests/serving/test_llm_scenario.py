@@ -140,8 +140,14 @@ def test_tables_tell_the_same_story() -> None:
 
 
 def test_the_load_is_a_lower_bound_of_the_work() -> None:
-    for kv_blocks, budget, seats in ((400, 4096, 64), (30, 64, 8), (60, 512, 2)):
-        data = scenario_data(kv_blocks=kv_blocks, token_budget=budget, max_seqs=seats)
+    prompts = {"system_prompts": 3, "system_tokens": 200, "skew": 1.0}
+    for limits in (
+        {"kv_blocks": 400, "token_budget": 4096, "max_seqs": 64},
+        {"kv_blocks": 30, "token_budget": 64, "max_seqs": 8},
+        {"kv_blocks": 60, "token_budget": 512, "max_seqs": 2},
+        {"kv_blocks": 400, "token_budget": 64, "max_seqs": 4, "prefix_cache": prompts},
+    ):
+        data = scenario_data(**limits)
         data["trace"] = {"arrivals_ms": [0.0] * 400}
         stages = simulate(scenario({**data, "intervals": {"replications": 0}})).tables["stages"]
         assert stages["utilisation"][1] > 0.9  # all at once: the replicas never pause

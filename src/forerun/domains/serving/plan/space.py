@@ -23,6 +23,8 @@ from forerun.domains.serving.scenario import Sampled, Scenario, StageSpec, Table
 from forerun.errors import Problem, ScenarioError, known_names
 
 MAX_REPLICAS: Final = 60
+#: why a scenario in which replicas come or go cannot be planned
+KEPT: Final = "plans keep the number of replicas"
 
 
 class Choice(NamedTuple):
@@ -276,17 +278,16 @@ def space_of(
 def _unplannable(scenario: Scenario) -> list[Problem]:
     sampled, tuned = isinstance(scenario.service, Sampled), scenario.tuned
     drawn = "plans need service times that are not drawn: mean, p99, notebook or tables"
-    keep = "plans keep the number of replicas"
     checks = [
         (scenario.mode != "default", "mode", f"plans are made in mode default, not {scenario.mode!r}"),
         (sampled, "service", drawn),
-        (tuned, "tuner", f"{keep}; plan with tuner: fixed (--set tuner=fixed)"),
+        (tuned, "tuner", f"{KEPT}; plan with tuner: fixed (--set tuner=fixed)"),
     ]
     for name, placed in scenario.configuration.items():
         where, greedy = f"configuration.{name}", isinstance(placed.batching, Greedy)
         checks += [
             (not greedy, f"{where}.batching", "plans are made for greedy batching only"),
-            (bool(placed.changes), f"{where}.changes", f"{keep}; remove the changes"),
+            (bool(placed.changes), f"{where}.changes", f"{KEPT}; remove the changes"),
         ]
     return [Problem(f"$.{where}", what) for wrong, where, what in checks if wrong]
 

@@ -49,7 +49,7 @@ def summarize(outcome: Outcome) -> Result:
     finished = len(run.finish_ms) > 0
     if finished and engine_of(scenario).lawful:
         check_run(inputs.pipeline, run, scenario.latency_limit_ms)
-    loads = offered_loads(inputs)
+    loads = offered_loads(inputs, outcome.run)
     summary = totals(outcome, run, loads) | dict(outcome.figures)
     if models:
         summary |= model_figures(scenario, inputs.pipeline, outcome.run)

@@ -88,20 +88,22 @@ def latency_figures(latency: Floats) -> dict[str, float]:
     }
 
 
-def offered_loads(inputs: Inputs) -> dict[str, float]:
+def offered_loads(inputs: Inputs, run: Run) -> dict[str, float]:
     """Per stage the queries offered a second over the most its replicas can carry, at their most and best batch size.
 
-    Where language models are served it is the least work that the requests can mean over the time there is.
+    Where language models are served it is the least work that the requests can mean over the time there is, with what the
+    prefix cache spared in this run.
     """
     rate = mean_rate_rps(inputs.arrivals_ms)
     visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
     loads = {}
-    for stage, came in zip(inputs.pipeline.stages, visited):
+    for number, (stage, came) in enumerate(zip(inputs.pipeline.stages, visited)):
         offered = rate * float(came.mean()) if np.isfinite(rate) else 0.0
-        if stage.llm is None:
+        requests = run.requests[number] if run.requests else None
+        if stage.llm is None or requests is None:
             loads[stage.name] = offered / capacity_rps(stage)
         else:
-            load = offered * least_work_ms(stage.llm, came) / (stage.most_replicas * 1e3)
+            load = offered * least_work_ms(stage.llm, came, requests.hit_tokens) / (stage.most_replicas * 1e3)
             if stage.llm.decode is not None:
                 decode_ms = offered * least_decode_ms(stage.llm, came)
                 load = max(load, decode_ms / (stage.llm.decode.replicas * 1e3))

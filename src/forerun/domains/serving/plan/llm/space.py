@@ -18,6 +18,7 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Pipeline
 from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.domains.serving.inputs.routing import visited_stages
+from forerun.domains.serving.plan.space import KEPT
 from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import (
@@ -283,10 +284,9 @@ def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:
 
 
 def _unplannable(scenario: Scenario) -> list[tuple[bool, str, str]]:
-    constant = "plans keep the number of replicas of stages without a language model; remove the changes"
-    checks = []
+    checks = [(scenario.tuned, "tuner", f"{KEPT}; plan with tuner: fixed (--set tuner=fixed)")]
     for name, placed in scenario.configuration.items():
-        checks.append((bool(placed.changes), f"configuration.{name}.changes", constant))
+        checks.append((bool(placed.changes), f"configuration.{name}.changes", f"{KEPT}; remove the changes"))
         if placed.llm is not None:
             others = [one for one in placed.llm.plan.scheduler if one != placed.llm.scheduler]
             where, what = (

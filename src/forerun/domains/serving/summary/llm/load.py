@@ -6,20 +6,23 @@ import numpy as np
 
 from forerun.domains.serving.engine.outcome import Batches
 from forerun.domains.serving.inputs.llm.model import LanguageModel
-from forerun.domains.serving.inputs.pipeline import Bools, Floats
+from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 
 
-def least_work_ms(llm: LanguageModel, came: Bools) -> float:
+def least_work_ms(llm: LanguageModel, came: Bools, hit_tokens: Ints) -> float:
     """A lower bound of the time on one replica that a request takes, averaged over the queries that come by.
 
     The work itself does not depend on how prompts are cut into chunks (the pairs of tokens that attend to each other
     sum to p^2 / 2), and iterations are at least as many as the tokens over the budget, the turns of requests over the
-    seats, and the blocks they hold in each turn over the blocks there are. Refused requests are no work.
+    seats, and the blocks they hold in each turn over the blocks there are. Refused requests are no work. Tokens that the
+    prefix cache had are none either, but the last of a prompt is always processed; blocks are shared then, so they limit
+    nothing here.
 
     Parameters
     ----------
     llm : costs, limits and the tokens of the requests.
     came : bool[queries], who comes by.
+    hit_tokens : int64[queries], tokens of each that the prefix cache had.
     """
     served = came & ~llm.refused[: len(came)]
     if not came.any() or not served.any():
@@ -28,9 +31,10 @@ def least_work_ms(llm: LanguageModel, came: Bools) -> float:
     o = llm.output[: len(came)][served].astype(np.float64)
     if llm.decode is not None:
         o = np.ones(len(p))
-    turns = np.ceil(p / llm.token_budget) + o - 1
-    held = o * p + o * (o - 1) / 2
-    return _work_ms(llm, p, p, o, turns, held) / int(came.sum())
+    cached = np.minimum(hit_tokens[: len(came)][served], p - 1)
+    turns = np.ceil((p - cached) / llm.token_budget) + o - 1
+    held = o * p + o * (o - 1) / 2 if llm.shared is None else np.zeros(len(p))
+    return _work_ms(llm, cached, p, o, turns, held) / int(came.sum())
 
 
 def least_decode_ms(llm: LanguageModel, came: Bools) -> float:
@@ -41,23 +45,21 @@ def least_decode_ms(llm: LanguageModel, came: Bools) -> float:
     p = llm.prompt[: len(came)][served].astype(np.float64)
     o = llm.output[: len(came)][served].astype(np.float64)
     held = (o - 1) * p + o * (o - 1) / 2
-    return _work_ms(llm.decode.llm, np.zeros(len(p)), p, o, o - 1, held) / max(1, int(came.sum()))
+    return _work_ms(llm.decode.llm, p, p, o, o - 1, held) / max(1, int(came.sum()))
 
 
-def _work_ms(
-    llm: LanguageModel, prefills: Floats, p: Floats, o: Floats, turns: Floats, held: Floats
-) -> float:
+def _work_ms(llm: LanguageModel, cached: Floats, p: Floats, o: Floats, turns: Floats, held: Floats) -> float:
     """A lower bound of the time that requests take on one replica.
 
     Parameters
     ----------
     llm : costs and limits.
-    prefills : float64[requests], tokens that it prefills.
+    cached : float64[requests], tokens of the prompts that are there already.
     p, o : float64[requests], tokens of prompts and answers.
     turns : float64[requests], iterations in which each takes part, at the least.
     held : float64[requests], tokens that each has cached in these, summed.
     """
-    prefill, decodes = prefills.sum(), (o - 1).sum()
+    prefill, decodes = (p - cached).sum(), (o - 1).sum()
     blocks = held.sum() / llm.block_tokens
     tokens = prefill + (0 if llm.rules.whole_prompts else decodes)
     iterations = max(tokens / llm.token_budget, turns.sum() / llm.max_seqs, blocks / llm.kv_blocks)
@@ -73,7 +75,7 @@ def _work_ms(
             + of_prefill * prefill
             + of_decode * decodes
             + of_kv * kv
-            + of_attention * (prefills**2 / 2).sum()
+            + of_attention * ((p**2 - cached**2) / 2).sum()
         )
     return float(work_ms)
 
