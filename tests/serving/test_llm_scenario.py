@@ -140,12 +140,15 @@ def test_tables_tell_the_same_story() -> None:
 
 
 def test_the_load_is_a_lower_bound_of_the_work() -> None:
-    prompts = {"system_prompts": 3, "system_tokens": 200, "skew": 1.0}
+    cached = {
+        "prefix_cache": {"system_prompts": 3, "system_tokens": 1200, "skew": 1.0},
+        "tokens": {"prompt": 2000, "output": 2},
+    }
     for limits in (
         {"kv_blocks": 400, "token_budget": 4096, "max_seqs": 64},
         {"kv_blocks": 30, "token_budget": 64, "max_seqs": 8},
         {"kv_blocks": 60, "token_budget": 512, "max_seqs": 2},
-        {"kv_blocks": 400, "token_budget": 64, "max_seqs": 4, "prefix_cache": prompts},
+        {"kv_blocks": 900, "token_budget": 4096, "max_seqs": 4, **cached},
     ):
         data = scenario_data(**limits)
         data["trace"] = {"arrivals_ms": [0.0] * 400}
