@@ -230,12 +230,16 @@ def judge(folder: RunFolder) -> None:
     journal = Journal(folder.journal, read_only=True)
     controller = controller_of(folder, journal.run)
     steps: dict[str, int] = defaultdict(int)
+    begun: set[tuple[str, int]] = set()
     for seen in journal.seen():
         controller.receive(seen)
         what = seen.what
         if isinstance(what, Progressed):
             steps[what.job] = max(steps[what.job], what.step)
-        elif isinstance(what, FirstStep):
+        elif (
+            isinstance(what, FirstStep) and (what.job, what.epoch) not in begun
+        ):  # a node that is back repeats it
+            begun.add((what.job, what.epoch))
             # a checkpoint was due, and one more may have been on its way
             assert steps[what.job] - what.step <= 2 * EVERY_S + 1, (what, steps)
             steps[what.job] = what.step

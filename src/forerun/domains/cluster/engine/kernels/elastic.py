@@ -531,7 +531,10 @@ def boost(m: PlanState, grid: Grid, reserve_s: I64, least_first: bool, registere
             register(m, chosen)
         else:
             set_end(m, chosen)
-    m.lists[RUNNABLE, :count] = jobs[order]
+    for row in range(
+        count
+    ):  # the assignment of a slice would compile what checks shapes and words its error, for seconds
+        m.lists[RUNNABLE, row] = jobs[order[row]]
     return tried
 
 

@@ -276,5 +276,8 @@ def boost_promises(m: PlanState, costs: Costs, grid: Grid, least_first: bool) ->
             if low[p] == FAR:
                 after[p] = -1
             worth[p] = np.inf if gpus == 0 else sign * (gpu_s - spent[p]) / (m.levels[want] - gpus)
-    m.lists[RUNNABLE, :count] = jobs[order]
+    for row in range(
+        count
+    ):  # the assignment of a slice would compile what checks shapes and words its error, for seconds
+        m.lists[RUNNABLE, row] = jobs[order[row]]
     return tried
