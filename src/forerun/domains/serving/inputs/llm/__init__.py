@@ -226,13 +226,13 @@ def _tokens(
         prompt, output = np.array(given.pairs, dtype=np.int64).T.copy()
         return prompt, output
     if isinstance(given, DrawnTokens):
-        prompt, output = _columns(files.trace(given), given.drawn_from.path)
+        prompt, output = token_columns(files.trace(given), given.drawn_from.path)
         rows = stream(seed, "tokens", stage).integers(len(prompt), size=queries)
         return prompt[rows], output[rows]
     if trace is None:
         what = "the trace has no tokens: say tokens: {prompt: 512, output: 128}, {drawn_from: FILE} or {pairs: [...]}"
         raise ScenarioError.at(f"{where}.tokens", what)
-    return _columns(trace, trace.provenance.source)
+    return token_columns(trace, trace.provenance.source)
 
 
 def _prefixes(
@@ -330,7 +330,7 @@ def drawn_prefixes(
     return Prefixes(start, np.repeat(chosen * blocks, own) + place)
 
 
-def _columns(trace: Trace, name: str) -> tuple[Ints, Ints]:
+def token_columns(trace: Trace, name: str) -> tuple[Ints, Ints]:
     """Tokens by row, in order of arrival."""
     known = [column.name for column in trace.schema]
     missing = [column for column in COLUMNS if column not in known]
