@@ -236,10 +236,8 @@ def judge(folder: RunFolder) -> None:
         what = seen.what
         if isinstance(what, Progressed):
             steps[what.job] = max(steps[what.job], what.step)
-        elif (
-            isinstance(what, FirstStep) and (what.job, what.epoch) not in begun
-        ):  # a node that is back repeats it
-            begun.add((what.job, what.epoch))
+        elif isinstance(what, FirstStep) and (what.job, what.epoch) not in begun:
+            begun.add((what.job, what.epoch))  # once: a node that is back repeats it
             # a checkpoint was due, and one more may have been on its way
             assert steps[what.job] - what.step <= 2 * EVERY_S + 1, (what, steps)
             steps[what.job] = what.step

@@ -531,9 +531,8 @@ def boost(m: PlanState, grid: Grid, reserve_s: I64, least_first: bool, registere
             register(m, chosen)
         else:
             set_end(m, chosen)
-    for row in range(
-        count
-    ):  # the assignment of a slice would compile what checks shapes and words its error, for seconds
+    # One by one: assigning a slice compiles what checks shapes and words the error, for seconds.
+    for row in range(count):
         m.lists[RUNNABLE, row] = jobs[order[row]]
     return tried
 

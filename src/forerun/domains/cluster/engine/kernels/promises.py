@@ -276,8 +276,7 @@ def boost_promises(m: PlanState, costs: Costs, grid: Grid, least_first: bool) ->
             if low[p] == FAR:
                 after[p] = -1
             worth[p] = np.inf if gpus == 0 else sign * (gpu_s - spent[p]) / (m.levels[want] - gpus)
-    for row in range(
-        count
-    ):  # the assignment of a slice would compile what checks shapes and words its error, for seconds
+    # One by one: assigning a slice compiles what checks shapes and words the error, for seconds.
+    for row in range(count):
         m.lists[RUNNABLE, row] = jobs[order[row]]
     return tried
