@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, UsageError
+from forerun.loading import BlockDataset
 from forerun.measure.loading import decoders
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus

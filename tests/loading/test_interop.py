@@ -20,13 +20,13 @@ import pytest
 
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.convert import convert, kind_of, passed_over, samples_of
-from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import member_stem, sample_groups
 from forerun.domains.loading.blocks.shards import _crc32c as crc32c
 from forerun.domains.loading.blocks.tar import write_tar
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError
+from forerun.loading import BlockDataset
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.probing import run_cell

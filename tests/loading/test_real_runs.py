@@ -23,13 +23,13 @@ import pytest
 
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.container import Blocks, block_name
-from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.engine.calibration import StoreProfile, fit_profile, fit_single_requests, predict
 from forerun.domains.loading.engine.model import CacheModel, StoreModel
 from forerun.domains.loading.engine.threads import hits_of, open_caches
 from forerun.domains.loading.policy import Ask, Cell, Load, Probe
 from forerun.errors import DataError, StoreError, TraceError, UsageError
+from forerun.loading import BlockDataset
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.caching import CACHING_POLICIES, CachedFiles
 from forerun.measure.loading.clients import HttpFiles, LocalFiles

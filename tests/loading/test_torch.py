@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.engine.kernels.deliver import Pool, deliver_pooled
 from forerun.domains.loading.engine.model import batches_of
 from forerun.errors import DataError, UsageError
+from forerun.loading import BlockDataset
 from forerun.measure.loading import torch_loader as torches
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 
@@ -69,7 +69,8 @@ def test_the_processes_of_a_job_share_every_epoch(blocks: Path, workers: int) ->
         seen: list[str] = []
         for rank in range(3):
             part = BlockDataset(blocks, seed=3, rank=rank, world=3)
-            part.epoch = epoch
+            if epoch:  # the first is not set
+                part.set_epoch(epoch)
             data_seed(100 * epoch + rank)
             loader = data.DataLoader(part, batch_size=50, num_workers=workers)
             seen += [key for batch in loader for key in batch[0]]

@@ -107,7 +107,7 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
     from forerun.errors import InputError
     from forerun.planning import plan
     from forerun.result.numbers import capital, summary_rows
-    from forerun.result.plan import document, write_document
+    from forerun.result.plan import ShownPlan, document, write_document
     from forerun.scenario.resolve import located
     from forerun.units import readable_unit, split_name
 
@@ -146,6 +146,8 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
     _show.prose(f"\nwhy: {planned.why}")
     for note in planned.notes:
         _show.prose(f"note: {note}")
+    if isinstance(planned, ShownPlan) and planned.code:
+        click.echo(f"\nnext, in the training program:\n\n{planned.code}")
     if out is not None:
         output.hint(f"saved to {out}; next: forerun check {out}")
 

@@ -106,6 +106,11 @@ class ShownPlan:
 
     __slots__ = ()
 
+    @property
+    def code(self) -> str:
+        """The plan as lines of a program, in domains that have it; else empty."""
+        return ""
+
     def __repr__(self) -> str:
         plan = cast(Plan, self)
         figures = ", ".join(

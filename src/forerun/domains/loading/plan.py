@@ -15,7 +15,7 @@ from forerun.domains.loading.engine.laws import Explanation, explain, payback_ep
 from forerun.domains.loading.engine.placement import place_gangs
 from forerun.domains.loading.engine.setup import law_setting
 from forerun.domains.loading.inputs import prepare
-from forerun.domains.loading.policy import placements
+from forerun.domains.loading.policy import Cell, placements
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
 from forerun.domains.loading.summary.tables import cells_table
 from forerun.errors import CheckFailed, Infeasible, UsageError, known_names
@@ -30,6 +30,9 @@ DEFAULT_WORKERS = Grid(blocks=(1, 4, 16, 64), threads=(1,), workers=(1, 2, 4, 8,
 DEFAULT_POOLS = DEFAULT_WORKERS.with_(threads=(1, 2, 4))
 
 OBJECTIVES = ("time", "cost")
+
+#: where nothing limits the samples that wait, at least so many, and two batches
+LEAST_WAITING = 256
 
 #: what a plan says of its cell
 _OF_CELL = (
@@ -106,6 +109,11 @@ class Plan(ShownPlan):
         """Every cell."""
         return {"cells": cells_table(self.cells, self.chosen.cell, self.scenario.layout.merge_s)}
 
+    @property
+    def code(self) -> str:
+        """The lines that load as planned."""
+        return code_of(self.scenario, self.chosen.cell)
+
     def data(self) -> dict[str, Any]:
         """Plain data.
 
@@ -144,6 +152,50 @@ class Plan(ShownPlan):
                 "plan", f"{smaller[0]} is as good as {self.chosen.cell} and takes less memory"
             )
         return self
+
+
+def code_of(scenario: Scenario, cell: Cell) -> str:
+    """Lines to paste into a training program, and what they leave out, as comments.
+
+    FILES and BLOCKS stand for the user's folders or URLs.
+
+    Parameters
+    ----------
+    scenario : that was planned.
+    cell : the chosen configuration.
+    """
+    batch, loader = scenario.run.batch, scenario.loader
+    inside = cell.threads if loader.mode != "workers" else 0
+    waiting = loader.buffer_samples or max(LEAST_WAITING, 2 * batch)
+    given = [f"threads={inside}", f"buffer_samples={waiting}"] if inside else ["threads=0"]
+    # Pools read whole blocks; others share the batches, so that their order does not depend on the number of workers.
+    given += [f"batch_samples={batch}"] if loader.mode != "pooled_workers" else []
+    given += ["shuffle=False"] if scenario.dataset.shuffle == "none" else []
+    given.append(f"seed={scenario.seed}")
+    workers = f", num_workers={cell.workers}, prefetch_factor={loader.prefetch}" if cell.workers else ""
+    drop = ", drop_last=True" if scenario.run.drop_last else ""
+    left_out = []
+    if scenario.dataset.shuffle == "block+buffer":
+        left_out.append(
+            "# the shuffle buffer of the scenario is not in it: blocks are shuffled, samples in them as packed"
+        )
+    if cell.cache_bytes:
+        left_out.append(
+            f"# the plan counts on a cache of {cell.cache_bytes:.4g} bytes before the store, which is not in it"
+        )
+    return "\n".join((
+        f"# once: forerun pack FILES BLOCKS --block-samples {cell.block}",
+        *left_out,
+        "from torch.utils.data import DataLoader",
+        "",
+        "from forerun.loading import BlockDataset",
+        "",
+        f'dataset = BlockDataset("BLOCKS", {", ".join(given)})',
+        f"for epoch in range({scenario.run.epochs}):",
+        "    dataset.set_epoch(epoch)",
+        f"    for keys, samples in DataLoader(dataset, batch_size={batch}{workers}{drop}):",
+        "        ...  # a training step",
+    ))  # fmt: skip
 
 
 def value(goal: Goal, entry: Predicted) -> float:

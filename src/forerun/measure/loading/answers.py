@@ -213,8 +213,11 @@ class Answer:
 
     @property
     def next_step(self) -> str:
-        """The command that a user runs now."""
-        if self.hidden or self.cell.block == 1 or self.is_container:
+        """The command that a user runs now; of a container the line that reads it as chosen."""
+        if self.is_container:
+            given = f"threads={self.cell.threads}, batch_samples={self.job.batch}"
+            return f"forerun.loading.BlockDataset({self.source!r}, {given})"
+        if self.hidden or self.cell.block == 1:
             return ""
         command = f"forerun pack {self.source} OUT --block-samples {self.cell.block}"
         if self.packed:

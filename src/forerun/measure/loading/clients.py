@@ -23,7 +23,15 @@ from typing import ClassVar, Final, Protocol
 import numpy as np
 
 from forerun.errors import StoreError, UsageError
-from forerun.measure.loading.objects import OBJECT_SCHEMES, FsspecFiles, ObjectFiles, Repeating, Unsatisfying
+from forerun.measure.loading.objects import (
+    OBJECT_SCHEMES,
+    RETRIES,
+    TIMEOUT_S,
+    FsspecFiles,
+    ObjectFiles,
+    Repeating,
+    Unsatisfying,
+)
 from forerun.measure.loading.processes import PerProcess
 
 MAX_READ_BYTES: Final = 2**30
@@ -80,7 +88,7 @@ class Wrapping:
         return self.client.names()
 
 
-def open_client(url: str, token: str = "") -> Client:
+def open_client(url: str, token: str = "", *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> Client:
     """Who reads a URL: http and https by ourselves, object stores through obstore, the rest through fsspec.
 
     Raises UsageError for a URL that nobody here opens.
@@ -89,11 +97,13 @@ def open_client(url: str, token: str = "") -> Client:
     ----------
     url : of a folder, or of a prefix of an object store.
     token : bearer token of an HTTP store (default: none).
+    retries, timeout_s : attempts after the first, and the longest wait for an answer (defaults 5, 20).
     """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https"):
-        return HttpFiles(url, token=token)
-    return ObjectFiles(url) if scheme in OBJECT_SCHEMES else FsspecFiles(url)
+        return HttpFiles(url, retries=retries, timeout_s=timeout_s, token=token)
+    kind = ObjectFiles if scheme in OBJECT_SCHEMES else FsspecFiles
+    return kind(url, retries=retries, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True)

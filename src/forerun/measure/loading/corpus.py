@@ -7,7 +7,6 @@ request: a container made here would not be read from there. A corpus can also b
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import re
@@ -20,7 +19,15 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Index, block_name, read_manifest
+from forerun.domains.loading.blocks.container import (
+    INDEX,
+    MANIFEST,
+    Blocks,
+    Index,
+    block_name,
+    checked_index,
+    parse_manifest,
+)
 from forerun.domains.loading.blocks.convert import kind_of
 from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.blocks.pack import PackSpec, pack
@@ -152,19 +159,12 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
         except StoreError as absent:
             yield _listed(source, client, absent)
             return
-        with tempfile.TemporaryDirectory(prefix="forerun-index-") as folder:
-            manifest, index = Path(folder) / MANIFEST, Path(folder) / INDEX
-            manifest.write_bytes(head)
-            index.write_bytes(client.read_whole(INDEX))
-            expected = read_manifest(manifest)["index_sha256"]
-            if hashlib.sha256(index.read_bytes()).hexdigest() != expected:
-                raise DataError.at(f"{source}/{INDEX}", "is not the index that the manifest names")
-            corpus = Corpus(source, client, Index.read(index))
-        yield corpus
+        manifest = parse_manifest(head, f"{source}/{MANIFEST}")
+        yield Corpus(source, client, checked_index(manifest, client.read_whole(INDEX), f"{source}/{INDEX}"))
         return
     folder_path = Path(source)
     if (folder_path / MANIFEST).exists():
-        yield Corpus(source, LocalFiles(folder_path), Index.read(folder_path / INDEX))
+        yield Corpus(source, LocalFiles(folder_path), Blocks.open(folder_path).index)
         return
     kind = kind_of(folder_path) if folder_path.is_dir() else "files"
     if kind in ("tar", "mds"):

@@ -10,6 +10,7 @@ read by its range.
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import zlib
@@ -115,28 +116,29 @@ class Index:
         frame.write_parquet(path, compression="zstd")
 
     @classmethod
-    def read(cls, path: Path) -> Index:
-        """From Parquet.
+    def parse(cls, data: bytes, where: object) -> Index:
+        """From the bytes of a Parquet file.
 
         Parameters
         ----------
-        path : of a file that `write` made.
+        data : of a file that `write` made.
+        where : it came from, named in messages.
 
         Raises DataError if it is no such index, or contradicts itself.
         """
         import polars
 
         try:
-            frame = polars.read_parquet(path)
+            frame = polars.read_parquet(io.BytesIO(data))
             columns = {name: frame[name].to_numpy().astype(np.int64) for name in INDEX_COLUMNS[:-1]}
             keys = tuple(frame["key"].to_list())
         except (OSError, polars.exceptions.PolarsError, ValueError, TypeError) as error:
-            raise DataError.at(path, f"is not an index of blocks: {str(error).splitlines()[0]}") from error
+            raise DataError.at(where, f"is not an index of blocks: {str(error).splitlines()[0]}") from error
         index = cls(**columns, key=keys)
-        index.check(path)
+        index.check(where)
         return index
 
-    def check(self, path: Path) -> None:
+    def check(self, path: object) -> None:
         """Samples of a block follow each other without gaps, blocks follow each other, keys are safe.
 
         Parameters
@@ -185,7 +187,8 @@ class Blocks:
 
         Raises DataError naming the file that is absent, damaged or of another version.
         """
-        return cls(folder, read_manifest(folder / MANIFEST), _checked_index(folder))
+        manifest = read_manifest(folder / MANIFEST)
+        return cls(folder, manifest, checked_index(manifest, _bytes_of(folder / INDEX), folder / INDEX))
 
     def __len__(self) -> int:
         """Samples."""
@@ -313,9 +316,24 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise DataError.at(path, "is too large for a manifest")
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except OSError as error:
         raise DataError.at(path, f"cannot be read: {error.strerror}; not packed to the end?") from error
+    return parse_manifest(data, path)
+
+
+def parse_manifest(data: bytes, path: object) -> dict[str, Any]:
+    """A manifest from its bytes.
+
+    Parameters
+    ----------
+    data : of a JSON file.
+    path : it came from, named in messages.
+
+    Raises DataError if it is no manifest, or of another version.
+    """
+    try:
+        manifest = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise DataError.at(path, "is damaged: not JSON") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -329,13 +347,20 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _checked_index(folder: Path) -> Index:
-    """The index of a container. Raises DataError if it is not the one that the manifest names, by digest and counts."""
-    manifest = read_manifest(folder / MANIFEST)
-    path = folder / INDEX
-    if hashlib.sha256(_bytes_of(path)).hexdigest() != manifest.get("index_sha256"):
+def checked_index(manifest: dict[str, Any], data: bytes, path: object) -> Index:
+    """The index that a manifest names, from its bytes.
+
+    Parameters
+    ----------
+    manifest : of the container.
+    data : of the index.
+    path : it came from, named in messages.
+
+    Raises DataError if it is another one, by digest or counts.
+    """
+    if hashlib.sha256(data).hexdigest() != manifest.get("index_sha256"):
         raise DataError.at(path, "is not the index that the manifest names")
-    index = Index.read(path)
+    index = Index.parse(data, path)
     counts = (index.samples, len(index))
     expected = (manifest["samples"], manifest.get("parts", manifest["samples"]))
     if counts != expected or len(index.edges) != len(manifest["block_sha256"]):

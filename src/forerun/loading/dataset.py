@@ -1,0 +1,216 @@
+"""A container as an iterable for training loops, of torch or without it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Self, cast
+
+from forerun.errors import UsageError
+from forerun.loading.ahead import Ahead
+from forerun.loading.order import EpochOrder, Runs
+from forerun.loading.progress import Progress
+from forerun.loading.source import Decode, Source
+from forerun.measure.loading.objects import RETRIES, TIMEOUT_S
+
+
+class BlockDataset:
+    """Iterates a container block by block, which threads read ahead, in a fresh seeded order of blocks each epoch.
+
+    Gives pairs of key and sample. A sample is a view of its block's bytes, or what `decode` makes of it. One of several
+    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem. Every sample comes once an
+    epoch, and its checksum is compared. What cannot be read is asked for again; then the iteration ends with an error that
+    names block and sample, after all samples before it were given.
+
+    torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`,
+    to be given to a `DataLoader`: its workers share the epoch, each with threads of its own, and samples are `bytes`, since
+    views cannot be sent between processes. For `s3`, `gs` and `az`, workers are started by `spawn` or `forkserver`.
+
+    `set_epoch` fixes the order; else it advances by itself, except in torch's workers of a job of several processes:
+    these see the order of one epoch until `set_epoch` is called.
+
+    Parameters
+    ----------
+    source : folder of the container, or its URL: http(s) by itself, s3, gs, az and what fsspec opens with
+        `pip install 'forerun[stores]'`; keys come from the environment.
+    threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for).
+    buffer_samples : samples that wait beside the blocks in the threads' hands, at least (default: 256, as the simulator has
+        it). Memory: these, a block a thread, and the block that is being taken.
+    shuffle : another order of the blocks in each epoch (default: yes); without it they come as they are numbered.
+        Samples within a block come as they were packed, which `forerun pack` shuffles.
+    seed : of the orders (default: 0).
+    rank, world : which process of how many of a job this is; they share each epoch (default: the only one).
+    equal_ranks : leave out up to `world` - 1 samples of an epoch, others in each, so that every process has the same
+        number (default: no).
+    batch_samples : the loader's batch size: workers then take every W-th batch of one order, which a `DataLoader` of that
+        `batch_size` gives whatever the number of workers, and an epoch is resumed with another number of them. A block that
+        belongs to several batches is read in parts (default 0: workers take whole blocks in turn).
+    verify : compare every sample's checksum (default: yes).
+    decode : makes something of a sample, in the reading threads; one that is a function of a module also works in
+        spawned workers (default: samples are views of bytes).
+    token : bearer token of an HTTP store (default: none).
+    retries, timeout_s : of requests to a store: attempts after the first, with growing pauses, and the longest wait for an
+        answer (defaults: 5, 20).
+
+    Raises DataError or StoreError for a container that cannot be opened, UsageError for a URL that nobody opens.
+    """
+
+    def __new__(cls, *_args: Any, **_options: Any) -> Self:
+        """An instance; of torch's kind where torch is in use."""
+        data = sys.modules.get("torch.utils.data")
+        if data is None or issubclass(cls, data.IterableDataset):
+            return super().__new__(cls)
+        return super().__new__(_of_torch(cast(type, cls), data.IterableDataset))
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        threads: int = 1,
+        buffer_samples: int = 256,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        equal_ranks: bool = False,
+        batch_samples: int = 0,
+        verify: bool = True,
+        decode: Decode | None = None,
+        token: str = "",
+        retries: int = RETRIES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        for name, number in (
+            ("threads", threads),
+            ("buffer_samples", buffer_samples),
+            ("batch_samples", batch_samples),
+        ):
+            if number < 0:
+                raise ValueError(f"{name} is {number}, and cannot be negative")
+        self.source = Source.open(source, token=token, retries=retries, timeout_s=timeout_s)
+        self.threads, self.buffer_samples = threads, buffer_samples
+        self.verify, self.decode = verify, decode
+        order = EpochOrder(self.source.index, shuffle, seed, rank, world, equal_ranks)
+        self._progress = Progress(order, self.source.digest, batch_samples)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class that torch is shown is made here and has no name of its own.
+        return _again, (dict(self.__dict__),)
+
+    def __len__(self) -> int:
+        """Samples that this process takes in an epoch."""
+        return self._progress.order.samples
+
+    def __getitem__(self, number: Any) -> Any:
+        raise UsageError.at(
+            "BlockDataset",
+            "is iterated: import torch before it is made, or use BlockSamples, which has numbers",
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that comes next."""
+        return self._progress.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch whose order every iteration takes from now on. A loaded place in another epoch is forgotten.
+
+        Parameters
+        ----------
+        epoch : from 0; every process of a job is given the same one.
+        """
+        self._progress.set_epoch(epoch)
+
+    def order(self) -> list[int]:
+        """The numbers of the samples that this process takes in the next epoch, in order, from its beginning on."""
+        return [int(number) for number in self._progress.order.runs((self.epoch,)).numbers()]
+
+    def state_dict(self, samples: int | None = None) -> dict[str, Any]:
+        """How far the epoch is, as plain data for a checkpoint; it continues in the same order, byte for byte.
+
+        With workers, a loader that asks each of them (torchdata's `StatefulDataLoader`) needs nothing more; for a
+        `DataLoader` say how many samples it has given, with `batch_samples` and `set_epoch` in use.
+
+        Parameters
+        ----------
+        samples : given by a loader since this epoch, or its continuation, began (default: those that were taken from
+            this object).
+
+        Raises UsageError where that number does not say which samples were given.
+        """
+        return self._progress.state(samples)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where a state was saved: the next iteration gives the rest of its epoch.
+
+        The state of a process continues with any number of workers; in the same order with `batch_samples`, and without
+        workers. The state of one of several workers continues in that worker. With workers call `set_epoch` before each
+        epoch.
+
+        Parameters
+        ----------
+        state : that `state_dict` gave, of this container, order and share of the job.
+
+        Raises UsageError for another one, a line for each difference; then nothing has changed.
+        """
+        self._progress.load(state)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        worker, workers, base = _torch_worker()
+        progress = self._progress
+        runs = progress.begin(worker, workers, base)
+        place = progress.place
+        for samples in self._ahead(runs):
+            for pair in samples:
+                if progress.place is place:  # a newer iteration is what a state is of
+                    progress.count += 1
+                yield pair
+        if progress.place is place:
+            progress.ended()
+
+    def _ahead(self, runs: Runs) -> Iterator[list[tuple[str, Any]]]:
+        """The samples of each stretch, read ahead by the threads."""
+        first, last = runs.first.tolist(), runs.last.tolist()
+        sizes = [b - a for a, b in zip(first, last)]
+        most = self.threads * max(sizes, default=0) + self.buffer_samples
+
+        def read(number: int) -> list[tuple[str, Any]]:
+            return self.source.read(
+                first[number], last[number], verify=self.verify, give=self._given, decode=self.decode
+            )
+
+        return iter(Ahead(read, sizes, self.threads, most))
+
+    def _given(self, view: memoryview) -> Any:
+        """A sample or part of one, as it is handed over or decoded."""
+        return view
+
+
+@cache
+def _of_torch(kind: type, iterable: type) -> type:
+    """The same class, which torch takes for one of its own."""
+
+    def given(self: Any, view: memoryview) -> Any:
+        return view if self.decode is not None else bytes(view)
+
+    return type(
+        kind.__name__,
+        (kind, iterable),
+        {"_given": given, "__doc__": kind.__doc__, "__module__": kind.__module__},
+    )
+
+
+def _again(state: dict[str, Any]) -> BlockDataset:
+    """A data set in another process."""
+    made = BlockDataset.__new__(BlockDataset)
+    made.__dict__.update(state)
+    return made
+
+
+def _torch_worker() -> tuple[int, int, int]:
+    """Number, count and base seed of torch's loader workers; no workers where this is none."""
+    data = sys.modules.get("torch.utils.data")
+    info = data.get_worker_info() if data is not None else None
+    return (info.id, info.num_workers, info.seed - info.id) if info is not None else (0, 0, 0)

@@ -1,0 +1,138 @@
+"""In which order an epoch's samples are read, and by whom: a function of seed, epoch, rank and worker alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.loading.blocks.container import Index
+from forerun.rng import stream
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A sequence of samples as stretches of consecutive ones, each within one block.
+
+    Parameters
+    ----------
+    first, last : int64, the numbers of each stretch's first sample and of the sample behind its last, in the container.
+    """
+
+    first: I64
+    last: I64
+
+    @cached_property
+    def ends(self) -> I64:
+        """How many samples of the sequence come before the end of each stretch."""
+        return np.cumsum(self.last - self.first)
+
+    @property
+    def samples(self) -> int:
+        """Samples of the sequence."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def numbers(self) -> I64:
+        """The number of each sample, in order."""
+        lengths = self.last - self.first
+        begins = np.repeat(self.first - (self.ends - lengths), lengths)
+        return (begins + np.arange(self.samples)).astype(np.int64)
+
+    def cut(self, begin: int, end: int) -> Runs:
+        """The samples from the `begin`-th to before the `end`-th of the sequence."""
+        edges = self.ends[(self.ends > begin) & (self.ends < end)]
+        return self._at(np.r_[begin, edges, end]) if begin < end else self._none()
+
+    def dealt(self, worker: int, workers: int, batch: int = 0) -> Runs:
+        """The part of one worker.
+
+        With `batch`, worker w makes the batches w, w + W, ... of the sequence, so that a loader that takes the workers'
+        batches in turn gives the sequence itself, whatever the number of workers. Without, the stretches are dealt out
+        in turn and none is read in parts.
+
+        Parameters
+        ----------
+        worker, workers : the worker's number, and how many there are; the whole sequence for one or none.
+        batch : samples a batch (default 0: whole stretches).
+        """
+        if workers <= 1:
+            return self
+        if not batch:
+            return Runs(self.first[worker::workers], self.last[worker::workers])
+        edges = np.unique(np.r_[0, self.ends, np.arange(0, self.samples, batch), self.samples])
+        mine = edges[:-1] // batch % workers == worker
+        return self._at(edges, mine)
+
+    def _at(self, edges: I64, chosen: NDArray[np.bool_] | None = None) -> Runs:
+        """The stretches between consecutive places of the sequence, none of which has the edge of a stretch within."""
+        begins, lengths = edges[:-1], np.diff(edges)
+        if chosen is not None:
+            begins, lengths = begins[chosen], lengths[chosen]
+        inside = np.searchsorted(self.ends, begins, side="right")
+        first = self.last[inside] - (self.ends[inside] - begins)
+        return Runs(first.astype(np.int64), (first + lengths).astype(np.int64))
+
+    @staticmethod
+    def _none() -> Runs:
+        return Runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """The order of every epoch, for one process of a job.
+
+    All processes derive the same order of all samples and take consecutive parts of it, the same number each or one more.
+
+    Parameters
+    ----------
+    index : of the container.
+    shuffle : another order of the blocks each epoch; else as they are numbered. Within a block samples stay as packed.
+    seed : of the orders.
+    rank, world : which process of how many.
+    equal_ranks : leave out up to `world` - 1 samples of an epoch, others in each, so that all have the same number.
+    """
+
+    index: Index
+    shuffle: bool
+    seed: int
+    rank: int
+    world: int
+    equal_ranks: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank {self.rank} of {self.world}")
+        if self.seed < 0:
+            raise ValueError(f"a seed is a non-negative integer, not {self.seed}")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Which part of an epoch's order this process takes: from, and to before."""
+        samples = self.index.samples
+        if self.equal_ranks:
+            each = samples // self.world
+            return self.rank * each, (self.rank + 1) * each
+        return samples * self.rank // self.world, samples * (self.rank + 1) // self.world
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch that this process takes."""
+        begin, end = self.span
+        return end - begin
+
+    def runs(self, mark: tuple[int, ...]) -> Runs:
+        """This process's samples of an epoch, in order.
+
+        Parameters
+        ----------
+        mark : what the order is derived from beside the seed: the number of the epoch, and what else tells epochs apart.
+        """
+        edges = self.index.first_sample
+        blocks = np.arange(len(edges) - 1)
+        if self.shuffle:
+            blocks = stream(self.seed, "block order", *mark).permutation(len(blocks))
+        return Runs(edges[blocks], edges[blocks + 1]).cut(*self.span)

@@ -1,0 +1,143 @@
+"""A container by the numbers of its samples, and an order of numbers that keeps its blocks together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.loading.ahead import Ahead
+from forerun.loading.order import EpochOrder
+from forerun.loading.progress import Progress
+from forerun.loading.source import Decode, Source
+from forerun.measure.loading.objects import RETRIES, TIMEOUT_S
+
+
+class BlockSamples:
+    """The samples of a container by number, as torch's data sets of the map style are; torch is not needed.
+
+    Several numbers at once (`__getitems__`, which torch's loader uses for a batch) are read with one request for each
+    stretch of consecutive samples of a block, in threads. `BlockSampler` gives numbers in such stretches; with a sampler
+    that draws single samples, each is a request of its own, as it is with single files.
+
+    Parameters
+    ----------
+    source, threads, verify, decode, token, retries, timeout_s : as for `BlockDataset`.
+
+    Raises as `BlockDataset` does.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        threads: int = 1,
+        verify: bool = True,
+        decode: Decode | None = None,
+        token: str = "",
+        retries: int = RETRIES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        if threads < 0:
+            raise ValueError(f"threads is {threads}, and cannot be negative")
+        self.source = Source.open(source, token=token, retries=retries, timeout_s=timeout_s)
+        self.threads, self.verify, self.decode = threads, verify, decode
+
+    def __len__(self) -> int:
+        """Samples of the container."""
+        return self.source.index.samples
+
+    def __getitem__(self, number: int) -> tuple[str, Any]:
+        """Key and sample of a number, in the order in which samples were packed. Raises IndexError for one that is none."""
+        (sample,) = self.__getitems__([number])
+        return sample
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[str, Any]]:
+        """Keys and samples of several numbers, in their order.
+
+        Parameters
+        ----------
+        numbers : from 0, negative ones from the end.
+
+        Raises IndexError for a number that is none, and what `BlockDataset` raises for a sample that cannot be had.
+        """
+        count, index = len(self), self.source.index
+        wanted = [number + count if number < 0 else number for number in numbers]
+        for number in wanted:
+            if not 0 <= number < count:
+                raise IndexError(f"sample {number} of {count}")
+        blocks = index.block[index.starts[wanted]].tolist()
+        stretches: list[list[int]] = []  # [first, behind the last] of each
+        for at, number in enumerate(wanted):
+            if stretches and number == stretches[-1][1] and blocks[at] == blocks[at - 1]:
+                stretches[-1][1] = number + 1
+            else:
+                stretches.append([number, number + 1])
+
+        def read(number: int) -> list[tuple[str, Any]]:
+            first, last = stretches[number]
+            return self.source.read(
+                first, last, verify=self.verify, give=_given(self.decode), decode=self.decode
+            )
+
+        sizes = [last - first for first, last in stretches]
+        threads = self.threads if len(stretches) > 1 else 0
+        return [sample for samples in Ahead(read, sizes, threads, sum(sizes)) for sample in samples]
+
+
+def _given(decode: Decode | None) -> Decode:
+    """What a sample is made of its view: bytes, which can be sent between processes, unless it is decoded anyway."""
+    return bytes if decode is None else memoryview
+
+
+class BlockSampler:
+    """Numbers of samples for `BlockSamples`, in the order of `BlockDataset`: a fresh seeded order of blocks each epoch.
+
+    A sampler for torch's `DataLoader`; its batches are the same whatever the number of workers.
+
+    Parameters
+    ----------
+    samples : the container.
+    shuffle, seed, rank, world, equal_ranks : as for `BlockDataset`.
+    """
+
+    def __init__(
+        self,
+        samples: BlockSamples,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        equal_ranks: bool = False,
+    ) -> None:
+        order = EpochOrder(samples.source.index, shuffle, seed, rank, world, equal_ranks)
+        self._progress = Progress(order, samples.source.digest, batch=1)
+
+    def __len__(self) -> int:
+        """Samples that this process takes in an epoch."""
+        return self._progress.order.samples
+
+    def __iter__(self) -> Iterator[int]:
+        progress = self._progress
+        runs = progress.begin()
+        place = progress.place
+        for first, last in zip(runs.first.tolist(), runs.last.tolist()):
+            for number in range(first, last):
+                if progress.place is place:
+                    progress.count += 1
+                yield number
+        if progress.place is place:
+            progress.ended()
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `BlockDataset.set_epoch`."""
+        self._progress.set_epoch(epoch)
+
+    def state_dict(self, samples: int | None = None) -> dict[str, Any]:
+        """See `BlockDataset.state_dict`; a loader with workers draws ahead: say how many samples it gave."""
+        return self._progress.state(samples)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `BlockDataset.load_state_dict`."""
+        self._progress.load(state)

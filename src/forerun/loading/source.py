@@ -1,0 +1,138 @@
+"""A container of blocks wherever it lies, and the samples of any stretch of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from forerun.domains.loading.blocks.container import (
+    INDEX,
+    MANIFEST,
+    Blocks,
+    Index,
+    block_name,
+    checked_index,
+    parse_manifest,
+)
+from forerun.domains.loading.blocks.samples import member_stem, part_name, undecodable
+from forerun.errors import DataError, ForerunError, StoreError
+from forerun.measure.loading.clients import Client, LocalFiles, open_client
+from forerun.measure.loading.objects import Repeating
+
+#: makes something of a sample; raises whatever its library raises
+Decode = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A container that was opened.
+
+    Parameters
+    ----------
+    name : the folder or the URL.
+    client : reads its files.
+    index : of its samples.
+    digest : SHA-256 of the index, by which a container is known again.
+    """
+
+    name: str
+    client: Client
+    index: Index
+    digest: str
+
+    @classmethod
+    def open(cls, source: str | Path, *, token: str, retries: int, timeout_s: float) -> Source:
+        """Open the container in a folder or at a URL.
+
+        Parameters
+        ----------
+        source : a folder, or a URL: http(s), s3, gs, az, or what fsspec opens.
+        token : bearer token of an HTTP store; empty for none.
+        retries, timeout_s : attempts at a request after the first, and the longest wait for an answer.
+
+        Raises DataError for a manifest or an index that is damaged, StoreError for one that cannot be read, UsageError for
+        a URL that nobody opens.
+        """
+        name = str(source)
+        if "://" not in name:
+            folder = Path(name).absolute()
+            blocks = Blocks.open(folder)
+            return cls(name, LocalFiles(folder), blocks.index, str(blocks.manifest["index_sha256"]))
+        name = name.rstrip("/")
+        client = open_client(name, token, retries=retries, timeout_s=timeout_s)
+        manifest = parse_manifest(client.read_whole(MANIFEST), f"{name}/{MANIFEST}")
+        index = checked_index(manifest, client.read_whole(INDEX), f"{name}/{INDEX}")
+        return cls(name, client, index, str(manifest["index_sha256"]))
+
+    def read(
+        self, first: int, last: int, *, verify: bool, give: Decode, decode: Decode | None
+    ) -> list[tuple[str, Any]]:
+        """Keys and samples of a stretch of one block, read with one request.
+
+        Parameters
+        ----------
+        first, last : number of its first sample, and of the one behind its last.
+        verify : compare checksums.
+        give : makes what is handed over of the bytes of a sample or of a part of it.
+        decode : makes something of a sample (None: it stays as it is).
+
+        Raises StoreError for bytes that cannot be had, DataError for a sample that fails its checksum or cannot be decoded,
+        each named; and for a container that is another one by now.
+        """
+        index = self.index
+        starts = index.starts[first : last + 1].tolist()
+        row, end = starts[0], starts[-1]
+        offsets, lengths = index.offset[row:end].tolist(), index.length[row:end].tolist()
+        begin = offsets[0]
+        name = block_name(int(index.block[row]))
+        what = (
+            f"samples {index.key[row]!r} to {index.key[end - 1]!r}"
+            if last - first > 1
+            else f"sample {index.key[row]!r}"
+        )
+        try:
+            data = memoryview(self.client.read(name, begin, offsets[-1] + lengths[-1] - begin, what))
+            views = [data[at - begin : at - begin + length] for at, length in zip(offsets, lengths)]
+            if verify:
+                for number, (view, crc32) in enumerate(zip(views, index.crc32[row:end].tolist()), start=row):
+                    if zlib.crc32(view) != crc32:
+                        raise DataError.at(
+                            f"{self.name}/{name}", f"sample {index.key[number]!r} fails its checksum"
+                        )
+        except (StoreError, DataError) as error:
+            self._refuse_another(error)
+            raise
+        samples = []
+        for a, b in pairwise(starts):
+            key = index.key[a]
+            sample: Any
+            if b - a == 1:
+                sample = give(views[a - row])
+            else:
+                sample = {part_name(index.key[each]): give(views[each - row]) for each in range(a, b)}
+                key = member_stem(key)
+            if decode is not None:
+                try:
+                    sample = decode(sample)
+                except ForerunError:
+                    raise
+                except Exception as error:
+                    raise undecodable(f"{self.name}/{name}", f"sample {key!r}", error) from error
+            samples.append((key, sample))
+        return samples
+
+    def _refuse_another(self, error: ForerunError) -> None:
+        """Raise DataError where a read failed because the container has been packed anew since it was opened."""
+        client = replace(self.client, retries=0) if isinstance(self.client, Repeating) else self.client
+        try:
+            manifest = parse_manifest(client.read_whole(MANIFEST), MANIFEST)
+        except ForerunError:
+            return  # what went wrong first says more
+        if manifest.get("index_sha256") != self.digest:
+            raise DataError.at(
+                self.name, "has changed since it was opened: its manifest names another index; open it again"
+            ) from error
