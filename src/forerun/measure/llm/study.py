@@ -31,7 +31,7 @@ from forerun.measure.llm.results import (
     reasons,
     write_failed,
 )
-from forerun.measure.llm.trial import Server, tried
+from forerun.measure.llm.trial import Server, Tried, tried
 from forerun.measure.progress import Steps, Tell, stops_like_ctrl_c
 from forerun.measure.serving.host import described, probe
 from forerun.study.estimate import duration
@@ -205,7 +205,7 @@ def measure(
     host = described(before, probe())
     answers = Answers.of(load, came.answers, counts=known.counts)
     failed = reasons(came.answers)
-    notes = [*traffic.notes, *known.notes, *_notes(answers, traffic, failed)]
+    notes = [*traffic.notes, *_notes(answers, traffic, known, failed)]
     rows = _compared(answers, traffic, notes) if traffic.llm is not None and len(answers) else []
     content: dict[str, Any] = {
         "format": "forerun.measurement/1",
@@ -252,11 +252,16 @@ def _facts(answers: Answers) -> dict[str, Any]:
     }
 
 
-def _notes(answers: Answers, traffic: Traffic, failed: Sequence[dict[str, Any]]) -> list[str]:
+def _notes(answers: Answers, traffic: Traffic, known: Tried, failed: Sequence[dict[str, Any]]) -> list[str]:
     """What a reader should know of how the load was sent and answered."""
     notes = [f"{row['requests']} requests failed: {row['why']}" for row in failed]
     if not len(answers):
         return notes
+    if not known.counts:
+        notes.append(
+            "the server does not say how many tokens a request has: prompts are taken to have as many as the load says, "
+            "answers as many as pieces came"
+        )
     load = traffic.load
     wanted_prompt, wanted_output = load.prompt[answers.number], load.output[answers.number]
     if (answers.prompt != wanted_prompt).any():
@@ -266,9 +271,10 @@ def _notes(answers: Answers, traffic: Traffic, failed: Sequence[dict[str, Any]])
             f"within {off.max():.1%} (median {np.median(off):.1%}); what the server counted is reported and simulated"
         )
     if short := int(np.count_nonzero(answers.output != wanted_output)):
+        why = "" if "ignore_eos" in known.server.extras else "; the server takes no ignore_eos"
         notes.append(
             f"{short} of {len(answers)} answers have other lengths than the load says: "
-            f"{answers.output.sum() / wanted_output.sum() - 1:+.1%} tokens in all"
+            f"{answers.output.sum() / wanted_output.sum() - 1:+.1%} tokens in all{why}"
         )
     if not answers.token_by_token:
         notes.append(

@@ -88,13 +88,11 @@ class Tried:
     server : how it is asked.
     prompts : how prompts are made for it.
     counts : it says how many tokens a request has.
-    notes : what a reader of the measurement should know.
     """
 
     server: Server
     prompts: Prompts
     counts: bool
-    notes: tuple[str, ...]
 
 
 def tried(url: str, server: Server, prompts: Prompts, most_prompt: int) -> Tried:
@@ -123,17 +121,8 @@ async def _tried(url: str, server: Server, prompts: Prompts, most_prompt: int) -
     server = _named(where, server, models, unlisted)
     known = f"; {known_names(server.model, models)}" if models and server.model not in models else ""
     seen, server = await _taken(where, server, prompts, known)
-    notes = []
-    if "ignore_eos" not in server.extras:
-        notes.append(
-            "the server takes no ignore_eos: its model may end answers before they have the tokens of the trace"
-        )
     if seen.usage is None or seen.usage.prompt_tokens < 1:
-        notes.append(
-            "the server does not say how many tokens a request has: prompts are taken to have as many as the trace says, "
-            "answers as many as pieces came"
-        )
-        return Tried(server, prompts, False, tuple(notes))
+        return Tried(server, prompts, False)
     units = max(2 * SHORT_UNITS, min(LONG_UNITS, round(0.8 * most_prompt)))
     try:
         longer = await server.once(prompts.trial(units), TRIAL_TOKENS)
@@ -145,7 +134,7 @@ async def _tried(url: str, server: Server, prompts: Prompts, most_prompt: int) -
         what = f"the server counts {counted[0]} tokens of {SHORT_UNITS} words, and {counted[1]} of {units}"
         raise UsageError.at(where, f"{what}: prompts of a given length cannot be made")
     base = counted[0] - per_unit * SHORT_UNITS
-    return Tried(server, replace(prompts, base=base, per_unit=per_unit), True, tuple(notes))
+    return Tried(server, replace(prompts, base=base, per_unit=per_unit), True)
 
 
 async def _models(server: Server) -> tuple[str, ...]:
