@@ -43,6 +43,7 @@ class Job:
     buffer_samples : decoded samples that may wait (default: 256).
     step : sleep (the default), busy, or torch (a real step of a small network).
     decode : sleep (the default), none, busy, python, or a decoder's name, which decodes in earnest.
+    transform : decodes in earnest instead, a function of the user's own (default: none).
     """
 
     batch: int = 64
@@ -51,10 +52,13 @@ class Job:
     buffer_samples: int = 256
     step: str = "sleep"
     decode: str = "sleep"
+    transform: Decoder | None = None
 
     @property
     def decoder(self) -> Decoder | None:
         """What decodes in earnest, if anything does. Raises UsageError for a decoder that is none or not installed."""
+        if self.transform is not None:
+            return self.transform
         return None if self.decode in ACTS else decoder_named(self.decode)
 
     def work(self, corpus: Corpus, samples: int) -> Load:

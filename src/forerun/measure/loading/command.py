@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 
 
 @click.command(name="loading")
-@click.argument("source", metavar="DIR_OR_URL")
+@click.argument("source", metavar="DIR_OR_URL", default="")
+@click.option(
+    "--dataset", "dataset", default="", metavar="MODULE:FUNCTION",
+    help="Measure your own data set of torch instead, which the function makes, in torch's workers.",
+)  # fmt: skip
+@click.option(
+    "--transform", default="", metavar="MODULE:FUNCTION",
+    help="What your program does with every sample, in place of an emulated decoding.",
+)  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Samples a step.")
 @click.option("--step", "step", default="100ms", show_default=True, help="Length of a training step.")
 @click.option(
@@ -83,6 +92,8 @@ if TYPE_CHECKING:
 )
 def command(
     source: str,
+    dataset: str,
+    transform: str,
     batch: int,
     step: str,
     step_by: str,
@@ -112,23 +123,31 @@ def command(
     """Measure latency, bandwidth, decoding and overhead of DIR_OR_URL in a few probes, and show what would hide loading.
 
     DIR contains files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
-    s3, gs, az, or what fsspec opens.
+    s3, gs, az, or what fsspec opens. With --dataset, modules are also looked for in the working directory.
 
     Nothing is written to the store. Local files are read through the page cache unless --cold is given.
     """
-    import forerun
     from forerun.domains.loading.policy import paces
     from forerun.errors import UsageError
     from forerun.measure.loading.answers import Job
     from forerun.measure.loading.corpus import open_corpus
+    from forerun.measure.loading.own import OwnTransform
     from forerun.measure.loading.probing import answer
     from forerun.measure.loading.workers import measure_workers
     from forerun.units import parse_quantity
 
+    if bool(source) == bool(dataset):
+        raise UsageError.at("DIR_OR_URL", "name either a folder or URL, or --dataset")
+    if transform and decoder:
+        raise UsageError.at("--transform", f"{transform!r} and --decoder {decoder} both decode; name one")
+    if (dataset or transform) and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    own_transform = OwnTransform.of(transform) if transform else None
+
     try:
         job = Job(
             batch, parse_quantity(step, "s"), parse_quantity(decode, "s"), step="busy" if busy else step_by,
-            decode=decoder or decode_by,
+            decode=decoder or decode_by, transform=own_transform,
         )  # fmt: skip
         probe_s = parse_quantity(probe, "s")
         memory_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
@@ -153,6 +172,10 @@ def command(
         if not (quiet or as_json):
             click.echo(message, err=True)
 
+    if dataset:
+        data = _own(dataset, job, many, probe_s, report)
+        _tell(data, as_json, out)
+        return
     with open_corpus(source, token=token) as corpus:
         if loader != "threads":
             pool = pool_threads if loader == "pooled_workers" else 0
@@ -171,16 +194,46 @@ def command(
                 data["pace"] = _paced(corpus, job, pace, samples, memory_bytes, report)
             if compat and out is not None:
                 data["written"] = _write_layout(corpus, answered, samples, out, report)
+    _tell(data, as_json, None if compat else out)
+
+
+def _tell(data: dict[str, Any], as_json: bool, out: Path | None) -> None:
+    """Write the answer to a file, where one is named, and print it.
+
+    Parameters
+    ----------
+    data : the answer.
+    as_json : print JSON.
+    out : the file (None: none is written).
+    """
+    import forerun
+
     head = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
     text = json.dumps(head | data, indent=2, allow_nan=False)
-    if out is not None and not compat:
+    if out is not None:
         out.write_text(text + "\n", encoding="utf-8")
     if as_json:
         click.echo(text)
     else:
         _show(data)
-        if out is not None and not compat:
+        if out is not None:
             click.echo(f"written to {out}; next: forerun report {out} -o report.html")
+
+
+def _own(dataset: str, job: Job, many: list[int], probe_s: float, report: Report) -> dict[str, Any]:
+    """A data set of the user's own, in torch's workers.
+
+    Parameters
+    ----------
+    dataset : module and function.
+    many : numbers of workers.
+    probe_s : seconds of a run.
+    report : called with a line about each run.
+    """
+    from forerun.measure.loading.own import OwnData, measure_own
+
+    own = OwnData.of(dataset, job.transform)
+    return measure_own(own, job, many, probe_s=probe_s, progress=report).data()
 
 
 def _numbers(text: str) -> list[int]:
@@ -380,6 +433,11 @@ _TABLES: Final = {
     "workers": (
         ("workers", "workers", "7"), ("measured s", "measured_s", "10.3f"), ("predicted s", "predicted_s", "11.3f"),
         ("error", "error", "+6.1%"),
+    ),
+    "own": (
+        ("workers", "workers", "7"), ("samples/s", "samples_per_s", "9.4g"), ("s a sample", "total_s", "10.3g"),
+        ("waiting s", "waiting_s", "9.3g"), ("processor s", "cpu_s", "11.3g"), ("queued s", "queued_s", "8.3g"),
+        ("transform s", "transform_s", "11.3g"), ("its processor s", "transform_cpu_s", "15.3g"),
     ),
     "jobs": (
         ("job", "job", "3"), ("epoch", "epoch", "5"), ("samples/s", "samples_per_s", "9.4g"),

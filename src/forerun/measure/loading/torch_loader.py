@@ -178,14 +178,14 @@ class WorkerRun:
 
 
 @contextlib.contextmanager
-def _more_workers_than_cores() -> Iterator[None]:
+def more_workers_than_cores() -> Iterator[None]:
     """torch advises against more workers than cores; those that wait for a store may well be more."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
         yield
 
 
-@_more_workers_than_cores()
+@more_workers_than_cores()
 def run_workers(
     corpus: Corpus,
     *,
