@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import forerun.report
 from forerun.cli.main import run as command_line
 from forerun.domains.serving.calibration.experiment import Experiment, Load
 from forerun.domains.serving.calibration.readers import read_measurements
@@ -34,7 +35,7 @@ from forerun.measure.llm.results import Answers, compared
 from forerun.measure.llm.study import Traffic
 from forerun.measure.llm.trial import Server, tried
 from forerun.measure.progress import Steps
-from forerun.report.stored import open_stored
+from forerun.report.stored import StoredDocument, figures_of_document, open_stored
 
 from .llm_server import LawfulServer, Served, Writer, chunk, event
 
@@ -491,7 +492,10 @@ class TestTheCommand:
                         row[f"{share}_ms"], abs=2e-3
                     )
         assert found.load.prompt.tolist() == [40] * 30 and found.load.output.tolist() == [9] * 30
-        assert open_stored(out / "measured.json").answer == measured["answer"]
+        stored = open_stored(out / "measured.json")
+        assert isinstance(stored, StoredDocument) and stored.answer == measured["answer"]
+        (figure,) = figures_of_document(stored)
+        assert figure.equal and len(figure.data["measured_ms"]) == len(measured["compared"])
         server_file = tmp_path / "server.yaml"
         server_file.write_text("{max_seqs: 4, token_budget: 256, kv_blocks: 400}")
         cost = tmp_path / "cost.yaml"
@@ -500,6 +504,11 @@ class TestTheCommand:
         with LawfulServer(step_s=0.002).running() as server:
             fitted = ("--set", f"configuration.Chat.llm.cost={cost}")
             code, said, _ = run(capsys, server.url, "--scenario", path, *fitted, "--json", "--requests", 20)
+        again = tmp_path / "again.json"
+        again.write_text(said)
+        (figure,) = figures_of_document(open_stored(again))  # type: ignore[arg-type]
+        assert {"low", "high"} <= figure.data.keys()
+        forerun.report.write_page([open_stored(again)], tmp_path / "page.html")
         rows = json.loads(said)["compared"]
         assert code == 0 and all(row["low_ms"] <= row["predicted_ms"] <= row["high_ms"] for row in rows)
 
@@ -714,8 +723,6 @@ class TestTheCommand:
 
 
 def test_traffic_of_a_scenario_is_what_is_simulated(tmp_path: Path) -> None:
-    import forerun
-
     traffic = Traffic.of_scenario(forerun.load(described(tmp_path))).limited(10, 50.0, 3)
     assert traffic.llm is not None and np.array_equal(traffic.llm.prompt, traffic.load.prompt)
     assert len(traffic.load) == 10 and traffic.load.rate_rps == pytest.approx(50.0)
