@@ -369,6 +369,56 @@ class TestAnswers:
         with pytest.raises(Failure, match=r"stalled: nothing came for 0\.2 s"):
             asked(answer, stall=True, wait_s=0.2)
 
+    def test_how_bytes_are_cut_changes_nothing(self) -> None:
+        """The same events in chunks of any lengths, which part lines and characters."""
+        words = [*"añ→😀", "two words", "\\n"]
+        events = [{"choices": [{"text": word}]} for word in words]
+        events += [
+            {"choices": [{"text": "", "finish_reason": "stop"}]},
+            {"choices": [], "usage": {"prompt_tokens": 7}},
+        ]
+        stream = b"".join(
+            b"data: " + json.dumps(one, ensure_ascii=False).encode() + b"\n\n" for one in events
+        )
+        head = HEAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+        rng = np.random.default_rng(3)
+        for _ in range(40):
+            ends = np.sort(rng.choice(len(stream), size=int(rng.integers(0, 60)), replace=False)).tolist()
+            parts = [stream[a:b] for a, b in zip([0, *ends], [*ends, len(stream)]) if b > a]
+            body = b"".join(b"%X\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+            seen = asked(head + body)
+            assert len(seen.token_s) == len(words) and seen.usage == Usage(prompt_tokens=7)
+
+    def test_broken_answers_fail_in_words_or_are_whole(self) -> None:
+        """Bytes lost, doubled, flipped and cut at random: nothing but a failure or an answer that says that it is whole."""
+        chunked = HEAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+        chunked += b"".join(
+            b"%x\r\n%s\r\n" % (len(part), part) for part in (WORD, WORD, END, b"data: [DONE]\n\n", b"")
+        )
+        rng, whole = np.random.default_rng(5), 0
+        for _ in range(300):
+            answer = bytearray(HEAD + WORD + WORD + END if rng.random() < 0.5 else chunked)
+            for _ in range(int(rng.integers(1, 4))):
+                at, length = int(rng.integers(len(answer))), int(rng.integers(1, 9))
+                match int(rng.integers(4)):
+                    case 0:
+                        del answer[at : at + length]
+                    case 1:
+                        answer[at:at] = answer[at : at + length]
+                    case 2:
+                        answer[at] ^= 1 << int(rng.integers(8))
+                    case _:
+                        del answer[max(at, 1) :]
+                answer = answer or bytearray(b"\n")
+            try:
+                seen = asked(bytes(answer), wait_s=5.0)
+            except Failure as failure:
+                assert failure.why and "\n" not in failure.why
+            else:
+                whole += 1
+                assert seen.finished and seen.token_s
+        assert 0 < whole < 300
+
     def test_a_sign_of_life_is_no_token(self) -> None:
         """Lines that keep a connection alive give no more time."""
 
@@ -674,6 +724,19 @@ class TestTheCommand:
         assert tokens == {"Bearer s3cret-in-file", "Bearer s3cret-in-env"}
         code, _, told = run(capsys, "http://example.org", "--remote", "--trace", path, "--token-file", secret)
         assert code == 2 and "readable on its way" in told
+
+    def test_tls_to_a_server_that_speaks_none(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with LawfulServer().running() as server:
+            url = server.url.replace("http://", "https://")
+            code, said, told = run(capsys, url, "--trace", traced(tmp_path), "--timeout", "0.5s")
+        assert (
+            code == 2
+            and not said
+            and "no server answers: no connection within" in told
+            and len(told.splitlines()) == 1
+        )
 
     def test_both_or_neither_source(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for words in ((), ("--scenario", described(tmp_path), "--trace", traced(tmp_path))):
