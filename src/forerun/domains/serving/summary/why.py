@@ -74,7 +74,7 @@ def explain(
     misses = int(np.count_nonzero(missed(together(objectives), run, scenario.latency_limit_ms)))
     met = misses <= scenario.allowed_misses(len(run.arrival_ms)) and all(one.kept for one in objectives)
     cause = _cause(scenario, inputs, run, critical, objectives, misses)
-    carried = f"whose {_machines(inputs, cause.stage)} at {loads[cause.stage] * 100:.0f} % of its maximum throughput"
+    carried = f"whose {_running(inputs, cause.stage, loads[cause.stage])}"
     verdict = _verdict(scenario, run, objectives, misses, met)
     return f"{verdict}; {cause.text}, {carried}", (_next_step(scenario, inputs, run, cause, met),)
 
@@ -201,14 +201,17 @@ def _token_cause(inputs: Inputs, run: Run, objective: TokenObjective) -> Cause:
     return Cause(text, stage, kind, objective)
 
 
-def _machines(inputs: Inputs, stage: str) -> str:
+def _running(inputs: Inputs, stage: str, load: float) -> str:
+    """How many replicas of a stage run, at which share of the most that they can carry."""
     number = inputs.pipeline.names.index(stage)
     placed = inputs.pipeline.stages[number]
     counts = [placed.replicas, *(count for _, count in placed.capacity)]
+    share, hardware = f"{load * 100:.0f} %", inputs.hardware[number]
     if len(set(counts)) > 1:
-        return f"{min(counts)} to {max(counts)} {inputs.hardware[number]} replicas run, when most,"
-    one = counts[0] == 1
-    return f"{'one' if one else counts[0]} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
+        return f"{min(counts)} to {max(counts)} {hardware} replicas run, when most, at {share} of their maximum throughput"
+    if counts[0] == 1:
+        return f"one {hardware} replica runs at {share} of its maximum throughput"
+    return f"{counts[0]} {hardware} replicas run at {share} of their maximum throughput"
 
 
 def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: bool) -> str:

@@ -393,11 +393,11 @@ def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option])
     why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
     nearest = options[CHEAPER]
     lacks = (
-        "keeps the objectives on the scenario's own trace, but not on enough of the fresh ones"
+        "keeps the objectives on the scenario's own trace only, not on enough of the fresh ones"
         if nearest.figures.met
         else f"falls short: {_lacks(space, nearest.figures)}"
     )
-    return f"{why}; the nearest of the dearest of them, {nearest.text}, {lacks}"
+    return f"{why}; at the next lower cost {nearest.text} comes nearest, but {lacks}"
 
 
 def _lacks(space: Space, figures: Figures) -> str:
