@@ -511,6 +511,24 @@ def test_nodes_go_on_without_a_controller_and_say_to_the_next_what_they_hold(tmp
         node.wait(PATIENCE_S)
 
 
+def test_an_end_that_no_controller_heard_is_said_to_the_next(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    first = Controller(folder, {"n0": 1})
+    job = script(tmp_path, "import time; open('begun', 'w'); time.sleep(2); open('done', 'w')", elastic=False)
+    first.start(job, n0=1)
+    until((tmp_path / "begun").exists)
+    first.engine.leave()
+    until(lambda: (tmp_path / "done").exists() and '"end"' in folder.occupancy.read_text())
+    second = Controller(folder, {"n0": 1})
+    try:
+        left = second.until(Left, "a")
+        assert isinstance(left, Left) and left.why == "finished"
+        second.until(Gone, "a")
+    finally:
+        second.engine.close()
+        first.engine._processes["n0"].wait(PATIENCE_S)
+
+
 def test_nothing_is_left_when_the_engine_is_closed(tmp_path: Path) -> None:
     controller = Controller(RunFolder.create(tmp_path / "run"), {"n0": 2, "n1": 1})
     controller.start(script(tmp_path, STUBBORN, elastic=False), n0=1)

@@ -161,14 +161,14 @@ class Node:
     def connected(self) -> None:
         """A connection to an engine was made: say that the node is there, and what it holds.
 
-        What groups reported comes first: nobody may have heard it, and one that has ended goes on from its last checkpoint.
+        What groups reported comes first, their ends included: nobody may have heard it, and a job that has finished must not
+        start again.
         """
         now_s = self.host.now_s()
         for group in self._groups.values():
             if group.first is not None:
                 self.out.append(msgspec.structs.replace(group.first, ago_s=now_s - group.first_s))
-            if group.saved is not None:
-                self.out.append(group.saved)
+            self.out += [what for what in (group.saved, group.left, group.gone) if what is not None]
         self.out.append(
             NodeUp(
                 node=self.name,
