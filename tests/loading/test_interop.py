@@ -507,3 +507,61 @@ def test_loaders_read_all_parts_of_a_sample(triples: dict[str, bytes], tmp_path:
                     pieces[-1].check(last, memoryview(spoilt)[-pieces[-1].lengths[last] :])
         run = run_cell(corpus, Job(batch=8, step_s=0.0, decode_s=0.0), Ask(Cell(1, 2), 40))
         assert run.samples == 40
+
+
+def in_two_workers(dataset: Any) -> list[Any]:
+    """All samples that torch's loader gives with two workers, as they come."""
+    data = library("torch.utils.data", "torch")
+    return list(data.DataLoader(dataset, batch_size=None, num_workers=2))
+
+
+def by_stem(triples: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Each sample with its parts."""
+    samples: dict[str, dict[str, bytes]] = {}
+    for key, content in triples.items():
+        samples.setdefault(member_stem(key), {})[key.rpartition(".")[2]] = content
+    return samples
+
+
+def test_webdataset_and_we_read_each_other_in_two_workers(triples: dict[str, bytes], tmp_path: Path) -> None:
+    """Image, class and JSON are one sample on both sides, and each comes once."""
+    wds = library("webdataset", "webdataset")
+    wanted = by_stem(triples)
+    convert(tmp_path / "triples", tmp_path / "tar", "tar", spec=PackSpec(7))
+    shards = sorted(str(path) for path in (tmp_path / "tar").glob("*.tar"))
+    found = in_two_workers(wds.WebDataset(shards, shardshuffle=False))
+    parts = {
+        sample["__key__"]: {part: data for part, data in sample.items() if not part.startswith("_")}
+        for sample in found
+    }
+    assert parts == wanted and len(found) == 40
+    (tmp_path / "theirs").mkdir()
+    with wds.ShardWriter(str(tmp_path / "theirs/s-%06d.tar"), maxcount=9, verbose=0) as writer:
+        for key, sample in wanted.items():
+            writer.write({"__key__": key, **sample})
+    convert(tmp_path / "theirs", tmp_path / "blocks", "blocks", spec=PackSpec(6))
+    ours = in_two_workers(BlockDataset(tmp_path / "blocks", threads=2))
+    assert dict(ours) == wanted and len(ours) == 40
+
+
+def test_streaming_and_we_read_each_other_in_two_workers(triples: dict[str, bytes], tmp_path: Path) -> None:
+    """The same with MDS: a column a part, and typed columns of theirs."""
+    streaming = library("streaming", "mosaicml-streaming")
+    wanted = by_stem(triples)
+    convert(tmp_path / "triples", tmp_path / "mds", "mds", spec=PackSpec(7))
+    rows = in_two_workers(
+        streaming.StreamingDataset(local=str(tmp_path / "mds"), shuffle=False, batch_size=4)
+    )
+    found = {row["__key__"]: {part: row[part] for part in ("jpg", "cls", "json")} for row in rows}
+    assert found == wanted and len(rows) == 40
+    columns = {"jpg": "bytes", "cls": "int", "json": "json"}
+    with streaming.MDSWriter(out=str(tmp_path / "theirs"), columns=columns, size_limit=4000) as writer:
+        for sample in wanted.values():
+            writer.write(
+                {"jpg": sample["jpg"], "cls": int(sample["cls"]), "json": json.loads(sample["json"])}
+            )
+    convert(tmp_path / "theirs", tmp_path / "blocks", "blocks", spec=PackSpec(6))
+    ours = in_two_workers(BlockDataset(tmp_path / "blocks", threads=2))
+    seen = {int(sample["cls.txt"]): (sample["jpg"], json.loads(sample["json"])) for _, sample in ours}
+    assert seen == {int(one["cls"]): (one["jpg"], json.loads(one["json"])) for one in wanted.values()}
+    assert len(ours) == 40
