@@ -260,3 +260,76 @@ def test_lengths_follow_the_quantiles_and_the_mean() -> None:
     assert drawn.mean() == pytest.approx(mean, rel=0.01)
     assert np.quantile(drawn, [0.5, 0.9]) == pytest.approx([20.0, 100.0], rel=0.03)
     assert lengths((), 12.4, 3, 0).tolist() == [12, 12, 12]
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """A benchmark report of llm-d, version 0.2, with what is read of it."""
+    length = {"units": "count", "mean": 100.0, "min": 80, "p50": 100, "max": 120}
+    latency = {
+        "time_to_first_token": {"units": "s", "mean": 0.05, "p50": 0.048, "p99": 0.09},
+        "request_latency": {"units": "ms", "mean": 1040.0, "p90": 1300.0},
+    }
+    standard = {"tool": "inference-perf", "rate_qps": 4.0, "concurrency": None}
+    load = {"standardized": standard | changes.pop("standardized", {})}
+    requests = {"total": 50, "failures": 2, "input_length": length, "output_length": length}
+    aggregate = {"requests": requests, "throughput": {"request_rate": {"mean": 3.9}}, "latency": latency}
+    return {
+        "version": "0.2",
+        "scenario": {"load": load},
+        "results": {"request_performance": {"aggregate": aggregate | changes}},
+    }
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_a_report_of_llm_d_counts_with_its_units(tmp_path: Path, kind: str) -> None:
+    found = one(saved(tmp_path, report(), f"report.{kind}"))
+    assert found.measured["ttft_mean_ms"] == 50.0 and found.measured["ttft_p99_ms"] == 90.0
+    assert found.measured["e2e_mean_ms"] == 1040.0 and found.measured["e2e_p90_ms"] == 1300.0
+    assert found.measured["tpot_mean_ms"] == pytest.approx((1040 - 50) / 99)
+    assert len(found.load) == 48 and found.load.rate_rps == pytest.approx(4.0)
+    assert 80 <= found.load.prompt.min() <= found.load.prompt.max() <= 120
+    assert any("2 requests failed" in note for note in found.notes)
+
+
+def test_a_report_of_llm_d_says_how_requests_were_sent(tmp_path: Path) -> None:
+    capped = one(saved(tmp_path, report(standardized={"rate_qps": None, "concurrency": 8})))
+    assert capped.load.most_in_flight == 8
+    silent = one(saved(tmp_path, report(standardized={"rate_qps": None})))
+    assert silent.load.rate_rps == pytest.approx(3.9)
+    assert any("no rate is stated" in note for note in silent.notes)
+
+
+@pytest.mark.parametrize("name", ["br_v0_1_example.yaml", "br_v0_2_example.yaml", "br_v0_2_1_example.yaml"])
+def test_every_version_of_the_report_is_read(name: str) -> None:
+    found = one(at_hand("formats", "llm-d-benchmark-report", name))
+    assert found.measured["ttft_mean_ms"] > 0 and found.measured["throughput_rps"] > 0
+    if name == "br_v0_1_example.yaml":
+        # (3.3133 - 0.8010) ms over 31.79 - 1 tokens, of 32 requests but one that was cut off.
+        assert found.measured["tpot_mean_ms"] == pytest.approx(0.08160, rel=1e-3)
+        assert len(found.load) == 31
+    else:
+        assert found.measured["ttft_p99_ms"] == pytest.approx(50.2949, abs=1e-4)
+        assert len(found.load) == 500 and found.load.rate_rps == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": "0.9"}, r"'0.9' is not known; known: 0.1, 0.2, 0.2.1"),
+        ({"results": {}}, r"request_performance.*is missing|is missing"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_a_report_that_cannot_be_read_says_why(
+    tmp_path: Path, kind: str, change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TraceError, match=words):
+        one(saved(tmp_path, report() | change, f"report.{kind}"))
+
+
+def test_a_unit_that_is_no_time_and_yaml_that_is_no_report(tmp_path: Path) -> None:
+    wrong = {"time_to_first_token": {"units": "tokens/s", "mean": 1.0}}
+    with pytest.raises(TraceError, match=r"the unit 'tokens/s' is no time"):
+        one(saved(tmp_path, report(latency=wrong)))
+    with pytest.raises(TraceError, match=r"is no benchmark report of llm-d; known: "):
+        one(saved(tmp_path, "a: 1\n", "other.yaml"))

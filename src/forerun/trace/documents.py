@@ -62,6 +62,11 @@ class JsonDocument:
             where = source.at(line - 1 + fault.line) if fault.line else source.name
             raise TraceError.at(where, str(fault)) from None
 
+    @property
+    def name(self) -> str:
+        """Of the file, for messages."""
+        return self.source.name
+
     @classmethod
     def read(cls, source: Source, most_bytes: int = 256 << 20) -> JsonDocument:
         """The document that a file is. Raises TraceError with the line of what is not JSON."""

@@ -1,7 +1,8 @@
 """Files of measurements, recognised by their content.
 
 A table (CSV, also compressed) has one row a request or one row an iteration; a JSON document is the result of a load
-generator: `vllm bench serve`, SGLang's `bench_serving`, GuideLLM, inference-perf.
+generator: `vllm bench serve`, SGLang's `bench_serving`, GuideLLM, inference-perf; a benchmark report of llm-d is one of
+these in other words, in JSON or YAML.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
-from forerun.domains.serving.calibration.readers import guidellm, inference_perf, serve_bench, tables
+from forerun.domains.serving.calibration.readers import (
+    guidellm,
+    inference_perf,
+    llmd_report,
+    serve_bench,
+    tables,
+)
+from forerun.domains.serving.calibration.readers.values import YamlDocument
 from forerun.errors import TraceError
 from forerun.trace.documents import JsonDocument
 from forerun.trace.repair import RepairLog
@@ -22,8 +30,8 @@ MOST_BYTES: Final = 512 << 20
 
 KNOWN: Final = (
     "known: tables of requests (arrival_ms, prompt_tokens, output_tokens, ttft_ms, e2e_ms; LMBenchmark; BLIS), tables of "
-    "steps (prefill_tokens, decodes, kv_tokens, took_ms), results of vllm bench serve, SGLang bench_serving, GuideLLM "
-    "and inference-perf"
+    "steps (prefill_tokens, decodes, kv_tokens, took_ms), results of vllm bench serve, SGLang bench_serving, GuideLLM, "
+    "inference-perf and benchmark reports of llm-d"
 )
 
 
@@ -40,6 +48,11 @@ def read_measurements(path: Path, *, seed: int = 0) -> Sequence[Experiment | Ste
     source = Source(path, repairs=RepairLog())
     head = source.head(2)
     start = "".join(head).lstrip()
+    if start and path.suffix.lower() in (".yaml", ".yml"):
+        report = YamlDocument(path)
+        if isinstance(report.value, dict) and llmd_report.is_report(report.value):
+            return [llmd_report.read(report, seed)]
+        raise TraceError.at(source.name, f"is no benchmark report of llm-d; {KNOWN}")
     if not start.startswith("{"):
         return tables.read(Source(path, repairs=RepairLog()), head, KNOWN)
     document = _document(path, head)
@@ -50,6 +63,8 @@ def read_measurements(path: Path, *, seed: int = 0) -> Sequence[Experiment | Ste
         return guidellm.read(document, seed)
     if "load_summary" in value and "successes" in value:
         return [inference_perf.read(document, seed)]
+    if llmd_report.is_report(value):
+        return [llmd_report.read(document, seed)]
     if serve_bench.is_result(value):
         return [serve_bench.read(document, seed)]
     raise TraceError.at(source.name, f"is no result of a benchmark that is known: {_keys(value)}; {KNOWN}")

@@ -1,22 +1,70 @@
-"""Values of a JSON document, checked where they are used; what a message names is the line and the keys."""
+"""Values of a JSON or YAML document, checked where they are used; what a message names is the line and the keys."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Floats, Ints
-from forerun.trace.documents import JsonDocument
+from forerun.errors import Problem, ScenarioError, TraceError
+from forerun.scenario.text import Document, read_document
 
 #: tokens of one prompt or answer, and requests of one benchmark, at most
 MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 5_000_000
 
 
-def section(document: JsonDocument, *place: str | int) -> Mapping[str, Any]:
+class Described(Protocol):
+    """A document whose values are read: what it contains, its name, and the error about a value."""
+
+    @property
+    def value(self) -> Any:
+        """What it contains."""
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+
+    def error(self, what: str, *place: str | int) -> TraceError:
+        """The error that ends the reading because of the value at a place."""
+
+
+class YamlDocument:
+    """A YAML file with measurements.
+
+    Parameters
+    ----------
+    path : the file.
+
+    Raises TraceError for what is not YAML.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._document: Document = read_document(path)
+        except ScenarioError as error:
+            raise TraceError(*error.problems) from error
+
+    @property
+    def value(self) -> Any:
+        """What it contains."""
+        return self._document.data
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self._document.name
+
+    def error(self, what: str, *place: str | int) -> TraceError:
+        """The error that ends the reading because of the value at a place."""
+        return TraceError(Problem(self._document.where(place), what))
+
+
+def section(document: Described, *place: str | int) -> Mapping[str, Any]:
     """The object at a place. Raises TraceError."""
     found = _at(document, place)
     if not isinstance(found, dict):
@@ -24,7 +72,7 @@ def section(document: JsonDocument, *place: str | int) -> Mapping[str, Any]:
     return found
 
 
-def number(document: JsonDocument, *place: str | int, least: float = 0.0, most: float = 1e12) -> float:
+def number(document: Described, *place: str | int, least: float = 0.0, most: float = 1e12) -> float:
     """The number at a place. Raises TraceError if it is missing, no number, or out of range.
 
     Parameters
@@ -41,12 +89,12 @@ def number(document: JsonDocument, *place: str | int, least: float = 0.0, most: 
     return float(found)
 
 
-def maybe(document: JsonDocument, *place: str | int, least: float = 0.0) -> float | None:
+def maybe(document: Described, *place: str | int, least: float = 0.0) -> float | None:
     """The number at a place, or None if there is none. Raises TraceError for anything else."""
     return None if _at(document, place) is None else number(document, *place, least=least)
 
 
-def count(document: JsonDocument, *place: str | int, least: int = 1, most: int = MOST_REQUESTS) -> int:
+def count(document: Described, *place: str | int, least: int = 1, most: int = MOST_REQUESTS) -> int:
     """The whole number at a place. Raises TraceError. Parameters as those of `number`."""
     found = number(document, *place, least=least, most=most)
     if found != round(found):
@@ -54,7 +102,7 @@ def count(document: JsonDocument, *place: str | int, least: int = 1, most: int =
     return round(found)
 
 
-def whole(document: JsonDocument, numbers: Floats, what: str, *place: str | int) -> Ints:
+def whole(document: Described, numbers: Floats, what: str, *place: str | int) -> Ints:
     """Numbers of tokens, each at least 1. Raises TraceError.
 
     Parameters
@@ -110,7 +158,7 @@ def arrivals_ms(n: int, rate_rps: float, burstiness: float, seed: int) -> Floats
     return np.asarray(np.cumsum(gaps) * ((n - 1) * 1e3 / rate_rps / total if total > 0 else 0.0))
 
 
-def _at(document: JsonDocument, place: Sequence[str | int]) -> Any:
+def _at(document: Described, place: Sequence[str | int]) -> Any:
     """The value at a place, None if there is none."""
     found: Any = document.value
     for step in place:
