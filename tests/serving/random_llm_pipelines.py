@@ -183,4 +183,4 @@ def _cost(rng: Rng, whole: bool) -> Cost:
         return Cost(prefill_ms=np.cumsum(steps(513)), decode_ms=np.cumsum(steps(33)))
     if whole:
         return Cost((float(rng.integers(1, 4)), 0.0, float(rng.integers(0, 2)), 0.0, 0.0))
-    return Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7))
+    return Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7), hidden_prefill=37.5)

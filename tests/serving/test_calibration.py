@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from .test_llm_memory import LLAMA_70B
 from .test_llm_memory import saved as config
 from .test_llm_scenario import scenario, scenario_data
 
-TRUE = np.array([9.0, 0.045, 0.03, 3e-5, 6e-7, 4.0])
+TRUE = np.array([9.0, 0.045, 0.03, 3e-5, 6e-7, 4.0, 120.0])
 SERVER = Server(max_seqs=64, token_budget=2048, kv_blocks=4000)
 
 
@@ -93,16 +94,16 @@ def test_replays_equal_the_plain_replicas(most: int | None) -> None:
 
 def test_a_client_that_sends_one_at_a_time_waits_for_nobody() -> None:
     of = load(1, 1000.0, 100, 10, n=40, most=1)
-    a, prefill, _, _, attention, request = TRUE.tolist()
+    a, prefill, _, _, attention, request, hidden = TRUE.tolist()
     shown = replay(model(of), 1, of, cost_of(TRUE)).figures
-    first_ms = request + a + prefill * of.prompt + attention * of.prompt**2 / 2
+    first_ms = request + a + prefill * np.maximum(of.prompt - hidden, 0) + attention * of.prompt**2 / 2
     assert shown["ttft_mean_ms"] == pytest.approx(first_ms.mean(), rel=1e-9)
 
 
 def test_coefficients_that_made_the_measurements_are_found() -> None:
     """Loads of other lengths and rates say each coefficient that matters; a load never seen is predicted."""
     loads = [load(1, 2.0, 300, 60), load(2, 8.0, 900, 40), load(3, 12.0, 200, 100), load(4, 1.0, 3000, 20)]
-    start = Physics(TRUE * np.array([1.3, 0.7, 2.0, 0.6, 1.5, 0.6]), SPREAD, "a guess")
+    start = Physics(TRUE * np.array([1.3, 0.7, 2.0, 0.6, 1.5, 0.6, 1.4]), SPREAD, "a guess")
     found = fit([trial(one) for one in loads], start)
     unseen = trial(load(9, 6.0, 600, 80))
     measured, shown = unseen.experiment.measured, unseen.figures(found.values)
@@ -218,15 +219,18 @@ def test_files_become_costs_that_a_scenario_runs_with(tmp_path: Path) -> None:
     assert any("beyond what its costs were fitted to" in note for note in crowded.notes)
     data["configuration"]["Llama"]["replicas"] = 1
     data["configuration"]["Llama"]["llm"]["max_seqs"] = 4
-    data["trace"]["process"]["rate_rps"] = 10.0
+    data["trace"]["process"]["rate_rps"] = 11.0
     knee = simulate(scenario(data))
     assert any("saturating" in note for note in knee.notes)
     assert knee.tables["fit_intervals"]["saturating"].any()
-    assert (
-        knee.intervals["ttft_mean_ms"].low
-        < knee.summary["ttft_mean_ms"]
-        < knee.intervals["ttft_mean_ms"].high
-    )
+    for name in ("ttft_mean_ms", "llm_queue_mean_ms", "latency_p99_ms"):
+        assert math.isnan(knee.summary[name])
+    assert 0 < knee.intervals["ttft_mean_ms"].low < knee.intervals["ttft_mean_ms"].high
+    assert 0 < knee.intervals["latency_p99_ms"].low < knee.intervals["latency_p99_ms"].high
+    shown = knee.tables["fit_intervals"]
+    assert (np.isnan(shown["value"]) == shown["saturating"]).all()
+    # Where a run is far from saturation every figure has its value.
+    assert not any(math.isnan(result.summary[name]) for name in ("ttft_mean_ms", "latency_mean_ms"))
 
 
 def test_intervals_cover_what_they_should() -> None:
@@ -241,6 +245,8 @@ def test_intervals_cover_what_they_should() -> None:
         inside.append(abs(np.log(drawn[10])) <= errors["ttft_mean_ms"])
     # 300 draws: two standard errors are 3.5 points.
     assert 0.90 - 0.035 <= np.mean(inside) <= 0.98
+    wild = Compared("x", "left out", "ttft_mean_ms", 1.0, 50.0, saturating=True)
+    assert interval_errors([*rows, wild], [], []) == interval_errors(rows, [], [])
     record = FitRecord(
         experiments=3, prefill_tokens=1, decodes=1, kv_tokens=1, step_error=0.1, errors={"ttft_mean_ms": 0.01}
     )
@@ -255,10 +261,12 @@ def test_a_search_begins_near_what_servers_of_that_hardware_measured(tmp_path: P
     """70 billion parameters on four H100: 15.6 ms an iteration, 28 to 77 ms for a million tokens in the cache (published
     step traces)."""
     model = read_architecture(config(tmp_path, **LLAMA_70B))
-    a, prefill, _, kv, _, _ = from_hardware(model, ACCELERATORS["H100-80GB"], 4).values
+    a, prefill, _, kv, _, _, hidden = from_hardware(model, ACCELERATORS["H100-80GB"], 4).values
     assert 12.0 < a < 20.0 and 2.5e-5 < kv < 8e-5
     # 2 x 69 billion operations a token at 0.6 of 4 x 989 TFLOP/s.
     assert prefill == pytest.approx(2 * 69e9 / (0.6 * 4 * 989.4e9), rel=0.02)
+    # Two operations a parameter of two bytes: as many tokens as operations fit into the time of a byte.
+    assert hidden == pytest.approx(0.6 * 989.4e12 / (0.75 * 3.35e12), rel=0.03)
     light = trial(load(1, 1.0, 300, 60)).experiment
     assert from_measurements([light]).values[0] == pytest.approx(TRUE[0], rel=0.3)
 

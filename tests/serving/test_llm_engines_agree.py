@@ -172,7 +172,7 @@ def test_metamorphic_relations() -> None:
         if most < llm.max_seqs:
             assert equal(simulate_mixed(Pipeline((roomier,)), arrivals, SLO_MS), run)
         if not llm.cost.tabled:
-            doubled = Cost(tuple(2 * term for term in llm.cost.terms))  # type: ignore[arg-type]
+            doubled = replace(llm.cost, terms=tuple(2 * term for term in llm.cost.terms))
             slower = replace(stage, llm=replace(llm, cost=doubled))
             again = simulate_mixed(Pipeline((slower,)), 2 * arrivals, 2 * SLO_MS)
             assert np.array_equal(again.finish_ms, 2 * run.finish_ms)

@@ -38,6 +38,7 @@ def scenario_data(draw: np.random.Generator) -> dict[str, Any]:
         "kv_ms_per_token": float(draw.choice([0.0, 3e-5])),
         "attn_ms_per_token2": float(draw.choice([0.0, 1e-6])),
     }
+    cost["hidden_prefill_tokens"] = (0.8 if a_ms > 8 else 0.0) * a_ms / cost["prefill_ms_per_token"]
     prompts = draw.integers(20, 900, 120)
     answers = draw.integers(1, 120, 120)
     llm: dict[str, Any] = {

@@ -401,6 +401,8 @@ class _Runner:
         missing = [one for one in done if not isinstance(one.summary.get(key), (int, float))]
         if missing:
             what = f"the results have no figure {key!r}; {known_names(key, _figures(missing[0]))}"
+            if key in missing[0].summary:
+                what = f"{variant.name}: {key} has no value on {len(missing)} of {len(done)} seeds; see the notes of a run"
             raise UsageError.at("--objective", what)
         return np.array([float(one.summary[key]) for one in done])
 

@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
-from forerun.domains.serving.calibration.fitting import PRECISION, Fit, Trial, fit
+from forerun.domains.serving.calibration.fitting import PRECISION, Fit, Trial, fit, slower
+from forerun.domains.serving.calibration.knee import STEP, saturating
 from forerun.domains.serving.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.domains.serving.calibration.readers import read_measurements
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, possible, replay
 from forerun.domains.serving.calibration.server import Server
 from forerun.domains.serving.calibration.steps import StepFit, fit_steps
 from forerun.domains.serving.inputs import ScenarioFiles
@@ -48,6 +49,7 @@ class Compared:
     role : `fitted`, `left out` (predicted from a fit without it) or `held out` (never fitted).
     figure : its name.
     measured, replayed : its value there and in the replay.
+    saturating : near saturation, so that the replay says nothing of it, and how far off it is counts nowhere (default: not).
     """
 
     experiment: str
@@ -55,6 +57,7 @@ class Compared:
     figure: str
     measured: float
     replayed: float
+    saturating: bool = False
 
     @property
     def error(self) -> float:
@@ -106,8 +109,8 @@ def calibrate(
     seen = [one for file in files for one in read_measurements(file, seed=seed)]
     unseen = [one for file in held_out for one in read_measurements(file, seed=seed)]
     tables = [one for one in seen if isinstance(one, Steps)]
-    trials = [_trial(server, one, reads, seed) for one in seen if isinstance(one, Experiment)]
-    later = [_trial(server, one, reads, seed) for one in unseen if isinstance(one, Experiment)]
+    trials = [trial_of(server, one, reads, seed) for one in seen if isinstance(one, Experiment)]
+    later = [trial_of(server, one, reads, seed) for one in unseen if isinstance(one, Experiment)]
     notes = [f"{one.name}: {note}" for one in (*seen, *unseen) for note in one.notes]
     steps = fit_steps(tables) if tables else None
     if not trials:
@@ -120,23 +123,24 @@ def calibrate(
     start = _start(server, [trial.experiment for trial in useful], reads, steps)
     say(f"fitting {len(COEFFICIENTS)} coefficients to {len(useful)} experiments")
     found = fit(useful, start, seed=seed)
-    compared = [row for trial in useful for row in _rows(trial, found.values, "fitted")]
+    compared = [row for trial in useful for row in comparison(trial, found.values, "fitted")]
     left_out: list[Compared] = []
     if len(useful) >= LEAST_LEFT_OUT:
         for number, trial in enumerate(useful):
             say(f"leaving out {number + 1} of {len(useful)} experiments")
             others = [other for other in useful if other is not trial]
             without = fit(others, start, near=found.values)
-            left_out += _rows(trial, without.values, "left out")
-    held = [row for trial in later for row in _rows(trial, found.values, "held out")]
+            left_out += comparison(trial, without.values, "left out")
+    held = [row for trial in later for row in comparison(trial, found.values, "held out")]
     errors, basis = interval_errors(left_out, held, compared)
     notes += [basis, *_unsaid(found), *_saturated(server, useful)]
     record = _record(useful, found.values, errors)
-    cost = _section(found.values, record)
+    cost = section_of(found.values, record)
     return Calibration(cost, found, steps, (*compared, *left_out, *held), tuple(notes))
 
 
-def _trial(server: Server, experiment: Experiment, files: ScenarioFiles, seed: int) -> Trial:
+def trial_of(server: Server, experiment: Experiment, files: ScenarioFiles, seed: int) -> Trial:
+    """An experiment ready to be replayed on a server. Raises ScenarioError where none of its requests fits."""
     return Trial(experiment, server.language_model(experiment.load, files, seed), server.replicas)
 
 
@@ -159,10 +163,26 @@ def _start(
     return replace(start, values=values, spread=spread, source=f"{start.source}, and a table of iterations")
 
 
-def _rows(trial: Trial, values: Floats, role: str) -> list[Compared]:
-    shown, measured = trial.figures(values), trial.experiment.measured
+def comparison(trial: Trial, values: Floats, role: str) -> list[Compared]:
+    """What coefficients say of an experiment, beside what was measured.
+
+    Parameters
+    ----------
+    trial : the experiment.
+    values : in the order of `replay.COEFFICIENTS`.
+    role : as in `Compared`.
+    """
+    measured = trial.experiment.measured
+    shown, above, below = (trial.figures(slower(values, change)) for change in (0.0, STEP, -STEP))
     return [
-        Compared(trial.experiment.name, role, name, measured[name], shown[name])
+        Compared(
+            trial.experiment.name,
+            role,
+            name,
+            measured[name],
+            shown[name],
+            saturating(shown[name], above[name], below[name]),
+        )
         for name in trial.compared
         if name in shown
     ]
@@ -173,7 +193,8 @@ def interval_errors(
 ) -> tuple[dict[str, float], str]:
     """Half the width of an interval of each figure's logarithm, and what it is from.
 
-    Taken are errors of experiments that were left out; without them those held out; without them twice those fitted.
+    Taken are errors of experiments that were left out; without them those held out; without them twice those fitted. Those
+    near saturation do not count.
     """
     rows, factor, basis = left_out, 1.0, "intervals: from experiments that were left out once each"
     if not rows:
@@ -184,9 +205,10 @@ def interval_errors(
             "intervals: twice the errors of the fit itself, because no experiment is left to test it: a guess"
         )
     errors = {}
+    counted = [row for row in rows if not row.saturating]
     for name in PRECISION:
         logs = np.array(
-            [math.log(max(row.replayed, 1e-9) / row.measured) for row in rows if row.figure == name]
+            [math.log(max(row.replayed, 1e-9) / row.measured) for row in counted if row.figure == name]
         )
         if len(logs):
             n = len(logs)
@@ -213,9 +235,11 @@ def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -
     )
 
 
-def _section(values: Floats, record: FitRecord) -> Coefficients:
-    digits = {name: float(f"{value:.6g}") for name, value in zip(COEFFICIENTS, values.tolist())}
-    return Coefficients(**digits, fit=record)
+def section_of(values: Floats, record: FitRecord) -> Coefficients:
+    """Coefficients as the section `cost` of a scenario, with the record of what is known of their errors."""
+    rounded = np.array([float(f"{value:.6g}") for value in values.tolist()])
+    # No more is hidden than there is time, in what is written, too.
+    return Coefficients(**dict(zip(COEFFICIENTS, possible(rounded).tolist())), fit=record)
 
 
 def _unsaid(found: Fit) -> list[str]:
@@ -269,4 +293,4 @@ def _of_steps(
         step_error=max(off),
         errors={},
     )
-    return Calibration(_section(values, record), None, steps, tuple(rows), (*notes, *said))
+    return Calibration(section_of(values, record), None, steps, tuple(rows), (*notes, *said))

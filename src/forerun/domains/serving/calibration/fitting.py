@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.calibration.experiment import Experiment
+from forerun.domains.serving.calibration.knee import STEP
 from forerun.domains.serving.calibration.physics import Physics
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.domains.serving.calibration.replay import COEFFICIENTS, TERMS, cost_of, possible, replay
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Floats
 
@@ -39,7 +40,7 @@ PRECISION: Final[Mapping[str, float]] = {
 STEP_ERROR: Final = 0.02
 #: change of each logarithm by which slopes are taken: replays jump where a request just makes an iteration, so what
 #: matters little must change much to be seen above the jumps
-SLOPE_STEPS: Final = (0.03, 0.05, 0.25, 0.25, 0.4, 0.1)
+SLOPE_STEPS: Final = (0.03, 0.05, 0.25, 0.25, 0.4, 0.1, 0.25)
 #: the farthest a coefficient may be from its start, as a factor
 FARTHEST: Final = 50.0
 STARTS: Final = 4
@@ -84,9 +85,9 @@ class Fit:
 
     Parameters
     ----------
-    values : float64[6], in the order of `replay.COEFFICIENTS`.
+    values : float64[7], in the order of `replay.COEFFICIENTS`.
     start : where the search began.
-    spread : float64[6], standard deviation of the logarithm of each, after the data.
+    spread : float64[7], standard deviation of the logarithm of each, after the data.
     loss : what was minimised.
     replays : how many were needed.
     """
@@ -99,7 +100,7 @@ class Fit:
 
     @property
     def said(self) -> Floats:
-        """float64[6]: the share of each coefficient's uncertainty that the data took away, from 0 to 1."""
+        """float64[7]: the share of each coefficient's uncertainty that the data took away, from 0 to 1."""
         return np.clip(1 - (self.spread / self.start.spread) ** 2, 0.0, 1.0)
 
     def supported(self) -> dict[str, bool]:
@@ -139,24 +140,30 @@ class _Problem:
 
     def weigh(self, x: Floats) -> None:
         """Take the precision of each figure at these coefficients: its own, and what `STEP_ERROR` changes in it."""
-        base, longer = self.logs(x), self.logs(x + _scaled(0.05))
+        base, longer = self.logs(x), self.logs(x + np.log(slower(np.ones(len(x)), STEP)))
         self._precision = []
         for trial, one, other in zip(self.trials, base, longer):
             own = np.array([PRECISION[name] for name in trial.compared])
             if trial.experiment.holds_back:
                 # With a constant number under way, rate and whole latency are one figure (Little's law).
                 own *= np.sqrt(len(own))
-            excess = np.maximum(np.abs(other - one) / 0.05 - 1.5, 0.0)
+            excess = np.maximum(np.abs(other - one) / STEP - 1.5, 0.0)
             self._precision.append(np.sqrt(own**2 + (STEP_ERROR * excess) ** 2))
 
     def values(self, x: Floats) -> Floats:
         """The coefficients."""
-        return np.asarray(self.start.values * np.exp(x))
+        return possible(self.start.values * np.exp(x))
 
     def residuals(self, x: Floats) -> Floats:
         """What is squared and summed."""
         parts = [logs / precision for logs, precision in zip(self.logs(x), self._precision)]
         return np.concatenate([*parts, x / self.start.spread])
+
+
+def slower(values: Floats, share: float) -> Floats:
+    """Coefficients with which all iterations take longer by a share, and the time outside of them does not."""
+    scaled: Floats = values * np.array([1 + share] * TERMS + [1.0] * (len(values) - TERMS))
+    return scaled
 
 
 def fit(trials: Sequence[Trial], start: Physics, *, near: Floats | None = None, seed: int = 0) -> Fit:
@@ -240,8 +247,3 @@ def _slopes(residuals: Callable[[Floats], Floats], x: Floats, here: Floats, *, r
         after = residuals(ahead)
         columns.append((after - here) / change if rough else (after - residuals(behind)) / (2 * change))
     return np.stack(columns, axis=1)
-
-
-def _scaled(share: float) -> Floats:
-    """All times of an iteration longer by a share, not the time outside."""
-    return np.array([np.log1p(share)] * 5 + [0.0])

@@ -27,9 +27,11 @@ EXCHANGE_MS: Final = 0.012
 #: a decode's share beyond its cache: sampling, its rows of the matrices
 DECODE_MS: Final = 0.02
 REQUEST_MS: Final = 5.0
+#: share of an iteration without prompts that reading the weights takes, where no configuration says it
+HIDES: Final = 0.5
 #: standard deviation of the logarithm of each coefficient around its start, with a configuration and without
-SPREAD: Final = np.array([0.35, 0.4, 1.0, 0.5, 0.8, 1.0])
-WIDE_SPREAD: Final = np.array([0.5, 1.0, 1.5, 1.5, 2.0, 1.0])
+SPREAD: Final = np.array([0.35, 0.4, 1.0, 0.5, 0.8, 1.0, 0.5])
+WIDE_SPREAD: Final = np.array([0.5, 1.0, 1.5, 1.5, 2.0, 1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,16 @@ class Physics:
 
     Parameters
     ----------
-    values : float64[6], where the search begins.
-    spread : float64[6], standard deviation of each logarithm.
+    values : float64[7], where the search begins.
+    spread : float64[7], standard deviation of each logarithm.
     source : what they follow from, in words.
-    least : float64[6], what they are at the least: at the accelerator's peak rates (default: no bound).
+    least : float64[7], what they are at the least: at the accelerator's peak rates (default: no bound).
     """
 
     values: Floats = field(repr=False)
     spread: Floats = field(repr=False)
     source: str
-    least: Floats = field(default_factory=lambda: np.zeros(6), repr=False)
+    least: Floats = field(default_factory=lambda: np.zeros(7), repr=False)
 
 
 def from_hardware(model: Architecture, card: Accelerator, tensor_parallel: int) -> Physics:
@@ -63,19 +65,22 @@ def from_hardware(model: Architecture, card: Accelerator, tensor_parallel: int) 
     flops_per_ms = card.flops_16bit * MULTIPLIES / 1e3 * tensor_parallel
     attends_per_ms = card.flops_16bit * ATTENDS / 1e3 * tensor_parallel
     exchange_ms = 2 * model.layers * EXCHANGE_MS if tensor_parallel > 1 else 0.0
-    a = model.weight_bytes / reads_per_ms + HOST_MS + exchange_ms
+    weights_ms = model.weight_bytes / reads_per_ms
+    a = weights_ms + HOST_MS + exchange_ms
+    prefill = 2 * model.active_weights / flops_per_ms
     kv_bytes = model.kv_bytes(tensor_parallel, model.bits) * tensor_parallel
     pair = 4 * model.layers * model.heads * model.head_dim
     values = [
         a,
-        2 * model.active_weights / flops_per_ms,
+        prefill,
         DECODE_MS,
         kv_bytes / reads_per_ms,
         pair / attends_per_ms,
         REQUEST_MS,
+        weights_ms / prefill,
     ]
-    at_peak = np.array([a - HOST_MS - exchange_ms, values[1], 0.0, values[3], values[4], 0.0])
-    at_peak *= [READS, MULTIPLIES, 0.0, READS, ATTENDS, 0.0]
+    at_peak = np.array([weights_ms, prefill, 0.0, values[3], values[4], 0.0, 0.0])
+    at_peak *= [READS, MULTIPLIES, 0.0, READS, ATTENDS, 0.0, 0.0]
     source = "the model's configuration and the accelerator's data sheet"
     return Physics(np.array(values), SPREAD, source, at_peak)
 
@@ -94,5 +99,6 @@ def from_measurements(experiments: Sequence[Experiment]) -> Physics:
     ttft_ms = min(one.measured.get("ttft_mean_ms", np.inf) for one in experiments)
     first_ms = ttft_ms if np.isfinite(ttft_ms) else 2 * a
     prefill = max(first_ms - 1.5 * a, 0.1 * first_ms) / prompt
-    values = [a, prefill, DECODE_MS, 3e-5, prefill / 50_000, min(REQUEST_MS, 0.3 * first_ms)]
+    request_ms = min(REQUEST_MS, 0.3 * first_ms)
+    values = [a, prefill, DECODE_MS, 3e-5, prefill / 50_000, request_ms, HIDES * a / prefill]
     return Physics(np.array(values), WIDE_SPREAD, "the lightest measurements alone")

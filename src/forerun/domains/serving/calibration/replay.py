@@ -13,7 +13,8 @@ from forerun.domains.serving.engine.outcome import Iterations
 from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
 from forerun.domains.serving.inputs.pipeline import Floats, Ints
 
-#: names of the coefficients, in the order of `Cost.terms`, and the time of a request outside of iterations
+#: names of the coefficients: those of `Cost.terms` in their order, the time of a request outside of iterations, and the
+#: prompt tokens that reading the weights hides
 COEFFICIENTS: Final = (
     "a_ms",
     "prefill_ms_per_token",
@@ -21,7 +22,10 @@ COEFFICIENTS: Final = (
     "kv_ms_per_token",
     "attn_ms_per_token2",
     "request_ms",
+    "hidden_prefill_tokens",
 )
+#: how many of them are times of an iteration
+TERMS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,18 @@ class Replay:
     iterations: Iterations | None = field(default=None, repr=False)
 
 
+def possible(values: Floats) -> Floats:
+    """The coefficients with no more prompt tokens hidden than an iteration takes without any."""
+    bounded: Floats = values.copy()
+    if values[1] > 0:
+        bounded[6] = min(values[6], values[0] / values[1])
+    return bounded
+
+
 def cost_of(values: Floats) -> Cost:
     """The cost with these coefficients, in the order of `COEFFICIENTS`."""
-    a, prefill, decode, kv, attention, request = values.tolist()
-    return Cost((a, prefill, decode, kv, attention), request_ms=request)
+    a, prefill, decode, kv, attention, request, hidden = values.tolist()
+    return Cost((a, prefill, decode, kv, attention), request_ms=request, hidden_prefill=hidden)
 
 
 def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep: bool = False) -> Replay:

@@ -64,6 +64,14 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
     answered = queries["latency_ms"][~(queries["missed"] & (queries["latency_ms"] <= slo_ms))]
     most_ms = float(np.max(answered, initial=0.0))
     limited = math.isfinite(slo_ms)
+    p99_ms = summary["latency_p99_ms"]
+    # Near saturation it has no value; in a saved run that is None.
+    known = isinstance(p99_ms, (int, float)) and math.isfinite(p99_ms)
+    slow = (
+        f"P99 is {quantity(p99_ms, 'ms', most_ms)}."
+        if known
+        else "P99 has no value: the run is near saturation."
+    )
     said = (
         f"{format_number(100 * within)} % of the queries stay within {quantity(slo_ms, 'ms', most_ms)}; "
         f"{format_number(100 * required)} % are required. "
@@ -77,7 +85,7 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         quantile_curve("latency_ms", answered, POINTS),
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
-        caption=f"{said}P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
+        caption=f"{said}{slow}",
         rules=(Rule(slo_ms, "SLO"), Rule(required, "required", axis="y")) if limited else (),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     kv_ms_per_token: per cached token of the decodes.
     attn_ms_per_token2: per pair of tokens that attend to each other in prefills.
     request_ms: of every request outside of iterations, before it joins the queue (default 0).
+    hidden_prefill_tokens: prefill tokens of an iteration that take no time of their own, because it takes at least as long
+        to read the weights (left out: none).
     fit: where these are from and how far off they are, if they were fitted.
     """
 
@@ -78,7 +80,19 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     kv_ms_per_token: NotNegative = 0.0
     attn_ms_per_token2: NotNegative = 0.0
     request_ms: NotNegative = 0.0
+    hidden_prefill_tokens: NotNegative | None = None
     fit: FitRecord | None = None
+
+    added_later: ClassVar[tuple[str, ...]] = ("hidden_prefill_tokens",)
+
+    def problems(self) -> list[tuple[str, str]]:
+        """No more is hidden than there is time."""
+        hidden_ms = (self.hidden_prefill_tokens or 0.0) * self.prefill_ms_per_token
+        if hidden_ms > self.a_ms * (1 + 1e-9):
+            each = f"of {self.prefill_ms_per_token:g} ms each take {hidden_ms:g} ms"
+            what = f"{each}, more than a_ms, {self.a_ms:g}, which hides them"
+            return [("hidden_prefill_tokens", what)]
+        return []
 
 
 class Measured(Spec, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,6 +61,7 @@ def summarize(outcome: Outcome) -> Result:
     fitted = fit_report(inputs, outcome.run, prefixes(inputs.pipeline)) if models else FitReport()
     notes = [*inputs.notes, *outcome.notes, *(model_notes(inputs.pipeline, outcome.run) if models else ())]
     notes += fitted.notes
+    summary |= {name: math.nan for name in fitted.unknown if name in summary}
     result = Result(
         scenario,
         summary,

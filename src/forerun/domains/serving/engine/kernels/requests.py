@@ -108,11 +108,11 @@ class Rules(NamedTuple):
 class Model(NamedTuple):
     """What a replica's cache can store, how requests choose one and are scheduled, and what an iteration takes.
 
-    routing: how a request chooses a replica, one of the numbers above. An iteration takes a + b_p P + b_d D + b_k K + c
-    A with `terms` = (a, b_p, b_d, b_k, c). With tables (else of length 1): prefill_ms[P], of P prompt tokens alone, and
-    decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1]. segment_blocks:
-    blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts, one prompt
-    behind the other; empty without a prefix cache.
+    routing: how a request chooses a replica, one of the numbers above. An iteration takes a + b_p max(0, P - h) + b_d D +
+    b_k K + c A with `terms` = (a, b_p, b_d, b_k, c, h). With tables (else of length 1): prefill_ms[P], of P prompt tokens
+    alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
+    segment_blocks: blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts,
+    one prompt behind the other; empty without a prefix cache.
     """
 
     max_seqs: int
@@ -705,7 +705,8 @@ def _iteration_ms(model: Model, prefill: int, decodes: int, kv: int, attention: 
         if prefill > 0:
             taken_ms = prefill_ms[prefill] + (taken_ms - decode_ms[1] if decodes > 0 else 0.0)
     else:
-        taken_ms = terms[0] + terms[1] * prefill + terms[2] * decodes + terms[3] * kv + terms[4] * attention
+        shown = max(prefill - terms[5], 0.0)
+        taken_ms = terms[0] + terms[1] * shown + terms[2] * decodes + terms[3] * kv + terms[4] * attention
     return taken_ms  # type: ignore[no-any-return]
 
 

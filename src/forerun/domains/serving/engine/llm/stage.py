@@ -92,7 +92,7 @@ class LanguageStage:
             llm.block_tokens,
             ROUTINGS[llm.routing],
             _rules(llm),
-            np.array(llm.cost.terms),
+            np.array([*llm.cost.terms, llm.cost.hidden_prefill]),
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
             self._prefixes.segment_blocks,

@@ -188,7 +188,8 @@ def _cost(
             given.kv_ms_per_token,
             given.attn_ms_per_token2,
         )
-        return Cost(terms, request_ms=given.request_ms, fit=given.fit), []
+        hidden = given.hidden_prefill_tokens or 0.0
+        return Cost(terms, request_ms=given.request_ms, hidden_prefill=hidden, fit=given.fit), []
     medians = files.medians(given.medians)
     key = medians.key(given.model, given.hardware, given.tensor_parallel)
     cost, notes = medians.cost(key, token_budget, max_seqs)

@@ -21,11 +21,13 @@ class Cost:
 
     Parameters
     ----------
-    terms : (a, b_p, b_d, b_k, c) of a + b_p P + b_d D + b_k K + c A with P prefill tokens, D decodes, K cached tokens
-        of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
+    terms : (a, b_p, b_d, b_k, c) of a + b_p max(0, P - h) + b_d D + b_k K + c A with P prefill tokens, D decodes, K cached
+        tokens of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
     prefill_ms : float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
     decode_ms : float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
+    hidden_prefill : h, prefill tokens of an iteration that take no time of their own, because it takes at least as long to
+        read the weights; b_p h is at most a (default 0).
     fit : what is known of its errors, if it was fitted (default None: it was not).
     """
 
@@ -33,6 +35,7 @@ class Cost:
     prefill_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     request_ms: float = 0.0
+    hidden_prefill: float = 0.0
     fit: FitRecord | None = field(default=None, repr=False)
 
     @property
@@ -48,6 +51,11 @@ class Cost:
             together_ms = self.prefill_ms[1:].min() + self.decode_ms[1:].min() - self.decode_ms[1]
             return float(min(alone_ms, together_ms))
         return self.terms[0]
+
+    @property
+    def beside_ms(self) -> float:
+        """A lower bound of what an iteration takes beside its tokens, if every prefill token counts with b_p."""
+        return self.least_ms if self.tabled else max(0.0, self.terms[0] - self.terms[1] * self.hidden_prefill)
 
     def iteration_ms(self, prefill: int, decodes: int, kv: int, attention: float) -> float:
         """The time of one iteration.
@@ -67,7 +75,8 @@ class Cost:
                 )
             return taken_ms
         a, of_prefill, of_decode, of_kv, of_attention = self.terms
-        return a + of_prefill * prefill + of_decode * decodes + of_kv * kv + of_attention * attention
+        shown = max(prefill - self.hidden_prefill, 0.0)
+        return a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def least_work(llm: LanguageModel) -> Work:
         iterations.append((o * p + o * (o - 1) / 2) / llm.block_tokens / llm.kv_blocks)
     decode_ms = _decode_ms(llm, p, o)
     linear_ms = _prefill_ms(llm, prefill, pairs) + decode_ms
-    return Work(linear_ms, tuple(iterations), llm.cost.least_ms)
+    return Work(linear_ms, tuple(iterations), llm.cost.beside_ms)
 
 
 def _first_token(llm: LanguageModel) -> Work:
@@ -174,7 +174,7 @@ def _first_token(llm: LanguageModel) -> Work:
     iterations = [prefill / llm.token_budget, turns / llm.max_seqs]
     if llm.shared is None:
         iterations.append(p / llm.block_tokens / llm.kv_blocks)
-    return Work(_prefill_ms(llm, prefill, pairs), tuple(iterations), llm.cost.least_ms)
+    return Work(_prefill_ms(llm, prefill, pairs), tuple(iterations), llm.cost.beside_ms)
 
 
 def _tokens(llm: LanguageModel) -> tuple[Floats, Floats]:
@@ -217,9 +217,9 @@ def _late(llm: LanguageModel, slo_ms: float) -> int:
     """Requests that are late even if they are alone on a replica, or refused."""
     p, o = _tokens(llm)
     prefill, pairs = _prefill(llm, p)
-    first_ms = llm.cost.least_ms * np.ceil(prefill / llm.token_budget) + _prefill_ms(llm, prefill, pairs)
+    first_ms = llm.cost.beside_ms * np.ceil(prefill / llm.token_budget) + _prefill_ms(llm, prefill, pairs)
     more = np.maximum(o - 1, 0.0)
-    later_ms = llm.cost.least_ms * more + _decode_ms(llm, p, o)
+    later_ms = llm.cost.beside_ms * more + _decode_ms(llm, p, o)
     mean_ms = later_ms / np.maximum(more, 1.0)
     least: dict[str, Floats] = {"ttft": first_ms, "tpot": mean_ms, "itl": mean_ms, "e2e": first_ms + later_ms}
     late = llm.refused | (least["e2e"] > slo_ms * (1 + ROUNDING))

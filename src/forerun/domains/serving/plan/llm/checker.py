@@ -259,6 +259,8 @@ class _Asked:
         self.tabled = len(llm.cost.decode_ms) > 1
         terms = (llm.cost.least_ms, 0.0, 0.0, 0.0, 0.0) if self.tabled else llm.cost.terms
         self.each_ms, self.per_prefill, self.per_decode, self.per_cached, self.per_pair = terms
+        # Prompt tokens that reading the weights hides count in full, so what hides them counts less.
+        self.each_ms = max(0.0, self.each_ms - self.per_prefill * llm.cost.hidden_prefill)
 
     def prefill_ms(self) -> Any:
         """What the prompt of each request takes, beside its iterations."""

@@ -2,7 +2,7 @@
 
 Costs carry what unseen loads were off by. Beside that, the same traffic is run with iterations a little longer and a little
 shorter: a figure that this changes more than the fit's own errors is as unsure as that, and one that it changes by half is
-near saturation, where no number should be trusted.
+near saturation, where it has no value, only an interval.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.serving.calibration.experiment import latencies
+from forerun.domains.serving.calibration.knee import STEP, saturating
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.llm.model import Cost
 from forerun.domains.serving.inputs.pipeline import Stage
 from forerun.domains.serving.scenario.language_model import FitRecord
+from forerun.domains.serving.summary.totals import latency_figures
 from forerun.result.run import Interval
 from forerun.result.tables import Column, Table, TableSchema
 
-#: how much longer and shorter iterations are tried
-STEP: Final = 0.05
-#: a figure that this changes by so much, up or down, is near saturation
-KNEE: Final = 0.5
 #: share of unseen figures that an interval should cover
 COVERED: Final = 0.9
 METHOD: Final = (
@@ -38,11 +36,11 @@ INTERVALS: Final = TableSchema(
     (
         Column("stage", "", "name of the stage"),
         Column("figure", "", "name of the figure; e2e: from entering the stage to the last token"),
-        Column("value", "ms", "as simulated"),
+        Column("value", "ms", "as simulated; none where it is saturating"),
         Column("low", "ms", "where 90 % of measurements should lie at least"),
         Column("high", "ms", "and at most"),
         Column(
-            "saturating", "", "iterations 5 % longer or shorter change it by half: the value says nothing"
+            "saturating", "", "iterations 5 % longer or shorter change it by half: a value would say nothing"
         ),
     ),
     "one figure of a stage whose costs were fitted",
@@ -58,11 +56,13 @@ class FitReport:
     tables : the intervals, if a stage has fitted costs.
     notes : figures near saturation, and iterations beyond what was measured.
     intervals : of figures of the summary that are near saturation.
+    unknown : names of figures that have no value for that reason; a summary need not have all of them.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
 
 
 def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitReport:
@@ -85,6 +85,7 @@ def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitRepo
     rows: list[tuple[object, ...]] = []
     notes: list[str] = []
     intervals: dict[str, Interval] = {}
+    unknown: set[str] = set()
     for s, record in fitted.items():
         stage = inputs.pipeline.stages[s]
         notes += _beyond(stage, record, run, s)
@@ -92,17 +93,31 @@ def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitRepo
         unsure = []
         for name, value in now.items():
             low, high, near = interval(value, above[name], below[name], record, name)
-            rows.append((stage.name, name, value, low, high, near))
+            rows.append((stage.name, name, math.nan if near else value, low, high, near))
             if near:
                 unsure.append(name)
                 intervals[prefixes[s] + name] = Interval(low, high, COVERED, METHOD)
+                unknown |= {prefixes[s] + name, prefixes[s] + name.replace("ttft", "llm_queue")}
         if unsure:
             shown = ", ".join(unsure)
             notes.append(
-                f"{stage.name}: saturating: iterations {STEP:.0%} longer or shorter change {shown} by half or more; their "
-                "values say nothing, only the intervals do"
+                f"{stage.name}: saturating: iterations {STEP:.0%} longer or shorter change {shown} by half or more; "
+                "they have no value, only an interval"
             )
-    return FitReport({INTERVALS.name: Table.of_rows(INTERVALS, rows)}, tuple(notes), intervals)
+    of_queries = _latency_intervals(
+        run, longer, shorter, max(fitted.values(), key=lambda one: one.step_error)
+    )
+    table = Table.of_rows(INTERVALS, rows)
+    return FitReport(
+        {INTERVALS.name: table}, tuple(notes), intervals | of_queries, frozenset(unknown | set(of_queries))
+    )
+
+
+def _latency_intervals(run: Run, longer: Run, shorter: Run, record: FitRecord) -> dict[str, Interval]:
+    """Of the latencies of whole queries, those near saturation."""
+    now, above, below = (latency_figures(one.served_ms) for one in (run, longer, shorter))
+    found = {name: interval(value, above[name], below[name], record, name) for name, value in now.items()}
+    return {name: Interval(low, high, COVERED, METHOD) for name, (low, high, near) in found.items() if near}
 
 
 def interval(
@@ -119,9 +134,9 @@ def interval(
     if not value > 0:
         return value, value, False
     up, down = math.log(max(above, value) / value), math.log(value / max(min(below, value), 1e-12))
-    near = above / value - 1 > KNEE or 1 - below / value > KNEE
     own = record.errors.get(name, record.step_error)
     scale = record.step_error / STEP
+    near = saturating(value, above, below)
     return value * math.exp(-max(own, down * scale)), value * math.exp(max(own, up * scale)), near
 
 

@@ -68,10 +68,10 @@ def _work_ms(llm: LanguageModel, cached: Floats, p: Floats, o: Floats, turns: Fl
         per_token_ms = float((prefill_ms[1:] / np.arange(1, len(prefill_ms))).min())
         work_ms = max(iterations * llm.cost.least_ms, prefill * per_token_ms)
     else:
-        a, of_prefill, of_decode, of_kv, of_attention = llm.cost.terms
+        _, of_prefill, of_decode, of_kv, of_attention = llm.cost.terms
         kv = ((o - 1) * p + (o - 1) * (o - 2) / 2).sum()
         work_ms = (
-            a * iterations
+            llm.cost.beside_ms * iterations
             + of_prefill * prefill
             + of_decode * decodes
             + of_kv * kv
