@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from forerun.domain import simulate
+from forerun.domain import Orders, Untied, get_domain, simulate
 from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
 from forerun.domains.serving.engine.llm.replica import Replica, Replicas
 from forerun.domains.serving.engine.outcome import Run
@@ -224,6 +224,20 @@ def test_a_recorded_trace_says_what_prompts_share(tmp_path: Path) -> None:
     assert result.summary["hit_tokens"] == 4 * 96
     assert result.summary["hit_share"] == pytest.approx(4 * 96 / 600)
     assert any("prefixes that prompts share" in note for note in result.notes)
+
+
+def test_ties_are_broken_where_prefixes_can_follow_their_requests(tmp_path: Path) -> None:
+    explainer = get_domain("serving").explainer
+    assert explainer is not None
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    assert isinstance(explainer.orders(trace_scenario(path, prefix_cache={"id_tokens": 48})), Untied)
+    drawn_prompts = scenario(prefix_cache={"system_prompts": 3, "system_tokens": 200, "skew": 1.0})
+    orders = explainer.orders(drawn_prompts)
+    assert isinstance(orders, Orders)
+    assert orders.simulate(0).summary["hit_share"] == pytest.approx(
+        simulate(drawn_prompts).summary["hit_share"], abs=0.05
+    )
 
 
 def test_system_prompts_are_drawn_from_the_seed() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf, simulate
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.scenario import Scenario
-from forerun.domains.serving.scenario.language_model import LanguageModelSpec
+from forerun.domains.serving.scenario.language_model import LanguageModelSpec, RecordedPrefixes
 from forerun.domains.serving.scenario.traces import Listed
 from forerun.domains.serving.summary.llm.objectives import WORDS, Stated, stated
 from forerun.result.run import Result, SavedRun
@@ -88,6 +88,11 @@ class ServingExplainer(Explainer[Scenario]):
         if any(edge.recorded for edge in scenario.edges):
             return Untied(
                 "its edges are recorded beside the arrivals, so arrivals cannot be moved without them"
+            )
+        models = [placed.llm for placed in scenario.configuration.values() if placed.llm is not None]
+        if any(isinstance(llm.prefix_cache, RecordedPrefixes) for llm in models):
+            return Untied(
+                "what its prompts share is recorded beside the arrivals, which cannot be moved without it"
             )
         what = "arrivals come before or after completions of their instant, and arrivals of one instant apart"
         return Orders(what, lambda number: simulate(permuted(scenario, number)))
