@@ -66,7 +66,7 @@ class Stagewise:
         """
         self.pipeline = pipeline
         self._plan = plan_of(pipeline, slo_ms, most_replicas)
-        self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
+        self._keep(_state_of(self._plan, pipeline, 2 * SLICE, most_replicas))
         self._changes = [list(stage.capacity) for stage in pipeline.stages]
         self._kind, self._slice_size = record, slice_size
         capacity = 0 if record == "counts" else max(expected, 1)
@@ -77,17 +77,17 @@ class Stagewise:
     @property
     def fed(self) -> int:
         """Queries fed so far."""
-        return int(self._state.streams["count"][0])
+        return int(self._counts[0])
 
     @property
     def finished(self) -> int:
         """Queries 0..finished-1 have all ended."""
-        return int(self._state.whole["open"][0])
+        return int(self._open[0])
 
     @property
     def misses(self) -> int:
         """Queries among the finished whose latency was above the SLO."""
-        return int(self._state.whole["misses"][0])
+        return int(self._missed[0])
 
     @property
     def tie_count(self) -> int:
@@ -129,13 +129,22 @@ class Stagewise:
                 return
             if done == NO_ROOM:
                 needed = self.fed - self.finished + size
-                self._state = _grown(state, max(4 * needed, 2 * len(state.firsts)))
+                self._keep(_grown(state, max(4 * needed, 2 * len(state.firsts))))
                 step = 0
             else:
                 later_ms = arrivals_ms[self.fed - first : self.fed - first + 1]
                 slice_ms = min(until_ms, float(later_ms[0])) if len(later_ms) else until_ms
                 serve_woken(done, plan, state, record, slice_ms)
                 step = done + 1
+
+    def _keep(self, state: State) -> None:
+        """Go on with a state; short slices ask for these of its columns so often that making them anew would count."""
+        self._state = state
+        self._counts, self._open, self._missed = (
+            state.streams["count"],
+            state.whole["open"],
+            state.whole["misses"],
+        )
 
     def _routes(self, first: int, queries: int) -> NDArray[np.uint8]:
         """uint8[E, queries]: whether the queries from number `first` on take each edge; uint8[E, 0] if all take all."""
