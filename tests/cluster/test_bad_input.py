@@ -122,7 +122,8 @@ HOLES = "global_batch_size,1,2,4\n64,1.5,nan,5\n32,1,0,3\n"
 def test_holes_and_zeros_in_a_table_delay_no_job(simulate: Any, policy: str, mode: str) -> None:
     """A hole at 2 GPUs (64) and a 0 there (32): jobs that ask for 1 run under every policy, and all work is done."""
     rows = "1,0,90,a,900,64,1,60\n2,3,40,a,900,32,1,40\n3,4,300,a,4000,64,1,200"
-    code, result, err = simulate(rows, "--set", f"policy={policy}", "--set", f"mode={mode}", table=HOLES)
+    given = ["--set", f"policy={policy}", "--set", f"mode={mode}", "--set", "trace.overestimate=2"]
+    code, result, err = simulate(rows, *given, table=HOLES)
     assert code == 0, err
     assert result["summary"]["finished_jobs"] + result["summary"]["refused_jobs"] == 3
     if policy.startswith(("ef", "edf")) and policy != "edf-rigid":

@@ -1,17 +1,20 @@
 """One small setting on which every policy answers differently.
 
-Six jobs on four GPUs of one node (throughput: an invented model that scales well up to two GPUs and poorly to four):
+Seven jobs on four GPUs of one node (throughput: an invented model that scales well up to two GPUs and poorly to four):
 
-    job  submit  deadline  work(s)  GPUs
-    0       0      1500       600      1      long, loose
-    1      10       400       300      2      tight
-    2      20      2000       900      4      large, loose
-    3      30       150       100      1      short and tight
-    4      40         -       200      4      best effort, wants all GPUs
-    5      50      1200       500      1      long, some slack
+    job  submit  deadline  work(s)  requested(s)  GPUs
+    0       0      1500       600        600        1      long, loose
+    1      10       400       300        600        2      tight
+    2      15      1000       150        200        3      short, wants three GPUs
+    3      20      2000       900        900        4      large, loose
+    4      30       500       350        900        1      tight, requests far more than it takes
+    5      40         -       200        300        4      best effort, wants all GPUs
+    6      50      1200       500        700        1      long, some slack
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,12 +27,15 @@ from .test_allocators import PROFILE, cluster_of, jobs, play
 
 NONE = NO_DEADLINE_S
 SCENE = Setting(
-    jobs(
-        [0, 10, 20, 30, 40, 50],
-        [600, 300, 900, 100, 200, 500],
-        [1, 2, 4, 1, 4, 1],
-        [1500, 400, 2000, 150, NONE, 1200],
-        [0, 1, 0, 1, 0, 1],
+    replace(
+        jobs(
+            [0, 10, 15, 20, 30, 40, 50],
+            [600, 300, 150, 900, 350, 200, 500],
+            [1, 2, 3, 4, 1, 4, 1],
+            [1500, 400, 1000, 2000, 500, NONE, 1200],
+            [0, 1, 1, 0, 1, 0, 1],
+        ),
+        requested_s=np.array([600, 600, 200, 900, 900, 300, 700]),
     ),
     cluster_of(1, 4),
     PROFILE,
@@ -48,22 +54,30 @@ NAMES = schedulers().names()
 
 
 def test_no_two_policies_decide_alike() -> None:
-    assert len(NAMES) >= 19
+    assert len(NAMES) >= 22
     fates = {name: fate(name) for name in NAMES}
     assert len(set(fates.values())) == len(NAMES), fates
 
 
 BY_HAND = {
-    # 2 waits for 0 and then takes all; 3 follows, 4 waits for all four again
-    "fifo": (600, 310, 1500, 1600, 1800, 2300),
-    # at 40 s 4 (200 left, all GPUs) ranks before 1 and 0 and stops both, runs when 3 ends; 1, 5, 0 follow, 2 is last
-    "srtf": (890, 600, 1790, 130, 330, 830),
-    # at 130 s 4 is shortest and holds back all until 0 ends; then 5, then 2
-    "sjf": (600, 310, 2200, 130, 800, 1300),
-    # 5 (500 GPU-seconds) goes before 4 (800): it takes the GPU of 3 at 130 s
-    "sjf-area": (600, 310, 1730, 130, 830, 630),
-    # deadlines 150, 400, 1200, 1500, 2000, none: 5 takes the GPU of 0 at 50 s, 0 that of 3 at 130 s; then 2, then 4
-    "edf-rigid": (680, 310, 1580, 130, 1780, 550),
+    # 2 starts when 1 ends; 3 waits for 0 and then takes all; 4 follows, 5 waits for all four again
+    "fifo": (600, 310, 460, 1500, 1850, 2050, 2550),
+    # at 15 s 2 (150 left) stops both and runs alone, then 5 (200, all GPUs); 1, 4 and 6 together, 0 when 1 ends, 3 last
+    "srtf": (1245, 660, 165, 2145, 715, 365, 865),
+    # 2 holds back all until 1 ends, 5 until 0 ends; then 4 and 6, and 3 after both
+    "sjf": (600, 310, 460, 2200, 1150, 800, 1300),
+    # 4 (350 GPU-seconds) passes 2 (450), and 6 (500) takes the GPU that 2 leaves, before 5 (800)
+    "sjf-area": (600, 310, 530, 2130, 380, 1230, 1030),
+    # 2 (due 1000) needs more than 0 (due 1500) has, and stops it all the same; 4 takes that GPU, 6 follows, 0 when 2 ends
+    "edf-rigid": (1045, 310, 460, 1945, 380, 2145, 880),
+    # 2 is due at 610 (1 as requested), with one GPU to spare, which 4 takes; at 310 s it is due at 600, and 6 may not start
+    "easy": (600, 310, 530, 1500, 380, 1700, 2200),
+    # 4 would be in the way of 3, promised 810, so it waits; 6 is not; at 550 s 2 moves to the front, and all others with it
+    "conservative": (600, 310, 700, 1600, 1950, 2150, 550),
+    # 6 starts as soon as it fits, at 310 s, and keeps 2 waiting until 600; at 810 s 5 has waited longest for what it asks
+    "first-fit": (600, 310, 750, 1910, 380, 1010, 810),
+    # the same, but 3 came before 5
+    "fifo-backfill-unreserved": (600, 310, 750, 1710, 380, 1910, 810),
 }
 
 

@@ -103,7 +103,7 @@ class Seen:
 @pytest.mark.parametrize("policy", sorted(schedulers().names()))
 def test_observers_see_every_instant(policy: str) -> None:
     """Each row of the events table, with the GPUs held then; and the result is the same as unobserved."""
-    asked = [f"policy={policy}", "mode=compat", "trace.generate.jobs=30"]
+    asked = [f"policy={policy}", "mode=compat", "trace.generate.jobs=30", "trace.overestimate=3"]
     if policy == "chronus":
         asked.append("slot_s=240")
     scenario = forerun.load(DEMO, asked)

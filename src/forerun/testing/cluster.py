@@ -30,6 +30,7 @@ from forerun.domains.cluster.engine.run import rules_for, run_rules
 from forerun.domains.cluster.inputs.setting import (
     BOOL,
     F64,
+    I64,
     Cluster,
     Jobs,
     NodeGroup,
@@ -113,6 +114,7 @@ def drawn_world(number: int, *, published: bool = False) -> Scene:
         deadline_s=written,
         best_effort=effort,
         user=tuple(draw.choice(["u", "v", "w"], count).tolist()),
+        requested_s=_drawn_requests(number, duration),
     )
     setting = Setting(
         jobs,
@@ -124,6 +126,12 @@ def drawn_world(number: int, *, published: bool = False) -> Scene:
         profiles=(slow, fast) if mixed else (),
     )
     return Scene(number, setting, Terms() if published else _drawn_terms(draw, jobs, cluster))
+
+
+def _drawn_requests(number: int, duration_s: I64) -> I64:
+    """Requested times from half to four times what jobs take."""
+    factor = stream(number, "drawn requested times").uniform(0.5, 4.0, len(duration_s))
+    return np.maximum(1, np.rint(duration_s * factor)).astype(np.int64)
 
 
 def _drawn_terms(draw: np.random.Generator, jobs: Jobs, cluster: Cluster) -> Terms:

@@ -136,7 +136,7 @@ class View:
         #: GPUs by node that a job has, by the job's number
         self.nodes_of_job: Callable[[int], dict[int, int]] = _on_no_node
         #: what the engine fills; the named columns below are its rows
-        self.float_columns: F64 = np.zeros((6, jobs))
+        self.float_columns: F64 = np.zeros((8, jobs))
         self.int_columns: I64 = np.zeros((7, jobs), np.int64)
 
     @property
@@ -188,6 +188,16 @@ class View:
     def served_gpu_s(self) -> F64:
         """GPU time that the job has had so far."""
         return self.float_columns[2, : self.count]
+
+    @property
+    def requested_s(self) -> F64:
+        """The time limit that the job asked for; infinite: none."""
+        return self.float_columns[6, : self.count]
+
+    @property
+    def changed_s(self) -> F64:
+        """When the job's GPUs last changed: its start, if it has run on them ever since; its submission before that."""
+        return self.float_columns[7, : self.count]
 
     @property
     def unchanged_s(self) -> F64:
@@ -383,3 +393,29 @@ class PriorityScheduler:
         if not self.preemptive:
             order = order[np.argsort(view.held[order] == 0, kind="stable")]
         return view.take(order, skip=self.backfill)
+
+
+class Order(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The order in which a backfilling policy looks at waiting jobs.
+
+    paper: where it was published. number: of the order in the compiled queue (`engine.kernels.backfill`), -1 if it is not
+    there: policies with such an order decide through a view, which takes longer.
+    """
+
+    paper: ClassVar[str] = ""
+    number: ClassVar[int] = -1
+
+    def keys(self, view: View) -> F64:
+        """A key for each job of a view, the first to look at least; equal keys go by submission."""
+        raise NotImplementedError(f"{type(self).__name__} has no keys")
+
+
+@functools.cache
+def orders() -> Registry[Order]:
+    """All orders of waiting jobs: the built-in ones, and those that installed packages announce."""
+    return Registry(
+        "order of jobs",
+        package="forerun.domains.cluster.policies.orders",
+        base=Order,
+        group="forerun.cluster.order",
+    )

@@ -622,6 +622,7 @@ def build_state(
     f[ak.DEADLINE] = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
     f[ak.LEFT] = f[ak.WORK] = work
     f[ak.SCALE] = scale
+    f[ak.REQUEST] = np.maximum(jobs.request_s, 1.0)
     i[ak.ROW] = np.arange(count)
     i[ak.WANT] = jobs.gpus
     i[ak.KIND] = np.where(scale > 0, jobs.kind, -1)
@@ -652,6 +653,12 @@ def build_state(
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
     )
+
+
+def work_on_request_s(setting: Setting) -> F64:
+    """Seconds of work of each job on the GPUs that it asks for, of the first type."""
+    profiles = setting.profiles or ((setting.profile,) if setting.profile else ())
+    return _speeds(setting, profiles, _type_names(setting))[2]
 
 
 def _log_room(total: int, jobs: int) -> int:

@@ -284,6 +284,11 @@ def require_live(policy: Policy, setting: Setting, terms: Terms, *, is_open: boo
         raise ScenarioError.at(
             "$.quota", "is by the users of a trace; where jobs are submitted it cannot be had"
         )
+    if is_open and "requested_s" in policy.needs:
+        raise ScenarioError.at(
+            "$.policy",
+            f"{member_name(type(policy))} plans by requested times, which submitted jobs do not have",
+        )
     if is_open and isinstance(policy, Tiresias) and setting.is_corrected("queue_limits"):
         raise ScenarioError.at(
             "$.compat.queue_limits",

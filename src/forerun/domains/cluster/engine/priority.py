@@ -1,4 +1,4 @@
-"""Rigid priority policies in a compiled queue: FIFO, SJF, SRTF, EDF.
+"""Rigid jobs in compiled queues that play whole runs: FIFO, SJF, SRTF, EDF here, backfilling in `engine.backfill`.
 
 Without nodes, quotas, costs and backfill the queue runs the whole trace by the policy's `order`. Otherwise the policy
 decides at every event through a view (`engine.allocator`), with the same order.
@@ -6,35 +6,59 @@ decides at every event through a view (`engine.allocator`), with the same order.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Protocol
+
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import Terms, require_room
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import PriorityPolicy
 
 
-class PriorityRules(Rules[float]):
-    """A whole run by the compiled queue, in stretches as long as its log, or instant by instant for observers.
+class CompiledQueue(Protocol):
+    """What the state of every compiled queue has, as `kernels.priority.Queue` describes it."""
+
+    @property
+    def end(self) -> F64: ...
+    @property
+    def meta(self) -> I64: ...
+    @property
+    def log_row(self) -> I64: ...
+    @property
+    def log_gpus(self) -> I64: ...
+    @property
+    def event_time(self) -> F64: ...
+    @property
+    def event_pending(self) -> I64: ...
+    @property
+    def event_first(self) -> I64: ...
+
+
+class QueueRules(Rules[float]):
+    """A whole run by a compiled queue, in stretches as long as its log, or instant by instant for observers.
 
     Parameters
     ----------
     setting, record : what is run; written: what happens.
-    policy : the order, and whether jobs give way.
-    terms : the seconds of a restart; nothing else of them matters here.
+    queue : the compiled queue.
+    work_s : float64[jobs], seconds that each job takes.
     """
 
     order = (Step.DECIDE,)
 
-    def __init__(self, setting: Setting, record: Record, policy: PriorityPolicy, terms: Terms) -> None:
-        jobs = setting.jobs
-        require_room(jobs, setting.cluster.gpus, f"the cluster has {setting.cluster.gpus}")
-        self.setting, self.record, self.policy, self.terms = setting, record, policy, terms
-        self.queue = build_queue(setting, int(policy.order), 1 << 16)
-        self.coming_s = float(jobs.submit_s[0])
+    def __init__(self, setting: Setting, record: Record, queue: CompiledQueue, work_s: F64) -> None:
+        self.setting, self.record, self.compiled = setting, record, queue
+        self.useful_gpu_s = work_s * setting.jobs.gpus
+        self.coming_s = float(setting.jobs.submit_s[0])
         self.each_instant = False
+
+    @abstractmethod
+    def advance_to(self, until_s: float) -> float:
+        """Play until an instant (not included) or a full log; the instant of the next event."""
 
     def stop_at_each_instant(self) -> None:
         """Play one event at a time, and keep the record up to date with each."""
@@ -46,29 +70,24 @@ class PriorityRules(Rules[float]):
 
     def decide(self, now_s: float) -> None:
         """Play until the log is full or the run is over, or the one event of now; and write it down."""
-        until_s = float(np.nextafter(now_s, np.inf)) if self.each_instant else np.inf
-        self.coming_s = qk.advance(
-            self.queue, int(self.policy.order), self.policy.preemptive, self.terms.restart_s, until_s
-        )
+        self.coming_s = self.advance_to(float(np.nextafter(now_s, np.inf)) if self.each_instant else np.inf)
         if self.each_instant:
-            self._note_jobs()
+            self.note(np.unique(self.compiled.log_row[: self.compiled.meta[qk.LOGGED]]))
         self._take_log()
         if not np.isfinite(self.coming_s):
-            self._close()
+            self.close()
 
-    def _note_jobs(self) -> None:
-        """Who has come, given way or ended by now."""
-        queue, record, jobs = self.queue, self.record, self.setting.jobs
-        touched = np.unique(queue.log_row[: queue.meta[qk.LOGGED]])
+    def note(self, rows: I64) -> None:
+        """Write down who has come by now, and which of some jobs have ended."""
+        queue, record = self.compiled, self.record
         record.admitted[: queue.meta[qk.ARRIVED]] = 1
-        record.preempts[touched] = queue.preempts[touched]
-        ended = touched[queue.end[touched] >= 0]
+        ended = rows[queue.end[rows] >= 0]
         record.end_all(ended, queue.end[ended])
-        record.useful_gpu_s[ended] = (jobs.duration_s * jobs.gpus).astype(np.float64)[ended]
+        record.useful_gpu_s[ended] = self.useful_gpu_s[ended]
 
     def _take_log(self) -> None:
         """Hand the queue's changes and events to the record."""
-        queue, meta = self.queue, self.queue.meta
+        queue, meta = self.compiled, self.compiled.meta
         events, count = int(meta[qk.EVENTS]), int(meta[qk.LOGGED])
         self.record.add_events(
             queue.event_time[:events],
@@ -79,15 +98,49 @@ class PriorityRules(Rules[float]):
         )
         meta[qk.EVENTS] = meta[qk.LOGGED] = 0
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """The run is over: write down the fate of every job."""
-        queue, record, jobs = self.queue, self.record, self.setting.jobs
+        queue, record = self.compiled, self.record
         record.admitted[:] = 1
         record.completed, record.accepted = [], 0
         by_end = np.argsort(queue.end, kind="stable")
         record.end_all(by_end, queue.end[by_end])
-        record.preempts[:] = queue.preempts
-        record.useful_gpu_s[:] = (jobs.duration_s * jobs.gpus).astype(np.float64)
+        record.useful_gpu_s[:] = self.useful_gpu_s
+
+
+class PriorityRules(QueueRules):
+    """Strict order of priority.
+
+    Parameters
+    ----------
+    setting, record : what is run; written: what happens.
+    policy : the order, and whether jobs give way.
+    terms : the seconds of a restart; nothing else of them matters here.
+    """
+
+    def __init__(self, setting: Setting, record: Record, policy: PriorityPolicy, terms: Terms) -> None:
+        require_room(setting.jobs, setting.cluster.gpus, f"the cluster has {setting.cluster.gpus}")
+        self.policy, self.terms = policy, terms
+        self.queue = build_queue(setting, int(policy.order), 1 << 16)
+        super().__init__(setting, record, self.queue, setting.jobs.duration_s.astype(np.float64))
+
+    def advance_to(self, until_s: float) -> float:
+        """Play on by the policy's order."""
+        return float(
+            qk.advance(
+                self.queue, int(self.policy.order), self.policy.preemptive, self.terms.restart_s, until_s
+            )
+        )
+
+    def note(self, rows: I64) -> None:
+        """Also who gave way."""
+        self.record.preempts[rows] = self.queue.preempts[rows]
+        super().note(rows)
+
+    def close(self) -> None:
+        """Also who gave way."""
+        self.record.preempts[:] = self.queue.preempts
+        super().close()
 
 
 def build_queue(setting: Setting, key: int, capacity: int) -> qk.Queue:

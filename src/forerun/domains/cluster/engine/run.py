@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.backfill import BackfillRules
 from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyRules
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import I64, Setting
 from forerun.domains.cluster.observer import Observer
+from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policy import Allocator, Policy, PriorityPolicy, Schedule
 from forerun.domains.cluster.scenario import Scenario
 from forerun.rng import stream
@@ -74,6 +76,9 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     plain = plain and setting.costs is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
+    plain = plain and len(set(setting.cluster.node_types())) == 1
+    if isinstance(policy, BackfillPolicy) and plain and not policy.round_s and policy.order.number >= 0:
+        return BackfillRules(setting, record, policy)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 
 

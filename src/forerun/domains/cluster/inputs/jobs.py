@@ -153,6 +153,18 @@ def with_iterations(jobs: Jobs, profile: ThroughputTable, table: JobTable) -> tu
     return replace(jobs, iterations=iterations), (note,)
 
 
+def require_requests(jobs: Jobs, table: JobTable, policy: str) -> None:
+    """Raise TraceError if a job has no requested time. policy: the name of the one that plans by it."""
+    lacking = np.flatnonzero(jobs.requested_s >= NO_REQUEST_S)
+    if len(lacking):
+        raise TraceError.at(
+            table.source,
+            f"{len(lacking)} of {len(jobs)} jobs have no requested time, by which {policy} plans (the first is job "
+            f"{jobs.id[lacking[0]]}); requested_s of a CSV, Timelimit of sacct and column 9 of SWF have them, "
+            "trace.overestimate makes them up",
+        )
+
+
 def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int) -> Jobs:
     """The jobs, each without a written deadline due this many durations after its submission."""
     without = jobs.written_deadline_s >= NO_DEADLINE_S

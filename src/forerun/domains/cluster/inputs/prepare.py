@@ -15,6 +15,7 @@ from forerun.domains.cluster.inputs.files import JobTable, cluster_of, jobs_of, 
 from forerun.domains.cluster.inputs.jobs import (
     fitting,
     on_what_they_ask_for,
+    require_requests,
     rigid_note,
     scaled_from_durations,
     table_from,
@@ -26,6 +27,7 @@ from forerun.domains.cluster.inputs.jobs import (
 from forerun.domains.cluster.inputs.setting import F64, Cluster, Jobs, NodeGroup, Setting, ThroughputTable
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
+from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policy import Schedule
 from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Quota, Scenario, TraceSpec
 from forerun.errors import Problem, ScenarioError, known_names
@@ -92,6 +94,8 @@ def prepare(scenario: Scenario) -> Inputs:
         jobs, profiles = stretched(jobs, before, profile), (profile, *profiles[1:])
     if scenario.trace.first:
         jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
+    if "requested_s" in policy.needs:
+        require_requests(jobs, table, member_name(type(policy)))
     if profiles or keeps:
         jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
     repairs.finish()
@@ -248,9 +252,11 @@ def _notes(setting: Setting, repaired: Set[str]) -> list[str]:
 
 def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
     """What a scenario asks for that its published schedule ignores."""
+    name, costs = member_name(type(scenario.policy)), scenario.costs
+    if isinstance(scenario.policy, BackfillPolicy) and scenario.quota is not None and scenario.quota.borrow:
+        return [f"{name} stops no job, so nobody borrows GPUs beyond a quota"]
     if not isinstance(scenario.policy, Schedule):
         return []
-    name, costs = member_name(type(scenario.policy)), scenario.costs
     asked = {
         "quota": scenario.quota is not None,
         "placement": scenario.placement != "anywhere",

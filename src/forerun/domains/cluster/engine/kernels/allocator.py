@@ -31,7 +31,8 @@ DEADLINE: Final = 9
 WORK: Final = 10
 SCALE: Final = 11  # speed = rate * scale
 WORKED: Final = 12  # seconds of work
-FLOATS: Final = 13
+REQUEST: Final = 13  # seconds that the job asked for
+FLOATS: Final = 14
 
 # columns of i
 HELD: Final = 0
@@ -263,7 +264,8 @@ def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
     """Lay the waiting and running jobs out in order of submission; how many there are.
 
     Rows of `view_f`: submit, deadline, GPU-seconds had, seconds waiting or running since the last change, work left,
-    work in all. Rows of `view_i`: job, GPUs requested, held, kind, user, best effort, type.
+    work in all, requested time, when the GPUs last changed. Rows of `view_i`: job, GPUs requested, held, kind, user, best
+    effort, type.
     """
     count = 0
     for at in range(s.meta[ACTIVE]):
@@ -279,6 +281,8 @@ def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
         done = (now - s.f[SINCE, job]) * s.f[SPEED, job] if held > 0 and now > s.f[SINCE, job] else 0.0
         view_f[4, count] = s.f[LEFT, job] - done
         view_f[5, count] = s.f[WORK, job]
+        view_f[6, count] = s.f[REQUEST, job]
+        view_f[7, count] = s.f[CHANGED, job]
         view_i[0, count] = job
         view_i[1, count] = s.i[WANT, job]
         view_i[2, count] = held

@@ -1,0 +1,353 @@
+"""Backfilling by requested times, whole runs at a time.
+
+Running jobs and promised starts stand in a profile of the GPUs that are believed to be free (`free_profile`). At every
+arrival, end and promised start one pass goes through the waiting jobs in their order; a job starts if it fits the profile
+for its whole request. Of those that do not, either the first few get a promise, which lasts for this pass alone (EASY with
+one, first fit with none), or all do, and keep it (conservative): such a promise only ever moves forward.
+
+Two things make a pass short. The order is kept sorted, and a job is only looked at again where it can matter: not at all
+while no GPU is free; and of the jobs with promises, only those that need no more GPUs than have become free somewhere since
+they were looked at last. `Backfill.hull` bounds that stretch of time.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from forerun.domains.cluster.engine.kernels import free_profile as fp
+from forerun.domains.cluster.engine.kernels.arrays import F64, I64
+from forerun.domains.cluster.engine.kernels.heap import pop_least, push_least
+from forerun.domains.cluster.engine.kernels.priority import ARRIVED, EVENTS, FREE, LOGGED, RUNNING, WAITING
+from forerun.kernels.jit import kernel
+
+# orders of the queue, by their number
+FCFS: Final = 0
+SJF: Final = 1
+WFP3: Final = 2
+
+# places in meta besides those of the priority queue and the profile's two
+LATE: Final = 6  # running jobs that have outlived their request
+BELIEVED: Final = 7  # entries of the heap of believed ends
+PLACES: Final = 10
+
+# places in `hull`
+FROM: Final = 0
+TO: Final = 1
+NEXT_FROM: Final = 2
+NEXT_TO: Final = 3
+WAKE: Final = 4  # the next promised start
+
+#: the promise of a job that has not been looked at
+NO_PROMISE: Final = -1.0
+
+
+class Backfill(NamedTuple):
+    """A run in progress. Columns have one element a job; times in seconds; -1 is "never".
+
+    Parameters
+    ----------
+    submit, gpus, work, request : of the jobs, in order of submission; `work` is what a job really takes.
+    first_start, end : what becomes of each job.
+    promise : the start that a waiting job is promised; infinite: none can be given.
+    first_promise : the first start that it was promised.
+    belief : when a running job is believed to end.
+    queue, key : waiting jobs in their order, and the keys of that order.
+    chosen : jobs that get a promise for one pass.
+    ending, end_key : heap of running jobs by their end.
+    believed, believed_key : heap of running jobs that will outlive their request, by its end.
+    late : running jobs that have outlived their request.
+    time, free, down_s, down_to : the profile, and what `free_profile.descents` makes of it.
+    hull : the places above.
+    meta : counters.
+    log_row, log_gpus, event_time, event_pending, event_first : as of the priority queue.
+    """
+
+    submit: F64
+    gpus: I64
+    work: F64
+    request: F64
+    first_start: F64
+    end: F64
+    promise: F64
+    first_promise: F64
+    belief: F64
+    queue: I64
+    key: F64
+    chosen: I64
+    ending: I64
+    end_key: F64
+    believed: I64
+    believed_key: F64
+    late: I64
+    time: F64
+    free: I64
+    down_s: F64
+    down_to: I64
+    hull: F64
+    meta: I64
+    log_row: I64
+    log_gpus: I64
+    event_time: F64
+    event_pending: I64
+    event_first: I64
+
+
+@kernel(allocates=False)
+def advance(q: Backfill, order: int, keeps: bool, reserved: int, grace_s: float, until_s: float) -> float:
+    """Play on until `until_s` (not included), the end of the trace, or a full log; the instant of the next event.
+
+    Infinity means that nothing is left to happen. Cutting a run anywhere does not change it.
+
+    Parameters
+    ----------
+    q : the run, changed in place.
+    order : of the queue, a number above.
+    keeps : whether every waiting job gets a promise and keeps it.
+    reserved : else how many of the first that cannot start get one in each pass.
+    grace_s : how much longer a job is believed to run that has outlived its request.
+    """
+    jobs, most_events = len(q.submit), len(q.event_time) - 1
+    # at one instant each GPU changes hands at most twice
+    capacity = len(q.log_row) - 4 * len(q.ending)
+    meta = q.meta
+    while True:
+        now = q.submit[meta[ARRIVED]] if meta[ARRIVED] < jobs else np.inf
+        if meta[RUNNING] > 0 and q.end_key[0] < now:
+            now = q.end_key[0]
+        if meta[WAITING] > 0 and q.hull[WAKE] < now:
+            now = q.hull[WAKE]
+        if now >= until_s or now == np.inf or meta[EVENTS] >= most_events or meta[LOGGED] > capacity:
+            return float(now)
+        fp.forget(q.time, meta, now)
+        while meta[RUNNING] > 0 and q.end_key[0] <= now:
+            _end(q, now)
+        came = meta[ARRIVED]
+        while meta[ARRIVED] < jobs and q.submit[meta[ARRIVED]] <= now:
+            _join(q, meta[ARRIVED], order)
+            meta[ARRIVED] += 1
+        crowded = _believe(q, now, grace_s)
+        if meta[WAITING] > 0:
+            if keeps:
+                if crowded:
+                    _lay_out_again(q, now, order)
+                _pass_kept(q, now, order, meta[ARRIVED] - came)
+            else:
+                _pass_once(q, now, order, reserved)
+        events = meta[EVENTS]
+        q.event_time[events] = now
+        q.event_pending[events] = meta[WAITING]
+        meta[EVENTS] = events + 1
+        q.event_first[events + 1] = meta[LOGGED]
+
+
+@kernel(allocates=False)
+def _end(q: Backfill, now: float) -> None:
+    """The running job that ends first leaves; what it was believed to need is free."""
+    job = q.ending[0]
+    q.meta[RUNNING] = pop_least(q.ending, q.end_key, q.meta[RUNNING])
+    q.end[job] = now
+    q.meta[FREE] += q.gpus[job]
+    if q.belief[job] > now:
+        fp.take(q.time, q.free, q.meta, now, q.belief[job], -q.gpus[job])
+        q.hull[FROM] = min(q.hull[FROM], now)
+        q.hull[TO] = max(q.hull[TO], q.belief[job])
+    _log(q, job, 0)
+
+
+@kernel(allocates=False)
+def _start(q: Backfill, job: int, now: float) -> None:
+    """A job starts; its GPUs are in the profile already."""
+    meta = q.meta
+    q.first_start[job] = now
+    q.belief[job] = now + q.request[job]
+    meta[FREE] -= q.gpus[job]
+    meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, now + q.work[job])
+    if q.work[job] > q.request[job]:  # others end before anybody asks
+        meta[BELIEVED] = push_least(q.believed, q.believed_key, meta[BELIEVED], job, q.belief[job])
+    _log(q, job, q.gpus[job])
+
+
+@kernel(allocates=False)
+def _log(q: Backfill, job: int, gpus: int) -> None:
+    at = q.meta[LOGGED]
+    q.log_row[at] = job
+    q.log_gpus[at] = gpus
+    q.meta[LOGGED] = at + 1
+
+
+@kernel(allocates=False)
+def _join(q: Backfill, job: int, order: int) -> None:
+    """A job takes its place in the queue."""
+    q.promise[job] = NO_PROMISE
+    key = q.request[job] if order == SJF else 0.0
+    at = q.meta[WAITING]
+    while at > 0 and q.key[at - 1] > key:  # of equals the later submitted stands behind
+        q.key[at] = q.key[at - 1]
+        q.queue[at] = q.queue[at - 1]
+        at -= 1
+    q.key[at] = key
+    q.queue[at] = job
+    q.meta[WAITING] += 1
+
+
+@kernel(allocates=False)
+def _sort(q: Backfill, now: float) -> None:
+    """Bring the queue into the order of WFP3 as of now; it is nearly in it already."""
+    for k in range(q.meta[WAITING]):
+        job = q.queue[k]
+        waits = (now - q.submit[job]) / q.request[job]
+        key = -(waits * waits * waits * q.gpus[job])
+        at = k
+        while at > 0 and (q.key[at - 1] > key or (q.key[at - 1] == key and q.queue[at - 1] > job)):
+            q.key[at] = q.key[at - 1]
+            q.queue[at] = q.queue[at - 1]
+            at -= 1
+        q.key[at] = key
+        q.queue[at] = job
+
+
+@kernel(allocates=False)
+def _believe(q: Backfill, now: float, grace_s: float) -> bool:
+    """Jobs that have outlived their request go on for `grace_s`; whether more GPUs are now given away than there are."""
+    meta = q.meta
+    while meta[BELIEVED] > 0 and q.believed_key[0] <= now:
+        job = q.believed[0]
+        meta[BELIEVED] = pop_least(q.believed, q.believed_key, meta[BELIEVED])
+        q.late[meta[LATE]] = job
+        meta[LATE] += 1
+    still = 0
+    for k in range(meta[LATE]):
+        job = q.late[k]
+        if q.end[job] < 0:
+            q.late[still] = job
+            still += 1
+            fp.take(q.time, q.free, meta, max(now, q.belief[job]), now + grace_s, q.gpus[job])
+            q.belief[job] = now + grace_s
+    meta[LATE] = still
+    return bool(still > 0 and fp.least_free(q.time, q.free, meta, now, now + grace_s) < 0)
+
+
+@kernel(allocates=False)
+def _pass_once(q: Backfill, now: float, order: int, reserved: int) -> None:
+    """Start what fits; the first few that do not fit are promised a start, until the end of the pass."""
+    meta = q.meta
+    if q.free[meta[fp.LOW]] <= 0:
+        return
+    if order == WFP3:
+        _sort(q, now)
+    waits, kept = meta[WAITING], 0
+    chosen, laid, steps = 0, 0, 0
+    for k in range(waits):
+        job = q.queue[k]
+        need = q.gpus[job]
+        starts = False
+        if need <= q.free[meta[fp.LOW]]:
+            while laid < chosen:  # only now is a promise of any consequence
+                first = q.chosen[laid]
+                at_s = fp.earliest(q.time, q.free, meta, now, q.request[first], q.gpus[first], np.inf)
+                q.promise[first] = at_s
+                fp.take(q.time, q.free, meta, at_s, at_s + q.request[first], q.gpus[first])
+                laid += 1
+                steps = 0
+            if steps == 0:
+                steps = fp.descents(q.time, q.free, meta, q.down_s, q.down_to) if reserved > 0 else 1
+            starts = True
+            for step in range(1, steps):
+                if q.down_to[step] < need:
+                    starts = q.down_s[step] >= now + q.request[job]
+                    break
+        if starts:
+            fp.take(q.time, q.free, meta, now, now + q.request[job], need)
+            _start(q, job, now)
+            steps = 0
+        else:
+            if chosen < reserved:
+                q.chosen[chosen] = job
+                chosen += 1
+            q.queue[kept] = job
+            q.key[kept] = q.key[k]
+            kept += 1
+    meta[WAITING] = kept
+    for k in range(laid):
+        job = q.chosen[k]
+        fp.take(q.time, q.free, meta, q.promise[job], q.promise[job] + q.request[job], -q.gpus[job])
+
+
+@kernel(allocates=False)
+def _lay_out_again(q: Backfill, now: float, order: int) -> None:
+    """Make the profile anew where late jobs have what others were promised: who no longer fits is promised a later start."""
+    meta = q.meta
+    total = meta[FREE]
+    for k in range(meta[RUNNING]):
+        total += q.gpus[q.ending[k]]
+    fp.start_over(q.time, q.free, meta, now, total)
+    for k in range(meta[RUNNING]):
+        job = q.ending[k]
+        fp.take(q.time, q.free, meta, now, q.belief[job], q.gpus[job])
+    if order == WFP3:
+        _sort(q, now)
+    for k in range(meta[WAITING]):
+        job = q.queue[k]
+        at_s = q.promise[job]
+        if at_s == NO_PROMISE or at_s == np.inf:
+            continue
+        at_s = max(at_s, now)
+        if fp.earliest(q.time, q.free, meta, at_s, q.request[job], q.gpus[job], np.inf) > at_s:
+            at_s = fp.earliest(q.time, q.free, meta, now, q.request[job], q.gpus[job], np.inf)
+        fp.take(q.time, q.free, meta, at_s, at_s + q.request[job], q.gpus[job])
+        q.promise[job] = at_s
+    q.hull[FROM], q.hull[TO] = now, np.inf
+
+
+@kernel(allocates=False)
+def _pass_kept(q: Backfill, now: float, order: int, came: int) -> None:
+    """Move promises forward where GPUs have become free, make those of new jobs, and start whose time has come.
+
+    came : jobs that came just now.
+    """
+    meta, hull = q.meta, q.hull
+    if order == WFP3 and (hull[FROM] < hull[TO] or came > 1 or hull[WAKE] <= now):
+        _sort(q, now)
+    most = -1
+    if hull[FROM] < hull[TO]:
+        hull[FROM] = max(hull[FROM], now)
+        most = fp.most_free(q.time, q.free, meta, hull[FROM], hull[TO])
+    hull[NEXT_FROM], hull[NEXT_TO], hull[WAKE] = np.inf, -np.inf, np.inf
+    waits, kept = meta[WAITING], 0
+    for k in range(waits):
+        job = q.queue[k]
+        need, request, promise = q.gpus[job], q.request[job], q.promise[job]
+        begin = now
+        if promise >= 0.0 and promise > now:
+            begin = (
+                max(now, hull[FROM] - request) if need <= most and hull[FROM] < promise + request else np.inf
+            )
+        at_s = promise
+        if begin < np.inf and promise != now:
+            before = promise if promise >= 0.0 else np.inf
+            sooner = fp.earliest(q.time, q.free, meta, begin, request, need, before)
+            if sooner < before or promise < 0.0:
+                if 0.0 <= promise < np.inf:
+                    fp.take(q.time, q.free, meta, promise, promise + request, -need)
+                    hull[NEXT_FROM] = min(hull[NEXT_FROM], max(promise, sooner + request))
+                    hull[NEXT_TO] = max(hull[NEXT_TO], promise + request)
+                    hull[FROM] = min(hull[FROM], hull[NEXT_FROM])
+                    hull[TO] = max(hull[TO], hull[NEXT_TO])
+                fp.take(q.time, q.free, meta, sooner, sooner + request, need)
+                at_s = q.promise[job] = sooner
+                if promise < 0.0 and q.first_promise[job] < 0.0:
+                    q.first_promise[job] = sooner
+                if most >= 0:
+                    most = fp.most_free(q.time, q.free, meta, hull[FROM], hull[TO])
+        if at_s <= now:
+            _start(q, job, now)
+        else:
+            hull[WAKE] = min(hull[WAKE], at_s)
+            q.queue[kept] = job
+            q.key[kept] = q.key[k]
+            kept += 1
+    meta[WAITING] = kept
+    # what a move left free matters to jobs that were looked at before it
+    hull[FROM], hull[TO] = hull[NEXT_FROM], hull[NEXT_TO]

@@ -1,0 +1,1 @@
+"""What the policies share that backfill by requested times."""

@@ -1,0 +1,224 @@
+"""What the backfilling policies have in common: believed ends, a profile of free GPUs, and promised starts.
+
+This is the form that decides through a view, with nodes, quotas, costs and GPU types. Where none of them matters the same
+decisions are made by a compiled queue (`engine.backfill`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.policies.orders.fcfs import Fcfs
+from forerun.domains.cluster.policy import Allocation, Allocator, Order, Scheduler, View, orders
+from forerun.scenario.spec import chosen_from
+
+
+class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs on the GPUs that they request, never stopped; jobs out of order start where no promise is in their way.
+
+    The scheduler knows requested times, not durations. It believes that a job runs for its requested time, and one that has
+    outlived it, `grace_s` longer than now.
+
+    order: in which waiting jobs are looked at (default: `fcfs`, as they came). grace_s: default 60.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "requested_s")
+    keeps_promises: ClassVar[bool] = False
+
+    order: Annotated[Order, chosen_from(orders)] = Fcfs()
+    grace_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+
+    @property
+    def promises(self) -> int:
+        """How many of the first jobs that cannot start are promised a start at each decision."""
+        return 0
+
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler that remembers its promises, if the policy keeps them."""
+        return BackfillScheduler(self)
+
+
+class FreeProfile:
+    """GPUs of one type that are believed to be free, from now on, as a step function of time.
+
+    Parameters
+    ----------
+    now_s : from when.
+    gpus : how many are free from then on, before anybody takes some.
+    """
+
+    def __init__(self, now_s: float, gpus: int) -> None:
+        self.times_s, self.free = [now_s], [gpus]
+
+    def take(self, from_s: float, to_s: float, gpus: int) -> None:
+        """Somebody has GPUs from one instant to another; a negative number gives them back."""
+        if not from_s < to_s:
+            return
+        first = self._cut(from_s)
+        for at in range(first, self._cut(to_s)):
+            self.free[at] -= gpus
+
+    def _cut(self, at_s: float) -> int:
+        """Let a step begin at an instant; which one it is."""
+        at = bisect_left(self.times_s, at_s)
+        if at == len(self.times_s) or self.times_s[at] != at_s:
+            self.times_s.insert(at, at_s)
+            self.free.insert(at, self.free[at - 1])
+        return at
+
+    def fits(self, start_s: float, seconds: float, gpus: int) -> bool:
+        """Whether so many GPUs are free for so long from an instant on."""
+        at = bisect_right(self.times_s, start_s) - 1
+        end_s = start_s + seconds
+        while at < len(self.times_s) and self.times_s[at] < end_s:
+            if self.free[at] < gpus:
+                return False
+            at += 1
+        return True
+
+    def earliest(self, seconds: float, gpus: int) -> float:
+        """The first instant from which so many GPUs are free for so long; infinite if there is none."""
+        start_s = math.inf  # where the steps with enough of them begin
+        for at, (from_s, free) in enumerate(zip(self.times_s, self.free, strict=True)):
+            if free < gpus:
+                start_s = math.inf
+                continue
+            start_s = min(start_s, from_s)
+            if at + 1 == len(self.times_s) or self.times_s[at + 1] >= start_s + seconds:
+                return start_s
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A start that a waiting job is promised: when, and on GPUs of which type."""
+
+    start_s: float
+    gpu_type: int
+
+
+class BackfillScheduler:
+    """Makes one pass over the waiting jobs at each decision.
+
+    Parameters
+    ----------
+    policy : the order, and which jobs are promised a start.
+
+    Attributes
+    ----------
+    promised : by job, the promises that are kept; empty where each pass makes its own.
+    """
+
+    def __init__(self, policy: BackfillPolicy) -> None:
+        self.policy = policy
+        self.promised: dict[int, Promise] = {}
+
+    def allocate(self, view: View) -> Allocation:
+        """Let running jobs go on, and start what fits for its whole request beside them and beside promises."""
+        profiles = self._believed(view)
+        waiting = self._in_order(view)
+        jobs, gpus, requests = view.job.tolist(), view.gpus.tolist(), view.requested_s.tolist()
+        given, types = view.held.copy(), view.gpu_type.copy()
+        self._keep(view, waiting, profiles)
+        used = np.bincount(view.user, view.held, 0 if view.quota is None else len(view.quota) - 1)
+        view.over_quota = np.zeros(view.count, np.int64)
+        left, wake_s = self.policy.promises, math.inf
+        for at in waiting:
+            job, need, request_s = jobs[at], gpus[at], requests[at]
+            if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
+                view.over_quota[at] = 1
+                continue
+            mine = self.promised.pop(job, None)
+            if mine is not None:
+                profiles[mine.gpu_type].take(mine.start_s, mine.start_s + request_s, -need)
+            if mine is None and not self.policy.keeps_promises and not left:
+                best = self._at_once(view, at, profiles)
+            else:
+                best = self._soonest(view, at, profiles)
+            if mine is not None and (best is None or mine.start_s <= best.start_s):
+                best = mine
+            if best is None:
+                continue
+            if best.start_s == view.now_s:
+                given[at], types[at] = need, best.gpu_type
+                used[view.user[at]] += need if view.quota is not None else 0
+            elif self.policy.keeps_promises:
+                self.promised[job] = best
+                wake_s = min(wake_s, best.start_s)
+            else:
+                left -= 1
+            profiles[best.gpu_type].take(best.start_s, best.start_s + request_s, need)
+        return Allocation(given, types, wake_s=wake_s)
+
+    def _believed(self, view: View) -> list[FreeProfile]:
+        """The GPUs of each type that are free beside the running jobs."""
+        profiles = [FreeProfile(view.now_s, int(size)) for size in view.type_total]
+        ends_s = view.changed_s + view.requested_s
+        ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
+        for at in np.flatnonzero(view.held > 0).tolist():
+            profiles[view.gpu_type[at]].take(view.now_s, float(ends_s[at]), int(view.held[at]))
+        return profiles
+
+    def _in_order(self, view: View) -> list[int]:
+        """Positions of the waiting jobs in the policy's order."""
+        keys: F64 = self.policy.order.keys(view)
+        order = np.argsort(keys, kind="stable")
+        positions: list[int] = order[view.held[order] == 0].tolist()
+        return positions
+
+    def _keep(self, view: View, waiting: list[int], profiles: list[FreeProfile]) -> None:
+        """Lay the promises down in order.
+
+        Where late jobs or lost nodes have made one impossible, or the job could not be placed on nodes when its time came,
+        it is made anew. Those of jobs that have gone lapse.
+        """
+        before, self.promised = self.promised, {}
+        if not before:
+            return
+        for at in waiting:
+            promise, need = before.get(int(view.job[at])), int(view.gpus[at])
+            if promise is None:
+                continue
+            request_s, start_s = float(view.requested_s[at]), max(promise.start_s, view.now_s)
+            if profiles[promise.gpu_type].fits(start_s, request_s, need):
+                promise = Promise(start_s, promise.gpu_type)
+            elif (promise := self._soonest(view, at, profiles)) is None:
+                continue
+            profiles[promise.gpu_type].take(promise.start_s, promise.start_s + request_s, need)
+            self.promised[int(view.job[at])] = promise
+
+    def _at_once(self, view: View, at: int, profiles: list[FreeProfile]) -> Promise | None:
+        """A start now, on the fastest type that is free for the whole request; None if there is none."""
+        need, request_s = int(view.gpus[at]), float(view.requested_s[at])
+        for number in _types_for(view, at):
+            if profiles[number].fits(view.now_s, request_s, need):
+                return Promise(view.now_s, number)
+        return None
+
+    def _soonest(self, view: View, at: int, profiles: list[FreeProfile]) -> Promise | None:
+        """The first possible start, of equals on the fastest type; None if there is none."""
+        need, request_s = int(view.gpus[at]), float(view.requested_s[at])
+        best: Promise | None = None
+        for number in _types_for(view, at):
+            start_s = profiles[number].earliest(request_s, need)
+            if start_s < (math.inf if best is None else best.start_s):
+                best = Promise(start_s, number)
+        return best
+
+
+def _types_for(view: View, at: int) -> list[int]:
+    """The GPU types on which a job runs, the fastest first."""
+    count, kind, need = len(view.type_total), int(view.kind[at]), int(view.gpus[at])
+    if kind < 0:
+        return list(range(count))
+    speed = [
+        float(view.rate[number, kind, need]) if need < view.rate.shape[2] else 0.0 for number in range(count)
+    ]
+    return sorted((number for number in range(count) if speed[number] > 0), key=lambda number: -speed[number])

@@ -1,0 +1,1 @@
+"""The orders in which backfilling policies look at waiting jobs, one a file."""
