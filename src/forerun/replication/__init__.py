@@ -18,6 +18,7 @@ SYSTEMS: Final = (
     "elasticflow",
     "zeus",
     "cndlsys",
+    "mlperf_storage",
     "inferline",
     "bamboo",
     "oobleck",

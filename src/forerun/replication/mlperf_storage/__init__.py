@@ -1,0 +1,1 @@
+"""MLPerf Storage v1.0: published results of storage systems, simulated from the benchmark's own workloads."""
