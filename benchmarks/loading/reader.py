@@ -33,7 +33,7 @@ from forerun.measure.loading.probing import answer
 ROUNDS, SAMPLES, REPEATS = 5, 1280, 3
 OVERHEAD_BAR, SHARE_BAR = 0.03, 0.95
 #: samples a block, threads
-CELLS = ((16, 0), (16, 1), (64, 0), (64, 1), (64, 4))
+CELLS = ((16, 0), (16, 1), (64, 0), (64, 1))
 
 
 def plain_loop(blocks: Blocks, order: list[int]) -> int:

@@ -630,6 +630,15 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(blocks: Blocks, t
     sampler.set_epoch(0)
     with pytest.raises(UsageError, match="91 samples of 90"):
         sampler.state_dict(91)
+    shared = BlockDataset(blocks.folder, batch_samples=8)
+    shared.set_epoch(0)
+    assert shared.state_dict(88)["taken"] == 88 and shared.state_dict(90)["taken"] == 90
+    with pytest.raises(
+        UsageError, match="12 samples are no whole batches of 8: is that the loader's batch_size"
+    ):
+        shared.state_dict(12)
+    with pytest.raises(UsageError, match="is iterated: import torch before it is made, or use BlockSamples"):
+        shared[0]
 
 
 def test_the_plans_own_lines_load_what_it_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

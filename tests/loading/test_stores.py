@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError, UsageError
+from forerun.loading import BlockDataset
 from forerun.measure.loading import objects
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.clients import HttpFiles, open_client
@@ -218,6 +221,38 @@ def test_single_files_on_s3_are_measured_and_packed(
     assert command_line(["pack", "s3://train/files", str(tmp_path / "p"), "--block-samples", "32", "-q"]) == 0
     ours = pack(files, tmp_path / "q", PackSpec(32))
     assert Blocks.open(tmp_path / "p").manifest["block_sha256"] == ours.manifest["block_sha256"]
+
+
+def _read_all_of(reader: BlockDataset, results: Any) -> None:
+    """A process: the samples of its share, or what went wrong."""
+    try:
+        results.put([(key, bytes(sample)) for key, sample in reader])
+    except Exception as error:
+        results.put(f"{type(error).__name__}: {error}")
+
+
+def test_training_programs_read_blocks_on_s3(signed: str, blocks: Blocks, files: Path) -> None:
+    """In threads, in two processes that are started afresh; forked ones are refused in a line."""
+    upload(blocks.folder, "s3://train/reader")
+    wanted = {path.relative_to(files).as_posix(): path.read_bytes() for path in files.rglob("*.bin")}
+    shares = [BlockDataset("s3://train/reader", threads=3, rank=rank, world=2) for rank in range(2)]
+    found = [(key, bytes(sample)) for share in shares for key, sample in share]
+    assert dict(found) == wanted and len(found) == len(wanted)
+    for method in START_METHODS:
+        context: Any = multiprocessing.get_context(method)
+        results = context.Queue()
+        crew = [context.Process(target=_read_all_of, args=(share, results), daemon=True) for share in shares]
+        for process in crew:
+            process.start()
+        said = [results.get(timeout=120) for _ in crew]
+        for process in crew:
+            process.join(10)
+        if method == "fork":
+            assert all("does not work after a fork" in line and "\n" not in line for line in said)
+        else:
+            assert dict(said[0] + said[1]) == wanted and len(said[0]) + len(said[1]) == len(wanted)
+    with pytest.raises(StoreError, match=r"s3://train/nothing/manifest\.json"):
+        BlockDataset("s3://train/nothing", retries=0)
 
 
 def test_what_is_wrong_on_s3_is_named(signed: str, blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:

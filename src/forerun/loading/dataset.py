@@ -35,7 +35,9 @@ class BlockDataset:
     ----------
     source : folder of the container, or its URL: http(s) by itself, s3, gs, az and what fsspec opens with
         `pip install 'forerun[stores]'`; keys come from the environment.
-    threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for).
+    threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for). More than one
+        are of use where a store has latency, or decoding takes long outside of the interpreter; local files that the page
+        cache has come slower with them.
     buffer_samples : samples that wait beside the blocks in the threads' hands, at least (default: 256, as the simulator has
         it). Memory: these, a block a thread, and the block that is being taken.
     shuffle : another order of the blocks in each epoch (default: yes); without it they come as they are numbered.
@@ -138,7 +140,7 @@ class BlockDataset:
         samples : given by a loader since this epoch, or its continuation, began (default: those that were taken from
             this object).
 
-        Raises UsageError where that number does not say which samples were given.
+        Raises UsageError where that number does not say which samples were given, or is no number of whole batches.
         """
         return self._progress.state(samples)
 

@@ -156,8 +156,14 @@ class Progress:
                 "state_dict",
                 "a number of samples says where workers are with batch_samples and set_epoch only",
             )
-        if not 0 <= samples <= self.order.samples - before:
-            raise UsageError.at("state_dict", f"{samples} samples of {self.order.samples - before}")
+        left = self.order.samples - before
+        if not 0 <= samples <= left:
+            raise UsageError.at("state_dict", f"{samples} samples of {left}")
+        if elsewhere and samples % self.batch and samples != left:
+            raise UsageError.at(
+                "state_dict",
+                f"{samples} samples are no whole batches of {self.batch}: is that the loader's batch_size?",
+            )
         return Place(begun.epoch, begun.mark, before, samples, batch=self.batch)
 
     def load(self, state: Mapping[str, Any]) -> None:

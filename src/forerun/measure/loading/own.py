@@ -120,6 +120,7 @@ class OwnData:
 
         Raises UsageError for a function that raises, and for what is no data set or a map without a length.
         """
+        require_torch()  # first: BlockDataset is of torch's kind only where torch is imported
         found = named(text, "--dataset")
         bare = not (hasattr(found, "__getitem__") or hasattr(found, "__iter__"))
         if isinstance(found, type) or (callable(found) and bare):
