@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from forerun.scenarios import load, loads
     from forerun.study.compare import compare
     from forerun.study.explain import explain
+    from forerun.study.explain_job import explain_job
     from forerun.study.stored import run_study
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "demo",
     "domain_names",
     "explain",
+    "explain_job",
     "get_domain",
     "load",
     "load_result",
@@ -65,6 +67,7 @@ _HOME = {
     "demo": "forerun.catalog",
     "domain_names": "forerun.domain",
     "explain": "forerun.study.explain",
+    "explain_job": "forerun.study.explain_job",
     "get_domain": "forerun.domain",
     "load": "forerun.scenarios",
     "load_result": "forerun.result.run",

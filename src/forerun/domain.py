@@ -39,6 +39,7 @@ from forerun.scenario.spec import AnyScenario, Spec
 if TYPE_CHECKING:
     from forerun.result.bound import Bounder
     from forerun.result.figures import Figure
+    from forerun.result.job import JobExplainer
     from forerun.result.plan import Planner
     from forerun.result.run import Result, SavedRun
     from forerun.trace.domain_traces import DomainTraces
@@ -149,6 +150,11 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
     @property
     def explainer(self) -> Explainer[S] | None:
         """What explains a run; None if this domain has no question of its own."""
+        return None
+
+    @property
+    def job_explainer(self) -> JobExplainer[S] | None:
+        """What explains one job of a run; None if this domain explains no jobs."""
         return None
 
     @property

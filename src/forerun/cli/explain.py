@@ -10,11 +10,12 @@ import click
 
 from forerun.cli import _options, _show
 from forerun.cli._options import Output
+from forerun.cli._progress import counted
 from forerun.result.numbers import format_number, signed
 
 if TYPE_CHECKING:
     from forerun.domain import Untied
-    from forerun.study.explain import Effect, Explanation, Progress
+    from forerun.study.explain import Effect, Explanation
     from forerun.study.gap import Gap
     from forerun.study.ties import Ties
 
@@ -34,40 +35,48 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also bound the best possible, and simulate what separates the run from it.",
 )
+@click.option(
+    "--job",
+    metavar="ID",
+    help="Explain one job instead: its waits, who had the GPUs meanwhile, and what would have changed them.",
+)
+@_options.path_option("--report", "page", metavar="PAGE", help="With --job: also write an HTML page.")
 @_options.workers_option
 @_options.output_options
-def command(run: Path, orders: int, bound: bool, workers: int, output: Output) -> None:
+def command(
+    run: Path,
+    orders: int,
+    bound: bool,
+    job: str | None,
+    page: Path | None,
+    workers: int,
+    output: Output,
+) -> None:
     """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer."""
     from dataclasses import asdict
 
+    from forerun.errors import UsageError
     from forerun.result.run import load_result
     from forerun.scenario.spec import override
     from forerun.study.best import bounder_of
-    from forerun.study.estimate import Estimate
     from forerun.study.explain import explain
     from forerun.study.gap import gap_of
     from forerun.study.ties import ties_of
 
+    if job is not None and (orders or bound):
+        raise UsageError.at("--job", "explains one job; leave --ties and --bound out")
+    if job is None and page is not None:
+        raise UsageError.at("--report", "is for one job: give --job ID (forerun report draws a run)")
     loaded = load_result(run)
+    if job is not None:
+        from forerun.cli._job import explain_one
+
+        explain_one(loaded, job, page, workers, output)
+        return
     if bound:
         bounder_of(loaded.domain)  # before hours of simulations
     with output.working("trying what-if parameters") as show:
-        estimate, estimated = Estimate(workers), False
-
-        def progress(now: Progress) -> None:
-            nonlocal estimated
-            estimate.see(now.done)
-            if now.done == 0 and now.most and not output.silent:
-                _show.say(f"at most {now.most} simulations (-j N: N at once)")
-            left = estimate.left(now.most)
-            if left and not estimated and not output.silent:
-                _show.say(f"{now.most - now.done} more at most: {left} or less")
-                estimated = True
-            show(
-                f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}"
-            )
-
-        explanation = explain(loaded, workers=workers, progress=progress)
+        explanation = explain(loaded, workers=workers, progress=counted(workers, output, show))
     with output.working("trying other orders") as show:
         ties = ties_of(loaded, orders, progress=show) if orders else None
     with output.working("bounding the best possible") as show:

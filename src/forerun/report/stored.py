@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import forerun
 from forerun.domain import find_domain
 from forerun.errors import StoreError
 from forerun.result.bound import BOUNDS_FORMAT
 from forerun.result.bound_figures import bound_figures
 from forerun.result.figures import Figure
+from forerun.result.job import JobExplanation
 from forerun.result.plan import PLAN_FORMAT, read_document
 from forerun.result.run import SavedRun, load_result
 from forerun.study.compare import Comparison
@@ -52,7 +55,7 @@ class StoredDocument:
     Parameters
     ----------
     name : of the file, without its suffix.
-    kind : `plan`, `measurement` or `bound`.
+    kind : `plan`, `measurement`, `bound` or `explanation`.
     domain : whose it is.
     version : of the forerun that wrote it; empty if the file does not say.
     answer : one sentence.
@@ -62,10 +65,11 @@ class StoredDocument:
     scenario : that was planned for (default: none).
     provenance : where the content comes from (default: nothing).
     content : the plan, or the whole measurement, from which the domain makes its figures (default: nothing).
+    figures : where they are made already (default: none).
     """
 
     name: str
-    kind: Literal["plan", "measurement", "bound"]
+    kind: Literal["plan", "measurement", "bound", "explanation"]
     domain: str
     version: str
     answer: str
@@ -75,6 +79,7 @@ class StoredDocument:
     scenario: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    figures: tuple[Figure, ...] = field(default=(), repr=False)
 
 
 Stored = SavedRun | SavedStudy | StoredComparison | StoredDocument
@@ -136,6 +141,8 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
     if domain is None:
         return ()
     try:
+        if document.kind == "explanation":
+            return document.figures
         if document.kind == "bound":
             return bound_figures(document.content["brackets"])
         if document.kind == "plan":
@@ -224,6 +231,46 @@ def bound_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
         )
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise StoreError.at(name, f"is no bound: {type(error).__name__}: {error}") from error
+
+
+def job_document(explained: JobExplanation, run: str) -> StoredDocument:
+    """The explanation of one job of a run, as a page shows it.
+
+    Parameters
+    ----------
+    explained : as `forerun.explain_job` returns it.
+    run : what the run is called.
+    """
+    story, shown = explained.story, explained.shown()
+    fate, ledger = story.fate, story.ledger
+    facts = {
+        "waited_s": math.fsum(wait.seconds for wait in story.waits),
+        "whole_s": ledger.whole,
+        "start_s": fate.start_s,
+        "end_s": fate.end_s,
+        "deadline_s": fate.deadline_s,
+        "before_deadline_s": fate.early_s,
+    }
+    names = {
+        "life": "what happened to it",
+        "waits": "every stretch in which it waited",
+        "ahead": "who had the GPUs while it waited",
+        "time": "where its time went",
+        "changes": "what would have changed it",
+    }
+    return StoredDocument(
+        name=f"job {story.job} of {run}",
+        kind="explanation",
+        domain=explained.domain,
+        version=forerun.__version__,
+        answer=story.why,
+        notes=tuple(f"{one.what}: {one.why_not}" for one in explained.tried if one.why_not),
+        facts=facts,
+        tables={names[name]: rows for name, rows in shown.items() if rows},
+        scenario=explained.scenario,
+        provenance={"run": explained.run},
+        figures=() if story.figure is None else (story.figure,),
+    )
 
 
 def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:

@@ -8,6 +8,7 @@ from typing import Any
 
 from forerun.domain import Units, get_domain, simulate
 from forerun.errors import ForerunError
+from forerun.result.tables import Table
 from forerun.study.expand import Cell, Plan
 
 
@@ -16,7 +17,7 @@ class Done:
     """A cell that was simulated: its summary figures, the parts of each ledger by "ledger (unit)", and why.
 
     notes: what a reader of the result must know; units: what its figures are made of, where the plan wants them and the
-    domain has them. A store keeps neither.
+    domain has them; tables: those of the result that the plan wants. A store keeps none of these.
     """
 
     number: int
@@ -25,6 +26,7 @@ class Done:
     why: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
     units: Units | None = field(default=None, compare=False, repr=False)
+    tables: Mapping[str, Table] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +65,5 @@ def simulate_cell(plan: Plan, cell: Cell) -> Done:
         for entry in result.ledgers
     }
     units = domain.units(result) if plan.units and cell.seed == plan.seeds[0] else None
-    return Done(cell.number, result.data()["summary"], parts, result.why, tuple(result.notes), units)
+    tables = {name: result.tables[name] for name in plan.tables}
+    return Done(cell.number, result.data()["summary"], parts, result.why, tuple(result.notes), units, tables)

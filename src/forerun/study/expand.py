@@ -115,7 +115,8 @@ class Plan:
 
     metrics, objective, given: what to show and to rank by, and which axes are no choice; no part of what the study is.
     paths: the axis that is no choice but a sample of the world, with its values. inputs: digests of files that axis
-    values name. units: whether cells of the first seed also keep the units that their figures are made of.
+    values name. units: whether cells of the first seed also keep the units that their figures are made of. tables: of the
+    results, that outcomes keep.
 
     id: digest of all that the results depend on, the package version among it.
     """
@@ -131,6 +132,7 @@ class Plan:
     inputs: tuple[str, ...] = ()
     given: tuple[str, ...] | None = None
     units: bool = False
+    tables: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

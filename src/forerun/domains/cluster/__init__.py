@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from forerun.domains.cluster.bound import ClusterBounder
     from forerun.domains.cluster.engine.run import Outcome
     from forerun.domains.cluster.explain import ClusterExplainer
+    from forerun.domains.cluster.explain.job import ClusterJobExplainer
     from forerun.domains.cluster.inputs.prepare import Inputs
     from forerun.domains.cluster.plan import ClusterPlanner
     from forerun.result.figures import Figure
@@ -158,6 +159,13 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         from forerun.domains.cluster.explain import ClusterExplainer
 
         return ClusterExplainer(self)
+
+    @property
+    def job_explainer(self) -> ClusterJobExplainer:
+        """What explains one job of a run."""
+        from forerun.domains.cluster.explain.job import ClusterJobExplainer
+
+        return ClusterJobExplainer(self)
 
     @property
     def traces(self) -> DomainTraces:

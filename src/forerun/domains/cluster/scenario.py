@@ -26,6 +26,21 @@ RIGID: Final = "rigid"
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Instant = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
+class Edit(Spec, frozen=True, kw_only=True):
+    """The same jobs with a few of them changed, by name; all else of the world stays, what is drawn at random included.
+
+    without: jobs that never come. gpus: what a job asks for instead; its work stays, so its duration follows its
+    throughput, and so does its requested time. submit_s, deadline_s: when a job comes and is due instead; moving one does
+    not move the other.
+    """
+
+    without: tuple[str, ...] = ()
+    gpus: dict[str, Positive] = {}
+    submit_s: dict[str, Instant] = {}
+    deadline_s: dict[str, Instant] = {}
 
 
 class TraceSpec(Spec, frozen=True, kw_only=True):
@@ -39,10 +54,11 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     most_slack: then uniformly between both. larger: whether jobs that ask for more GPUs than the cluster has are an
     error (`refuse`, default) or are left out and counted (`drop`). options: of the format, by name, such as
     `{columns: [requested_s=6]}` of `swf` (default: its own). overestimate: jobs without a requested time get one,
-    uniformly from their duration to so many times it (default: none).
+    uniformly from their duration to so many times it (default: none). edit: single jobs left out or changed (default:
+    none).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("options", "overestimate")
+    added_later: ClassVar[tuple[str, ...]] = ("options", "overestimate", "edit")
 
     file: Input | None = None
     format: str = ""
@@ -57,6 +73,7 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     most_slack: Seconds = 0.0
     options: dict[str, Any] | None = None
     overestimate: Annotated[float, msgspec.Meta(ge=1, le=1000)] | None = None
+    edit: Edit | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one source, of a format that exists."""

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from forerun.domains.cluster.inputs.costs import PRESETS, SOURCES, CostTable, cost_table, plain, read_costs
+from forerun.domains.cluster.inputs.edit import edited
 from forerun.domains.cluster.inputs.files import JobTable, cluster_of, jobs_of, read_cluster, read_tables
 from forerun.domains.cluster.inputs.jobs import (
     fitting,
@@ -99,6 +100,11 @@ def prepare(scenario: Scenario) -> Inputs:
     if profiles or keeps:
         jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
     repairs.finish()
+    slowness = slowness_of(scenario, len(jobs))
+    if (edit := scenario.trace.edit) is not None:
+        # Only now: whatever is drawn for jobs at random is that of the jobs as they were.
+        jobs, rows = edited(jobs, edit, profile, cluster, keeps=keeps)
+        slowness = None if slowness is None else slowness[rows]
     setting = Setting(
         jobs=jobs,
         cluster=cluster,
@@ -109,7 +115,7 @@ def prepare(scenario: Scenario) -> Inputs:
         seed=scenario.seed,
         profiles=profiles if len(profiles) > 1 else (),
         costs=costs_of(scenario, jobs),
-        slowness=slowness_of(scenario, len(jobs)),
+        slowness=slowness,
         applications=policy.applications(),
         placement_kept=scenario.live is not None
         if scenario.placement_kept is None

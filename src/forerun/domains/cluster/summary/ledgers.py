@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.summary.waits import Stretches, Waits, horizon_of, useful_gpu_s
 from forerun.result.ledger import Ledger
+
+#: the parts of a job's time: the column of `Waits`, and what it means
+TIME_PARTS: Final = {
+    "running": ("running", "it worked"),
+    "restarting": ("reconfiguration", "it held GPUs and did not work yet"),
+    "waiting for admission": ("admission", "the policy had not taken it in"),
+    "waiting for GPUs": ("capacity", "others had them"),
+    "waiting for GPUs together": ("fragmentation", "enough were free, but too spread"),
+    "waiting by the policy's choice": ("policy", "enough were free"),
+    "waiting for its quota": ("quota", "its user had its whole quota in use"),
+}
 
 
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
@@ -50,15 +62,6 @@ def time_ledger(record: Record, waits: Waits) -> tuple[Ledger, ...]:
     ended = record.end_s >= 0
     if not ended.any():
         return ()
-    names = {
-        "running": ("running", "it worked"),
-        "restarting": ("reconfiguration", "it held GPUs and did not work yet"),
-        "waiting for admission": ("admission", "the policy had not taken it in"),
-        "waiting for GPUs": ("capacity", "others had them"),
-        "waiting for GPUs together": ("fragmentation", "enough were free, but too spread"),
-        "waiting by the policy's choice": ("policy", "enough were free"),
-        "waiting for its quota": ("quota", "its user had its whole quota in use"),
-    }
-    parts = {part: float(getattr(waits, field)[ended].mean()) for part, (field, _) in names.items()}
-    meanings = {part: meaning for part, (_, meaning) in names.items()}
+    parts = {part: float(getattr(waits, field)[ended].mean()) for part, (field, _) in TIME_PARTS.items()}
+    meanings = {part: meaning for part, (_, meaning) in TIME_PARTS.items()}
     return (Ledger("time of a job", "s", math.fsum(parts.values()), parts, meanings),)

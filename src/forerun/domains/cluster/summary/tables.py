@@ -122,7 +122,7 @@ def allocations_table(
     jobs = record.setting.jobs
     names = [str(name) for name in jobs.id]
     node = np.repeat(np.arange(record.setting.cluster.nodes), record.setting.cluster.node_gpus())
-    texts = [""] * len(stretches.row) if places is None else [_nodes_text(runs, node) for runs in places]
+    texts = [""] * len(stretches.row) if places is None else [nodes_text(runs, node) for runs in places]
     numbers = [""] * len(texts) if places is None else [_numbers_text(runs) for runs in places]
     return Table.of(
         ALLOCATIONS,
@@ -139,7 +139,8 @@ def _numbers_text(runs: list[tuple[int, int]]) -> str:
     return " ".join(str(first) if count == 1 else f"{first}-{first + count - 1}" for first, count in runs)
 
 
-def _nodes_text(runs: list[tuple[int, int]], node: I64) -> str:
+def nodes_text(runs: list[tuple[int, int]], node: I64) -> str:
+    """The nodes of some GPUs, as `0:8 1:4`. runs: of GPUs, (first, count). node: int64[GPUs], the node of each."""
     count: dict[int, int] = {}
     for first, length in runs:
         for number in node[first : first + length].tolist():

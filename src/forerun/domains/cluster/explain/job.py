@@ -1,0 +1,412 @@
+"""The story of one job of a cluster's run: its life, its waiting by cause, and who had the GPUs meanwhile.
+
+The run is repeated with an observer, which sees when the engine counted the job as waiting for GPUs together or for its
+quota; all else is in the record. A run that does not repeat is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from forerun.domain import Domain
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import Outcome
+from forerun.domains.cluster.explain.job_changes import Beside, searches_of
+from forerun.domains.cluster.inputs.prepare import Inputs
+from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.scenario import Scenario
+from forerun.domains.cluster.summary.gpus import nodes_of
+from forerun.domains.cluster.summary.ledgers import TIME_PARTS
+from forerun.domains.cluster.summary.tables import nodes_text
+from forerun.domains.cluster.summary.waits import (
+    horizon_of,
+    stretch_counts,
+    stretches_of,
+    waits_of,
+)
+from forerun.errors import StoreError, UnknownName, UsageError
+from forerun.result.figures import Axis, Figure, by_series
+from forerun.result.job import Ahead, Fate, JobExplainer, Moment, Others, Search, Story, Wait
+from forerun.result.ledger import Ledger
+from forerun.result.numbers import quantity
+from forerun.result.run import Result, SavedRun
+
+#: causes of waiting, in words
+CAUSES: Final = {
+    "admission": "the policy had not taken it in yet",
+    "capacity": "others had the GPUs that it needs",
+    "fragmentation": "enough GPUs were free, but too spread",
+    "policy": "enough GPUs were free; the policy chose not to",
+    "quota": "its user had the whole quota in use",
+}
+#: stretches that the figure divides the time of waiting into; it draws areas from 25 on
+SLOTS: Final = 120
+#: jobs ahead that the figure names
+NAMED: Final = 3
+
+
+class ClusterJobExplainer(JobExplainer[Scenario]):
+    """Explains a job by its run simulated again."""
+
+    tables = ("jobs",)
+
+    def __init__(self, domain: Domain[Scenario, Inputs, Outcome]) -> None:
+        self.domain = domain
+
+    def story(self, scenario: Scenario, run: Result | SavedRun, job: str) -> Story:
+        """What happened to a job. Raises UnknownName, UsageError for a live run, StoreError for one that does not repeat."""
+        if "predictions" in run.tables or "slots" in run.tables:
+            what = "is for simulated runs, and this one ran live; `forerun live compare` simulates it beside"
+            raise UsageError.at("--job", what)
+        jobs = run.tables["jobs"]
+        names = [str(name) for name in jobs["job"].tolist()]
+        if job not in names:
+            raise UnknownName.among("job", job, names, where="--job")
+        row, seen = names.index(job), _Blocked(names.index(job))
+        outcome = self.domain.run(self.domain.prepare(scenario), observers=[seen])
+        record = outcome.record
+        again = [(-1.0 if math.isnan(at) else at) for at in (jobs["first_start_s"][row], jobs["end_s"][row])]
+        if len(record.end_s) != len(names) or again != [record.first_start_s[row], record.end_s[row]]:
+            where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
+            raise StoreError.at(
+                where, "is another run when it is simulated again; simulate it anew, then explain"
+            )
+        return _Telling(record, row, seen, named=bool(record.places)).story(Beside(jobs, job).as_it_was())
+
+    def searches(
+        self, scenario: Scenario, run: Result | SavedRun, story: Story
+    ) -> Sequence[tuple[Search, int]]:
+        """Single changes: its request, its submission, nodes, jobs ahead, the policy; for a refused job its deadline."""
+        setting = self.domain.prepare(scenario).setting
+        return searches_of(scenario, setting, run.tables["jobs"], story)
+
+
+class _Blocked:
+    """An observer that sees in which stretches one job waited for GPUs together, or for its quota.
+
+    Attributes
+    ----------
+    at_s : the instants.
+    cause : what was counted from the instant before on: `fragmentation`, `quota` or nothing.
+    """
+
+    def __init__(self, row: int) -> None:
+        self.row = row
+        self.at_s: list[float] = []
+        self.cause: list[str] = []
+        self._spread_s = self._quota_s = 0.0
+
+    def instant(self, now_s: float, record: Record) -> None:
+        """Compare the counted seconds with those of the last instant."""
+        spread_s, quota_s = float(record.fragmentation_s[self.row]), float(record.quota_s[self.row])
+        cause = "fragmentation" if spread_s > self._spread_s else "quota" if quota_s > self._quota_s else ""
+        self.at_s.append(now_s)
+        self.cause.append(cause)
+        self._spread_s, self._quota_s = spread_s, quota_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """GPUs that are free over time: `gpus[i]` from `at_s[i]` on, all before."""
+
+    at_s: F64
+    gpus: I64
+    total: int
+
+    def at(self, now_s: float) -> int:
+        """How many, from an instant on."""
+        place = int(np.searchsorted(self.at_s, now_s, side="right")) - 1
+        return int(self.gpus[place]) if place >= 0 else self.total
+
+
+class _Telling:
+    """What a record says about one job.
+
+    Parameters
+    ----------
+    record : of the whole run.
+    row : of the job.
+    seen : what the observer saw.
+    named : whether the record says on which GPUs jobs were.
+    """
+
+    def __init__(self, record: Record, row: int, seen: _Blocked, *, named: bool) -> None:
+        self.record, self.row, self.seen, self.named = record, row, seen, named
+        self.jobs = record.setting.jobs
+        self.total = record.setting.cluster.gpus
+        self.stretches = stretches_of(record)
+        self.own = np.flatnonzero(self.stretches.row == row)
+        self.submit_s = float(self.jobs.submit_s[row])
+        judged_s = float(record.judged_s[row])
+        judged_s = self.submit_s if math.isnan(judged_s) else max(judged_s, self.submit_s)
+        if record.end_s[row] >= 0:
+            end_s = float(record.end_s[row])
+        else:
+            end_s = judged_s if record.admitted[row] == 0 else horizon_of(record)[1]
+        self.end_s = max(end_s, self.submit_s)
+        self.judged_s = min(judged_s, self.end_s)
+
+    def story(self, others: Others) -> Story:
+        """All of it. others: the other jobs."""
+        waits = tuple(self._waits())
+        fate = self._fate()
+        return Story(
+            job=str(self.jobs.id[self.row]),
+            why=self._why(waits, fate),
+            fate=fate,
+            moments=tuple(self._moments(waits, fate)),
+            waits=waits,
+            ledger=self._ledger(waits),
+            others=others,
+            figure=self._figure(waits),
+        )
+
+    def _fate(self) -> Fate:
+        record, row = self.record, self.row
+        return Fate(
+            start_s=float(record.first_start_s[row]) if record.first_start_s[row] >= 0 else None,
+            end_s=float(record.end_s[row]) if record.end_s[row] >= 0 else None,
+            deadline_s=float(self.jobs.deadline_s[row]) if self.jobs.has_deadline[row] else None,
+            refused=record.refusals.get(row, ""),
+        )
+
+    def _idle(self) -> Iterator[tuple[float, float]]:
+        """The stretches from submission to end in which it had no GPUs."""
+        at_s = self.submit_s
+        for number in self.own.tolist():
+            from_s = float(self.stretches.from_s[number])
+            if from_s > at_s:
+                yield at_s, min(from_s, self.end_s)
+            at_s = max(at_s, float(self.stretches.to_s[number]))
+        if self.end_s > at_s:
+            yield at_s, self.end_s
+
+    def _waits(self) -> Iterator[Wait]:
+        """Every stretch of waiting by its cause, with who had GPUs in it."""
+        times_s, _, _, free, _ = self.record.events()
+        steps = _Free(times_s, free, self.total)
+        elastic = bool(stretch_counts(self.record, self.stretches.row)[self.row] > 1)
+        needs = 1 if elastic and self.jobs.kind[self.row] >= 0 else int(self.jobs.gpus[self.row])
+        marks = np.unique(np.concatenate((times_s, self.seen.at_s, [self.judged_s])))
+        for from_s, to_s in self._idle():
+            inside = marks[(marks > from_s) & (marks < to_s)].tolist()
+            parts: list[tuple[float, str]] = []
+            for at_s in (from_s, *inside):
+                cause = self._cause(at_s, steps.at(at_s) >= needs)
+                if not parts or parts[-1][1] != cause:
+                    parts.append((at_s, cause))
+            for (at_s, cause), until_s in zip(parts, [*(at for at, _ in parts[1:]), to_s], strict=True):
+                yield self._wait(at_s, until_s, cause, to_s)
+
+    def _cause(self, at_s: float, enough: bool) -> str:
+        """Why it waits from an instant on. enough: whether as many GPUs are free as it needs."""
+        if at_s < self.judged_s:
+            return "admission"
+        place = int(np.searchsorted(self.seen.at_s, at_s, side="right"))
+        counted = self.seen.cause[place] if place < len(self.seen.cause) else ""
+        return counted or ("policy" if enough else "capacity")
+
+    def _wait(self, from_s: float, to_s: float, cause: str, starts_s: float) -> Wait:
+        """A stretch of waiting. starts_s: when its waiting for whatever cause is over."""
+        gpu_s, most = self._gpu_s(from_s, to_s)
+        rows = np.flatnonzero(gpu_s > 0)
+        rows = rows[np.argsort(-gpu_s[rows], kind="stable")]
+        in_use = math.fsum(gpu_s)
+        return Wait(
+            from_s=from_s,
+            to_s=to_s,
+            cause=cause,
+            because=CAUSES[cause],
+            in_use_gpu_s=in_use,
+            free_gpu_s=self.total * (to_s - from_s) - in_use,
+            ahead=tuple(
+                Ahead(str(self.jobs.id[other]), float(gpu_s[other]), int(most[other]), self._since(other))
+                for other in rows.tolist()
+            ),
+            queued_before=self._queued_before(from_s, starts_s),
+        )
+
+    def _queued_before(self, at_s: float, starts_s: float) -> tuple[str, ...]:
+        """Who waited at an instant and got GPUs before this job did, the first of them first."""
+        of = self.stretches
+        holding = np.zeros(len(self.jobs), np.bool_)
+        holding[of.row[(of.from_s <= at_s) & (of.to_s > at_s)]] = True
+        starting = (of.from_s > at_s) & (of.from_s < starts_s) & (self.jobs.submit_s[of.row] <= at_s)
+        starting &= ~holding[of.row]
+        order = np.lexsort((of.row[starting], of.from_s[starting]))
+        return tuple(str(self.jobs.id[row]) for row in dict.fromkeys(of.row[starting][order].tolist()))
+
+    def _gpu_s(self, from_s: float, to_s: float) -> tuple[F64, I64]:
+        """GPU-seconds of each job in a stretch of time, and the most GPUs that it had there."""
+        of = self.stretches
+        seconds = np.minimum(of.to_s, to_s) - np.maximum(of.from_s, from_s)
+        there = seconds > 0
+        row, gpus = of.row[there], of.gpus[there]
+        gpu_s: F64 = np.bincount(row, seconds[there] * gpus, len(self.jobs)).astype(np.float64)
+        most = np.zeros(len(self.jobs), np.int64)
+        np.maximum.at(most, row, gpus)
+        return gpu_s, most
+
+    def _since(self, other: int) -> str:
+        """How another job came to be ahead of this one."""
+        if self.record.first_start_s[other] <= self.submit_s and self.jobs.submit_s[other] < self.submit_s:
+            return "ran when it came"
+        before = (self.jobs.submit_s[other], other) < (self.jobs.submit_s[self.row], self.row)
+        return "came before it" if before else "came after it"
+
+    def _moments(self, waits: Sequence[Wait], fate: Fate) -> list[Moment]:
+        """Its life in order."""
+        record, row, of = self.record, self.row, self.stretches
+        asked = int(self.jobs.gpus[row])
+        due = "" if fate.deadline_s is None else f", due at {fate.deadline_s:g} s"
+        life = [Moment(self.submit_s, f"submitted, asks for {_gpus(asked)}{due}")]
+        if record.admitted[row] == 0:
+            life.append(Moment(self.judged_s, f"refused: {fate.refused or 'by the policy'}"))
+        elif not math.isnan(record.judged_s[row]):
+            life.append(Moment(self.judged_s, "admitted"))
+        life += [Moment(wait.from_s, f"waits: {wait.because}") for wait in waits]
+        places = nodes_of(record, of) if self.named else None
+        node = np.repeat(np.arange(record.setting.cluster.nodes), record.setting.cluster.node_gpus())
+        before, until_s, started = 0, math.nan, False
+        for number in self.own.tolist():
+            from_s, to_s, gpus = float(of.from_s[number]), float(of.to_s[number]), int(of.gpus[number])
+            if from_s >= self.end_s:
+                break  # kept to the end of a slot, without work
+            if before and until_s < from_s:
+                life.append(Moment(until_s, "stopped: it loses its GPUs"))
+                before = 0
+            what = _change(before, gpus, started)
+            life.append(Moment(from_s, what, gpus, nodes_text(places[number], node) if places else ""))
+            before, until_s, started = gpus, to_s, True
+        if before and until_s < self.end_s:
+            life.append(Moment(until_s, "stopped: it loses its GPUs"))
+        if fate.deadline_s is not None and self.end_s > fate.deadline_s > self.submit_s:
+            life.append(Moment(fate.deadline_s, "its deadline passes"))
+        if fate.end_s is not None:
+            life.append(Moment(fate.end_s, f"ended{_in_time(fate)}"))
+        elif record.admitted[row] != 0:
+            life.append(Moment(self.end_s, "the run ends, the job has not"))
+        return sorted(life, key=lambda moment: moment.at_s)
+
+    def _ledger(self, waits: Sequence[Wait]) -> Ledger:
+        """Its time from submission to end, or to the refusal."""
+        all_waits = waits_of(self.record, self.stretches)
+        parts = {}
+        for part, (column, _) in TIME_PARTS.items():
+            if column in CAUSES:
+                parts[part] = math.fsum(wait.seconds for wait in waits if wait.cause == column)
+            else:
+                working = all_waits.running if column == "running" else all_waits.reconfiguration
+                parts[part] = float(working[self.row])
+        meanings = {part: meaning for part, (_, meaning) in TIME_PARTS.items()}
+        return Ledger("time of the job", "s", self.end_s - self.submit_s, parts, meanings)
+
+    def _why(self, waits: Sequence[Wait], fate: Fate) -> str:
+        """How long it waited and for what, in a sentence."""
+        name, whole_s = f"job {self.jobs.id[self.row]}", self.end_s - self.submit_s
+        if self.record.admitted[self.row] == 0:
+            return f"{name} was refused: {fate.refused or 'by the policy'}"
+        waited_s = math.fsum(wait.seconds for wait in waits)
+        ended = (
+            f"it ended{_in_time(fate)}"
+            if fate.end_s is not None
+            else "it has not ended by the end of the run"
+        )
+        if not waited_s:
+            return f"{name} never waited; {ended}"
+        by_cause = {cause: math.fsum(w.seconds for w in waits if w.cause == cause) for cause in CAUSES}
+        worst = max(by_cause, key=lambda cause: by_cause[cause])
+        text = (
+            f"{name} waited {_time(waited_s)} of {_time(whole_s)}, {100 * by_cause[worst] / waited_s:.0f} % of it because "
+            f"{CAUSES[worst]}"
+        )
+        if ahead := total_ahead(waits, (worst,)):
+            first = [f"job {other} ({_gpu_time(gpu_s)})" for other, gpu_s in ahead[:2]]
+            text += f"; most of the GPU time then went to {' and '.join(first)}"
+        if worst == "policy":
+            longest = max((wait for wait in waits if wait.cause == worst), key=lambda wait: wait.seconds)
+            if longest.queued_before:
+                text += f"; it let job {longest.queued_before[0]}, which waited, too, go first"
+        return f"{text}; {ended}"
+
+    def _figure(self, waits: Sequence[Wait]) -> Figure | None:
+        """GPUs in use while it waited: its own, those of the jobs ahead, of others, and free ones."""
+        ahead = total_ahead(waits, tuple(CAUSES))
+        if not waits or waits[-1].to_s <= waits[0].from_s:
+            return None
+        edges = np.linspace(waits[0].from_s, waits[-1].to_s, SLOTS + 1)
+        named = {other: f"job {other}" for other, _ in ahead[:NAMED]}
+        mine = f"job {self.jobs.id[self.row]} itself"
+        of = self.stretches
+        seconds = float(edges[1] - edges[0])
+        curves: dict[str, F64] = {
+            name: np.zeros(SLOTS) for name in (mine, *named.values(), "other jobs", "free")
+        }
+        inside = np.flatnonzero((of.to_s > edges[0]) & (of.from_s < edges[-1]))
+        for number in inside.tolist():
+            row = int(of.row[number])
+            overlap = np.minimum(of.to_s[number], edges[1:]) - np.maximum(of.from_s[number], edges[:-1])
+            name = mine if row == self.row else named.get(str(self.jobs.id[row]), "other jobs")
+            curves[name] += np.maximum(overlap, 0.0) * (of.gpus[number] / seconds)
+        curves["free"] = np.maximum(self.total - np.sum(list(curves.values()), axis=0), 0.0)
+        shown = {name: curve for name, curve in curves.items() if curve.any()}
+        middle = (edges[1:] + edges[:-1]) / 2
+        return Figure.of(
+            "stacked_bar",
+            "gpus-while-it-waited",
+            "GPUs while it waited",
+            by_series("whose", {name: {"time_s": middle, "gpus": curve} for name, curve in shown.items()}),
+            x=Axis("time_s", "time", "s"),
+            y=Axis("gpus", "GPUs"),
+            series="whose",
+            order=tuple(shown),
+            caption=(
+                f"GPUs from the first to the last second in which job {self.jobs.id[self.row]} waited: its own, those of "
+                f"the jobs that had most, of all others, and free ones; means over {SLOTS} equal stretches."
+            ),
+        )
+
+
+def total_ahead(waits: Sequence[Wait], causes: Sequence[str]) -> list[tuple[str, float]]:
+    """The jobs that had GPUs in stretches of some causes, with their GPU-seconds there, most first."""
+    totals: dict[str, float] = {}
+    for wait in waits:
+        if wait.cause in causes:
+            for one in wait.ahead:
+                totals[one.job] = totals.get(one.job, 0.0) + one.gpu_s
+    return sorted(totals.items(), key=lambda item: -item[1])
+
+
+def _change(before: int, gpus: int, started: bool) -> str:
+    """What a stretch of GPUs means after the one before it."""
+    if not before:
+        return f"{'goes on' if started else 'starts'} on {_gpus(gpus)}"
+    if gpus == before:
+        return f"moves to other GPUs, {gpus} as before"
+    return f"{'grows' if gpus > before else 'shrinks'} from {before} to {_gpus(gpus)}"
+
+
+def _in_time(fate: Fate) -> str:
+    """How an end stands to the deadline."""
+    if (early_s := fate.early_s) is None:
+        return ""
+    return (
+        f" {_time(early_s)} before its deadline" if early_s >= 0 else f" {_time(-early_s)} after its deadline"
+    )
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def _time(seconds: float) -> str:
+    return quantity(seconds, "s", seconds)
+
+
+def _gpu_time(gpu_s: float) -> str:
+    return f"{gpu_s / 3600:.3g} GPU-h" if gpu_s >= 3600 else f"{gpu_s:.4g} GPU-s"
