@@ -242,6 +242,7 @@ def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
+    from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
     from forerun.domains.loading.blocks.tar import read_tar
     from forerun.domains.serving.inputs.llm.medians import read_medians
     from forerun.domains.serving.inputs.profile import read_profile
@@ -285,6 +286,12 @@ def room_seeds() -> Iterator[Seed]:
         "cluster of nodes", "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n1,16,4,64,256\n",
         cluster.read_cluster,
     )  # fmt: skip
+    yield one(
+        "slurm configuration",
+        "NodeName=DEFAULT Gres=gpu:8\nNodeName=a[01-16] \\\n  CPUs=4\nPartitionName=p Nodes=a[01-02]\n",
+        lambda path: read_slurm_conf(path, partition="p"),
+        "slurm.conf",
+    )
     yield Seed(
         "cluster throughputs",
         {"bert.csv": b"global_batch_size,1,2,4\n64,6.03,8.64,10.3\n128,nan,9.1,11.2\n",

@@ -106,18 +106,35 @@ class Nodes(Spec, frozen=True, kw_only=True):
 
 
 class Machines(Spec, frozen=True, kw_only=True):
-    """The cluster: a specification file, or groups of nodes. Exactly one of the two is given."""
+    """The cluster: a file, or groups of nodes. Exactly one of the two is given.
+
+    file: a published specification (`.csv`, `.txt`), or a Slurm configuration (`.conf`). nodes: groups of equal nodes.
+    partition: of the Slurm configuration, whose nodes count (default: all). included: copies of the files that the
+    configuration includes (default: none).
+    """
+
+    added_later: ClassVar[tuple[str, ...]] = ("partition", "included")
 
     file: Input | None = None
     nodes: tuple[Nodes, ...] = ()
+    partition: str | None = None
+    included: tuple[Input, ...] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """One of the two."""
         if (self.file is None) == (not self.nodes):
             return [("", "give either file, or nodes: [{count: 4, gpus: 8}, ...]")]
+        if not self.is_slurm and (self.partition is not None or self.included is not None):
+            name = "included" if self.partition is None else "partition"
+            return [(name, "is of a Slurm configuration; give it as file: slurm.conf")]
         if (total := sum(group.count * group.gpus for group in self.nodes)) > MOST_GPUS:
             return [("nodes", f"have {total:.3g} GPUs; at most {MOST_GPUS:,} are simulated")]
         return []
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether a Slurm configuration describes the cluster."""
+        return self.file is not None and self.file.path.endswith(".conf")
 
 
 class ProfileSpec(Spec, frozen=True, kw_only=True):

@@ -26,11 +26,12 @@ from forerun.domains.cluster.inputs.jobs import (
     with_requests,
 )
 from forerun.domains.cluster.inputs.setting import F64, Cluster, Jobs, NodeGroup, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policy import Schedule
-from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Quota, Scenario, TraceSpec
+from forerun.domains.cluster.scenario import MOST_GPUS, RIGID, ProfileSpec, Quota, Scenario, TraceSpec
 from forerun.errors import Problem, ScenarioError, known_names
 from forerun.registry import member_name
 from forerun.rng import stream
@@ -136,6 +137,14 @@ def cluster_from(scenario: Scenario) -> Cluster:
     """The machines of a scenario."""
     machines = scenario.machines
     gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
+    if machines.file is not None and machines.is_slurm:
+        return read_slurm_conf(
+            Path(machines.file.path),
+            gpu_type,
+            partition=machines.partition or "",
+            included=[Path(one.path) for one in machines.included or ()],
+            most_gpus=MOST_GPUS,
+        )
     if machines.file is not None:
         return read_cluster(Path(machines.file.path), gpu_type)
     return cluster_of(
