@@ -129,10 +129,13 @@ def test_a_workload_of_pytorch_has_processes_and_sizes_that_vary(
     assert (made.loader.mode, made.loader.workers) == ("workers", 4)
     size = made.dataset.sample_bytes
     assert isinstance(size, RandomBytes) and size.mean_bytes == 146600628
-    drawn = size.mean_bytes * np.exp(
-        size.sigma * np.random.default_rng(0).standard_normal(200_000) - size.sigma**2 / 2
-    )
-    assert np.std(drawn) == pytest.approx(68341808, rel=0.02)
+    rng = np.random.default_rng(0)
+    drawn = size.mean_bytes * np.exp(size.sigma * rng.standard_normal(200_000) - size.sigma**2 / 2)
+    # DLIO draws the two sides of a record, each with half the spread of the size: a third of the mean, not 47 %.
+    side = rng.normal(np.sqrt(146600628), 68341808 / (2 * np.sqrt(146600628)), (2, 1_000_000))
+    assert np.std(side.prod(axis=0)) == pytest.approx(work.drawn_stdev_bytes, rel=0.01)
+    assert work.drawn_stdev_bytes / work.record_bytes == pytest.approx(0.334, abs=5e-4)
+    assert np.std(drawn) == pytest.approx(work.drawn_stdev_bytes, rel=0.02)
     many = work.scenario(Store(shared_bytes_per_s=1e9), jobs=3)
     assert (many.loader.mode, many.loader.threads) == ("threads", 4)
     path.write_text(

@@ -52,7 +52,8 @@ class Workload:
     samples_per_file : which are read with one request (default: 1).
     read_threads : readers of an accelerator (default: 1).
     epochs : how many (default: 1).
-    record_stdev_bytes : standard deviation of a sample's bytes (default: 0: all are of one size).
+    record_stdev_bytes : standard deviation of a sample's bytes as the file has it (default: 0: all are of one size).
+        DLIO draws less, see `drawn_stdev_bytes`.
     processes : whether its readers are worker processes (PyTorch's loader), not threads (default: no).
     """
 
@@ -73,6 +74,16 @@ class Workload:
         """What one accelerator reads a second if it never waits."""
         return self.batch * self.record_bytes / self.computation_s
 
+    @property
+    def drawn_stdev_bytes(self) -> float:
+        """The standard deviation of the records that DLIO writes, which is about 0.7 of the configured one.
+
+        A record has two sides, drawn independently from a normal distribution with mean sqrt(L) and standard deviation
+        S / (2 sqrt(L)); its size is their product. [Source: DLIO's generator of data, argonne-lcf/dlio_benchmark.]
+        """
+        side_share = self.record_stdev_bytes / (2 * self.record_bytes)
+        return self.record_bytes * math.sqrt(2 * side_share**2 + side_share**4)
+
     def fed_by(self, shared_bytes_per_s: float) -> int:
         """Accelerators that a link feeds: each computes for the target share of its time at least.
 
@@ -86,8 +97,8 @@ class Workload:
     def scenario(self, store: Store, *, jobs: int = 1, samples: int = 0) -> Scenario:
         """The same as a scenario; a file's samples are a block, epochs as long as `samples` or as given.
 
-        Sizes that vary are lognormal with DLIO's mean and standard deviation. Worker processes are threads where there
-        are several jobs: only these share a store in the model.
+        Sizes that vary are lognormal with the mean and the standard deviation of DLIO's records. Worker processes are
+        threads where there are several jobs: only these share a store in the model.
 
         Parameters
         ----------
@@ -98,7 +109,7 @@ class Workload:
         readers = max(1, self.read_threads)
         size: float | RandomBytes = self.record_bytes
         if self.record_stdev_bytes:
-            sigma = math.sqrt(math.log1p((self.record_stdev_bytes / self.record_bytes) ** 2))
+            sigma = math.sqrt(math.log1p((self.drawn_stdev_bytes / self.record_bytes) ** 2))
             size = RandomBytes(mean_bytes=self.record_bytes, sigma=sigma)
         count = samples or self.samples or 64 * self.batch
         block = max(1, min(self.samples_per_file, count))
@@ -295,7 +306,10 @@ def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *,
     report = demands([work], link_bytes_per_s)
     notes = []
     if work.record_stdev_bytes:
-        notes.append("sizes: lognormal, with the workload's mean and standard deviation")
+        notes.append(
+            f"sizes: lognormal with a standard deviation of {work.drawn_stdev_bytes / work.record_bytes:.0%} of the mean, "
+            f"as DLIO draws them; the file says {work.record_stdev_bytes / work.record_bytes:.0%}"
+        )
     if work.processes and jobs > 1:
         notes.append(
             "reader.read_threads: PyTorch's worker processes, as threads, since several jobs share the store"
