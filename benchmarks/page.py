@@ -356,6 +356,24 @@ def checks() -> Iterator[tuple[str, str]]:
         f"share of {covered['figures']} figures of Qwen3-14B inside intervals for 90 %, made of the other loads' errors",
         f"{100 * covered['share']:.0f} %",
     )
+    others = record("serving-models")["figures"]["fitted"]["coverage"]
+    yield (
+        f"the same of {others['figures']} figures of BLIS's experiments, from the errors of the model's other experiments",
+        f"{100 * others['share']:.0f} %",
+    )
+    others = record("serving-models")["figures"]["built"]["coverage"]
+    yield (
+        f"the same of {others['figures']} figures of dense models built from kernels, from the errors of other models",
+        f"{100 * others['share']:.0f} %",
+    )
+    built = record("serving-models")["figures"]["built"]["overhead"]
+    yield "what servers take beyond kernels, fitted to all models: times the kernels", f"{built['scale']:.3f}"
+    for name, text in (
+        ("host_ms", "ms of every iteration"),
+        ("request_ms", "ms of every decode"),
+        ("waits", "iterations outside of the queue"),
+    ):
+        yield f"the same: {text}", rounded(built[name], 3)
     for one in figures["steps"]:
         run = f"iterations of `{one['run']}`, {one['iterations']:,}"
         yield (
@@ -365,8 +383,74 @@ def checks() -> Iterator[tuple[str, str]]:
         yield f"{run}: mean error from its lighter half (bar 3 %)", f"{100 * one['across']:.2f} %"
 
 
+#: figures of a server that was not fitted to under this load, and their headings
+PREDICTED: Final = {
+    "ttft_mean_ms": "first token, mean",
+    "ttft_p90_ms": "its P90",
+    "ttft_p99_ms": "its P99",
+    "tpot_mean_ms": "time per token",
+    "e2e_mean_ms": "whole, mean",
+    "e2e_p90_ms": "its P90",
+    "e2e_p99_ms": "its P99",
+}
+#: how kinds of models are called
+KINDS: Final = {
+    "dense": "dense, 16 bits",
+    "experts": "with experts, 16 bits",
+    "8 bits": "with experts, 8 bits",
+}
+
+
+def predicted_rows(part: str) -> Iterator[tuple[str, ...]]:
+    """(model, experiment, requests under way, error of each figure in percent; a star where it misses its bar)."""
+    found = record("serving-models")["figures"]
+    for one in found[part]["rows"]:
+        shown = []
+        for name in PREDICTED:
+            error = one["errors"].get(name)
+            near = "saturating" if name in one["saturating"] else ""
+            shown.append(near if error is None else f"{100 * error:+.1f}{'*' if name in one['over'] else ''}")
+        yield one["model"], f"`{one['experiment']}`", f"{one['in_flight']:.0f}", *shown
+
+
+def predicted_errors() -> Iterator[tuple[str, ...]]:
+    """(how it was predicted, kind of model, experiments, median and mean errors in percent)."""
+    found = record("serving-models")["figures"]
+    for part, text in (
+        ("fitted", "costs fitted to other workloads"),
+        ("built", "costs from kernels, other models"),
+    ):
+        for kind, errors in found[part]["errors"].items():
+            own = [row for row in found[part]["rows"] if row["kind"] == kind]
+            counted = sum("e2e_mean_ms" in row["errors"] for row in own)
+            shown = (
+                f"{100 * errors[name]['median']:.1f} / {100 * errors[name]['mean']:.1f}" for name in PREDICTED
+            )
+            yield text, KINDS[kind], f"{counted} of {len(own)}", *shown
+
+
+def changes() -> Iterator[tuple[str, ...]]:
+    """(predicted from, rates before and after the change, and the change in percent; a star where it misses its bar)."""
+    for one in record("serving-settings")["figures"]["rows"]:
+        shown = [f"{one[key][1]:.0f} ({one[key][0]:.0f})" for key in ("before_rps", "after_rps")]
+        measured, own = one["change_percent"]
+        yield one["from"], *shown, f"{own:+.0f} ({measured:+.0f}){'' if one['kept'] else '*'}"
+    yield "bar", "", "", f"{record('serving-settings')['figures']['bar_points']:g}"
+
+
 def simulators() -> Iterator[tuple[str, ...]]:
-    """(simulator, experiments, mean errors in percent as published)."""
+    """(simulator, experiments, mean errors in percent: ours as measured, others' as published)."""
+    found = record("serving-models")["figures"]
+    for part, text in (
+        ("built", "forerun, dense models that it has not measured"),
+        ("fitted", "forerun, workloads that it has not measured, dense models"),
+    ):
+        errors = found[part]["errors"]["dense"]
+        count = sum(row["kind"] == "dense" and "e2e_mean_ms" in row["errors"] for row in found[part]["rows"])
+        means = (
+            f"{100 * errors[name]['mean']:.1f}" for name in ("ttft_mean_ms", "tpot_mean_ms", "e2e_mean_ms")
+        )
+        yield text, f"{count}", *means, f"{100 * errors['e2e_mean_ms']['median']:.1f}"
     peers = json.loads((Path(__file__).parent / "serving" / "peers.json").read_text(encoding="utf-8"))
     for one in peers["peers"]:
         errors = (f"{one[name]:g}" for name in ("ttft", "itl", "e2e", "e2e_median"))
@@ -375,19 +459,38 @@ def simulators() -> Iterator[tuple[str, ...]]:
 
 def language_model_text() -> str:
     """The section on servers of language models."""
+    headings = ("model", "experiment", "under way", *PREDICTED.values())
     return (
         "Public measurements of others, each load of one model predicted by costs that `forerun fit` finds from its other\n"
         "loads alone (real prompts, up to past saturation). Errors in percent; a star marks what misses its bar.\n\n"
         + table(("model", "load", *SERVED.values()), language_models())
         + "\n"
         + table(("checked", "value"), checks())
-        + "\nWhat other simulators report of other servers of the same project, mean errors in percent,\n"
-        "from the error tables of `inference-sim/sim-to-real-accuracy-validation` on GitHub. It is not the same task:\n"
-        "theirs predict servers that they have not measured.\n\n"
+        + "\nServers of many models with one kind of traffic (BLIS's experiments: vLLM on H100, prompts nearly all in the\n"
+        "prefix cache, constant rates), below saturation; those whose rate is not public are left out. Answers are taken\n"
+        "to be as long as they were asked for, because the client counts tokens of their text. Median and mean errors in\n"
+        "percent, without figures that are saturating in the prediction; so many experiments of all have their whole time\n"
+        "counted:\n\n"
+        + table(("predicted from", "models", "experiments", *PREDICTED.values()), predicted_errors())
+        + "\nBeside what simulators report of the same project's servers, mean errors in percent, from the error tables of\n"
+        "`inference-sim/sim-to-real-accuracy-validation` on GitHub. They have other experiments, too, and predict servers\n"
+        "that they have not measured: compare with the first row. The second has seen the same server under other\n"
+        "workloads.\n\n"
         + table(
             ("simulator", "experiments", "first token", "time per token", "whole", "whole, median"),
             simulators(),
         )
+        + "\nWhat prefix caching with chunked prefill is worth to a server whose prompts begin alike\n"
+        "(`Llama-3.1-8B-Instruct` on one H100, `kubernetes-sigs/inference-perf` on GitHub): the highest rate before and\n"
+        "after, predicted (measured), requests a second and percent. A star marks what misses by more than its bar, in\n"
+        "percentage points:\n\n"
+        + table(("predicted from", "before", "after", "change"), changes())
+        + "\nEach workload from costs fitted to the other workloads of that server. A star marks what misses its bar;\n"
+        "*saturating* is what iterations a little longer change by half. The slowest first tokens are those of prompts of\n"
+        "which nothing was in the cache yet:\n\n"
+        + table(headings, predicted_rows("fitted"))
+        + "\nEach of these models from its configuration and AIConfigurator's tables of kernels; what a server takes\n"
+        "beyond kernels is fitted to the other dense models:\n\n" + table(headings, predicted_rows("built"))
     )
 
 

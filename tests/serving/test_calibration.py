@@ -24,6 +24,7 @@ from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
 from forerun.domains.serving.inputs.llm.architecture import read_architecture
 from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.policies.prefill_first import PrefillFirst
 from forerun.domains.serving.scenario.language_model import FitRecord
 from forerun.domains.serving.summary.llm.fitted import interval
 from forerun.errors import InputError
@@ -269,6 +270,15 @@ def test_a_search_begins_near_what_servers_of_that_hardware_measured(tmp_path: P
     assert hidden == pytest.approx(0.6 * 989.4e12 / (0.75 * 3.35e12), rel=0.03)
     light = trial(load(1, 1.0, 300, 60)).experiment
     assert from_measurements([light]).values[0] == pytest.approx(TRUE[0], rel=0.3)
+
+
+def test_a_server_may_have_another_scheduler() -> None:
+    """Where whole prompts stop the answers, tokens come later and the first sooner than where both share iterations."""
+    of = load(3, 14.0, 900, 60)
+    whole = SERVER.with_(scheduler=PrefillFirst())
+    apart = replay(whole.language_model(of, ScenarioFiles(), 0), 1, of, cost_of(TRUE)).figures
+    shared = replay(model(of), 1, of, cost_of(TRUE)).figures
+    assert apart["ttft_mean_ms"] != shared["ttft_mean_ms"] and apart["tpot_mean_ms"] > shared["tpot_mean_ms"]
 
 
 def test_too_little_is_an_input_error(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SHOWN: Final = {
 
 @click.command(name="fit")
 @click.argument("server", type=_options.PATH, metavar="SERVER")
-@click.argument("files", nargs=-1, required=True, type=_options.PATH, metavar="FILE...")
+@click.argument("files", nargs=-1, type=_options.PATH, metavar="[FILE]...")
 @click.option(
     "--hold-out",
     "held_out",
@@ -35,6 +35,14 @@ SHOWN: Final = {
     type=_options.PATH,
     metavar="FILE",
     help="Compare with these measurements only; repeatable.",
+)
+@click.option(
+    "--kernels",
+    "tables",
+    multiple=True,
+    type=_options.PATH,
+    metavar="TABLE",
+    help="Build the costs from tables of kernels, for a server that was not measured; repeatable.",
 )
 @_options.set_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
@@ -44,6 +52,7 @@ def command(
     server: Path,
     files: tuple[Path, ...],
     held_out: tuple[Path, ...],
+    tables: tuple[Path, ...],
     overrides: tuple[str, ...],
     seed: int,
     out: Path | None,
@@ -52,24 +61,41 @@ def command(
     """Fit the costs of a language-model server to measurements: what an iteration takes.
 
     SERVER is a YAML file with the limits of the server that was measured (max_seqs, token_budget, kv_blocks or memory). FILE
-    is a table of requests or of steps, or a result of vllm bench serve, SGLang, GuideLLM or inference-perf.
+    is a table of requests or of steps, or a result of vllm bench serve, SGLang, GuideLLM or inference-perf, or a benchmark
+    report of llm-d.
+
+    With --kernels nothing is fitted: costs follow from the model's configuration (memory in SERVER) and times of kernels
+    (products of matrices, attention, all-reduce, in AIConfigurator's layout), and every FILE is compared.
     """
+    from forerun.domains.serving.calibration.bottom_up import bottom_up
     from forerun.domains.serving.calibration.calibrate import calibrate
     from forerun.domains.serving.calibration.server import read_server
+    from forerun.errors import UsageError
     from forerun.scenario.spec import to_data
     from forerun.trace.domain_traces import save_description
 
-    with output.working(f"fitting {files[0].name}") as say:
-        found = calibrate(read_server(server, overrides), files, held_out, seed=seed, say=say)
+    if not files and not tables:
+        raise UsageError.at(
+            "FILE", "nothing to fit: give measurements, or times of kernels with --kernels TABLE"
+        )
+    sources = ", ".join(file.name for file in tables or files)
+    with output.working(f"fitting {(tables or files)[0].name}") as say:
+        described = read_server(server, overrides)
+        found = (
+            bottom_up(described, tables, (*files, *held_out), seed=seed)
+            if tables
+            else calibrate(described, files, held_out, seed=seed, say=say)
+        )
     if out is not None:
-        names = ", ".join(file.name for file in files)
-        save_description({"cost": to_data(found.cost)}, out, comments=[f"fitted to {names}", *found.notes])
+        comments = [f"{'built from' if tables else 'fitted to'} {sources}", *found.notes]
+        save_description({"cost": to_data(found.cost)}, out, comments=comments)
     if output.as_json:
         _show.print_json(_data(found))
         return
     _print_coefficients(found)
-    click.echo()
-    _print_errors(found)
+    if found.compared:
+        click.echo()
+        _print_errors(found)
     for note in found.notes:
         _show.prose(f"note: {note}")
     if out is None:
@@ -81,6 +107,7 @@ def command(
 def _print_coefficients(found: Calibration) -> None:
     """Print each coefficient, where the search began, and whether the data said what it is."""
     from forerun.domains.serving.calibration.replay import COEFFICIENTS
+    from forerun.scenario.spec import to_data
 
     rows: list[tuple[Any, ...]] = []
     if found.found is not None:
@@ -90,8 +117,16 @@ def _print_coefficients(found: Calibration) -> None:
                 (name, float(value), float(start), f"{spread:.0%}", "yes" if supported[name] else "little")
             )
         about = f"start: from {fit.start.source}; unsure: standard deviation; data say it: or it is near where it began"
+    elif found.steps is None:
+        given = to_data(found.cost)
+        _show.print_table(
+            ("coefficient", "value"),
+            [(name, given[name]) for name in COEFFICIENTS],
+            title="Costs of an iteration",
+            about="from kernels and what servers take beyond them; nothing was fitted to this server",
+        )
+        return
     else:
-        assert found.steps is not None
         supported = found.steps.supported()
         for (name, clear), value, error in zip(supported.items(), found.steps.values, found.steps.error):
             unsure = f"{error / value:.1%}" if value > 0 else ""
@@ -112,15 +147,23 @@ def _print_errors(found: Calibration) -> None:
     for row in found.compared:
         groups.setdefault((row.role, row.experiment), {})[row.figure] = row
     cells = [
-        (Path(experiment).name, role, *(f"{row[name].error:+.1%}" if name in row else "" for name in names))
+        (Path(experiment).name, role, *(_shown(row.get(name)) for name in names))
         for (role, experiment), row in groups.items()
     ]
     _show.print_table(
         ("experiment", "role", *(SHOWN[name] for name in names)),
         cells,
         title="How far off replays are",
-        about="replayed over measured, less one; left out: predicted from a fit to the others; held out: never fitted",
+        about="replayed over measured, less one; left out: predicted from a fit to the others; held out: never fitted; "
+        "saturating: iterations 5 % longer or shorter change it by half, so a value would say nothing",
     )
+
+
+def _shown(row: Compared | None) -> str:
+    """How far off a figure is, unless a replay says nothing of it."""
+    if row is None:
+        return ""
+    return "saturating" if row.saturating else f"{row.error:+.1%}"
 
 
 def _data(found: Calibration) -> dict[str, Any]:
@@ -129,9 +172,10 @@ def _data(found: Calibration) -> dict[str, Any]:
     from forerun.scenario.spec import to_data
 
     fit = found.found
+    known = fit or found.steps
     return {
         "cost": to_data(found.cost),
-        "supported": (fit or found.steps).supported(),  # type: ignore[union-attr]
+        "supported": None if known is None else known.supported(),
         "start": None if fit is None else dict(zip(COEFFICIENTS, fit.start.values.tolist())),
         "compared": [
             {
@@ -139,8 +183,9 @@ def _data(found: Calibration) -> dict[str, Any]:
                 "role": row.role,
                 "figure": row.figure,
                 "measured": row.measured,
-                "replayed": row.replayed,
-                "error": row.error,
+                "replayed": None if row.saturating else row.replayed,
+                "error": None if row.saturating else row.error,
+                "saturating": row.saturating,
             }
             for row in found.compared
         ],

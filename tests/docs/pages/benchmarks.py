@@ -18,7 +18,17 @@ def claims() -> Iterator[Claim]:
 #: tables whose numbers the named test checks
 TESTED: Final[dict[tuple[str, str], str]] = {
     (PAGE, f"| {head} |"): "tests/docs/test_benchmarks_page.py::test_the_page_is_made_from_the_records"
-    for head in ("what", "measured", "command", "what ran", "record", "model", "checked", "simulator")
+    for head in (
+        "what",
+        "measured",
+        "command",
+        "what ran",
+        "record",
+        "model",
+        "checked",
+        "simulator",
+        "predicted from",
+    )
 }
 
 #: what defines something, or carries a figure over whose source stands beside it

@@ -13,6 +13,8 @@ from forerun.domains.serving.calibration.experiment import Load
 from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm import drawn_prefixes, language_model_of
 from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.domains.serving.policy.scheduling import Scheduler, scheduler_policies
 from forerun.domains.serving.scenario.language_model import (
     Blocks,
     BlockTokens,
@@ -27,7 +29,7 @@ from forerun.domains.serving.scenario.language_model import (
 from forerun.errors import ScenarioError
 from forerun.scenario.decode import decode
 from forerun.scenario.resolve import apply_overrides, resolve
-from forerun.scenario.spec import Spec
+from forerun.scenario.spec import Spec, chosen_from
 from forerun.scenario.text import read_document
 
 
@@ -40,6 +42,7 @@ class Server(Spec, frozen=True, kw_only=True):
     memory: what the blocks follow from; then the search for costs begins at what this hardware can do.
     block_tokens: tokens in a block (default 16).
     prefix_cache: what prompts begin with, where the server kept it (left out: nothing was kept).
+    scheduler: which requests an iteration works on, as in a scenario (default chunked-prefill).
     replicas: how many there were, requests in turn (default 1).
     """
 
@@ -49,6 +52,9 @@ class Server(Spec, frozen=True, kw_only=True):
     memory: ModelMemory | None = None
     block_tokens: BlockTokens = 16
     prefix_cache: DrawnPrefixes | None = None
+    scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(
+        default_factory=ChunkedPrefill
+    )
     replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
 
     def problems(self) -> list[tuple[str, str]]:
@@ -65,6 +71,7 @@ class Server(Spec, frozen=True, kw_only=True):
             memory=self.memory,
             block_tokens=self.block_tokens,
             prefix_cache=self.prefix_cache,
+            scheduler=self.scheduler,
             cost=Coefficients(a_ms=1.0),
         )
 

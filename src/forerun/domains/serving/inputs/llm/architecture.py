@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from forerun.errors import ProfileError, TraceError, known_names
 from forerun.trace.documents import JsonDocument
@@ -44,6 +44,9 @@ class Architecture:
     attention_weights, dense_weights, expert_weights : parameters of one attention, of all dense feed-forward layers with
         shared experts and routers, and of all routed experts.
     active_expert_weights : of the routed experts that one token passes through.
+    experts, chosen : routed experts of a layer, and those that a token passes through (0: there are none).
+    expert_inner : values between the two halves of an expert.
+    routed_layers : layers with routed experts.
     widest : values between the two halves of a token's widest feed-forward layer.
     vocabulary : number of tokens that exist.
     embedding_weights : of embeddings and of the last layer.
@@ -62,6 +65,10 @@ class Architecture:
     dense_weights: int
     expert_weights: int
     active_expert_weights: int
+    experts: int
+    chosen: int
+    expert_inner: int
+    routed_layers: int
     widest: int
     vocabulary: int
     embedding_weights: int
@@ -122,6 +129,17 @@ def read_architecture(path: Path, name: str = "") -> Architecture:
         raise ProfileError(*error.problems) from error
 
 
+class _FeedForward(NamedTuple):
+    """The feed-forward layers of a configuration; fields as those of `Architecture`, routed: layers with experts."""
+
+    dense_weights: int
+    experts: int
+    chosen: int
+    expert_inner: int
+    routed: int
+    widest: int
+
+
 class _Configuration:
     """A configuration that is being read.
 
@@ -152,7 +170,7 @@ class _Configuration:
             raise self._wrong("num_key_value_heads", f"{kv_heads} do not divide {heads} heads of queries")
         vocabulary = self._count("vocab_size")
         latent, attention = self._attention(hidden, heads, kv_heads, head_dim)
-        dense, experts, active, widest = self._feed_forward(layers, hidden)
+        layer = self._feed_forward(layers, hidden)
         tied = self._text.get("tie_word_embeddings") is True
         bits = self._bits()
         return Architecture(
@@ -163,10 +181,14 @@ class _Configuration:
             head_dim=head_dim,
             latent=latent,
             attention_weights=attention,
-            dense_weights=dense,
-            expert_weights=experts,
-            active_expert_weights=active,
-            widest=widest,
+            dense_weights=layer.dense_weights,
+            expert_weights=layer.routed * layer.experts * 3 * hidden * layer.expert_inner,
+            active_expert_weights=layer.routed * layer.chosen * 3 * hidden * layer.expert_inner,
+            experts=layer.experts,
+            chosen=layer.chosen,
+            expert_inner=layer.expert_inner,
+            routed_layers=layer.routed,
+            widest=layer.widest,
             vocabulary=vocabulary,
             embedding_weights=vocabulary * hidden * (1 if tied else 2),
             bits=bits,
@@ -206,13 +228,13 @@ class _Configuration:
         compressed = hidden * (rank + rope) + rank * heads * (plain + value)
         return rank + rope, query + compressed + heads * value * hidden
 
-    def _feed_forward(self, layers: int, hidden: int) -> tuple[int, int, int, int]:
-        """Weights of dense layers, of all routed experts, of those that a token passes through, and the widest layer."""
+    def _feed_forward(self, layers: int, hidden: int) -> _FeedForward:
+        """The feed-forward layers."""
         names = ("num_local_experts", "n_routed_experts", "num_experts")
         key = next((name for name in names if self._text.get(name)), "")
         inner = self._count("intermediate_size")
         if not key:
-            return layers * 3 * hidden * inner, 0, 0, inner
+            return _FeedForward(layers * 3 * hidden * inner, 0, 0, 0, 0, inner)
         experts, chosen = self._count(key), self._count("num_experts_per_tok")
         if chosen > experts:
             raise self._wrong("num_experts_per_tok", f"{chosen} are more than the {experts} experts")
@@ -231,13 +253,8 @@ class _Configuration:
             shared += inner
         beside = routed * hidden * (3 * shared + experts)
         dense = (layers - routed) * 3 * hidden * dense_inner + beside
-        one = 3 * hidden * expert_inner
-        return (
-            dense,
-            routed * experts * one,
-            routed * chosen * one,
-            max(chosen * expert_inner + shared, dense_inner),
-        )
+        widest = max(chosen * expert_inner + shared, dense_inner)
+        return _FeedForward(dense, experts, chosen, expert_inner, routed, widest)
 
     def _bits(self) -> int:
         """Bits of a value as the model was saved."""

@@ -1,0 +1,419 @@
+"""How right predictions of language models' servers are that nobody measured under that load, or at all.
+
+    python benchmarks/serving/models.py [--json] [--only fitted|built]
+
+Measurements of others: the experiments of BLIS (vLLM, many models, prompts nearly all in the prefix cache). `fitted`: every
+workload of a model, accelerator and tensor parallelism is predicted by costs that are fitted to its other workloads.
+`built`: every 16-bit model is predicted from its configuration and public tables of kernels; what a server takes beyond
+kernels is fitted to the other dense models. Experiments past saturation are left out, and so are those whose rate is not
+public.
+The files are not part of this project: `FORERUN_SHARED` names the folder that has `data/serving-llm`. Bars are stated below;
+exit code 1 if the measurements are absent or a median misses its bar. What misses one by itself is listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from accuracy import SHARED, covered
+
+from forerun.domains.serving.calibration.bottom_up import (
+    Overhead,
+    kernel_times,
+    with_overhead,
+)
+from forerun.domains.serving.calibration.calibrate import Compared, comparison, interval_errors
+from forerun.domains.serving.calibration.experiment import Experiment, Load, recorded
+from forerun.domains.serving.calibration.fitting import Trial, fit
+from forerun.domains.serving.calibration.kernels import Kernels, ModelKernels, read_kernels
+from forerun.domains.serving.calibration.physics import Physics, from_hardware, from_measurements
+from forerun.domains.serving.calibration.server import Server
+from forerun.domains.serving.inputs import ScenarioFiles
+from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
+from forerun.domains.serving.inputs.llm.architecture import Architecture, read_architecture
+from forerun.domains.serving.scenario.language_model import DrawnPrefixes
+
+SEATS: Final = 128
+#: blocks of the cache where a table does not say it; none of these experiments comes near
+BLOCKS: Final = 26_000
+#: an experiment is below the knee with less than this share of the seats taken, and less than this over the whole time of
+#: the lightest load
+SEATS_SHARE: Final = 0.85
+SLOWER: Final = 2.0
+#: the figures that are judged, and the largest error: of each experiment, of the median for the time per token
+FIGURES: Final = (
+    "ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_mean_ms", "e2e_mean_ms", "e2e_p90_ms", "e2e_p99_ms",
+)  # fmt: skip
+FITTED_BARS: Final = {
+    "ttft_mean_ms": 0.10, "tpot_mean_ms": 0.03, "e2e_mean_ms": 0.05, "ttft_p99_ms": 0.15, "e2e_p99_ms": 0.15,
+}  # fmt: skip
+BUILT_BARS: Final = {"ttft_mean_ms": 0.15, "tpot_mean_ms": 0.06, "e2e_mean_ms": 0.065}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What clients send: sessions whose prompts begin alike (inference-perf's shared prefixes, constant rates).
+
+    Parameters
+    ----------
+    sessions : prompts that exist.
+    prompt, output : tokens.
+    seconds : of each of its stages.
+    """
+
+    sessions: int
+    prompt: int
+    output: int
+    seconds: float = 600.0
+
+
+WORKLOADS: Final = {
+    "codegen": Workload(44, 566, 247),
+    "general": Workload(45, 547, 248),
+    "roleplay": Workload(50, 750, 251, 1200.0),
+    "reasoning": Workload(23, 1034, 1448, 1200.0),
+    "reasoning-lite": Workload(23, 1034, 1448, 1200.0),
+}
+#: configurations by what the experiments call the model; two have the shape of another
+CONFIGS: Final = {
+    "Qwen/Qwen3-14B": "qwen3-14b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b-instruct",
+    "codellama/CodeLlama-34b-Instruct-hf": "codellama-34b-instruct-hf",
+    "meta-llama/Llama-2-7b-hf": "llama-2-7b-hf",
+    "meta-llama/Llama-2-70b-hf": "llama-3.1-70b-instruct",
+    "meta-llama/Llama-3.1-70B-Instruct": "llama-3.1-70b-instruct",
+    "Qwen/Qwen2.5-7B-Instruct": "qwen2.5-7b-instruct",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b-v0.1",
+    "RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic": "llama-4-scout-17b-16e-instruct-fp8-dynamic",
+}
+CARDS: Final = {"H100": "H100-80GB"}
+TABLES: Final = (
+    "gemm_perf", "generation_attention_perf", "context_attention_perf", "custom_allreduce_perf", "moe_perf",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """An experiment, or a stage of one, ready to be replayed.
+
+    Parameters
+    ----------
+    group : (model, accelerator, tensor parallelism).
+    kind : `dense`, `experts` or `8 bits`.
+    workload, name : of the experiment.
+    trial : the load and what was measured.
+    """
+
+    group: tuple[str, str, int]
+    kind: str
+    workload: str
+    name: str
+    trial: Trial
+
+    @property
+    def in_flight(self) -> float:
+        """Requests under way on average."""
+        return self.trial.experiment.in_flight
+
+    @property
+    def title(self) -> str:
+        """The model as tables show it."""
+        model, card, split = self.group
+        return f"{model.split('/')[-1]}, {split} x {card}"
+
+
+def rows_of_table() -> list[dict[str, str]]:
+    """Stages of the experiments that did not saturate and whose rate is known."""
+    with (SHARED / "blis" / "experiments.csv").open(encoding="utf-8", newline="") as lines:
+        return [
+            row
+            for row in csv.DictReader(lines)
+            if row["regime"] == "normal"
+            and row["offered_rate_rps"]
+            and row["workload"] in WORKLOADS
+            and row["hardware"] in CARDS
+        ]
+
+
+def group_of(row: Mapping[str, str]) -> tuple[str, str, int]:
+    """Model, accelerator and tensor parallelism; the two forms of one model are one."""
+    return row["model"].replace("8x22B-Instruct", "8x22B"), row["hardware"], int(row["tp"])
+
+
+def server_of(row: Mapping[str, str], workload: Workload, prompt: int) -> Server:
+    """The server's limits, with prompts of which all but the last tokens are in the cache."""
+    shared = DrawnPrefixes(system_prompts=workload.sessions, system_tokens=(prompt - 1) // 16 * 16)
+    blocks = int(row["kv_blocks_total_gpu"] or BLOCKS)
+    return Server(
+        max_seqs=SEATS,
+        token_budget=int(row["max_num_batched_tokens"]),
+        kv_blocks=blocks,
+        prefix_cache=shared,
+        replicas=int(row["dp"] or 1),
+    )
+
+
+def of_table(row: Mapping[str, str]) -> tuple[Experiment, Server]:
+    """A stage of which only figures are public, with answers as long as they were asked for."""
+    workload, rate_rps = WORKLOADS[row["workload"]], float(row["offered_rate_rps"])
+    measured = {
+        f"{metric}_{share}_ms": float(row[f"{metric}_{share}_ms"])
+        for metric in ("ttft", "e2e")
+        for share in ("mean", "p90", "p99")
+    }
+    measured["tpot_mean_ms"] = (measured["e2e_mean_ms"] - measured["ttft_mean_ms"]) / (workload.output - 1)
+    measured["throughput_rps"] = rate_rps
+    n = round(rate_rps * workload.seconds)
+    gaps_ms = np.random.default_rng(0).exponential(1e3 / rate_rps, n)
+    sizes = (np.full(n, workload.prompt), np.full(n, workload.output))
+    load = Load(np.cumsum(gaps_ms) - gaps_ms[0], *sizes)
+    return Experiment(f"{row['experiment']}, stage {row['stage']}", load, measured), server_of(
+        row, workload, workload.prompt
+    )
+
+
+def of_requests(row: Mapping[str, str]) -> tuple[Experiment, Server]:
+    """A run whose requests are public, with answers as long as they were asked for: the client counts the tokens of the
+    text, of which some answers, as long in coming as the others, have none."""
+    workload = WORKLOADS[row["workload"]]
+    with gzip.open(
+        SHARED / "blis" / "requests" / row["requests_file"], "rt", encoding="utf-8", newline=""
+    ) as lines:
+        read = [one for one in csv.DictReader(lines) if one["error"] == "0"]
+    arrival_ms, prompt, ttft_ms, e2e_ms = (
+        np.array([float(one[key]) for one in read]) * factor
+        for key, factor in (
+            ("arrival_us", 1e-3), ("input_tokens", 1), ("ttft_s", 1e3), ("e2e_s", 1e3),
+        )
+    )  # fmt: skip
+    tokens = (prompt.astype(np.int64), np.full(len(prompt), workload.output))
+    found = recorded(row["experiment"], arrival_ms, arrival_ms, ttft_ms, e2e_ms, tokens)
+    return found, server_of(row, workload, int(prompt.min()))
+
+
+def cases() -> list[Case]:
+    """Every experiment below the knee."""
+    found, seen = [], set()
+    for row in rows_of_table():
+        name = row["experiment"]
+        if row["requests_file"]:
+            if name in seen:
+                continue
+            experiment, server = of_requests(row)
+        else:
+            experiment, server = of_table(row)
+        seen.add(name)
+        kind = "8 bits" if row["precision"] == "FP8" else "experts" if "ixtral" in row["model"] else "dense"
+        trial = Trial(
+            replace(experiment, load=experiment.load),
+            server.language_model(experiment.load, ScenarioFiles(), 0),
+            server.replicas,
+        )
+        found.append(Case(group_of(row), kind, row["workload"], experiment.name, trial))
+    return [one for one in found if below_the_knee(one, found)]
+
+
+def below_the_knee(one: Case, all_cases: Sequence[Case]) -> bool:
+    """Whether there are seats left, and the whole takes less than twice as long as under the lightest such load."""
+    if one.in_flight > SEATS_SHARE * SEATS * one.trial.replicas:
+        return False
+    alike = [other for other in all_cases if (other.group, other.workload) == (one.group, one.workload)]
+    whole_ms = one.trial.experiment.measured["e2e_mean_ms"]
+    return whole_ms < SLOWER * min(other.trial.experiment.measured["e2e_mean_ms"] for other in alike)
+
+
+def shape(model: str) -> Architecture | None:
+    """A model's shape, if its configuration is at hand."""
+    name = CONFIGS.get(model)
+    return None if name is None else read_architecture(SHARED / "models" / f"{name}.config.json")
+
+
+def start_of(group: tuple[str, str, int], trials: Sequence[Trial]) -> Physics:
+    """Where a search begins: at what the hardware can do, where the configuration is at hand."""
+    model, card, split = group
+    known = shape(model)
+    if known is None:
+        return from_measurements([one.experiment for one in trials])
+    return from_hardware(known, ACCELERATORS[CARDS[card]], split)
+
+
+def row_of(one: Case, compared: Sequence[Compared], bars: Mapping[str, float]) -> dict[str, Any]:
+    """A prediction: errors of the figures that are judged, and what misses its bar."""
+    errors = {row.figure: row.error for row in compared if row.figure in FIGURES and not row.saturating}
+    return {
+        "model": one.title,
+        "kind": one.kind,
+        "workload": one.workload,
+        "experiment": one.name,
+        "requests": one.name.count(", stage") == 0,
+        "in_flight": round(one.in_flight, 1),
+        "errors": {name: round(value, 5) for name, value in errors.items()},
+        "saturating": [row.figure for row in compared if row.saturating],
+        "over": [name for name, bar in bars.items() if abs(errors.get(name, 0.0)) > bar],
+    }
+
+
+def fitted(all_cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """Every workload of a server from the others."""
+    for group in dict.fromkeys(one.group for one in all_cases):
+        own = [one for one in all_cases if one.group == group]
+        workloads = list(dict.fromkeys(one.workload for one in own))
+        for workload in workloads:
+            others = [one.trial for one in own if one.workload != workload]
+            if not others:
+                continue
+            values = fit(others, start_of(group, others)).values
+            print(f"{group} without {workload}: {values.tolist()}", file=sys.stderr, flush=True)
+            for one in own:
+                if one.workload == workload:
+                    yield row_of(one, comparison(one.trial, values, "left out"), FITTED_BARS)
+
+
+def overhead_of(kernels: Mapping[tuple[str, str, int], Any], without: str = "") -> Overhead:
+    """What servers take beyond kernels, from the mean times per token and to the first token of stages, under as many
+    requests as were under way: least squares of relative errors.
+
+    Parameters
+    ----------
+    kernels : coefficients of the kernels alone, by model, accelerator and tensor parallelism.
+    without : a model whose stages are left out (default: none).
+    """
+    columns, first = [], []
+    for row in rows_of_table():
+        group, workload = group_of(row), WORKLOADS[row["workload"]]
+        if group not in kernels or group[0] == without:
+            continue
+        own, ttft_ms, e2e_ms = kernels[group], float(row["ttft_mean_ms"]), float(row["e2e_mean_ms"])
+        count = float(row["offered_rate_rps"]) * e2e_ms / 1e3 / int(row["dp"] or 1)
+        tpot_ms = (e2e_ms - ttft_ms) / (workload.output - 1)
+        alone_ms = own[0] + own[2] * count + own[3] * count * (workload.prompt + workload.output / 2)
+        columns.append(np.array([alone_ms, 1.0, count]) / tpot_ms)
+        first.append((own[0], ttft_ms - 1.5 * tpot_ms))
+    (scale, host_ms, request_ms), *_ = np.linalg.lstsq(np.array(columns), np.ones(len(columns)), rcond=None)
+    rest = [late_ms / (scale * a + host_ms) for a, late_ms in first]
+    return Overhead(float(scale), float(host_ms), float(request_ms), float(np.median(rest)))
+
+
+def kernels_of(tables: Kernels, group: tuple[str, str, int]) -> np.ndarray[Any, Any]:
+    """Coefficients of the kernels alone of a model on accelerators that share it."""
+    known = shape(group[0])
+    assert known is not None
+    return kernel_times(ModelKernels(tables, known, group[2]), SEATS)
+
+
+def built(all_cases: Sequence[Case]) -> dict[str, Any]:
+    """Every 16-bit model from its kernels and what other, dense models' servers take beyond theirs."""
+    folder = SHARED / "aiconfigurator"
+    tables = read_kernels([folder / f"h100_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES])
+    known = [one for one in all_cases if one.kind != "8 bits" and shape(one.group[0]) is not None]
+    alone = {group: kernels_of(tables, group) for group in dict.fromkeys(one.group for one in known)}
+    kernels = {
+        group: alone[group] for group in dict.fromkeys(one.group for one in known if one.kind == "dense")
+    }
+    rows, compared, inside = [], [], []
+    for group, own in alone.items():
+        # No model with experts is among those that the law is fitted to.
+        law = overhead_of(kernels, group[0])
+        print(f"{group}: {law}", file=sys.stderr, flush=True)
+        for one in known:
+            if one.group == group:
+                found = comparison(one.trial, with_overhead(own, law), "left out")
+                compared += [(group[0], row) for row in found if one.kind == "dense"]
+                rows.append(row_of(one, found, BUILT_BARS))
+    for group in kernels:
+        widths, _ = interval_errors([row for model, row in compared if model != group[0]], [], [])
+        inside += [
+            abs(np.log1p(row.error)) <= widths[row.figure]
+            for model, row in compared
+            if model == group[0] and row.figure in FIGURES and row.figure in widths and not row.saturating
+        ]
+    law = overhead_of(kernels)
+    errors, _ = interval_errors([row for _, row in compared], [], [])
+    return {
+        "rows": rows,
+        "overhead": {name: round(value, 5) for name, value in vars(law).items()},
+        "experiments": sum(row["kind"] == "dense" for row in rows),
+        "coverage": {"share": round(float(np.mean(inside)), 4), "figures": len(inside)},
+        "unseen": {name: round(value, 4) for name, value in errors.items()},
+    }
+
+
+def medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Median, mean and largest absolute error of each figure."""
+    made = {}
+    for name in FIGURES:
+        sizes = [abs(row["errors"][name]) for row in rows if name in row["errors"]]
+        if sizes:
+            made[name] = {
+                "median": round(float(np.median(sizes)), 5),
+                "mean": round(float(np.mean(sizes)), 5),
+                "most": round(max(sizes), 5),
+            }
+    return made
+
+
+def main() -> int:
+    """Predict, print; 1 where a median misses its bar or the measurements are absent."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=("fitted", "built"))
+    given = parser.parse_args()
+    if not SHARED.is_dir():
+        print(f"no measurements at {SHARED}; set FORERUN_SHARED", file=sys.stderr)
+        return 1
+    all_cases = cases()
+    figures: dict[str, Any] = {"bars": {"fitted": FITTED_BARS, "built": BUILT_BARS}}
+    if given.only in (None, "fitted"):
+        rows = list(fitted(all_cases))
+        kinds = sorted({row["kind"] for row in rows})
+        figures["fitted"] = {
+            "rows": rows,
+            "errors": {kind: medians([row for row in rows if row["kind"] == kind]) for kind in kinds},
+            "coverage": covered(rows),
+        }
+    if given.only in (None, "built"):
+        figures["built"] = built(all_cases)
+        rows = figures["built"]["rows"]
+        figures["built"]["errors"] = {
+            kind: medians([row for row in rows if row["kind"] == kind]) for kind in ("dense", "experts")
+        }
+    if given.json:
+        print(json.dumps(figures))
+    else:
+        print_rows(figures)
+    missed = [
+        name
+        for part, bars in (("fitted", FITTED_BARS), ("built", BUILT_BARS))
+        if part in figures
+        for name, bar in bars.items()
+        if figures[part]["errors"]["dense"].get(name, {"median": 0.0})["median"] > bar
+    ]
+    return int(bool(missed))
+
+
+def print_rows(figures: Mapping[str, Any]) -> None:
+    """What was found, in words."""
+    for part in ("fitted", "built"):
+        for row in figures.get(part, {}).get("rows", []):
+            shown = ", ".join(f"{name} {100 * error:+.1f}" for name, error in row["errors"].items())
+            print(
+                f"{part} {row['model']} {row['experiment']} ({row['in_flight']:.0f} in flight): {shown}; over: {row['over']}"
+            )
+        rest = {key: value for key, value in figures.get(part, {}).items() if key != "rows"}
+        print(json.dumps(rest, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
