@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import active_count
@@ -33,7 +34,7 @@ from forerun.errors import DataError, ForerunError, StoreError, UsageError
 from forerun.loading import BlockDataset, BlockSampler, BlockSamples
 from forerun.loading.ahead import Ahead
 from forerun.loading.order import EpochOrder, Runs
-from forerun.loading.progress import Progress
+from forerun.loading.progress import Progress, Share
 from forerun.measure.loading.corpus import make_corpus
 from forerun.measure.loading.store import LatencyStore, StoreSpec
 from forerun.rng import stream
@@ -194,6 +195,7 @@ def test_killed_anywhere_an_epoch_goes_on_in_the_same_order(
         options: dict[str, Any] = {
             "seed": int(rng.integers(3)), "rank": int(rng.integers(world)), "world": world,
             "shuffle": bool(rng.random() < 0.8), "equal_ranks": bool(rng.random() < 0.3),
+            "shuffle_samples": int(rng.integers(0, 40)) * int(rng.random() < 0.5),
         }  # fmt: skip
         fixed = bool(rng.random() < 0.5)
 
@@ -247,7 +249,8 @@ def test_workers_killed_anywhere_go_on_with_any_number_of_them() -> None:
             copies = [pickle.loads(pickle.dumps(main)) for _ in range(workers)]
             for copy in copies:
                 copy._resumed_in = -1  # as in another process
-            given = in_turn([c.begin(w, workers, 77).numbers().tolist() for w, c in enumerate(copies)], batch)
+            parts = [c.begin(w, workers, 77).runs.numbers().tolist() for w, c in enumerate(copies)]
+            given = in_turn(parts, batch)
             assert given == wanted[len(got) :]
             batches = int(rng.integers(0, -(-len(given) // batch) + 1))
             got += given[: batches * batch]
@@ -256,28 +259,41 @@ def test_workers_killed_anywhere_go_on_with_any_number_of_them() -> None:
 
 
 def test_each_worker_goes_on_from_its_own_state() -> None:
-    """As a loader does that keeps the state of every worker: with whole blocks dealt out, and with batches."""
+    """As a loader does that keeps the state of every worker: with whole blocks dealt out, with batches, with buffers."""
     rng = np.random.default_rng(5)
+
+    def given(share: Share) -> list[int]:
+        """The numbers in the order in which they are given; they are those of the stretches that are read."""
+        read = share.runs.numbers().tolist()
+        if share.numbers is None:
+            return read
+        assert sorted(read) == sorted(share.numbers.tolist())
+        return share.numbers.tolist()
+
     for _ in range(CASES):
         index = drawn_index(rng)
-        workers, batch = int(rng.integers(1, 5)), int(rng.integers(0, 4))
-        order = drawn_order(rng, index, 0, 1, False)
+        workers, batch, size = int(rng.integers(1, 5)), int(rng.integers(0, 4)), int(rng.integers(0, 12))
+        order = replace(drawn_order(rng, index, 0, 1, False), shuffle_samples=0 if batch else size)
         fixed = bool(rng.random() < 0.5)
-        got: list[int] = []
+        # A process without workers began the epoch; its state goes on in workers.
+        alone = Progress(order, "d", batch)
+        alone.set_epoch(2)
+        every = given(alone.begin())
+        alone.count = int(rng.integers(0, len(every) + 1)) if fixed else 0
+        begun, got = alone.state(), every[: alone.count]
         for worker in range(workers):
             place = Progress(order, "d", batch)
             if fixed:
+                place.load(begun)
                 place.set_epoch(2)
-            numbers = place.begin(worker, workers, base=9).numbers().tolist()
-            kept = int(rng.integers(0, len(numbers) + 1))
-            place.count = kept
+            numbers = given(place.begin(worker, workers, base=9))
+            place.count = int(rng.integers(0, len(numbers) + 1))
             state = json.loads(json.dumps(place.state()))
             again = Progress(order, "d", batch)
             if fixed:
                 again.set_epoch(2)
             again.load(state)
-            rest = again.begin(worker, workers, base=10).numbers().tolist()
-            assert numbers[:kept] + rest == numbers
+            assert numbers[: place.count] + given(again.begin(worker, workers, base=10)) == numbers
             got += numbers
             if workers > 1:
                 again.load(state)
@@ -286,6 +302,24 @@ def test_each_worker_goes_on_from_its_own_state() -> None:
                 ):
                     again.begin()
         assert sorted(got) == list(range(len(index)))
+
+
+def test_a_buffer_mixes_no_further_than_its_size() -> None:
+    """Every sample once, none before it was read, and none later than a random place allows: as the simulator mixes."""
+    rng = np.random.default_rng(9)
+    for _ in range(CASES):
+        size = int(rng.integers(1, 12))
+        order = replace(drawn_order(rng, drawn_index(rng), 0, 1, False), shuffle_samples=size)
+        runs = order.runs((1,))
+        read, given = runs.numbers().tolist(), order.mixed(runs, 1).tolist()
+        assert sorted(read) == sorted(given)
+        came = {number: at for at, number in enumerate(read)}
+        assert all(came[number] <= at + size for at, number in enumerate(given))
+        kept = rng.permutation(read)[: int(rng.integers(0, len(read) + 1))]
+        part = runs.among(kept)
+        assert part.numbers().tolist() == [number for number in read if number in set(kept.tolist())]
+        if part.samples:
+            assert np.all(order.index.block[part.first] == order.index.block[part.last - 1])
 
 
 def test_samples_by_number(blocks: Blocks, stored: list[tuple[str, Any]]) -> None:
@@ -615,6 +649,7 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(blocks: Blocks, t
         (state | {"seed": 2}, "seed is 2 in the state and 1 here"),
         (state | {"world": 2}, "world is 2"),
         (state | {"shuffle": False}, "shuffle is False"),
+        (state | {"shuffle_samples": 9}, "shuffle_samples is 9"),
         (state | {"taken": 91}, "91 samples were taken of 90"),
         (state | {"taken": -1, "epoch": "1", "mark": []}, "is damaged: epoch, taken, mark"),
         (state | {"index_sha256": "0" * 64}, "index_sha256"),
@@ -641,6 +676,25 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(blocks: Blocks, t
         shared[0]
 
 
+@needs_torch
+def test_workers_have_a_shuffle_buffer_each(blocks: Blocks, stored: list[tuple[str, Any]]) -> None:
+    import torch.utils.data as data
+
+    reader = BlockDataset(blocks.folder, shuffle_samples=20, seed=2)
+    mixed, plain_order = reader.order(), BlockDataset(blocks.folder, seed=2).order()
+    assert mixed != plain_order and sorted(mixed) == sorted(plain_order)
+    for workers in (0, 2):
+        reader.set_epoch(0)
+        found = list(data.DataLoader(reader, batch_size=None, num_workers=workers))
+        assert dict(found) == dict(stored) and len(found) == 90
+        assert workers or taken(found) == [stored[number] for number in mixed]
+    shared = BlockDataset(blocks.folder, shuffle_samples=20, batch_samples=8)
+    with pytest.raises(
+        UsageError, match="workers have a buffer each and share whole blocks: leave out batch_samples"
+    ):
+        list(data.DataLoader(shared, batch_size=8, num_workers=2, collate_fn=list))
+
+
 def test_the_plans_own_lines_load_what_it_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What `forerun plan` prints is a program; here with the container in place of its name."""
     make_corpus(tmp_path / "files", 90, mean_bytes=2000)
@@ -648,11 +702,14 @@ def test_the_plans_own_lines_load_what_it_planned(tmp_path: Path, capsys: pytest
     scenario = tmp_path / "loading.yaml"
     for mode, grid in (
         ("threads", "{blocks: [1, 7], threads: [1, 4]}"),
+        ("threads, buffer_samples: 30", "{blocks: [7], threads: [4]}"),
         ("workers", "{blocks: [1, 7], threads: [1], workers: [1, 2]}"),
         ("pooled_workers", "{blocks: [1, 7], threads: [2], workers: [2]}"),
     ):
+        mixing = ", shuffle: block+buffer, shuffle_buffer_samples: 20" if "buffer" in mode else ""
         scenario.write_text(
-            "domain: loading\nseed: 3\ndataset: {samples: 90, sample_bytes: 2000}\nstore: {latency_s: 20ms}\n"
+            f"domain: loading\nseed: 3\ndataset: {{samples: 90, sample_bytes: 2000{mixing}}}\n"
+            "store: {latency_s: 20ms}\n"
             f"cpu: {{decode_s: 1ms}}\nloader: {{mode: {mode}}}\nstep: {{step_s: 10ms}}\nrun: {{batch: 8, epochs: 2}}\n"
             f"grid: {grid}\n"
         )
@@ -660,7 +717,8 @@ def test_the_plans_own_lines_load_what_it_planned(tmp_path: Path, capsys: pytest
         printed = capsys.readouterr().out
         code = forerun.plan(forerun.load(scenario)).code
         assert code in printed and "forerun pack FILES BLOCKS --block-samples 7" in code
-        assert ("num_workers" in code) is (mode != "threads")
+        assert ("num_workers" in code) is ("workers" in mode)
+        assert ("shuffle_samples=20" in code) is ("buffer" in mode)
         if not HAS_TORCH:
             continue
         program = code.replace('"BLOCKS"', repr(str(folder))).replace("...  #", "seen.update(keys)  #")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any, Self, cast
 
 from forerun.errors import UsageError
 from forerun.loading.ahead import Ahead
-from forerun.loading.order import EpochOrder, Runs
+from forerun.loading.order import I64, EpochOrder, Runs
 from forerun.loading.progress import Progress
 from forerun.loading.source import Decode, Source
 from forerun.measure.loading.objects import RETRIES, TIMEOUT_S
@@ -42,6 +43,8 @@ class BlockDataset:
         it). Memory: these, a block a thread, and the block that is being taken.
     shuffle : another order of the blocks in each epoch (default: yes); without it they come as they are numbered.
         Samples within a block come as they were packed, which `forerun pack` shuffles.
+    shuffle_samples : of a buffer that mixes the samples of several blocks, as the simulator has it: each sample takes the
+        place of a random one, which is given. Workers have a buffer each, and take no `batch_samples` (default 0: none).
     seed : of the orders (default: 0).
     rank, world : which process of how many of a job this is; they share each epoch (default: the only one).
     equal_ranks : leave out up to `world` - 1 samples of an epoch, others in each, so that every process has the same
@@ -73,6 +76,7 @@ class BlockDataset:
         threads: int = 1,
         buffer_samples: int = 256,
         shuffle: bool = True,
+        shuffle_samples: int = 0,
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
@@ -88,13 +92,14 @@ class BlockDataset:
             ("threads", threads),
             ("buffer_samples", buffer_samples),
             ("batch_samples", batch_samples),
+            ("shuffle_samples", shuffle_samples),
         ):
             if number < 0:
                 raise ValueError(f"{name} is {number}, and cannot be negative")
         self.source = Source.open(source, token=token, retries=retries, timeout_s=timeout_s)
         self.threads, self.buffer_samples = threads, buffer_samples
         self.verify, self.decode = verify, decode
-        order = EpochOrder(self.source.index, shuffle, seed, rank, world, equal_ranks)
+        order = EpochOrder(self.source.index, shuffle, seed, rank, world, equal_ranks, shuffle_samples)
         self._progress = Progress(order, self.source.digest, batch_samples)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,7 +132,7 @@ class BlockDataset:
 
     def order(self) -> list[int]:
         """The numbers of the samples that this process takes in the next epoch, in order, from its beginning on."""
-        return [int(number) for number in self._progress.order.runs((self.epoch,)).numbers()]
+        return [int(number) for number in self._progress.numbers()]
 
     def state_dict(self, samples: int | None = None) -> dict[str, Any]:
         """How far the epoch is, as plain data for a checkpoint; it continues in the same order, byte for byte.
@@ -162,13 +167,13 @@ class BlockDataset:
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         worker, workers, base = _torch_worker()
         progress = self._progress
-        runs = progress.begin(worker, workers, base)
+        share = progress.begin(worker, workers, base)
         place = progress.place
-        for samples in self._ahead(runs):
-            for pair in samples:
-                if progress.place is place:  # a newer iteration is what a state is of
-                    progress.count += 1
-                yield pair
+        read = itertools.chain.from_iterable(self._ahead(share.runs))
+        for pair in read if share.numbers is None else _reordered(read, share.runs.numbers(), share.numbers):
+            if progress.place is place:  # a newer iteration is what a state is of
+                progress.count += 1
+            yield pair
         if progress.place is place:
             progress.ended()
 
@@ -188,6 +193,23 @@ class BlockDataset:
     def _given(self, view: memoryview) -> Any:
         """A sample or part of one, as it is handed over or decoded."""
         return view
+
+
+def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> Iterator[tuple[str, Any]]:
+    """Samples in another order; those that came early are held until it is their turn.
+
+    Parameters
+    ----------
+    read : samples as they come.
+    numbers : of them.
+    wanted : the same numbers as they are given.
+    """
+    coming, held = zip(numbers.tolist(), read), {}
+    for number in wanted.tolist():
+        while number not in held:
+            came, pair = next(coming)
+            held[came] = pair
+        yield held.pop(number)
 
 
 @cache

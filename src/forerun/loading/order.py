@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.loading.blocks.container import Index
+from forerun.domains.loading.engine.shuffling import through_buffer
 from forerun.rng import stream
 
 I64 = NDArray[np.int64]
@@ -67,6 +68,24 @@ class Runs:
         mine = edges[:-1] // batch % workers == worker
         return self._at(edges, mine)
 
+    def among(self, numbers: I64) -> Runs:
+        """The samples of these numbers, in the order of the sequence.
+
+        Parameters
+        ----------
+        numbers : some of the sequence's, in any order.
+        """
+        own = self.numbers()
+        kept = np.flatnonzero(np.isin(own, numbers))
+        if not len(kept):
+            return self._none()
+        # A stretch ends where a sample is left out, and where one ends here.
+        apart = np.flatnonzero(np.diff(kept) > 1) + 1
+        first, last = kept[np.r_[0, apart]], kept[np.r_[apart - 1, len(kept) - 1]] + 1
+        edges = np.unique(np.r_[first, last, self.ends[self.ends <= last[-1]]])
+        inside = np.searchsorted(first, edges[:-1], side="right") - 1
+        return self._at(edges, (inside >= 0) & (edges[:-1] < last[inside]))
+
     def _at(self, edges: I64, chosen: NDArray[np.bool_] | None = None) -> Runs:
         """The stretches between consecutive places of the sequence, none of which has the edge of a stretch within."""
         begins, lengths = edges[:-1], np.diff(edges)
@@ -94,6 +113,7 @@ class EpochOrder:
     seed : of the orders.
     rank, world : which process of how many.
     equal_ranks : leave out up to `world` - 1 samples of an epoch, others in each, so that all have the same number.
+    shuffle_samples : of a buffer that mixes samples of blocks which follow each other (default 0: none).
     """
 
     index: Index
@@ -102,6 +122,7 @@ class EpochOrder:
     rank: int
     world: int
     equal_ranks: bool
+    shuffle_samples: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
@@ -136,3 +157,16 @@ class EpochOrder:
         if self.shuffle:
             blocks = stream(self.seed, "block order", *mark).permutation(len(blocks))
         return Runs(edges[blocks], edges[blocks + 1]).cut(*self.span)
+
+    def mixed(self, runs: Runs, *mark: int) -> I64:
+        """The numbers of samples as they leave the buffer, which takes a sequence in.
+
+        Each sample takes the place of a random one, which leaves: none leaves before it came, or more than the buffer's
+        size before the samples that came with it.
+
+        Parameters
+        ----------
+        runs : the sequence.
+        mark : what the places are derived from beside the seed.
+        """
+        return through_buffer(runs.numbers(), self.shuffle_samples, stream(self.seed, "sample order", *mark))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from forerun.errors import Problem, UsageError
-from forerun.loading.order import EpochOrder, Runs
+from forerun.loading.order import I64, EpochOrder, Runs
 
 FORMAT: Final = "forerun.loading.state/1"
 
@@ -34,6 +34,20 @@ class Place:
     worker: int = 0
     workers: int = 0
     batch: int = 0
+
+
+@dataclass(frozen=True)
+class Share:
+    """What an iteration takes.
+
+    Parameters
+    ----------
+    runs : the samples, as stretches in the order in which they are read.
+    numbers : of the samples, in the order in which they are given (None: as they are read).
+    """
+
+    runs: Runs
+    numbers: I64 | None = None
 
 
 class Progress:
@@ -70,7 +84,7 @@ class Progress:
             self.place = None
         self.epoch, self.fixed = epoch, True
 
-    def begin(self, worker: int = 0, workers: int = 0, base: int = 0) -> Runs:
+    def begin(self, worker: int = 0, workers: int = 0, base: int = 0) -> Share:
         """What an iteration takes, from the loaded place or from the beginning of the epoch on.
 
         Parameters
@@ -78,8 +92,14 @@ class Progress:
         worker, workers : number and count of a loader's workers (default: there are none).
         base : torch's seed of the epoch, which tells epochs apart where nobody sets them.
 
-        Raises UsageError for a place that another worker, or another number of workers, has to continue from.
+        Raises UsageError for a place that another worker, or another number of workers, has to continue from, and for
+        workers that cannot have a shuffle buffer each.
         """
+        if workers > 1 and self.batch and self.order.shuffle_samples:
+            raise UsageError.at(
+                "shuffle_samples",
+                "workers have a buffer each and share whole blocks: leave out batch_samples",
+            )
         process = os.getpid()
         loaded_here = self._resumed is not None and self._resumed_in == process
         if workers and self.fixed and self._begun_in == process and not loaded_here:
@@ -114,9 +134,31 @@ class Progress:
         self.place, self.count, self._begun_in = place, 0, process
         if not self.fixed:
             self.epoch = place.epoch + 1
-        whole = self.order.runs(place.mark)
-        mine = whole.cut(place.before, whole.samples).dealt(worker, workers, self.batch)
-        return mine.cut(skipped, mine.samples)
+        return self._share(place, skipped)
+
+    def _share(self, place: Place, skipped: int) -> Share:
+        """What is left at a place.
+
+        Parameters
+        ----------
+        place : where the iteration began.
+        skipped : samples that a worker has taken of its own share.
+        """
+        order, whole = self.order, self.order.runs(place.mark)
+        if not order.shuffle_samples:
+            mine = whole.cut(place.before, whole.samples).dealt(place.worker, place.workers, self.batch)
+            return Share(mine.cut(skipped, mine.samples))
+        numbers = order.mixed(whole, *place.mark)[place.before :]
+        if not place.workers:
+            return Share(whole.among(numbers), numbers)
+        mine = whole.among(numbers).dealt(place.worker, place.workers)
+        own = order.mixed(mine, *place.mark, place.before, place.worker, place.workers)[skipped:]
+        return Share(mine.among(own), own)
+
+    def numbers(self) -> I64:
+        """The samples of the epoch that comes next, from its beginning on, in order, without workers."""
+        runs = self.order.runs((self.epoch,))
+        return self.order.mixed(runs, self.epoch) if self.order.shuffle_samples else runs.numbers()
 
     def ended(self) -> None:
         """The iteration gave all it had; the next epoch comes next, unless the epoch is set."""
@@ -138,12 +180,18 @@ class Progress:
             place = replace(self.place, taken=self.place.taken + self.count)
         else:
             place = self._resumed or Place(self.epoch, (self.epoch,), batch=self.batch)
+        return {
+            "format": FORMAT, **self._identity(), "epoch": place.epoch, "mark": list(place.mark), "before": place.before,
+            "taken": place.taken, "worker": place.worker, "workers": place.workers, "batch": place.batch,
+        }  # fmt: skip
+
+    def _identity(self) -> dict[str, Any]:
+        """What a state continues with only: the container, and which order and share of it."""
         order = self.order
         return {
-            "format": FORMAT, "index_sha256": self.digest, "seed": order.seed, "shuffle": order.shuffle,
-            "rank": order.rank, "world": order.world, "equal_ranks": order.equal_ranks, "epoch": place.epoch,
-            "mark": list(place.mark), "before": place.before, "taken": place.taken, "worker": place.worker,
-            "workers": place.workers, "batch": place.batch,
+            "index_sha256": self.digest, "seed": order.seed, "shuffle": order.shuffle,
+            "shuffle_samples": order.shuffle_samples, "rank": order.rank, "world": order.world,
+            "equal_ranks": order.equal_ranks,
         }  # fmt: skip
 
     def _after(self, samples: int) -> Place:
@@ -151,7 +199,8 @@ class Progress:
         begun = self.place or self._resumed or Place(self.epoch, (self.epoch,))
         before = begun.before + begun.taken
         elsewhere = self.place is None
-        if begun.workers or (elsewhere and not (self.batch and self.fixed)):
+        shared = self.batch and self.fixed and not self.order.shuffle_samples
+        if begun.workers or (elsewhere and not shared):
             raise UsageError.at(
                 "state_dict",
                 "a number of samples says where workers are with batch_samples and set_epoch only",
@@ -176,21 +225,16 @@ class Progress:
         Raises UsageError, and changes nothing, for one that is damaged or of another container, order or share.
         """
         place = _place_of(state)
-        order = self.order
-        ours = {
-            "index_sha256": self.digest, "seed": order.seed, "shuffle": order.shuffle, "rank": order.rank,
-            "world": order.world, "equal_ranks": order.equal_ranks,
-        }  # fmt: skip
         problems = [
             Problem("load_state_dict", f"{name} is {state.get(name)!r} in the state and {value!r} here")
-            for name, value in ours.items()
+            for name, value in self._identity().items()
             if state.get(name) != value
         ]
         if place.workers > 1 and place.batch != self.batch:
             what = f"batch_samples is {place.batch} in the state and {self.batch} here"
             problems.append(Problem("load_state_dict", what))
-        if not problems and place.before + place.taken > order.samples:
-            what = f"{place.before + place.taken} samples were taken of {order.samples}"
+        if not problems and place.before + place.taken > self.order.samples:
+            what = f"{place.before + place.taken} samples were taken of {self.order.samples}"
             problems.append(Problem("load_state_dict", what))
         if problems:
             raise UsageError(*problems)

@@ -120,7 +120,7 @@ class BlockSampler:
 
     def __iter__(self) -> Iterator[int]:
         progress = self._progress
-        runs = progress.begin()
+        runs = progress.begin().runs
         place = progress.place
         for first, last in zip(runs.first.tolist(), runs.last.tolist()):
             for number in range(first, last):

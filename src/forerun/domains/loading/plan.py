@@ -168,17 +168,16 @@ def code_of(scenario: Scenario, cell: Cell) -> str:
     inside = cell.threads if loader.mode != "workers" else 0
     waiting = loader.buffer_samples or max(LEAST_WAITING, 2 * batch)
     given = [f"threads={inside}", f"buffer_samples={waiting}"] if inside else ["threads=0"]
-    # Pools read whole blocks; others share the batches, so that their order does not depend on the number of workers.
-    given += [f"batch_samples={batch}"] if loader.mode != "pooled_workers" else []
+    # Pools and shuffle buffers take whole blocks; else batches are shared, and their order is of no number of workers.
+    mixing = scenario.dataset.shuffle_buffer_samples
+    shared = loader.mode != "pooled_workers" and not (mixing and cell.workers)
+    given += [f"batch_samples={batch}"] if shared else []
+    given += [f"shuffle_samples={mixing}"] if mixing else []
     given += ["shuffle=False"] if scenario.dataset.shuffle == "none" else []
     given.append(f"seed={scenario.seed}")
     workers = f", num_workers={cell.workers}, prefetch_factor={loader.prefetch}" if cell.workers else ""
     drop = ", drop_last=True" if scenario.run.drop_last else ""
     left_out = []
-    if scenario.dataset.shuffle == "block+buffer":
-        left_out.append(
-            "# the shuffle buffer of the scenario is not in it: blocks are shuffled, samples in them as packed"
-        )
     if cell.cache_bytes:
         left_out.append(
             f"# the plan counts on a cache of {cell.cache_bytes:.4g} bytes before the store, which is not in it"
