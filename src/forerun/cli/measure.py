@@ -29,4 +29,4 @@ class Measurable(click.Group):
         return command
 
 
-command = Measurable(name="measure", help="Measure real storage or hardware.")
+command = Measurable(name="measure", help="Measure real storage, hardware and servers.")
