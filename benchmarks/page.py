@@ -398,6 +398,7 @@ KINDS: Final = {
     "dense": "dense, 16 bits",
     "experts": "with experts, 16 bits",
     "8 bits": "with experts, 8 bits",
+    "sweep": "Qwen3-14B, prompts processed, the loads above",
 }
 
 

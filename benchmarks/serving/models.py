@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from accuracy import SHARED, covered
+from accuracy import QWEN, RATES, SHARED, covered, trial
 
 from forerun.domains.serving.calibration.bottom_up import (
     Overhead,
@@ -98,6 +98,8 @@ CONFIGS: Final = {
     "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b-v0.1",
     "RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic": "llama-4-scout-17b-16e-instruct-fp8-dynamic",
 }
+#: the model of a rate sweep
+SWEPT: Final = "Qwen/Qwen3-14B"
 CARDS: Final = {"H100": "H100-80GB"}
 TABLES: Final = (
     "gemm_perf", "generation_attention_perf", "context_attention_perf", "custom_allreduce_perf", "moe_perf",
@@ -313,6 +315,19 @@ def kernels_of(tables: Kernels, group: tuple[str, str, int]) -> np.ndarray[Any, 
     return kernel_times(ModelKernels(tables, known, group[2]), SEATS)
 
 
+def sweep(law: Overhead) -> Iterator[dict[str, Any]]:
+    """Another server of one of the models, whose prompts are processed: its loads that the client did not hold back."""
+    folder, known = SHARED / "aiconfigurator", shape(SWEPT)
+    assert known is not None
+    names = [f"h100_sxm.vllm-0.24.0.{name}.csv.gz" for name in TABLES[:3]]
+    own = kernel_times(ModelKernels(read_kernels([folder / name for name in names]), known, 1), QWEN.max_seqs)
+    for name in RATES:
+        one = trial(QWEN, SHARED / "qwen3-14b-rate-sweep" / f"{name}.csv.gz")
+        if not one.experiment.holds_back:
+            case = Case((SWEPT, "H100", 1), "sweep", "sweep", name, one)
+            yield row_of(case, comparison(one, with_overhead(own, law), "left out"), BUILT_BARS)
+
+
 def built(all_cases: Sequence[Case]) -> dict[str, Any]:
     """Every 16-bit model from its kernels and what other, dense models' servers take beyond theirs."""
     folder = SHARED / "aiconfigurator"
@@ -332,6 +347,7 @@ def built(all_cases: Sequence[Case]) -> dict[str, Any]:
                 found = comparison(one.trial, with_overhead(own, law), "left out")
                 compared += [(group[0], row) for row in found if one.kind == "dense"]
                 rows.append(row_of(one, found, BUILT_BARS))
+    rows += list(sweep(overhead_of(kernels, SWEPT)))
     for group in kernels:
         widths, _ = interval_errors([row for model, row in compared if model != group[0]], [], [])
         inside += [
@@ -387,7 +403,8 @@ def main() -> int:
         figures["built"] = built(all_cases)
         rows = figures["built"]["rows"]
         figures["built"]["errors"] = {
-            kind: medians([row for row in rows if row["kind"] == kind]) for kind in ("dense", "experts")
+            kind: medians([row for row in rows if row["kind"] == kind])
+            for kind in ("dense", "experts", "sweep")
         }
     if given.json:
         print(json.dumps(figures))

@@ -165,6 +165,16 @@ def test_coefficients_are_those_that_made_linear_kernels(tmp_path: Path) -> None
     assert made[5] == pytest.approx(3 * made[0]) and made[6] == hidden
 
 
+@pytest.mark.parametrize("max_seqs", [1, 2, 300])
+def test_few_seats_and_many_are_built(tmp_path: Path, max_seqs: int) -> None:
+    of = ModelKernels(read_kernels(tables(tmp_path)), read_architecture(config(tmp_path)), 1)
+    values = kernel_times(of, max_seqs)
+    own, requests = of.decode_ms(np.array([float(max_seqs)]), np.array([700.0]))[0], max_seqs
+    shown = values[0] + values[2] * requests + values[3] * requests * 700
+    # The kernels here are powers of the tokens, so a line is near them only.
+    assert shown == pytest.approx(own, rel=0.01 if max_seqs == 1 else 0.25) and (values >= 0).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

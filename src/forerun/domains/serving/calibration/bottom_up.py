@@ -27,8 +27,10 @@ from forerun.domains.serving.inputs.pipeline import Floats
 from forerun.domains.serving.scenario.language_model import FitRecord
 from forerun.errors import ScenarioError, TraceError
 
-#: contexts over which decodes are taken to be linear in requests and cached tokens
-CONTEXTS: Final = (128, 256, 512, 1024, 2048, 4096)
+#: numbers of requests, and the shortest context, the longest and how many, over which decodes are taken to be linear in
+#: requests and cached tokens
+SIZES: Final = 12
+CONTEXTS: Final = (128, 4096, 24)
 #: prompt tokens of an iteration over which their multiplications are taken to be linear
 PROMPTS: Final = (512, 768, 1024, 2048, 4096, 8192)
 #: tokens for each expert from which on an iteration is taken to read all of them
@@ -54,7 +56,7 @@ class Overhead:
 
 
 #: fitted to the dense 16-bit models of BLIS's experiments on H100
-OVERHEAD: Final = Overhead(scale=1.067, host_ms=0.5, request_ms=0.0124, waits=2.06)
+OVERHEAD: Final = Overhead(scale=1.061, host_ms=0.542, request_ms=0.0124, waits=2.06)
 #: experiments that it was fitted to
 EXPERIMENTS: Final = 24
 #: what 90 % of figures of models that it was not fitted to should not exceed, as a share
@@ -64,7 +66,7 @@ UNSEEN: Final[Mapping[str, float]] = {
     "ttft_p90_ms": 0.33,
     "ttft_p99_ms": 0.61,
     "tpot_mean_ms": 0.17,
-    "tpot_p50_ms": 0.36,
+    "tpot_p50_ms": 0.37,
     "e2e_mean_ms": 0.13,
     "e2e_p50_ms": 0.17,
     "e2e_p90_ms": 0.15,
@@ -80,14 +82,14 @@ def kernel_times(model: ModelKernels, max_seqs: int) -> Floats:
     model : its kernels.
     max_seqs : requests that decode at once at most.
     """
-    sizes = [size for size in (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512, 1024) if size < max_seqs]
-    sizes.append(max_seqs)
+    least = 1
     if model.model.experts:
         # Up to so many requests each further one wakes experts, beyond that all are read.
-        sizes = [size for size in sizes if size * model.model.chosen >= AWAKE * model.model.experts] or sizes[
-            -1:
-        ]
-    grid = np.array([(size, context) for size in sizes for context in CONTEXTS], dtype=np.float64)
+        least = min(-(-AWAKE * model.model.experts // model.model.chosen), max(1, max_seqs // 2))
+    sizes = np.unique(np.round(np.geomspace(least, max_seqs, SIZES)))
+    grid = np.array(
+        [(size, context) for size in sizes for context in np.geomspace(*CONTEXTS)], dtype=np.float64
+    )
     requests, context = grid[:, 0], grid[:, 1]
     took_ms = model.decode_ms(requests, context)
     decodes = fit_steps([Steps("kernels", np.zeros(len(grid)), requests, requests * context, took_ms)])
