@@ -9,8 +9,8 @@ varies. Not modelled: latency, processors, and that an accelerator that waits fo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -117,13 +117,13 @@ def most_that_pass(result: Result, limit_mib_per_s: float) -> int:
 
 @dataclass(frozen=True)
 class Span:
-    """A throughput as an interval [MiB/s]."""
+    """An interval of a throughput [MiB/s], or of a utilisation."""
 
     low: float
     high: float
 
 
-def span_of(result: Result, others: Sequence[Result], limits: dict[str, float]) -> Span | None:
+def span_of(result: Result, others: Sequence[Result], limits: Mapping[Result, float]) -> Span | None:
     """The throughput of a result, by what the other results of its system leave open; None without any.
 
     Two explanations of the others' waiting bound it. The link: the target shares the fastest that was seen, no faster on
@@ -134,20 +134,30 @@ def span_of(result: Result, others: Sequence[Result], limits: dict[str, float]) 
     ----------
     result : the target; its throughput is not looked at.
     others : further results, of which those of its system are used.
-    limits : `limit_of` each result, by label.
+    limits : `limit_of` each of these.
     """
-    own = [one for one in others if one.system == result.system and one.label != result.label]
+    own = [one for one in others if one.system == result.system and one is not result]
     same = [one for one in own if one.workload.name == result.workload.name]
     if not own:
         return None
-    seen = [
-        (min(limits[one.label], FREE * one.ideal_mib_per_s), result.hosts / one.hosts) for one in same or own
-    ]
+    seen = [(min(limits[one], FREE * one.ideal_mib_per_s), result.hosts / one.hosts) for one in same or own]
     low = max(limit * min(1.0, hosts) for limit, hosts in seen)
     high = max(limit * max(1.0, hosts) for limit, hosts in seen)
     busiest = max((one.busy for one in same), default=0.0)
     reached = max(simulated(result, high).mib_per_s, result.ideal_mib_per_s * busiest)
     return Span(simulated(result, low).mib_per_s, reached)
+
+
+def utilisations(result: Result, span: Span) -> Span:
+    """The utilisations that are reported at both ends of an interval of the throughput.
+
+    Parameters
+    ----------
+    result : whose set-up is simulated; its throughput is not looked at.
+    span : interval of the throughput [MiB/s].
+    """
+    ends = (limit_of(replace(result, mib_per_s=end)) for end in (span.low, span.high))
+    return Span(*(simulated(result, limit).utilisation for limit in ends))
 
 
 def misses(span: Span, mib_per_s: float) -> float:
@@ -161,11 +171,11 @@ def widened(span: Span, scores: Sequence[float], coverage: float, most_mib_per_s
     Parameters
     ----------
     span : of the target.
-    scores : `misses` of results of other systems.
+    scores : `misses` of other results; without any, nothing is known of the widening and there is none.
     coverage : the share, such as 0.9.
     most_mib_per_s : that the target cannot exceed.
     """
     rank = min(len(scores), math.ceil(coverage * (len(scores) + 1)))
-    factor = math.exp(sorted(scores)[rank - 1])
+    factor = math.exp(sorted(scores)[rank - 1]) if scores else 1.0
     low, high = min(span.low / factor, most_mib_per_s), min(span.high * factor, most_mib_per_s)
     return Span(min(low, high), high)

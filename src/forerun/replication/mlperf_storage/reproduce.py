@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from forerun.data import dataset
+from forerun.replication.mlperf_storage import facts
+from forerun.replication.mlperf_storage.limit import CONFIDENCE as COVERAGE
+from forerun.replication.mlperf_storage.limit import fit_law, forecast
 from forerun.replication.mlperf_storage.model import (
     Span,
     limit_of,
     misses,
-    most_that_pass,
     simulated,
     span_of,
+    utilisations,
     widened,
 )
-from forerun.replication.mlperf_storage.results import Result, read_results, read_workloads
-from forerun.result.figures import Axis, Figure, from_points
+from forerun.replication.mlperf_storage.results import Result, Workload, read_results, read_workloads, stops
+from forerun.result.figures import Axis, Figure, Rule, from_points
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
-#: of the intervals, and by how many points it may be missed
-COVERAGE: Final = 0.9
+#: percentage points by which a coverage may differ from its level
 COVERAGE_POINTS: Final = 5.0
 #: results that are named because they are furthest off
 NAMED: Final = 5
@@ -32,13 +33,13 @@ NAMED: Final = 5
 
 @dataclass(frozen=True)
 class Judged:
-    """A result, its interval from the other results of its system, and one from the benchmark's rule alone.
+    """A result, its intervals from the other results of its system, and one from the benchmark's rule alone.
 
     Parameters
     ----------
     result : as published.
-    span : without widening; None where its system has no other result.
-    widened, by_rule : 90 % intervals, widened by the results of all other systems.
+    span : throughput without widening; None where its system has no other result.
+    widened, by_rule : 90 % intervals of the throughput, widened by what other submitters' results need.
     """
 
     result: Result
@@ -47,30 +48,46 @@ class Judged:
     by_rule: Span
 
 
-def published() -> tuple[Result, ...]:
-    """The results of the registry's file. Raises DataError where it is absent or damaged."""
-    workloads = read_workloads(dataset("loading/mlperf/workloads.csv"))
-    return read_results(dataset("loading/mlperf/storage_v1_0.csv"), workloads)
-
-
-def judged(results: Sequence[Result], limits: dict[str, float]) -> tuple[Judged, ...]:
-    """Every result with its intervals; how far these are widened is learned from other systems alone.
+@dataclass(frozen=True)
+class Stopped:
+    """The result with which a submitter stopped in a setting, and the interval of its rate.
 
     Parameters
     ----------
-    results : of several systems; each workload of ten others at least, for the widening to be learned from.
-    limits : `limit_of` each, by label.
+    result : as published.
+    mib_per_s : forecast from the other results of its system.
+    interval : of 90 %.
+    """
+
+    result: Result
+    mib_per_s: float
+    interval: Span
+
+    @property
+    def inside(self) -> bool:
+        """Whether the rate lies in its interval."""
+        return self.interval.low <= self.result.mib_per_s <= self.interval.high
+
+
+def judged(results: Sequence[Result], limits: Mapping[Result, float]) -> tuple[Judged, ...]:
+    """Every result with its intervals; how far these are widened is learned from other submitters alone.
+
+    Parameters
+    ----------
+    results : of several submitters; each workload of ten others at least, for the widening to be learned from.
+    limits : `limit_of` each.
     """
     spans = [span_of(one, results, limits) for one in results]
     rules = [Span(one.ideal_mib_per_s * one.workload.required, one.ideal_mib_per_s) for one in results]
 
     def learned(one: Result, of: Sequence[Span | None]) -> list[float]:
-        """How far results of the same workload of other systems lie outside their intervals."""
-        return [
-            misses(span, other.mib_per_s)
+        """How far other submitters' results lie outside their intervals: those of the workload, all if there are none."""
+        known = [
+            (other.workload.name == one.workload.name, misses(span, other.mib_per_s))
             for span, other in zip(of, results)
-            if span is not None and other.system != one.system and other.workload.name == one.workload.name
+            if span is not None and other.submitter != one.submitter
         ]
+        return [off for same, off in known if same] or [off for _, off in known]
 
     found = []
     for one, span, rule in zip(results, spans, rules):
@@ -80,48 +97,103 @@ def judged(results: Sequence[Result], limits: dict[str, float]) -> tuple[Judged,
     return tuple(found)
 
 
+def stopped(results: Sequence[Result]) -> list[Stopped]:
+    """Each result with which a submitter stopped, forecast from the other results of its system.
+
+    Parameters
+    ----------
+    results : of any systems; those that are the only ones of their system are left out.
+    """
+    laws = {
+        name: fit_law([one for one in results if one.submitter != name])
+        for name in {one.submitter for one in results}
+    }
+    found = []
+    for one in stops(results):
+        law = laws[one.submitter]
+        expected = forecast(one, results, law.mixed_sd, law.stop_sd)
+        if expected is not None:
+            found.append(Stopped(one, expected.at(0.0), law.interval(expected)))
+    return found
+
+
 def inside(spans: Iterable[tuple[Result, Span]]) -> float:
     """The share of results inside their intervals [%]."""
-    held = [span.low <= one.mib_per_s <= span.high for one, span in spans]
-    return 100 * sum(held) / len(held)
+    inner = [span.low <= one.mib_per_s <= span.high for one, span in spans]
+    return 100 * sum(inner) / len(inner)
 
 
 def mlperf_storage(progress: Progress) -> Reproduced:
-    """mlperf-storage: 98 results of 15 systems, each simulated from its own workload, accelerators, hosts and threads.
+    """mlperf-storage: published results, each simulated from its own workload, accelerators, hosts and threads.
 
-    Published are throughput and utilisation. First, the link that gives a result its throughput gives a utilisation too,
-    which is compared with the reported one: the first step of an epoch is in the one and not in the other. Second, each
-    result is predicted from the other results of its system. [MLCommons, MLPerf Storage v1.0 results, 2024.]
+    First what the published numbers mean. Then the link that gives a result its throughput: it gives a utilisation, too,
+    which is compared with the reported one. Then each result from the other results of its system: throughput and
+    utilisation with its own number of accelerators, and the rate at which its submitter stopped, whatever that number.
+    [MLCommons, MLPerf Storage v1.0 results, 2024.]
 
     Parameters
     ----------
     progress : called with each part.
     """
-    results = published()
+    workloads = read_workloads(dataset("loading/mlperf/workloads.csv"))
+    results = read_results(dataset("loading/mlperf/storage_v1_0.csv"), workloads)
+    return compared(results, workloads, progress)
+
+
+def compared(
+    results: Sequence[Result], workloads: Mapping[tuple[str, str], Workload], progress: Progress
+) -> Reproduced:
+    """The same of any results of the benchmark.
+
+    Parameters
+    ----------
+    results : of several submitters.
+    workloads : by name and accelerator.
+    progress : called with each part.
+    """
     progress(f"the link of each of {len(results)} results")
-    limits = {one.label: limit_of(one) for one in results}
-    rows = _utilisation_rows(results, limits)
+    limits = {one: limit_of(one) for one in results}
+    rows = [*facts.meaning(results), *facts.spreads(workloads), *_utilisation_rows(results, limits)]
+    progress("A100 from H100")
+    rows += facts.laws_of_thumb(results, limits)
     progress("every result from the others of its system")
     every = judged(results, limits)
-    rows += _coverage_rows(every)
-    progress("A100 from H100")
-    rows += _pair_rows(results, limits)
+    expected = [(one, utilisations(one.result, one.widened)) for one in every if one.widened is not None]
+    rows += _coverage_rows(every, expected)
+    progress("where each submitter stopped")
+    ends = stopped(results)
+    rows += _stop_rows(ends)
+    rows += _system_rows(every, ends)
     rows += _failing_rows(every)
     notes = (
         "the files print MB and mean MiB; the reported utilisation leaves out the first step of each epoch, the throughput "
-        "does not; two pairs of ids share drives or servers and count as one system",
+        "does not",
+        "accelerators are emulated, and their number is where a submitter stopped: no law between results is tight",
         "record sizes are products of two normal sides, as the benchmark draws them: they vary less than is configured",
         "intervals: the others' waiting explained by a shared link, or by each accelerator's own time; widened by how far "
-        "results of the same workload of all other systems lay outside theirs (split conformal, 90 %)",
+        "results of the same workload of all other submitters lay outside theirs (split conformal, 90 %)",
         "the benchmark's rule alone: what counts has the required utilisation. With its own number of accelerators known, a "
         "result says little more than this number; a store's other results bound it no closer",
+        "the rate at which a submitter stopped is forecast without the number of accelerators, which the rule cannot do; it "
+        "fails where something else binds in another result: other threads, other hosts, their processors",
         "not modelled: latency, processors of the hosts, and an accelerator's own time, which is why cosmoflow, with steps "
         "of a few milliseconds, is explained by a link that is none",
+        *(
+            f"stopped outside: {one.result.label}: {one.result.mib_per_s:.0f} MiB/s, "
+            f"{one.interval.low:.0f} to {one.interval.high:.0f} expected"
+            for one in ends
+            if not one.inside
+        ),
     )
-    return Reproduced(tuple(rows), (_utilisations(results, limits), _intervals(every)), notes)
+    figures = [_from_throughput(results, limits)]
+    if expected:
+        figures.append(_utilisations(expected))
+    if ends:
+        figures += [_rates(ends), _by_system(ends)]
+    return Reproduced(tuple(rows), tuple(figures), notes)
 
 
-def _utilisation_rows(results: Sequence[Result], limits: dict[str, float]) -> list[Row]:
+def _utilisation_rows(results: Sequence[Result], limits: Mapping[Result, float]) -> list[Row]:
     """Mean and worst error of the simulated utilisation, beside that of the throughput's share."""
     rows = []
     for name in sorted({one.workload.name for one in results}):
@@ -142,25 +214,38 @@ def _utilisation_rows(results: Sequence[Result], limits: dict[str, float]) -> li
     return rows
 
 
-def _utilisation(result: Result, limits: dict[str, float]) -> float:
-    return simulated(result, limits[result.label]).utilisation
+def _utilisation(result: Result, limits: Mapping[Result, float]) -> float:
+    return simulated(result, limits[result]).utilisation
 
 
-def _coverage_rows(every: Sequence[Judged]) -> list[Row]:
+def _coverage_rows(every: Sequence[Judged], expected: Sequence[tuple[Judged, Span]]) -> list[Row]:
     """Coverage and width of the intervals, beside those of the rule alone."""
     known = [(one.result, one.widened) for one in every if one.widened is not None]
     bare = [(one.result, one.span) for one in every if one.span is not None]
     rule = [(one.result, one.by_rule) for one in every]
+    if not known:
+        return []
     widths = [span.high / span.low for _, span in known]
-    systems: Counter[str] = Counter(one.system for one, _ in known)
+    points = [100 * (span.high - span.low) for _, span in expected]
+    within = [span.low <= one.result.utilisation <= span.high for one, span in expected]
+    systems = {one.system for one, _ in known}
     rows = [
         Row(
-            "results inside their 90 % interval from the others of their system, %", 100 * COVERAGE, None, inside(known),
-            COVERAGE_POINTS, f"{len(known)} results of {len(systems)} systems; without widening {inside(bare):.1f} %",
+            "samples/s in its 90 % interval from the others of its system, % of the results", 100 * COVERAGE, None,
+            inside(known), COVERAGE_POINTS,
+            f"{len(known)} results of {len(systems)} systems; without widening {inside(bare):.1f} %",
+        ),
+        Row(
+            "utilisation in its 90 % interval from the others of its system, % of the results", 100 * COVERAGE, None,
+            100 * statistics.fmean(within), COVERAGE_POINTS, "simulated at both ends of the throughput's",
         ),
         Row.unpublished(
-            "width of these intervals: high over low, median", corrected=statistics.median(widths),
+            "width of the intervals of samples/s: high over low, median", corrected=statistics.median(widths),
             note=f"mean {statistics.fmean(widths):.3f}, widest {max(widths):.3f}",
+        ),
+        Row.unpublished(
+            "width of the intervals of utilisation, points, median", corrected=statistics.median(points),
+            note=f"mean {statistics.fmean(points):.1f}, widest {max(points):.1f}",
         ),
         Row.unpublished(
             "results inside a 90 % interval from the benchmark's rule alone, %", corrected=inside(rule),
@@ -175,34 +260,36 @@ def _coverage_rows(every: Sequence[Judged]) -> list[Row]:
     return rows
 
 
-def _pair_rows(results: Sequence[Result], limits: dict[str, float]) -> list[Row]:
-    """How many A100 pass, from the result of the same system, workload and hosts with H100."""
-    pairs = [
-        (h100, a100)
-        for h100 in results
-        for a100 in results
-        if (h100.name, h100.workload.name, h100.hosts) == (a100.name, a100.workload.name, a100.hosts)
-        and (h100.workload.accelerator, a100.workload.accelerator) == ("h100", "a100")
-    ]
+def _stop_rows(ends: Sequence[Stopped]) -> list[Row]:
+    """Coverage and width of the intervals of the rate at which a submitter stopped."""
+    if not ends:
+        return []
+    widths = [one.interval.high / one.interval.low for one in ends]
+    return [
+        Row(
+            "rate at which a submitter stopped in its 90 % interval, % of the settings", 100 * COVERAGE, None,
+            100 * statistics.fmean(one.inside for one in ends), COVERAGE_POINTS,
+            f"{len(ends)} settings: system, workload, accelerator and hosts; the number of accelerators is not known",
+        ),
+        Row.unpublished(
+            "width of the intervals of this rate: high over low, median", corrected=statistics.median(widths),
+            note=f"mean {statistics.fmean(widths):.2f}, widest {max(widths):.2f}",
+        ),
+    ]  # fmt: skip
 
-    def by_link(h100: Result, a100: Result) -> float:
-        return h100.mib_per_s / a100.workload.ideal_mib_per_s / a100.workload.required
 
-    def by_ratio(h100: Result, a100: Result) -> float:
-        return h100.accelerators * a100.workload.computation_s / h100.workload.computation_s
-
-    def by_simulation(h100: Result, a100: Result) -> float:
-        return most_that_pass(a100, limits[h100.label])
-
-    predictions = {
-        "a bare link": by_link, "the ratio of computation times": by_ratio, "simulation": by_simulation
-    }  # fmt: skip
+def _system_rows(every: Sequence[Judged], ends: Sequence[Stopped]) -> list[Row]:
+    """The same by system."""
     rows = []
-    for name, predicted in predictions.items():
-        errors = [100 * abs(predicted(*pair) / pair[1].accelerators - 1) for pair in pairs]
-        note = f"{len(pairs)} pairs; mean {statistics.fmean(errors):.1f}, worst {max(errors):.1f}"
-        what = f"A100 that pass, from H100, by {name}: median error, %"
-        rows.append(Row.unpublished(what, corrected=statistics.median(errors), note=note))
+    for system in dict.fromkeys(one.result.system for one in every if one.widened is not None):
+        own = [
+            (one.result, one.widened)
+            for one in every
+            if one.result.system == system and one.widened is not None
+        ]
+        rates = [one.inside for one in ends if one.result.system == system]
+        note = f"{len(own)} results; rate inside in {sum(rates)} of {len(rates)} settings"
+        rows.append(Row.unpublished(f"{system}: results inside, %", corrected=inside(own), note=note))
     return rows
 
 
@@ -225,7 +312,7 @@ def _failing_rows(every: Sequence[Judged]) -> list[Row]:
     return rows
 
 
-def _utilisations(results: Sequence[Result], limits: dict[str, float]) -> Figure:
+def _from_throughput(results: Sequence[Result], limits: Mapping[Result, float]) -> Figure:
     """Reported against simulated utilisation."""
     points = [
         (100 * one.utilisation, 100 * _utilisation(one, limits), one.workload.name, one.label)
@@ -244,25 +331,66 @@ def _utilisations(results: Sequence[Result], limits: dict[str, float]) -> Figure
     )
 
 
-def _intervals(every: Sequence[Judged]) -> Figure:
-    """Where results lie in their intervals: published throughput over both ends."""
+def _utilisations(expected: Sequence[tuple[Judged, Span]]) -> Figure:
+    """The interval of the utilisation beside the reported one, result by result."""
+    ranked = sorted(expected, key=lambda each: (each[0].result.workload.name, each[0].result.utilisation))
+    points: list[tuple[int, float, float, float, str]] = []
+    for rank, (one, span) in enumerate(ranked, start=1):
+        low, high, reported = 100 * span.low, 100 * span.high, 100 * one.result.utilisation
+        points.append((rank, (low + high) / 2, low, high, "predicted"))
+        points.append((rank, reported, reported, reported, f"reported, {one.result.workload.name}"))
+    return Figure.of(
+        "points",
+        "mlperf-storage-intervals",
+        "Utilisation from the other results of the system",
+        from_points(("rank", "utilisation", "low", "high", "series"), points),
+        x=Axis("rank", "result, by workload and reported utilisation"),
+        y=Axis("utilisation", "utilisation", "%"),
+        series="series",
+        series_label="utilisation",
+        order=("predicted", *sorted({point[-1] for point in points} - {"predicted"})),
+        caption="90 % intervals, simulated with the result's own accelerators and threads; their marks are in the middle.",
+    )
+
+
+def _rates(ends: Sequence[Stopped]) -> Figure:
+    """Predicted rates beside measured ones."""
     points = [
-        (one.result.mib_per_s, end, kind)
-        for one in every
-        if one.widened is not None
-        for kind, end in (("low", one.widened.low), ("high", one.widened.high))
-        if math.isfinite(end)
+        (one.result.mib_per_s, one.mib_per_s, one.interval.low, one.interval.high, one.result.workload.name)
+        for one in ends
     ]
-    return Figure(
-        id="mlperf-storage-intervals",
-        title="Ends of the 90 % intervals from the other results of the system",
-        kind="points",
-        x=Axis("published", "published throughput", "MiB/s", log=True),
-        y=Axis("end", "end of the interval", "MiB/s", log=True),
-        data=from_points(("published", "end", "which"), points),
-        series="which",
-        series_label="end",
+    return Figure.of(
+        "points",
+        "mlperf-storage-rates",
+        "Rate at which a submitter stopped: predicted and measured",
+        from_points(("measured", "predicted", "low", "high", "workload"), points),
+        x=Axis("measured", "measured", "MiB/s", log=True),
+        y=Axis("predicted", "predicted from the system's other results", "MiB/s", log=True),
+        series="workload",
+        series_label="workload",
         equal=True,
+        caption="A mark is one setting (system, workload, accelerator, hosts) with its 90 % interval. The line is where "
+        "both are equal.",
+    )
+
+
+def _by_system(ends: Sequence[Stopped]) -> Figure:
+    """Measured over predicted rates by system, with the typical interval."""
+    half = statistics.median(math.sqrt(one.interval.high / one.interval.low) for one in ends)
+    points = [
+        (one.result.mib_per_s / one.mib_per_s, one.result.system, one.result.workload.name) for one in ends
+    ]
+    return Figure.of(
+        "points",
+        "mlperf-storage-rates-by-system",
+        "Measured over predicted rate, by system",
+        from_points(("ratio", "system", "workload"), points),
+        x=Axis("ratio", "measured over predicted rate", log=True),
+        y=Axis("system", "storage system"),
+        series="workload",
+        series_label="workload",
+        rules=(Rule(1 / half, f"1/{half:.2f}"), Rule(half, f"{half:.2f}")),
+        caption="The lines are the ends of an interval of the median width; each setting has its own.",
     )
 
 

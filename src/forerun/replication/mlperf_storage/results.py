@@ -8,21 +8,18 @@ step of each epoch; the throughput does not.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from forerun.domains.loading.traces import workloads as dlio
 from forerun.errors import DataError
 
 MIB: Final = 2**20
-#: ids that share their drives or servers with another one, by that one's name
-_ONE_SYSTEM: Final = {
-    "iei-as13000-amd-hosts": "iei-as13000",
-    "iei-as13000-intel-hosts": "iei-as13000",
-    "mangoboost-intel-dpu": "mangoboost-intel",
-    "mangoboost-intel-sw": "mangoboost-intel",
-}
+#: system, workload, accelerator and hosts
+Setting = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Workload:
     name : such as `unet3d`.
     accelerator : `a100` or `h100`.
     torch : whether worker processes make whole batches (PyTorch), or threads read into one pipeline (TensorFlow).
-    record_bytes, record_sd_bytes : configured mean and standard deviation of a record.
+    record_bytes, record_sd_bytes : configured mean and standard deviation of a record; what is drawn varies less.
     batch : records a step.
     computation_s : seconds of a step, asleep.
     threads : of reading, an accelerator, where a result does not say.
@@ -52,6 +49,18 @@ class Workload:
     required: float
 
     @property
+    def drawn_spread(self) -> float:
+        """Standard deviation of the records that are drawn, over the mean: DLIO's law, see the importer of the domain."""
+        drawn = dlio.Workload(
+            self.name,
+            self.batch,
+            self.record_bytes,
+            self.computation_s,
+            record_stdev_bytes=self.record_sd_bytes,
+        )
+        return drawn.drawn_stdev_bytes / self.record_bytes
+
+    @property
     def ideal_mib_per_s(self) -> float:
         """What an accelerator takes that never waits [MiB/s]."""
         return self.batch * self.record_bytes / MIB / self.computation_s
@@ -63,8 +72,8 @@ class Result:
 
     Parameters
     ----------
-    system : the storage system; ids that share drives are one.
-    name : the id as submitted.
+    system : the storage system.
+    submitter : who measured it; several systems of one are alike.
     workload : of the benchmark.
     accelerators, hosts : how many.
     mib_per_s : throughput [MiB/s].
@@ -72,10 +81,12 @@ class Result:
     records : of the data set.
     threads : of reading, an accelerator.
     prefetch : batches ahead: of each worker, or of the pipeline (0: not set).
+    samples_per_s : the throughput again, in records (default: 0: not given).
+    busy_share : what the table says of `busy` (default: 0: not given).
     """
 
     system: str
-    name: str
+    submitter: str
     workload: Workload
     accelerators: int
     hosts: int
@@ -84,12 +95,32 @@ class Result:
     records: int
     threads: int
     prefetch: int
+    samples_per_s: float = 0.0
+    busy_share: float = 0.0
+
+    @property
+    def setting(self) -> Setting:
+        """What two results have in common that differ in the number of accelerators alone."""
+        return (self.system, self.workload.name, self.workload.accelerator, self.hosts)
+
+    @property
+    def steps(self) -> float:
+        """Steps of an epoch."""
+        return self.records / (self.accelerators * self.workload.batch)
+
+    @property
+    def first_step_s(self) -> float:
+        """How long the first step of an epoch takes, computation included: what the two shares of time leave for it."""
+        step_s = self.workload.computation_s
+        return self.steps * step_s / self.busy - (self.steps - 1) * step_s / self.utilisation
 
     @property
     def label(self) -> str:
         """The result in words."""
         hosts = f"{self.hosts} host{'s' if self.hosts > 1 else ''}"
-        return f"{self.name}, {self.workload.name}, {self.accelerators} {self.workload.accelerator}, {hosts}"
+        return (
+            f"{self.system}, {self.workload.name}, {self.accelerators} {self.workload.accelerator}, {hosts}"
+        )
 
     @cached_property
     def ideal_mib_per_s(self) -> float:
@@ -144,10 +175,10 @@ def read_results(path: Path, workloads: dict[tuple[str, str], Workload]) -> tupl
         try:
             workload = workloads[row["workload"], row["accelerator"]]
             result = Result(
-                _ONE_SYSTEM.get(row["system_id"], row["system_id"]), row["system_id"], workload,
+                row["system_id"], row["submitter"], workload,
                 int(row["accelerators"]), int(row["hosts"]), float(row["mib_per_s"]), float(row["au_percent"]) / 100,
                 int(row["num_files"]) * int(row["samples_per_file"]), int(row["read_threads"] or workload.threads),
-                int(row["prefetch_size"] or 0),
+                int(row["prefetch_size"] or 0), float(row["samples_per_s"]), float(row["busy_share_percent"]) / 100,
             )  # fmt: skip
             if (
                 min(result.accelerators, result.hosts, result.records, result.threads) < 1
@@ -160,6 +191,16 @@ def read_results(path: Path, workloads: dict[tuple[str, str], Workload]) -> tupl
     if not found:
         raise DataError.at(path, "contains no results")
     return tuple(found)
+
+
+def stops(results: Iterable[Result]) -> list[Result]:
+    """Of each setting the result with the highest rate: where its submitter stopped adding accelerators."""
+    best: dict[Setting, Result] = {}
+    for result in results:
+        known = best.get(result.setting)
+        if known is None or result.mib_per_s > known.mib_per_s:
+            best[result.setting] = result
+    return list(best.values())
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
