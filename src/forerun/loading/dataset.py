@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from forerun.errors import UsageError
 from forerun.loading.ahead import Ahead
@@ -61,6 +61,9 @@ class BlockDataset:
 
     Raises DataError or StoreError for a container that cannot be opened, UsageError for a URL that nobody opens.
     """
+
+    #: what samples are made of: views, as they are
+    _give: ClassVar[type[bytes] | None] = None
 
     def __new__(cls, *_args: Any, **_options: Any) -> Self:
         """An instance; of torch's kind where torch is in use."""
@@ -185,14 +188,14 @@ class BlockDataset:
 
         def read(number: int) -> list[tuple[str, Any]]:
             return self.source.read(
-                first[number], last[number], verify=self.verify, give=self._given, decode=self.decode
+                first[number],
+                last[number],
+                verify=self.verify,
+                give=None if self.decode else self._give,
+                decode=self.decode,
             )
 
         return iter(Ahead(read, sizes, self.threads, most))
-
-    def _given(self, view: memoryview) -> Any:
-        """A sample or part of one, as it is handed over or decoded."""
-        return view
 
 
 def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> Iterator[tuple[str, Any]]:
@@ -214,15 +217,11 @@ def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> It
 
 @cache
 def _of_torch(kind: type, iterable: type) -> type:
-    """The same class, which torch takes for one of its own."""
-
-    def given(self: Any, view: memoryview) -> Any:
-        return view if self.decode is not None else bytes(view)
-
+    """The same class, which torch takes for one of its own; bytes can be sent between processes, views cannot."""
     return type(
         kind.__name__,
         (kind, iterable),
-        {"_given": given, "__doc__": kind.__doc__, "__module__": kind.__module__},
+        {"_give": bytes, "__doc__": kind.__doc__, "__module__": kind.__module__},
     )
 
 

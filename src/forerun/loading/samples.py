@@ -76,18 +76,18 @@ class BlockSamples:
 
         def read(number: int) -> list[tuple[str, Any]]:
             first, last = stretches[number]
+            # Bytes can be sent between processes, views cannot; what is decoded is not sent.
             return self.source.read(
-                first, last, verify=self.verify, give=_given(self.decode), decode=self.decode
+                first,
+                last,
+                verify=self.verify,
+                give=bytes if self.decode is None else None,
+                decode=self.decode,
             )
 
         sizes = [last - first for first, last in stretches]
         threads = self.threads if len(stretches) > 1 else 0
         return [sample for samples in Ahead(read, sizes, threads, sum(sizes)) for sample in samples]
-
-
-def _given(decode: Decode | None) -> Decode:
-    """What a sample is made of its view: bytes, which can be sent between processes, unless it is decoded anyway."""
-    return bytes if decode is None else memoryview
 
 
 class BlockSampler:

@@ -69,7 +69,7 @@ class Source:
         return cls(name, client, index, str(manifest["index_sha256"]))
 
     def read(
-        self, first: int, last: int, *, verify: bool, give: Decode, decode: Decode | None
+        self, first: int, last: int, *, verify: bool, give: Decode | None, decode: Decode | None
     ) -> list[tuple[str, Any]]:
         """Keys and samples of a stretch of one block, read with one request.
 
@@ -77,7 +77,7 @@ class Source:
         ----------
         first, last : number of its first sample, and of the one behind its last.
         verify : compare checksums.
-        give : makes what is handed over of the bytes of a sample or of a part of it.
+        give : makes what is handed over of the view of a sample or of a part of it (None: the view itself).
         decode : makes something of a sample (None: it stays as it is).
 
         Raises StoreError for bytes that cannot be had, DataError for a sample that fails its checksum or cannot be decoded,
@@ -106,24 +106,38 @@ class Source:
         except (StoreError, DataError) as error:
             self._refuse_another(error)
             raise
-        samples = []
-        for a, b in pairwise(starts):
-            key = index.key[a]
-            sample: Any
-            if b - a == 1:
-                sample = give(views[a - row])
-            else:
-                sample = {part_name(index.key[each]): give(views[each - row]) for each in range(a, b)}
-                key = member_stem(key)
-            if decode is not None:
-                try:
-                    sample = decode(sample)
-                except ForerunError:
-                    raise
-                except Exception as error:
-                    raise undecodable(f"{self.name}/{name}", f"sample {key!r}", error) from error
-            samples.append((key, sample))
-        return samples
+        parts: list[Any] = views if give is None else list(map(give, views))
+        if len(parts) == last - first:
+            samples = list(zip(index.key[row:end], parts))
+        else:
+            samples = [self._sample(a, b, parts[a - row : b - row]) for a, b in pairwise(starts)]
+        return (
+            samples
+            if decode is None
+            else [(key, self._decoded(name, key, one, decode)) for key, one in samples]
+        )
+
+    def _sample(self, row: int, end: int, parts: list[Any]) -> tuple[str, Any]:
+        """Key and sample of some rows of the index: a single part, or a dictionary of several.
+
+        Parameters
+        ----------
+        row, end : of the index.
+        parts : what is handed over of each.
+        """
+        key = self.index.key[row]
+        if end - row == 1:
+            return key, parts[0]
+        return member_stem(key), {part_name(each): part for each, part in zip(self.index.key[row:end], parts)}
+
+    def _decoded(self, name: str, key: str, sample: Any, decode: Decode) -> Any:
+        """What `decode` makes of a sample; a library says what it cannot read, not which sample that was."""
+        try:
+            return decode(sample)
+        except ForerunError:
+            raise
+        except Exception as error:
+            raise undecodable(f"{self.name}/{name}", f"sample {key!r}", error) from error
 
     def _refuse_another(self, error: ForerunError) -> None:
         """Raise DataError where a read failed because the container has been packed anew since it was opened."""
