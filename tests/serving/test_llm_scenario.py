@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from forerun.domain import get_domain, simulate
 from forerun.domains.serving.inputs.pipeline import Pipeline
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import ForerunError, InputError
-from forerun.scenario.spec import to_data
+from forerun.scenario.spec import canonical_json, content_id, to_data
 from forerun.scenarios import from_data
 
 from ..conftest import shared_path
@@ -324,3 +325,14 @@ def _most(iterations: Any) -> int:
         under_way = (iterations["start_ms"] <= at) & (iterations["end_ms"] > at)
         most = max(most, int(iterations["running"][under_way].sum()))
     return most
+
+
+def test_costs_without_hidden_tokens_keep_their_ids() -> None:
+    """Also behind the names of stages, which are keys of a mapping."""
+    plain = scenario(scenario_data())
+    data = to_data(plain)
+    assert data["configuration"]["Llama"]["llm"]["cost"].pop("hidden_prefill_tokens") is None
+    assert content_id(plain, "1") == hashlib.sha256(b"1\0" + canonical_json(data)).hexdigest()[:16]
+    hidden = scenario_data()
+    hidden["configuration"]["Llama"]["llm"]["cost"] = {**LLM["cost"], "hidden_prefill_tokens": 10}
+    assert content_id(scenario(hidden), "1") != content_id(plain, "1")

@@ -210,6 +210,9 @@ def _without_added(value: object, data: Any) -> Any:
         }
     if isinstance(value, tuple | list):
         return [_without_added(*both) for both in zip(value, data, strict=True)]
+    if isinstance(value, dict) and isinstance(data, dict):
+        by_text = {str(key): item for key, item in value.items()}
+        return {key: _without_added(by_text.get(key), item) for key, item in data.items()}
     return data
 
 
