@@ -7,8 +7,10 @@ can verify that no cell near the best needs less memory, and that no better one 
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from forerun.domains.loading.engine.cells import Predicted, best_of, predict_cells
 from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs
@@ -33,6 +35,9 @@ OBJECTIVES = ("time", "cost")
 
 #: where nothing limits the samples that wait, at least so many, and two batches
 LEAST_WAITING = 256
+
+#: columns of a terminal: code to paste fits into them
+TERMINAL: Final = 79
 
 #: what a plan says of its cell
 _OF_CELL = (
@@ -175,13 +180,12 @@ def code_of(scenario: Scenario, cell: Cell) -> str:
     given += [f"shuffle_samples={mixing}"] if mixing else []
     given += ["shuffle=False"] if scenario.dataset.shuffle == "none" else []
     given.append(f"seed={scenario.seed}")
-    workers = f", num_workers={cell.workers}, prefetch_factor={loader.prefetch}" if cell.workers else ""
-    drop = ", drop_last=True" if scenario.run.drop_last else ""
+    loading = ["dataset", f"batch_size={batch}"]
+    loading += [f"num_workers={cell.workers}", f"prefetch_factor={loader.prefetch}"] if cell.workers else []
+    loading += ["drop_last=True"] if scenario.run.drop_last else []
     left_out = []
     if cell.cache_bytes:
-        left_out.append(
-            f"# the plan counts on a cache of {cell.cache_bytes:.4g} bytes before the store, which is not in it"
-        )
+        left_out.append(f"# the plan counts on a cache of {cell.cache_bytes:.4g} bytes, not in this code")
     return "\n".join((
         f"# once: forerun pack FILES BLOCKS --block-samples {cell.block}",
         *left_out,
@@ -189,12 +193,24 @@ def code_of(scenario: Scenario, cell: Cell) -> str:
         "",
         "from forerun.loading import BlockDataset",
         "",
-        f'dataset = BlockDataset("BLOCKS", {", ".join(given)})',
+        _call("dataset = BlockDataset", ['"BLOCKS"', *given]),
+        _call("batches = DataLoader", loading),
         f"for epoch in range({scenario.run.epochs}):",
         "    dataset.set_epoch(epoch)",
-        f"    for keys, samples in DataLoader(dataset, batch_size={batch}{workers}{drop}):",
+        "    for keys, samples in batches:",
         "        ...  # a training step",
     ))  # fmt: skip
+
+
+def _call(begin: str, arguments: Sequence[str]) -> str:
+    """A call as code, on several lines where it is wider than a terminal."""
+    line = f"{begin}({', '.join(arguments)})"
+    if len(line) <= TERMINAL:
+        return line
+    inside = textwrap.fill(
+        f"{', '.join(arguments)},", TERMINAL, initial_indent="    ", subsequent_indent="    "
+    )
+    return f"{begin}(\n{inside}\n)"
 
 
 def value(goal: Goal, entry: Predicted) -> float:
