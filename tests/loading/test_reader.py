@@ -322,6 +322,48 @@ def test_a_buffer_mixes_no_further_than_its_size() -> None:
             assert np.all(order.index.block[part.first] == order.index.block[part.last - 1])
 
 
+#: a training program that keeps a checkpoint every few samples, as a file that is there whole or not at all
+TRAINING = """
+import json, os, sys, time
+from forerun.loading import BlockDataset
+
+source, kept = sys.argv[1:]
+dataset, done = BlockDataset(source, threads=2, seed=3), []
+if os.path.exists(kept):
+    checkpoint = json.load(open(kept))
+    dataset.load_state_dict(checkpoint["state"])
+    done = checkpoint["done"]
+for key, _ in dataset:
+    done.append(key)
+    time.sleep(0.002)
+    if len(done) % 3 == 0:
+        with open(kept + "+", "w") as file:
+            json.dump({"state": dataset.state_dict(), "done": done}, file)
+        os.replace(kept + "+", kept)
+print(json.dumps(done))
+"""
+
+
+def test_a_program_that_is_killed_trains_on_every_sample_once(
+    blocks: Blocks, stored: list[tuple[str, Any]], tmp_path: Path
+) -> None:
+    """SIGKILL behind a store with latency, again and again; what the last checkpoint knows is continued."""
+    kept = tmp_path / "checkpoint.json"
+    with LatencyStore(blocks.folder, StoreSpec(latency_s=0.005)) as store:
+        command = [sys.executable, "-c", TRAINING, store.url, str(kept)]
+        for least in (9, 30, 60):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            deadline = time.monotonic() + 120
+            while not kept.exists() or len(json.loads(kept.read_text())["done"]) < least:
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.005)
+            process.kill()
+            process.wait()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    order = BlockDataset(blocks.folder, seed=3).order()
+    assert json.loads(done.stdout) == [stored[number][0] for number in order]
+
+
 def test_samples_by_number(blocks: Blocks, stored: list[tuple[str, Any]]) -> None:
     rng = np.random.default_rng(6)
     by_number = BlockSamples(blocks.folder, threads=2)
@@ -478,6 +520,37 @@ def test_a_map_for_torch(blocks: Blocks, stored: list[tuple[str, Any]]) -> None:
             by_number, sampler=sampler, batch_size=8, num_workers=workers, collate_fn=list
         )
         assert [pair for batch in loader for pair in batch] == [stored[number] for number in sampler]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_samples": 8}, {"shuffle_samples": 20}], ids=["blocks", "batches", "buffer"]
+)
+def test_a_loader_that_keeps_states_resumes_workers(
+    blocks: Blocks, options: dict[str, int], fixed: bool, workers: int
+) -> None:
+    """torchdata's: a new one, with another seed of torch's, gives the rest of the epoch in order, and the next whole."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    import torch
+
+    def loader(seed: int) -> Any:
+        torch.manual_seed(seed)
+        reader = BlockDataset(blocks.folder, threads=2, seed=3, **options)  # type: ignore[arg-type]
+        if fixed:
+            reader.set_epoch(1)
+        return stateful.StatefulDataLoader(reader, batch_size=8, num_workers=workers, collate_fn=list)
+
+    begun = loader(5)
+    batches = iter(begun)
+    got = [key for batch in itertools.islice(batches, 4) for key, _ in batch]
+    state = begun.state_dict()
+    rest = [key for batch in batches for key, _ in batch]
+    again = loader(77)
+    again.load_state_dict(state)
+    assert [key for batch in again for key, _ in batch] == rest
+    assert len(got) + len(rest) == len({*got, *rest}) == 90
+    assert len({key for batch in again for key, _ in batch}) == 90
 
 
 def test_threads_read_ahead_no_further_than_said() -> None:
