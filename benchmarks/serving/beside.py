@@ -1,14 +1,18 @@
 """How far predictions are from a language-model server that really runs: five loads up to overload, costs from others.
 
-    python benchmarks/serving/beside.py [--python PYTHON] [--seconds 60] [--folder FOLDER] [--json]
+    python benchmarks/serving/beside.py [--python PYTHON] [--clock wall|processor] [--seconds 60] [--folder FOLDER] [--json]
 
 The engine is `transformers serve` with continuous batching, on one processor core, with a small model of random
 weights. PYTHON has `transformers[serving]` and torch (default: this one), best in an environment of its own. The
 costs of iterations are fitted to three loads of other rates and lengths and to one of a client that holds requests
 back; then five loads are sent open loop, and the simulator is given the instants at which requests were sent and the
 tokens that the server counted. A light load is measured first and last: by how much its times differ is what the
-machine itself changes. Exit code 1 if a figure is further off than its bar. It takes a quarter of an hour, and judges
-nothing on a machine that does other work.
+machine itself changes. Exit code 1 if a figure is further off than its bar.
+
+By the wall's clock requests go over HTTP, as `forerun measure llm` sends them; it takes a quarter of an hour, and
+judges nothing on a machine that does other work. By the processor's clock the engine's own scheduler and model are
+driven step by step (`engine_clock.py`), and time is the processor time of the steps: network and HTTP are left out,
+and so is what else the machine does.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,23 +39,33 @@ from forerun.domains.serving.calibration.experiment import Load
 from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of
 from forerun.domains.serving.calibration.server import Server as Limits
 from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.measure.llm.exchange import Address
+from forerun.measure.llm.exchange import Address, Usage
 from forerun.measure.llm.prompts import WORDS
+from forerun.measure.llm.replaying import Answered
+from forerun.measure.llm.results import Answers, compared, latencies
 from forerun.measure.llm.study import Traffic, measure
 from forerun.measure.llm.trial import Server
+from forerun.measure.serving.host import described, probe
 from forerun.rng import stream
 
 #: of what the server carries with many under way
 LOADS = (0.2, 0.45, 0.7, 0.85, 1.15)
 #: (load, prompt tokens, answer tokens) of what costs are fitted to
-FITTED = ((0.3, (20, 60), (10, 50)), (0.6, (60, 200), (20, 80)), (0.85, (20, 100), (5, 30)))
+FITTED = ((0.3, (20, 60), (10, 50)), (0.35, (60, 200), (20, 80)), (0.85, (20, 100), (5, 30)))
 PROMPT, OUTPUT = (20, 120), (10, 50)
 SECONDS = 60.0
 IN_FLIGHT, HELD_BACK = 16, 80
 #: largest error of a figure that is not near saturation
 BARS = {"ttft_p50": 0.05, "ttft_p99": 0.10, "itl_p50": 0.05, "itl_p99": 0.10}
-#: as the engine is started; it has no limit of seats but this
-LIMITS = Limits(max_seqs=1024, token_budget=256, kv_blocks=512, block_tokens=32)
+#: as the engine is started. It computes attention over the cache of all requests of an iteration together, work that
+#: grows with the square of the seats and that costs here have no term for: so there are few
+LIMITS = Limits(max_seqs=16, token_budget=256, kv_blocks=512, block_tokens=32)
+ENGINE_LIMITS = {
+    "max_seqs": LIMITS.max_seqs,
+    "token_budget": LIMITS.token_budget,
+    "kv_blocks": LIMITS.kv_blocks,
+    "block_tokens": LIMITS.block_tokens,
+}
 
 
 def tell(message: str) -> None:
@@ -59,22 +73,38 @@ def tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def engine(python: str, folder: Path) -> Iterator[str]:
-    """The URL of the engine, on a core of its own where there are two."""
-    model, offline = folder / "model", {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+#: what the engine runs in: nothing is fetched, and it uses one core
+ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+#: sends a load by a name, keeps its table under that name, and simulates it beside where costs are known
+Send = Callable[[str, Load, "Calibration | None"], dict[str, Any]]
+
+
+def saved_model(python: str, folder: Path) -> Path:
+    """The engine's model."""
+    model = folder / "model"
     made = [python, str(Path(__file__).with_name("engine_model.py")), str(model)]
-    environment = {**os.environ, **offline}
-    subprocess.run(made, input=json.dumps(WORDS), text=True, env=environment, check=True, stdout=sys.stderr)
+    subprocess.run(made, input=json.dumps(WORDS), text=True, env=ENVIRONMENT, check=True, stdout=sys.stderr)
+    return model
+
+
+@contextlib.contextmanager
+def served(python: str, folder: Path) -> Iterator[Send]:
+    """The engine behind HTTP, on a core of its own where there are two; by the wall's clock."""
+    model = saved_model(python, folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    serve = "import sys; from transformers.cli.transformers import main; sys.exit(main())"
+    # The command has no option for the seats, the engine's own settings do.
+    serve = (
+        "import functools, sys, transformers; from transformers.cli.transformers import main; "
+        f"seats = dict(max_requests_per_batch={LIMITS.max_seqs}); settings = transformers.ContinuousBatchingConfig; "
+        "transformers.ContinuousBatchingConfig = functools.partial(settings, **seats); sys.exit(main())"
+    )
     options = ["serve", str(model), "--continuous-batching", "--device", "cpu", "--dtype", "float32"]
     options += ["--cb-block-size", f"{LIMITS.block_tokens}", "--cb-num-blocks", f"{LIMITS.kv_blocks}"]
     options += ["--cb-max-batch-tokens", f"{LIMITS.token_budget}", "--host", "127.0.0.1", "--port", f"{port}"]
     with (folder / "engine.log").open("w") as log:
-        process = subprocess.Popen([python, "-c", serve, *options], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen([python, "-c", serve, *options], env=ENVIRONMENT, stdout=log, stderr=log)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) > 1:
         os.sched_setaffinity(process.pid, {cores[-1]})
@@ -86,10 +116,70 @@ def engine(python: str, folder: Path) -> Iterator[str]:
                 break
             assert process.poll() is None, (folder / "engine.log").read_text()[-2000:]
             time.sleep(0.5)
-        yield url
+        server = Server(Address.of(url, remote=False), "", False, "", 300.0, {})
+        yield lambda name, of, found: measure(url, server, traffic(of, found), None, folder / name, tell)
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextlib.contextmanager
+def stepped(python: str, folder: Path) -> Iterator[Send]:
+    """The engine step by step; by the processor's clock."""
+    model = saved_model(python, folder)
+    with subprocess.Popen(
+        [python, str(Path(__file__).with_name("engine_clock.py"))],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+
+        def said(line: dict[str, Any]) -> dict[str, Any]:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(line) + "\n")
+            process.stdin.flush()
+            found: dict[str, Any] = json.loads(process.stdout.readline())
+            return found
+
+        said({"model": str(model), **ENGINE_LIMITS})
+
+        def send(name: str, of: Load, found: Calibration | None) -> dict[str, Any]:
+            before = probe()
+            columns = {"send_ms": of.send_ms, "prompt": of.prompt, "output": of.output}
+            shown = said(
+                {key: column.tolist() for key, column in columns.items()}
+                | {"most_in_flight": of.most_in_flight}
+            )
+            came = [
+                Answered(number, sent_ms, np.array(tokens_ms), Usage(int(of.prompt[number]), len(tokens_ms)))
+                for number, (sent_ms, tokens_ms) in enumerate(zip(shown["sent_ms"], shown["tokens_ms"]))
+            ]
+            answers, asked = Answers.of(of, came, counts=True), traffic(of, found)
+            answers.write(folder / name / "requests.csv")
+            llm = asked.llm
+            return {
+                "requests": len(of),
+                "failed": 0,
+                "offered_rps": of.rate_rps if of.most_in_flight is None else None,
+                "throughput_rps": answers.throughput_rps,
+                "lag_p99_ms": 0.0,
+                "host": described(before, probe()),
+                "latencies": latencies(answers),
+                "compared": compared(answers, llm, 1, of.most_in_flight, asked.seed)
+                if llm is not None
+                else [],
+            }
+
+        yield send
+        process.stdin.close()
+
+
+def traffic(of: Load, found: Calibration | None) -> Traffic:
+    """What is sent, with what is believed of the engine where costs are known."""
+    if found is None:
+        return Traffic(of, 1)
+    assert found.found is not None
+    cost = replace(cost_of(found.found.values), fit=found.cost.fit)
+    return Traffic(of, 1, replace(LIMITS.language_model(of, ScenarioFiles(), 0), cost=cost))
 
 
 def load(name: str, rate_rps: float, count: int, prompt: tuple[int, int], output: tuple[int, int]) -> Load:
@@ -101,43 +191,37 @@ def load(name: str, rate_rps: float, count: int, prompt: tuple[int, int], output
     return Load(at_ms, *tokens)
 
 
-def sent(url: str, name: str, of: Load, folder: Path, found: Calibration | None = None) -> dict[str, Any]:
-    """One load measured, its table kept as FOLDER/NAME/requests.csv; with the simulation beside it where costs are known."""
-    tell(f"{name}: {of.rate_rps:.3g} requests a second")
-    traffic = Traffic(of, 1)
-    if found is not None:
-        assert found.found is not None
-        cost = replace(cost_of(found.found.values), fit=found.cost.fit)
-        traffic = replace(traffic, llm=replace(LIMITS.language_model(of, ScenarioFiles(), 0), cost=cost))
-    server = Server(Address.of(url, remote=False), "", False, "", 300.0, {})
-    return measure(url, server, traffic, None, folder / name, tell)
-
-
-def figures(url: str, seconds: float, folder: Path) -> dict[str, Any]:
+def figures(send: Send, clock: str, seconds: float, folder: Path) -> dict[str, Any]:
     """Everything that is measured, in order."""
+
+    def sent(name: str, of: Load, found: Calibration | None = None) -> dict[str, Any]:
+        tell(f"{name}: {len(of)} requests, {of.rate_rps:.3g} a second")
+        return send(name, of, found)
+
     all_at_once = replace(load("held back", 1e6, HELD_BACK, PROMPT, OUTPUT), most_in_flight=IN_FLIGHT)
-    sent(url, "warm", replace(load("warm", 1e6, 16, PROMPT, OUTPUT), most_in_flight=4), folder)
-    carried_rps = sent(url, "held-back", all_at_once, folder)["throughput_rps"]
+    sent("warm", replace(load("warm", 1e6, 16, PROMPT, OUTPUT), most_in_flight=4))
+    carried_rps = sent("held-back", all_at_once)["throughput_rps"]
 
     def rate(share: float) -> tuple[float, int]:
         return share * carried_rps, max(20, round(share * carried_rps * seconds))
 
     light = load("light", *rate(LOADS[0]), PROMPT, OUTPUT)
-    before = sent(url, "light-first", light, folder)
+    before = sent("light-first", light)
     files = [folder / "held-back" / "requests.csv"]
     for share, prompt, output in FITTED:
-        sent(url, f"fit-{share}", load(f"fit {share}", *rate(share), prompt, output), folder)
+        sent(f"fit-{share}", load(f"fit {share}", *rate(share), prompt, output))
         files.append(folder / f"fit-{share}" / "requests.csv")
     found = calibrate(LIMITS, files, say=tell)
     judged = []
     for share in LOADS:
         name = f"judged-{share}"
-        judged.append((share, sent(url, name, load(name, *rate(share), PROMPT, OUTPUT), folder, found)))
-    after = sent(url, "light-last", light, folder)
+        judged.append((share, sent(name, load(name, *rate(share), PROMPT, OUTPUT), found)))
+    after = sent("light-last", light)
     rows = [row(share, measured) for share, measured in judged]
     missed = [f"{figure} at a load of {one['load']:g}" for one in rows for figure in one["over"]]
     return {
         "engine": "transformers serve, continuous batching, one core",
+        "clock": clock,
         "carried_rps": carried_rps,
         "cost": dict(zip(COEFFICIENTS, found.found.values.tolist())) if found.found is not None else {},
         "fitted": [
@@ -197,6 +281,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--python", default=sys.executable, help="has transformers[serving]")
+    options.add_argument("--clock", choices=("wall", "processor"), default="wall")
     options.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
     options.add_argument("--folder", type=Path, help="where the tables are kept (default: nowhere)")
     options.add_argument("--json", action="store_true")
@@ -204,8 +289,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with engine(given.python, folder) as url:
-            said = figures(url, given.seconds, folder)
+        opened = served if given.clock == "wall" else stepped
+        with opened(given.python, folder) as send:
+            said = figures(send, given.clock, given.seconds, folder)
     if given.json:
         print(json.dumps(said, indent=1))
     else:
@@ -215,11 +301,11 @@ def main() -> int:
             )
             for each in one["figures"]:
                 bar = " (over its bar)" if each["figure"] in one["over"] else ""
-                near = " saturating" if each["saturating"] else ""
-                print(
-                    f"  {each['figure']}: measured {each['measured_ms']:.4g} ms, off by {each['error']:+.1%} "
-                    f"({each['error_low']:+.1%} to {each['error_high']:+.1%}){near}{bar}"
-                )
+                off = "saturating"
+                if not each["saturating"]:
+                    low, high = each["error_low"], each["error_high"]
+                    off = f"off by {each['error']:+.1%} ({low:+.1%} to {high:+.1%}){bar}"
+                print(f"  {each['figure']}: measured {each['measured_ms']:.4g} ms, {off}")
         shifts = ", ".join(f"{name} {share:+.1%}" for name, share in said["machine_changed"].items())
         print(f"the same light load, last against first: {shifts}")
         print(f"missed: {', '.join(said['missed'])}" if said["missed"] else "no bar is missed")

@@ -242,6 +242,8 @@ def _show(measured: dict[str, Any]) -> None:
 def _text(name: str, value: Any) -> str:
     if name == "saturating":
         return "saturating" if value else ""
+    if value is None:
+        return "-"
     if name.startswith("error"):
         return f"{value:+.1%}"
     return f"{value:,.4g}" if isinstance(value, float) else str(value)

@@ -199,7 +199,7 @@ def compared(
 
     Returns a row a figure: measured, predicted, the error as a share of what was measured with a 95 % interval (blocks of
     consecutive requests drawn with replacement), where fitted costs say that measurements lie, and whether iterations 5 %
-    longer or shorter change the prediction by half, so that it says nothing.
+    longer or shorter change the prediction by half: then it is near saturation, says nothing, and is left out (None).
     """
     sent = answers.sent_ms if most_in_flight is None else answers.arrival_ms
     order = np.argsort(sent, kind="stable")
@@ -221,21 +221,21 @@ def compared(
         if name not in now:
             continue
         low, high = np.quantile([draw.get(name, measured_ms) for draw in drawn], (0.975, 0.025)).tolist()
+        near = saturating(now[name], longer[name], shorter[name])
         row = {
             "figure": name,
             "measured_ms": measured_ms,
-            "predicted_ms": now[name],
-            "error": now[name] / measured_ms - 1,
-            "error_low": now[name] / low - 1,
-            "error_high": now[name] / high - 1,
+            "predicted_ms": None if near else now[name],
+            "error": None if near else now[name] / measured_ms - 1,
+            "error_low": None if near else now[name] / low - 1,
+            "error_high": None if near else now[name] / high - 1,
         }
         fit = llm.cost.fit
         if fit is not None:
             row["low_ms"], row["high_ms"], _ = interval(
                 now[name], longer[name], shorter[name], fit, f"{name}_ms"
             )
-        row["saturating"] = saturating(now[name], longer[name], shorter[name])
-        found.append(row)
+        found.append(row | {"saturating": near})
     return found
 
 

@@ -310,8 +310,7 @@ def _compared(answers: Answers, traffic: Traffic, notes: list[str]) -> list[dict
     rows = compared(answers, llm, traffic.replicas, traffic.load.most_in_flight, traffic.seed)
     if near := [row["figure"] for row in rows if row["saturating"]]:
         notes.append(
-            f"saturating: iterations 5 % longer or shorter change {', '.join(near)} by half or more; the predictions say "
-            "nothing there"
+            f"saturating: iterations 5 % longer or shorter change {', '.join(near)} by half or more: no number is predicted"
         )
     if len(answers) < len(traffic.load):
         notes.append(

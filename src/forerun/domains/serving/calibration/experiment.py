@@ -14,6 +14,8 @@ from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 #: a client that sends later than it wants by so much holds requests back
 LATE_MS: Final = 50.0
+#: instants in tables are rounded by no more, where they have microseconds
+ROUNDING_MS: Final = 0.002
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,8 @@ def recorded(
 
 
 def _most_in_flight(begin_ms: Floats, end_ms: Floats) -> int:
-    """The largest number of requests that were under way at one instant."""
-    instants = np.concatenate([end_ms, begin_ms])
+    """The largest number of requests that were under way at one instant. One that begins as another ends is not beside it,
+    though tables round both."""
+    instants = np.concatenate([end_ms - ROUNDING_MS, begin_ms])
     change = np.concatenate([np.full(len(end_ms), -1), np.full(len(begin_ms), 1)])
     return int(np.cumsum(change[np.lexsort((change, instants))]).max())

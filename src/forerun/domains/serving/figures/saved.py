@@ -40,7 +40,7 @@ def measured_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
     rows, profile = content.get("fidelity") or [], content.get("batch_times") or []
     shown = [_predicted(rows, name) for name in ("p50", "p99")] if rows else []
     shown += [_batch_times(profile)] if profile else []
-    tokens = content.get("compared") or []
+    tokens = [row for row in content.get("compared") or [] if row["predicted_ms"] is not None]
     return (*shown, _beside(tokens)) if tokens else tuple(shown)
 
 
