@@ -333,3 +333,20 @@ def test_a_unit_that_is_no_time_and_yaml_that_is_no_report(tmp_path: Path) -> No
         one(saved(tmp_path, report(latency=wrong)))
     with pytest.raises(TraceError, match=r"is no benchmark report of llm-d; known: "):
         one(saved(tmp_path, "a: 1\n", "other.yaml"))
+
+
+def test_requests_of_blis_without_tokens_are_left_out_and_odd_counts_are_said(tmp_path: Path) -> None:
+    """An answer without tokens could never end in a replay; one of three tokens that takes as long as those of two hundred
+    was counted by its text."""
+    lines = ["arrival_us,input_tokens,output_tokens,ttft_s,e2e_s,error"]
+    for number in range(100):
+        tokens = 0 if number % 50 == 0 else 3 if number % 10 == 0 else 200
+        lines.append(f"{number * 100000},500,{tokens},0.03,2.0,0")
+    found = one(saved(tmp_path, "\n".join(lines) + "\n", "run.csv"))
+    assert len(found.load) == 98 and found.load.output.min() == 3
+    assert any("2 requests failed or have no tokens" in note for note in found.notes)
+    assert any(
+        "8% of the answers have less than half of the usual 200 tokens" in note for note in found.notes
+    )
+    honest = one(saved(tmp_path, REQUESTS, "requests.csv"))
+    assert not any("usual" in note for note in honest.notes)

@@ -16,6 +16,11 @@ SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LATE_MS: Final = 50.0
 #: instants in tables are rounded by no more, where they have microseconds
 ROUNDING_MS: Final = 0.002
+#: an answer of less than this share of the median's tokens that takes more than this share of the median's time is odd, and
+#: so is a client with more than this share of such answers
+SHORT: Final = 0.5
+USUAL: Final = 0.9
+ODD: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,13 @@ def recorded(
     span_s = float((sent_ms + e2e_ms).max() - sent_ms[0]) / 1e3
     measured = latencies(ttft_ms, e2e_ms, output) | {"throughput_rps": len(sent_ms) / span_s}
     said = list(notes)
+    usual, usual_ms = np.median(output), np.median(e2e_ms)
+    odd = float(np.mean((output < SHORT * usual) & (e2e_ms > USUAL * usual_ms)))
+    if odd > ODD:
+        said.append(
+            f"{odd:.0%} of the answers have less than half of the usual {usual:.0f} tokens but take as long: does the "
+            "client count tokens of the text, not of the server? Then times per token are wrong"
+        )
     if cap is not None:
         said.append(
             f"the client sent up to {late_ms.max() / 1e3:.3g} s late, with at most {cap} requests under way"

@@ -70,9 +70,10 @@ def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
 
 
 def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
-    good = columns["error"] == 0
+    # The client counts tokens of the text, which some answers do not have.
+    good = (columns["error"] == 0) & (columns["output_tokens"] >= 1) & (columns["input_tokens"] >= 1)
     if not good.any():
-        raise TraceError.at(name, "every request failed")
+        raise TraceError.at(name, "every request failed or has no tokens")
     own = {key: values[good] for key, values in columns.items()}
     tokens = {"prompt_tokens": own["input_tokens"], "output_tokens": own["output_tokens"]}
     arrival_ms = own["arrival_us"] / 1e3
@@ -121,7 +122,7 @@ def _requests(
         first = int(wrong[0])
         what = f"{len(wrong)} requests end before their first token or have it before they are sent, the first is {first}"
         raise TraceError.at(name, what)
-    notes = [f"{failed} requests failed and are left out"] if failed else []
+    notes = [f"{failed} requests failed or have no tokens and are left out"] if failed else []
     sizes = (tokens["prompt_tokens"], tokens["output_tokens"])
     return recorded(name, planned_ms, sent_ms, ttft_ms, e2e_ms, sizes, notes)
 
