@@ -439,6 +439,13 @@ def changes() -> Iterator[tuple[str, ...]]:
     yield "bar", "", "", f"{record('serving-settings')['figures']['bar_points']:g}"
 
 
+def pools() -> Iterator[tuple[str, ...]]:
+    """(servers, times to the first token and between tokens, ms: predicted, measured in parentheses)."""
+    for one in record("serving-settings")["figures"]["apart"]:
+        shown = [f"{one[key][1]:.0f} ({one[key][0]:.0f})" for key in ("ttft_mean_ms", "tpot_mean_ms")]
+        yield f"`{one['servers']}`, {one['card']}", *shown
+
+
 def simulators() -> Iterator[tuple[str, ...]]:
     """(simulator, experiments, mean errors in percent: ours as measured, others' as published)."""
     found = record("serving-models")["figures"]
@@ -486,6 +493,11 @@ def language_model_text() -> str:
         "after, predicted (measured), requests a second and percent. A star marks what misses by more than its bar, in\n"
         "percentage points:\n\n"
         + table(("predicted from", "before", "after", "change"), changes())
+        + "\nPrefill and decode apart, or by the same replicas (`llm-d/llm-d-benchmark` on GitHub, prompts of thousands of\n"
+        "tokens), from kernels alone, mean times in ms, predicted (measured). Apart gained nothing there: the server that\n"
+        "decoded ran without recorded graphs, and how transfers went is not public. The model knows neither, and promises\n"
+        "shorter times between tokens:\n\n"
+        + table(("servers", "time to first token", "time per token"), pools())
         + "\nEach workload from costs fitted to the other workloads of that server. A star marks what misses its bar;\n"
         "*saturating* is what iterations a little longer change by half. The slowest first tokens are those of prompts of\n"
         "which nothing was in the cache yet:\n\n"

@@ -28,6 +28,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "checked",
         "simulator",
         "predicted from",
+        "servers",
         "cluster",
     )
 }
