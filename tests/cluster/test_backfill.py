@@ -20,7 +20,7 @@ from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy, FreeProfile
 from forerun.domains.cluster.policies.conservative import Conservative
 from forerun.domains.cluster.policies.easy import Easy
@@ -33,14 +33,20 @@ from forerun.errors import TraceError
 from forerun.scenarios import load
 
 CASES = int(os.environ.get("FORERUN_CASES", "0"))
-POLICIES: tuple[BackfillPolicy, ...] = (FirstFit(), Easy(), Easy(promises=2), Conservative())
+POLICIES: tuple[BackfillPolicy, ...] = (
+    FirstFit(),
+    Easy(),
+    Easy(promises=2),
+    Conservative(),
+    Conservative(examined=2),
+)
 ORDERS: tuple[Order, ...] = (Fcfs(), ShortestRequest(), Wfp3())
 VARIANTS = tuple(policy.with_(order=order) for policy in POLICIES for order in ORDERS)
 
 
 def named(policy: BackfillPolicy) -> str:
-    promises = str(policy.promises) if isinstance(policy, Easy) else ""
-    return f"{type(policy).__name__}{promises}-{type(policy.order).__name__}"
+    number = policy.promises or policy.examined or ""
+    return f"{type(policy).__name__}{number}-{type(policy.order).__name__}"
 
 
 def setting(submit: Any, gpus: Any, work: Any, request: Any, total: int) -> Setting:
@@ -112,9 +118,9 @@ def test_promises_move_forward_in_the_order_of_the_queue() -> None:
     """0 ends at 50 instead of 100: 1 moves from 100 to 50, 2 with it; 3, which came last, may not pass 2."""
     made = setting([0, 1, 2, 3], [4, 4, 4, 4], [50, 10, 10, 10], [100, 20, 20, 20], 4)
     queue = build_backfill(made, 1 << 10)
-    bk.advance(queue, 0, True, 0, 60.0, 4.0)
+    bk.advance(queue, 0, True, 0, 99, 60.0, 4.0)
     assert queue.promise.tolist()[1:] == [100, 120, 140]
-    bk.advance(queue, 0, True, 0, 60.0, np.inf)
+    bk.advance(queue, 0, True, 0, 99, 60.0, np.inf)
     assert queue.first_start.tolist() == [0, 50, 60, 70]
     assert queue.first_promise.tolist()[1:] == [100, 120, 140]
 
@@ -134,6 +140,35 @@ def test_wfp3_prefers_large_jobs() -> None:
     assert starts(made, Easy(order=Fcfs())) == [0, 100, 150]
 
 
+def test_announced_maintenance_drains_the_cluster() -> None:
+    """All four GPUs from 100 to 150 s. 0 may not start before, for its request, nor the wide 2; 1 ends by 100."""
+    made = setting([0, 1, 2], [2, 2, 4], [60, 20, 10], [120, 99, 120], 4)
+    known = replace(made, maintenance=(Window(100, 150, 4, 0),))
+    for policy in POLICIES:
+        fcfs = policy.with_(order=Fcfs())
+        assert starts(known, fcfs) == [150, 1, 210]
+        assert starts(made, fcfs) == [0, 1, 60]
+
+
+def test_unannounced_maintenance_does_not_drain() -> None:
+    """Announced when it begins, at 50 s: 0 goes on until 60; 1, promised 120, waits for its end; half the GPUs stay."""
+    made = setting([0, 1, 52], [4, 4, 2], [60, 20, 10], [120, 60, 10], 4)
+    late = replace(made, maintenance=(Window(50, 150, 2, 50),))
+    for policy in POLICIES:
+        assert starts(late, policy.with_(order=Fcfs())) == [0, 150, 60]
+
+
+def test_how_many_jobs_may_move_forward_in_a_pass() -> None:
+    """0 ends at 50 instead of 100, and 1 moves to 50. 2 moves to 70, the believed end of 1, only where two may move."""
+    made = setting([0, 1, 2, 3], [4, 4, 4, 4], [50, 30, 10, 10], [100, 20, 70, 20], 4)
+    for policy, promised in ((Conservative(), [70, 140]), (Conservative(examined=1), [120, 190])):
+        queue = build_backfill(made, 1 << 10)
+        bk.advance(queue, 0, True, 0, policy.examined or 99, 60.0, 51.0)
+        assert queue.promise[2:].tolist() == promised
+        bk.advance(queue, 0, True, 0, policy.examined or 99, 60.0, np.inf)
+        assert queue.first_start.tolist() == [0, 50, 80, 90]
+
+
 # -- a reference that counts GPUs second by second -----------------------------------------------------------------------
 
 
@@ -151,6 +186,7 @@ def second_by_second(made: Setting, policy: BackfillPolicy) -> list[int]:
     promise: dict[int, int] = {}
     changed_at = 0
     horizon = max(submit) + sum(request) + sum(work) + grace + max(request) + 1
+    horizon += int(max((window.to_s for window in made.maintenance), default=0))
 
     def key(job: int, now: int) -> tuple[float, int]:
         if isinstance(policy.order, ShortestRequest):
@@ -163,7 +199,8 @@ def second_by_second(made: Setting, policy: BackfillPolicy) -> list[int]:
             break
         came = any(at == now for at in submit)
         ended = any(start[job] >= 0 and start[job] + work[job] == now for job in range(count))
-        if not (came or ended or now in promise.values()):
+        marked = any(now in (each.announced_s, each.from_s, each.to_s) for each in made.maintenance)
+        if not (came or ended or marked or now in promise.values()):
             continue  # nothing happens
         changed_at = now
         free = np.full(2 * horizon, total)
@@ -178,6 +215,9 @@ def second_by_second(made: Setting, policy: BackfillPolicy) -> list[int]:
             if start[job] >= 0 and start[job] + work[job] > now:
                 believed = start[job] + request[job]
                 free[now : believed if believed > now else now + grace] -= gpus[job]
+        for window in made.maintenance:
+            if window.announced_s <= now:
+                free[max(now, int(window.from_s)) : int(window.to_s)] -= window.gpus
         waiting = sorted(
             (job for job in range(count) if start[job] < 0 and submit[job] <= now), key=lambda j: key(j, now)
         )
@@ -188,11 +228,14 @@ def second_by_second(made: Setting, policy: BackfillPolicy) -> list[int]:
                 promise[job] = before[job] if fits(job, before[job]) else next(second)
                 fill(job, promise[job])
         reserved = 0
-        for job in waiting:
+        for place, job in enumerate(waiting):
+            moves = place < (policy.examined or count) or promise.get(job, now) == now
             mine = promise.pop(job, None)
             if mine is not None:
                 fill(job, mine, -1)
             at = next(at for at in range(now, 2 * horizon) if fits(job, at))
+            if not moves and at > now and mine is not None:
+                at = mine
             at = at if mine is None else min(at, mine)
             if at == now:
                 start[job] = now
@@ -245,11 +288,22 @@ def drawn(rng: np.random.Generator, most: int = 30, *, late: bool = True) -> Set
     )
 
 
+def drawn_windows(rng: np.random.Generator, gpus: int) -> tuple[Window, ...]:
+    """None, one or two windows of up to 100 s, announced at any time before."""
+    windows = []
+    for _ in range(int(rng.integers(0, 3))):
+        from_s = int(rng.integers(0, 250))
+        to_s, announced_s = from_s + int(rng.integers(1, 100)), int(rng.integers(0, from_s + 1))
+        windows.append(Window(from_s, to_s, int(rng.integers(1, gpus + 1)), announced_s))
+    return tuple(windows)
+
+
 @pytest.mark.parametrize("policy", VARIANTS, ids=named)
 def test_random_jobs_agree_with_the_reference_and_through_a_view(policy: BackfillPolicy) -> None:
     rng = np.random.default_rng(VARIANTS.index(policy))
     for _ in range(max(CASES // len(VARIANTS), 25)):
         made, grace = drawn(rng), policy.with_(grace_s=float(rng.choice([1.0, 7.0, 60.0])))
+        made = replace(made, maintenance=drawn_windows(rng, made.cluster.gpus))
         fast = compiled(made, grace)
         assert fast.first_start_s.tolist() == second_by_second(made, grace)
         slow = through_a_view(made, grace)
@@ -261,7 +315,13 @@ def test_a_run_cut_anywhere_is_the_same_run() -> None:
     for policy in VARIANTS:
         made = drawn(rng)
         whole, pieces = build_backfill(made, 1 << 12), build_backfill(made, 1 << 12)
-        given = (policy.order.number, policy.keeps_promises, policy.promises, policy.grace_s)
+        given = (
+            policy.order.number,
+            policy.keeps_promises,
+            policy.promises,
+            policy.examined or 99,
+            policy.grace_s,
+        )
         bk.advance(whole, *given, np.inf)
         for cut in np.sort(rng.uniform(0, 800, 40)).tolist():
             bk.advance(pieces, *given, cut)
@@ -308,7 +368,7 @@ def test_kept_promises_are_never_broken(order: Order) -> None:
     for _ in range(max(CASES, 500)):
         made = drawn(rng, late=False)
         queue = build_backfill(made, 1 << 12)
-        bk.advance(queue, order.number, True, 0, policy.grace_s, np.inf)
+        bk.advance(queue, order.number, True, 0, 99, policy.grace_s, np.inf)
         assert (queue.first_start <= queue.first_promise).all()
         moved += int((queue.first_start < queue.first_promise).sum())
     assert moved > 500, "early ends do move promises"
@@ -324,7 +384,7 @@ def test_the_first_in_the_queue_starts_by_its_shadow_time() -> None:
         jobs, total = made.jobs, made.cluster.gpus
         queue, now = build_backfill(made, 1 << 12), 0.0
         due: dict[int, float] = {}
-        while (now := bk.advance(queue, 0, False, 1, 60.0, math.nextafter(now, math.inf))) < math.inf:
+        while (now := bk.advance(queue, 0, False, 1, 99, 60.0, math.nextafter(now, math.inf))) < math.inf:
             running = np.flatnonzero((queue.first_start >= 0) & (queue.end < 0))
             if not queue.meta[qk.WAITING]:
                 due = {}
@@ -497,6 +557,26 @@ def test_jobs_without_a_requested_time_are_an_error(
     made_up = forerun.simulate(load(path, ["trace.overestimate=2"]))
     assert made_up.summary["finished_jobs"] == 2
     assert forerun.simulate(load(path, ["policy=fifo"])).summary["finished_jobs"] == 2
+
+
+def test_a_scenario_announces_maintenance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "a,0,2,60,120\nb,1,2,20,99\nc,2,4,10,120\n")
+    window = "maintenance=[{from: 100s, to: 150s}]"
+    result = forerun.simulate(load(path, [window]))
+    assert result.tables["jobs"]["first_start_s"].tolist() == [150, 1, 210]
+    placed = forerun.simulate(load(path, [window, "placement=first-fit"]))
+    assert placed.tables["jobs"]["first_start_s"].tolist() == [150, 1, 210]
+    late = forerun.simulate(load(path, ["maintenance=[{from: 100s, to: 150s, announced: 1min, gpus: 3}]"]))
+    assert late.tables["jobs"]["first_start_s"].tolist() == [0, 1, 150]
+    assert load(path) == load(path, ["maintenance=null"])
+    for given, said in (
+        ([window, "policy=fifo"], "fifo does not"),
+        (["maintenance=[{from: 100s, to: 90s}]"], "more than 100"),
+        (["maintenance=[{from: 100s, to: 190s, gpus: 5}]"], "the cluster has 4"),
+    ):
+        arguments = [part for text in given for part in ("--set", text)]
+        assert command_line(["simulate", str(path), *arguments, "-q"]) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.setting import F64, I64, Window
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
 
@@ -98,8 +98,8 @@ class View:
     now_s: the instant. count: the number of jobs. total, free: GPUs in all, and those that no job has. rate:
     float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
     each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). Where nodes are tracked: node_gpus,
-    node_free and node_type, by node (empty otherwise). The arrays belong to the simulator and are valid until the next
-    decision.
+    node_free and node_type, by node (empty otherwise). windows: maintenance that is announced and not over. The arrays
+    belong to the simulator and are valid until the next decision.
     """
 
     __slots__ = (
@@ -117,6 +117,7 @@ class View:
         "rate",
         "total",
         "type_total",
+        "windows",
     )
 
     def __init__(self, total: int, rate: F64, type_total: I64, jobs: int = 0) -> None:
@@ -131,6 +132,7 @@ class View:
         self.node_gpus: I64 = np.zeros(0, np.int64)
         self.node_type: I64 = np.zeros(0, np.int64)
         self.quota: I64 | None = None
+        self.windows: tuple[Window, ...] = ()
         #: jobs that the last `take` passed over because of a quota
         self.over_quota: I64 = np.zeros(0, np.int64)
         #: GPUs by node that a job has, by the job's number

@@ -238,6 +238,26 @@ class Slowdown(Spec, frozen=True, kw_only=True):
         return []
 
 
+class Maintenance(Spec, frozen=True, kw_only=True):
+    """GPUs that are kept free for a while, by policies that plan by requested times.
+
+    from_s, to_s: from when to when, in seconds of the trace. gpus: how many (default 0: all). announced_s: when the policy
+    learns of it; from then on no job starts that would run into it by its requested time (default 0: known all along). Jobs
+    that run into it all the same go on.
+    """
+
+    from_s: Seconds
+    to_s: Seconds
+    gpus: Annotated[int, msgspec.Meta(ge=0)] = 0
+    announced_s: Seconds = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """It ends after it begins."""
+        if self.to_s <= self.from_s:
+            return [("to_s", f"is {self.to_s:g}; more than {self.from_s:g} (`from_s`) is required")]
+        return []
+
+
 class Loading(Spec, frozen=True, kw_only=True):
     """How fast a job's data arrive.
 
@@ -338,10 +358,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
     throughput says. placement_kept: under ElasticFlow and EDF a job keeps its very GPUs while their number stays, and
     moves cost what a table says (default: no, as published; yes where `live` is given). live: how jobs run as real
-    processes. seed: of all random numbers (default 0).
+    processes. maintenance: windows in which GPUs are kept free (default: none). seed: of all random numbers (default 0).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "placement_kept", "live")
+    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "placement_kept", "live", "maintenance")
 
     domain: Literal["cluster"] = "cluster"
     spec_version: int = 1
@@ -362,6 +382,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     slowdown: Slowdown | None = None
     placement_kept: bool | None = None
     live: Live | None = None
+    maintenance: tuple[Maintenance, ...] | None = None
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
@@ -390,6 +411,14 @@ class Scenario(Spec, frozen=True, kw_only=True):
                     "slowdown",
                     f"{member_name(type(self.policy))} ends jobs when their plans say so; slower jobs are simulated under "
                     "ef-accessctrl in mode: corrected, which plans them again",
+                )
+            )
+        if self.maintenance and "requested_s" not in self.policy.needs:
+            problems.append(
+                (
+                    "maintenance",
+                    f"is for policies that plan by requested times (easy, conservative, first-fit); "
+                    f"{member_name(type(self.policy))} does not",
                 )
             )
         if self.live is not None and self.placement_kept is False:

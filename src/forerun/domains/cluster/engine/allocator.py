@@ -306,6 +306,9 @@ class AllocatorRules(ObservingRules[float]):
         view.now_s = now_s
         view.count = ak.gather(state, now_s, view.float_columns, view.int_columns)
         view.free = int(state.type_free.sum())
+        if self.setting.maintenance:
+            windows = self.setting.maintenance
+            view.windows = tuple(each for each in windows if each.announced_s <= now_s < each.to_s)
         self._look_for_progress()
         self._count_lull(now_s)
         if not view.count:
@@ -343,7 +346,7 @@ class AllocatorRules(ObservingRules[float]):
             state, now_s, rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
             named, named_first,
         )  # fmt: skip
-        self.wake_s = answer.wake_s if answer.wake_s > now_s else math.inf
+        self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))
         self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
         self.spread_free = int(state.type_free.sum()) if missing else 0
         if view.quota is not None:
@@ -355,6 +358,14 @@ class AllocatorRules(ObservingRules[float]):
         if state.meta[ak.RUNNING]:
             self.coming_s = min(self.coming_s, state.f[ak.END, state.end_order[0]])
         self._decided(waiting)
+
+    def _next_mark_s(self, now_s: float) -> float:
+        """When maintenance is next announced, begins or ends; infinite: never."""
+        windows = self.setting.maintenance
+        marks = [
+            at_s for each in windows for at_s in (each.announced_s, each.from_s, each.to_s) if at_s > now_s
+        ]
+        return min(marks, default=math.inf)
 
     def _ask(self) -> Allocation:
         """The policy's answer to the view. Raises PolicyError, also for whatever the policy raises."""

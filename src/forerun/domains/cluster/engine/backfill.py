@@ -41,6 +41,7 @@ class BackfillRules(QueueRules):
                 policy.order.number,
                 policy.keeps_promises,
                 policy.promises,
+                policy.examined or len(self.setting.jobs),
                 policy.grace_s,
                 until_s,
             )
@@ -52,7 +53,10 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
     jobs, total = setting.jobs, setting.cluster.gpus
     count = len(jobs)
     running = min(count, total) + 1
-    steps = running + 2 * count + 16  # each running job ends once, each promise begins and ends
+    windows = sorted(setting.maintenance, key=lambda window: window.announced_s)
+    # each running job ends once, each promise and window begins and ends
+    steps = running + 2 * count + 2 * len(windows) + 16
+    marks = {at_s for window in windows for at_s in (window.announced_s, window.from_s, window.to_s)}
     capacity = max(capacity, 8 * running + 256)
     meta = np.zeros(bk.PLACES, np.int64)
     meta[qk.FREE] = total
@@ -66,6 +70,7 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
         promise=np.full(count, bk.NO_PROMISE),
         first_promise=np.full(count, bk.NO_PROMISE),
         belief=np.full(count, -1.0),
+        looked=np.zeros(count, np.int64),
         queue=np.zeros(count, np.int64),
         key=np.zeros(count),
         chosen=np.zeros(count, np.int64),
@@ -78,6 +83,11 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
         free=np.zeros(steps, np.int64),
         down_s=np.zeros(steps),
         down_to=np.zeros(steps, np.int64),
+        window_from=np.array([window.from_s for window in windows], np.float64),
+        window_to=np.array([window.to_s for window in windows], np.float64),
+        window_gpus=np.array([window.gpus for window in windows], np.int64),
+        window_announced=np.array([window.announced_s for window in windows], np.float64),
+        marks=np.array(sorted(marks), np.float64),
         hull=np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf]),
         meta=meta,
         log_row=np.zeros(capacity, np.int64),

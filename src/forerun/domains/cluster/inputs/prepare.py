@@ -25,7 +25,15 @@ from forerun.domains.cluster.inputs.jobs import (
     with_iterations,
     with_requests,
 )
-from forerun.domains.cluster.inputs.setting import F64, Cluster, Jobs, NodeGroup, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import (
+    F64,
+    Cluster,
+    Jobs,
+    NodeGroup,
+    Setting,
+    ThroughputTable,
+    Window,
+)
 from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
@@ -121,6 +129,7 @@ def prepare(scenario: Scenario) -> Inputs:
         placement_kept=scenario.live is not None
         if scenario.placement_kept is None
         else scenario.placement_kept,
+        maintenance=maintenance_of(scenario, cluster),
     )
     notes = (
         *_notes(setting, {repair.rule for repair in repairs.repairs}),
@@ -186,6 +195,24 @@ def slowness_of(scenario: Scenario, jobs: int) -> F64 | None:
     slow, factor = stream(scenario.seed, "slowdown").random((jobs, 2)).T
     drawn = slowdown.least + factor * (slowdown.most - slowdown.least)
     return np.where(slow < slowdown.share, drawn, 1.0)
+
+
+def maintenance_of(scenario: Scenario, cluster: Cluster) -> tuple[Window, ...]:
+    """The windows of a scenario. Raises ScenarioError for more GPUs than there are, or GPUs of several types."""
+    given = scenario.maintenance or ()
+    if given and len(set(cluster.node_types())) > 1:
+        raise ScenarioError.at("$.maintenance", "needs a cluster whose GPUs are of one type")
+    problems = [
+        Problem(f"$.maintenance[{at}].gpus", f"is {each.gpus}; the cluster has {cluster.gpus}")
+        for at, each in enumerate(given)
+        if each.gpus > cluster.gpus
+    ]
+    if problems:
+        raise ScenarioError(*problems)
+    return tuple(
+        Window(each.from_s, each.to_s, each.gpus or cluster.gpus, min(each.announced_s, each.from_s))
+        for each in given
+    )
 
 
 def _owners(table: JobTable, per: Literal["user", "vc"]) -> tuple[str, ...]:

@@ -268,6 +268,23 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """GPUs that are kept free for maintenance.
+
+    Parameters
+    ----------
+    from_s, to_s : from when to when.
+    gpus : how many.
+    announced_s : when schedulers learn of it.
+    """
+
+    from_s: float
+    to_s: float
+    gpus: int
+    announced_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """Everything a run depends on, resolved into arrays.
 
@@ -287,6 +304,7 @@ class Setting:
     placement_kept : whether schedules that plan ahead leave jobs on their GPUs while the number of them stays, as jobs that
         really run do; where others do not fit, the fewest move, and pay for it (default: everybody is placed afresh and
         moves for nothing, as published).
+    maintenance : windows in which GPUs are kept free, by policies that plan by requested times (default: none).
     """
 
     jobs: Jobs
@@ -301,6 +319,7 @@ class Setting:
     slowness: F64 | None = None
     applications: Mapping[str, Application] = field(default_factory=dict)
     placement_kept: bool = False
+    maintenance: tuple[Window, ...] = ()
 
     def is_corrected(self, switch: str) -> bool:
         """Whether a switch is corrected in this run (see `engine.known_bugs`)."""

@@ -7,7 +7,10 @@ one, first fit with none), or all do, and keep it (conservative): such a promise
 
 Two things make a pass short. The order is kept sorted, and a job is only looked at again where it can matter: not at all
 while no GPU is free; and of the jobs with promises, only those that need no more GPUs than have become free somewhere since
-they were looked at last. `Backfill.hull` bounds that stretch of time.
+they were looked at last. `Backfill.hull` bounds that stretch of time. A pass may also move the first jobs in the queue only
+(`examined`); others start as soon as they fit, and whoever comes among the first later makes up for what it has missed.
+
+Maintenance takes GPUs out of the profile as soon as it is announced, so that no job starts that would run into it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ WFP3: Final = 2
 # places in meta besides those of the priority queue and the profile's two
 LATE: Final = 6  # running jobs that have outlived their request
 BELIEVED: Final = 7  # entries of the heap of believed ends
-PLACES: Final = 10
+MARK: Final = 10  # the next instant of a window at which there is a pass
+WINDOW: Final = 11  # the next window to be announced
+RAISES: Final = 12  # passes before which GPUs had become free
+PLACES: Final = 13
 
 # places in `hull`
 FROM: Final = 0
@@ -53,12 +59,15 @@ class Backfill(NamedTuple):
     promise : the start that a waiting job is promised; infinite: none can be given.
     first_promise : the first start that it was promised.
     belief : when a running job is believed to end.
+    looked : how many of the passes before which GPUs had become free a waiting job has taken part in.
     queue, key : waiting jobs in their order, and the keys of that order.
     chosen : jobs that get a promise for one pass.
     ending, end_key : heap of running jobs by their end.
     believed, believed_key : heap of running jobs that will outlive their request, by its end.
     late : running jobs that have outlived their request.
     time, free, down_s, down_to : the profile, and what `free_profile.descents` makes of it.
+    window_from, window_to, window_gpus, window_announced : GPUs in maintenance, by announcement.
+    marks : the instants at which a window is announced, begins or ends, ascending.
     hull : the places above.
     meta : counters.
     log_row, log_gpus, event_time, event_pending, event_first : as of the priority queue.
@@ -73,6 +82,7 @@ class Backfill(NamedTuple):
     promise: F64
     first_promise: F64
     belief: F64
+    looked: I64
     queue: I64
     key: F64
     chosen: I64
@@ -85,6 +95,11 @@ class Backfill(NamedTuple):
     free: I64
     down_s: F64
     down_to: I64
+    window_from: F64
+    window_to: F64
+    window_gpus: I64
+    window_announced: F64
+    marks: F64
     hull: F64
     meta: I64
     log_row: I64
@@ -95,7 +110,9 @@ class Backfill(NamedTuple):
 
 
 @kernel(allocates=False)
-def advance(q: Backfill, order: int, keeps: bool, reserved: int, grace_s: float, until_s: float) -> float:
+def advance(
+    q: Backfill, order: int, keeps: bool, reserved: int, examined: int, grace_s: float, until_s: float
+) -> float:
     """Play on until `until_s` (not included), the end of the trace, or a full log; the instant of the next event.
 
     Infinity means that nothing is left to happen. Cutting a run anywhere does not change it.
@@ -106,6 +123,7 @@ def advance(q: Backfill, order: int, keeps: bool, reserved: int, grace_s: float,
     order : of the queue, a number above.
     keeps : whether every waiting job gets a promise and keeps it.
     reserved : else how many of the first that cannot start get one in each pass.
+    examined : how many of the first waiting jobs, where promises are kept, may move forward in a pass.
     grace_s : how much longer a job is believed to run that has outlived its request.
     """
     jobs, most_events = len(q.submit), len(q.event_time) - 1
@@ -116,8 +134,10 @@ def advance(q: Backfill, order: int, keeps: bool, reserved: int, grace_s: float,
         now = q.submit[meta[ARRIVED]] if meta[ARRIVED] < jobs else np.inf
         if meta[RUNNING] > 0 and q.end_key[0] < now:
             now = q.end_key[0]
-        if meta[WAITING] > 0 and q.hull[WAKE] < now:
-            now = q.hull[WAKE]
+        if meta[WAITING] > 0:
+            now = min(now, q.hull[WAKE])
+            if meta[MARK] < len(q.marks):
+                now = min(now, q.marks[meta[MARK]])
         if now >= until_s or now == np.inf or meta[EVENTS] >= most_events or meta[LOGGED] > capacity:
             return float(now)
         fp.forget(q.time, meta, now)
@@ -127,12 +147,13 @@ def advance(q: Backfill, order: int, keeps: bool, reserved: int, grace_s: float,
         while meta[ARRIVED] < jobs and q.submit[meta[ARRIVED]] <= now:
             _join(q, meta[ARRIVED], order)
             meta[ARRIVED] += 1
-        crowded = _believe(q, now, grace_s)
+        crowded = _announce(q, now)
+        crowded |= _believe(q, now, grace_s)
         if meta[WAITING] > 0:
             if keeps:
                 if crowded:
                     _lay_out_again(q, now, order)
-                _pass_kept(q, now, order, meta[ARRIVED] - came)
+                _pass_kept(q, now, order, meta[ARRIVED] - came, examined)
             else:
                 _pass_once(q, now, order, reserved)
         events = meta[EVENTS]
@@ -209,6 +230,22 @@ def _sort(q: Backfill, now: float) -> None:
 
 
 @kernel(allocates=False)
+def _announce(q: Backfill, now: float) -> bool:
+    """Take announced windows out of the profile; whether more GPUs are now given away than there are."""
+    meta, crowded = q.meta, False
+    while meta[MARK] < len(q.marks) and q.marks[meta[MARK]] <= now:
+        meta[MARK] += 1
+    while meta[WINDOW] < len(q.window_from) and q.window_announced[meta[WINDOW]] <= now:
+        at = meta[WINDOW]
+        meta[WINDOW] = at + 1
+        if q.window_to[at] > now:
+            from_s = max(now, q.window_from[at])
+            fp.take(q.time, q.free, meta, from_s, q.window_to[at], q.window_gpus[at])
+            crowded |= fp.least_free(q.time, q.free, meta, from_s, q.window_to[at]) < 0
+    return bool(crowded)
+
+
+@kernel(allocates=False)
 def _believe(q: Backfill, now: float, grace_s: float) -> bool:
     """Jobs that have outlived their request go on for `grace_s`; whether more GPUs are now given away than there are."""
     meta = q.meta
@@ -227,6 +264,15 @@ def _believe(q: Backfill, now: float, grace_s: float) -> bool:
             q.belief[job] = now + grace_s
     meta[LATE] = still
     return bool(still > 0 and fp.least_free(q.time, q.free, meta, now, now + grace_s) < 0)
+
+
+@kernel(allocates=False)
+def _fits_now(q: Backfill, steps: int, need: int, until_s: float) -> bool:
+    """Whether so many GPUs, which are free now, stay free until an instant. steps: how many `descents` has found."""
+    for step in range(1, steps):
+        if q.down_to[step] < need:
+            return bool(q.down_s[step] >= until_s)
+    return True
 
 
 @kernel(allocates=False)
@@ -252,12 +298,10 @@ def _pass_once(q: Backfill, now: float, order: int, reserved: int) -> None:
                 laid += 1
                 steps = 0
             if steps == 0:
-                steps = fp.descents(q.time, q.free, meta, q.down_s, q.down_to) if reserved > 0 else 1
-            starts = True
-            for step in range(1, steps):
-                if q.down_to[step] < need:
-                    starts = q.down_s[step] >= now + q.request[job]
-                    break
+                steps = 1  # without promises and windows GPUs only become free
+                if reserved > 0 or len(q.window_from) > 0:
+                    steps = fp.descents(q.time, q.free, meta, q.down_s, q.down_to)
+            starts = _fits_now(q, steps, need, now + q.request[job])
         if starts:
             fp.take(q.time, q.free, meta, now, now + q.request[job], need)
             _start(q, job, now)
@@ -286,6 +330,8 @@ def _lay_out_again(q: Backfill, now: float, order: int) -> None:
     for k in range(meta[RUNNING]):
         job = q.ending[k]
         fp.take(q.time, q.free, meta, now, q.belief[job], q.gpus[job])
+    for at in range(meta[WINDOW]):
+        fp.take(q.time, q.free, meta, max(now, q.window_from[at]), q.window_to[at], q.window_gpus[at])
     if order == WFP3:
         _sort(q, now)
     for k in range(meta[WAITING]):
@@ -302,33 +348,48 @@ def _lay_out_again(q: Backfill, now: float, order: int) -> None:
 
 
 @kernel(allocates=False)
-def _pass_kept(q: Backfill, now: float, order: int, came: int) -> None:
+def _pass_kept(q: Backfill, now: float, order: int, came: int, examined: int) -> None:
     """Move promises forward where GPUs have become free, make those of new jobs, and start whose time has come.
 
+    Parameters
+    ----------
     came : jobs that came just now.
+    examined : how many of the first jobs may move forward; others only start, if they fit now.
     """
     meta, hull = q.meta, q.hull
-    if order == WFP3 and (hull[FROM] < hull[TO] or came > 1 or hull[WAKE] <= now):
+    few = examined < meta[WAITING]
+    if order == WFP3 and (few or hull[FROM] < hull[TO] or came > 1 or hull[WAKE] <= now):
         _sort(q, now)
-    most = -1
+    most, before = -1, meta[RAISES]
     if hull[FROM] < hull[TO]:
         hull[FROM] = max(hull[FROM], now)
         most = fp.most_free(q.time, q.free, meta, hull[FROM], hull[TO])
+        meta[RAISES] += 1
+    raises = meta[RAISES]
     hull[NEXT_FROM], hull[NEXT_TO], hull[WAKE] = np.inf, -np.inf, np.inf
-    waits, kept = meta[WAITING], 0
+    waits, kept, steps = meta[WAITING], 0, 0
     for k in range(waits):
         job = q.queue[k]
         need, request, promise = q.gpus[job], q.request[job], q.promise[job]
         begin = now
         if promise >= 0.0 and promise > now:
-            begin = (
-                max(now, hull[FROM] - request) if need <= most and hull[FROM] < promise + request else np.inf
-            )
+            if k >= examined:
+                begin = np.inf
+                if need <= q.free[meta[fp.LOW]]:
+                    if steps == 0:
+                        steps = fp.descents(q.time, q.free, meta, q.down_s, q.down_to)
+                    if _fits_now(q, steps, need, min(now + request, promise)):
+                        begin = now
+            elif q.looked[job] >= before:  # it has missed nothing
+                touched = need <= most and hull[FROM] < promise + request
+                begin = max(now, hull[FROM] - request) if touched else np.inf
+        if k < examined or promise < 0.0:
+            q.looked[job] = raises
         at_s = promise
         if begin < np.inf and promise != now:
-            before = promise if promise >= 0.0 else np.inf
-            sooner = fp.earliest(q.time, q.free, meta, begin, request, need, before)
-            if sooner < before or promise < 0.0:
+            last = promise if promise >= 0.0 else np.inf
+            sooner = fp.earliest(q.time, q.free, meta, begin, request, need, last)
+            if sooner < last or promise < 0.0:
                 if 0.0 <= promise < np.inf:
                     fp.take(q.time, q.free, meta, promise, promise + request, -need)
                     hull[NEXT_FROM] = min(hull[NEXT_FROM], max(promise, sooner + request))
@@ -336,10 +397,11 @@ def _pass_kept(q: Backfill, now: float, order: int, came: int) -> None:
                     hull[FROM] = min(hull[FROM], hull[NEXT_FROM])
                     hull[TO] = max(hull[TO], hull[NEXT_TO])
                 fp.take(q.time, q.free, meta, sooner, sooner + request, need)
+                steps = 0
                 at_s = q.promise[job] = sooner
                 if promise < 0.0 and q.first_promise[job] < 0.0:
                     q.first_promise[job] = sooner
-                if most >= 0:
+                if hull[FROM] < hull[TO]:
                     most = fp.most_free(q.time, q.free, meta, hull[FROM], hull[TO])
         if at_s <= now:
             _start(q, job, now)

@@ -40,6 +40,11 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
         """How many of the first jobs that cannot start are promised a start at each decision."""
         return 0
 
+    @property
+    def examined(self) -> int:
+        """How many of the first waiting jobs have a kept promise moved forward at each decision; 0: all."""
+        return 0
+
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers its promises, if the policy keeps them."""
         return BackfillScheduler(self)
@@ -130,7 +135,8 @@ class BackfillScheduler:
         used = np.bincount(view.user, view.held, 0 if view.quota is None else len(view.quota) - 1)
         view.over_quota = np.zeros(view.count, np.int64)
         left, wake_s = self.policy.promises, math.inf
-        for at in waiting:
+        examined = self.policy.examined or len(waiting)
+        for place, at in enumerate(waiting):
             job, need, request_s = jobs[at], gpus[at], requests[at]
             if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
                 view.over_quota[at] = 1
@@ -138,7 +144,8 @@ class BackfillScheduler:
             mine = self.promised.pop(job, None)
             if mine is not None:
                 profiles[mine.gpu_type].take(mine.start_s, mine.start_s + request_s, -need)
-            if mine is None and not self.policy.keeps_promises and not left:
+            moves = place < examined or mine is None or mine.start_s == view.now_s
+            if not moves or (mine is None and not self.policy.keeps_promises and not left):
                 best = self._at_once(view, at, profiles)
             else:
                 best = self._soonest(view, at, profiles)
@@ -162,6 +169,8 @@ class BackfillScheduler:
         profiles = [FreeProfile(view.now_s, int(size)) for size in view.type_total]
         ends_s = view.changed_s + view.requested_s
         ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
+        for window in view.windows:  # of a cluster with one type
+            profiles[0].take(max(view.now_s, window.from_s), window.to_s, window.gpus)
         for at in np.flatnonzero(view.held > 0).tolist():
             profiles[view.gpu_type[at]].take(view.now_s, float(ends_s[at]), int(view.held[at]))
         return profiles
