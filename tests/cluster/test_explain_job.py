@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ import pytest
 import forerun
 from forerun.cli.main import run as command_line
 from forerun.domain import domain_names, get_domain
-from forerun.domains.cluster.explain.job import CAUSES, ClusterJobExplainer
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.explain.job import CAUSES, ClusterJobExplainer, _Blocked, _Telling
 from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.domains.cluster.policy import schedulers
+from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 from forerun.errors import ForerunError, ScenarioError
-from forerun.result.job import Story, Tried
+from forerun.result.job import Others, Story, Tried
 from forerun.result.run import Result
+from forerun.testing.cluster import drawn_world
 
 EXPLAINER = get_domain("cluster").job_explainer
 NAMES = sorted(schedulers().names())
@@ -150,6 +155,34 @@ def test_it_adds_up_under_places_costs_and_quotas(policy: str, terms: dict[str, 
     if "quota" in terms and not terms["quota"].get("borrow"):
         log = tuple(row for row in LOG if row[3] <= 2)  # a job beyond its quota never runs
     assert_adds_up(forerun.simulate(forerun.load(world(tmp_path, log, policy=policy, **terms))))
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_it_adds_up_in_random_settings(policy: str) -> None:
+    """Nodes of several sizes and types, every placement, quotas, restart costs; for every job."""
+    kind = schedulers().get(policy)
+    for number in range(25):
+        scene = drawn_world(number, published=issubclass(kind, Schedule))
+        setting, record = scene.setting, Record(scene.setting)
+        seen = [_Blocked(row) for row in range(len(setting.jobs))]
+        rules = rules_for(kind(), setting, record, scene.terms, number)
+        run_rules(rules, [partial(one.instant, record=record) for one in seen])
+        waits, (times, _, _, free, _) = waits_of(record, stretches_of(record)), record.events()
+        used = np.concatenate(([0], setting.cluster.gpus - free))
+        edges = np.concatenate(([-math.inf], times, [math.inf]))
+        for row, blocked in enumerate(seen):
+            story = _Telling(record, row, blocked, named=bool(record.places)).story(Others(0, 0, None, None))
+            story.ledger.check()
+            for cause, columns in waits.by_cause().items():
+                if cause != "reconfiguration":
+                    total = math.fsum(wait.seconds for wait in story.waits if wait.cause == cause)
+                    assert total == pytest.approx(float(columns[row]), abs=1e-6), (number, row, cause)
+            for wait in story.waits:
+                seconds = np.minimum(edges[1:], wait.to_s) - np.maximum(edges[:-1], wait.from_s)
+                assert wait.in_use_gpu_s == pytest.approx(
+                    float((np.maximum(seconds, 0.0) * used).sum()), abs=1e-6
+                )
+                assert math.fsum(one.gpu_s for one in wait.ahead) == pytest.approx(wait.in_use_gpu_s)
 
 
 def test_free_gpus_on_two_nodes_are_fragmentation(tmp_path: Path) -> None:

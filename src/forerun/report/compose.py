@@ -160,11 +160,13 @@ def _one_page(item: Item, question: str = "") -> str:
 
 
 def _title(item: Item, kind: str) -> str:
-    """The title of a page of one item: the title that its scenario has, else its domain and its name."""
+    """The title of a page of one item: the title that its scenario has, else its domain and its name; of a job, its name."""
     name = label(item)
     if isinstance(item, (Result, SavedRun)):
         plain = capital(item.domain) if name == item.domain else f"{capital(item.domain)}: {name}"
         return title_in(scenario_data(item)) or plain
+    if isinstance(item, StoredDocument) and item.kind == "explanation":
+        return capital(name)
     if not isinstance(item, SavedStudy):
         scenario = item.comparison.scenario if isinstance(item, StoredComparison) else item.scenario
         if titled := title_in(scenario):

@@ -245,11 +245,11 @@ def job_document(explained: JobExplanation, run: str) -> StoredDocument:
     fate, ledger = story.fate, story.ledger
     facts = {
         "waited_s": math.fsum(wait.seconds for wait in story.waits),
-        "whole_s": ledger.whole,
+        "from submission to end_s": ledger.whole,
         "start_s": fate.start_s,
         "end_s": fate.end_s,
         "deadline_s": fate.deadline_s,
-        "before_deadline_s": fate.early_s,
+        "before deadline_s": fate.early_s,
     }
     names = {
         "life": "what happened to it",

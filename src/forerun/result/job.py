@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from forerun.result.figures import Figure
 from forerun.result.ledger import Ledger
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from forerun.result.run import Result, SavedRun
 
 S = TypeVar("S")
+
+#: rows of jobs ahead that a reader sees, the last one for all others
+MOST_AHEAD: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,7 @@ class JobExplanation:
         placed = any(moment.nodes for moment in story.moments)
         return {
             "life": [
-                {"at_s": one.at_s, "what": one.what, "gpus": one.gpus}
+                {"at_s": one.at_s, "what": one.what, "GPUs": one.gpus}
                 | ({"nodes": one.nodes} if placed else {})
                 for one in story.moments
             ],
@@ -295,20 +298,31 @@ def _wait_row(wait: Wait) -> dict[str, Any]:
 
 
 def _ahead_rows(waits: Sequence[Wait]) -> Iterator[dict[str, Any]]:
-    """The jobs that had GPUs while it waited, over all its waits, most GPU-seconds first."""
+    """The jobs that had GPUs while it waited, over all its waits, most GPU-seconds first; the small ones together."""
     totals: dict[str, list[Ahead]] = {}
     for wait in waits:
         for one in wait.ahead:
             totals.setdefault(one.job, []).append(one)
     whole = math.fsum(wait.in_use_gpu_s for wait in waits)
     sums = {job: math.fsum(one.gpu_s for one in parts) for job, parts in totals.items()}
-    for job in sorted(totals, key=lambda name: -sums[name]):
+    ordered = sorted(totals, key=lambda name: -sums[name])
+    named = ordered if len(ordered) <= MOST_AHEAD else ordered[: MOST_AHEAD - 1]
+    for job in named:
         yield {
             "job": job,
             "had_gpu_s": sums[job],
             "share": f"{100 * sums[job] / whole:.1f} %",
-            "most gpus": max(one.most_gpus for one in totals[job]),
+            "most GPUs": max(one.most_gpus for one in totals[job]),
             "came": totals[job][0].since,
+        }
+    if len(named) < len(ordered):
+        rest = math.fsum(sums[job] for job in ordered[len(named) :])
+        yield {
+            "job": f"{len(ordered) - len(named)} others",
+            "had_gpu_s": rest,
+            "share": f"{100 * rest / whole:.1f} %",
+            "most GPUs": None,
+            "came": "",
         }
 
 

@@ -145,6 +145,8 @@ def _seconds_with_enough_free(record: Record, row: I64, low: F64, high: F64, sub
     jobs = record.setting.jobs
     if not len(times):
         return np.zeros(len(jobs))
+    if (first_s := float(jobs.submit_s[0])) < times[0]:  # until the first event all GPUs are free
+        times, free = np.append(first_s, times), np.append(record.setting.cluster.gpus, free)
     elastic = (stretch_counts(record, row) > 1) & (jobs.kind >= 0)
     need = np.where(elastic, 1, jobs.gpus)
     enough = np.zeros(len(jobs))
