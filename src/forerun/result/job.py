@@ -73,7 +73,7 @@ class Wait:
     because : the cause in words.
     in_use_gpu_s, free_gpu_s : GPU-seconds that all jobs had, and that were free.
     ahead : the jobs that had them, most GPU-seconds first; these sum to `in_use_gpu_s`.
-    queued_before : jobs that waited, too, when it began, and got GPUs before this one did, the first of them first.
+    queued_before : jobs that waited, too, when it began, and got GPUs before this one did: the first of them.
     """
 
     from_s: float

@@ -1,14 +1,13 @@
 """The story of one job of a cluster's run: its life, its waiting by cause, and who had the GPUs meanwhile.
 
-The run is repeated with an observer, which sees when the engine counted the job as waiting for GPUs together or for its
-quota; all else is in the record. A run that does not repeat is an error.
+The run is repeated; its record says all but when the engine counted the job as waiting for GPUs together or for its quota.
+Where it did, an observer sees it in another repetition. A run that does not repeat is an error.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -46,6 +45,8 @@ CAUSES: Final = {
 }
 #: stretches that the figure divides the time of waiting into; it draws areas from 25 on
 SLOTS: Final = 120
+#: jobs that waited and went first that a stretch names
+MOST_QUEUED: Final = 10
 #: jobs ahead that the figure names
 NAMED: Final = 3
 
@@ -67,9 +68,12 @@ class ClusterJobExplainer(JobExplainer[Scenario]):
         names = [str(name) for name in jobs["job"].tolist()]
         if job not in names:
             raise UnknownName.among("job", job, names, where="--job")
-        row, seen = names.index(job), _Blocked(names.index(job))
-        outcome = self.domain.run(self.domain.prepare(scenario), observers=[seen])
-        record = outcome.record
+        row = names.index(job)
+        inputs, seen = self.domain.prepare(scenario), _Blocked(row)
+        record = self.domain.run(inputs).record
+        if record.fragmentation_s[row] or record.quota_s[row]:
+            # When that was is seen only by who stops at every instant, which takes longer.
+            record = self.domain.run(inputs, observers=[seen]).record
         again = [(-1.0 if math.isnan(at) else at) for at in (jobs["first_start_s"][row], jobs["end_s"][row])]
         if len(record.end_s) != len(names) or again != [record.first_start_s[row], record.end_s[row]]:
             where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
@@ -110,20 +114,6 @@ class _Blocked:
         self._spread_s, self._quota_s = spread_s, quota_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Free:
-    """GPUs that are free over time: `gpus[i]` from `at_s[i]` on, all before."""
-
-    at_s: F64
-    gpus: I64
-    total: int
-
-    def at(self, now_s: float) -> int:
-        """How many, from an instant on."""
-        place = int(np.searchsorted(self.at_s, now_s, side="right")) - 1
-        return int(self.gpus[place]) if place >= 0 else self.total
-
-
 class _Telling:
     """What a record says about one job.
 
@@ -141,6 +131,11 @@ class _Telling:
         self.total = record.setting.cluster.gpus
         self.stretches = stretches_of(record)
         self.own = np.flatnonzero(self.stretches.row == row)
+        self._by_begin: I64 = np.lexsort((self.stretches.row, self.stretches.from_s)).astype(np.int64)
+        self._begins_s = self.stretches.from_s[self._by_begin]
+        #: of the stretches that began before the last instant asked about, those that had not ended; and how many began
+        self._active: I64 = np.zeros(0, np.int64)
+        self._begun = 0
         self.submit_s = float(self.jobs.submit_s[row])
         judged_s = float(record.judged_s[row])
         judged_s = self.submit_s if math.isnan(judged_s) else max(judged_s, self.submit_s)
@@ -188,34 +183,36 @@ class _Telling:
 
     def _waits(self) -> Iterator[Wait]:
         """Every stretch of waiting by its cause, with who had GPUs in it."""
+        idle = list(self._idle())
         times_s, _, _, free, _ = self.record.events()
-        steps = _Free(times_s, free, self.total)
+        begins = np.array([from_s for from_s, _ in idle])
+        marks = np.unique(np.concatenate((times_s, self.seen.at_s, [self.judged_s], begins)))
+        causes = self._causes(marks, times_s, free)
+        for from_s, to_s in idle:
+            first, last = np.searchsorted(marks, (from_s, to_s))
+            inside = causes[first:last]
+            cuts = first + np.append(0, 1 + np.flatnonzero(inside[1:] != inside[:-1]))
+            ends = [*marks[cuts[1:]].tolist(), to_s]
+            for at, until_s in zip(cuts.tolist(), ends, strict=True):
+                yield self._wait(float(marks[at]), until_s, str(causes[at]), to_s)
+
+    def _causes(self, marks: F64, times_s: F64, free: I64) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+        """Why it waits from each of some instants on, if it does. times_s, free: instants, and GPUs free from then on."""
         elastic = bool(stretch_counts(self.record, self.stretches.row)[self.row] > 1)
         needs = 1 if elastic and self.jobs.kind[self.row] >= 0 else int(self.jobs.gpus[self.row])
-        marks = np.unique(np.concatenate((times_s, self.seen.at_s, [self.judged_s])))
-        for from_s, to_s in self._idle():
-            inside = marks[(marks > from_s) & (marks < to_s)].tolist()
-            parts: list[tuple[float, str]] = []
-            for at_s in (from_s, *inside):
-                cause = self._cause(at_s, steps.at(at_s) >= needs)
-                if not parts or parts[-1][1] != cause:
-                    parts.append((at_s, cause))
-            for (at_s, cause), until_s in zip(parts, [*(at for at, _ in parts[1:]), to_s], strict=True):
-                yield self._wait(at_s, until_s, cause, to_s)
-
-    def _cause(self, at_s: float, enough: bool) -> str:
-        """Why it waits from an instant on. enough: whether as many GPUs are free as it needs."""
-        if at_s < self.judged_s:
-            return "admission"
-        place = int(np.searchsorted(self.seen.at_s, at_s, side="right"))
-        counted = self.seen.cause[place] if place < len(self.seen.cause) else ""
-        return counted or ("policy" if enough else "capacity")
+        enough = np.append(self.total, free)[np.searchsorted(times_s, marks, side="right")] >= needs
+        counted = np.array([*self.seen.cause, ""])[np.searchsorted(self.seen.at_s, marks, side="right")]
+        causes = np.where(counted != "", counted, np.where(enough, "policy", "capacity"))
+        return np.where(marks < self.judged_s, "admission", causes)
 
     def _wait(self, from_s: float, to_s: float, cause: str, starts_s: float) -> Wait:
-        """A stretch of waiting. starts_s: when its waiting for whatever cause is over."""
-        gpu_s, most = self._gpu_s(from_s, to_s)
-        rows = np.flatnonzero(gpu_s > 0)
-        rows = rows[np.argsort(-gpu_s[rows], kind="stable")]
+        """A stretch of waiting, after those before it. starts_s: when its waiting for whatever cause is over."""
+        of, present = self.stretches, self._present(from_s, to_s)
+        seconds = np.minimum(of.to_s[present], to_s) - np.maximum(of.from_s[present], from_s)
+        rows, group = np.unique(of.row[present], return_inverse=True)
+        gpu_s = np.bincount(group, seconds * of.gpus[present], len(rows))
+        most = np.zeros(len(rows), np.int64)
+        np.maximum.at(most, group, of.gpus[present])
         in_use = math.fsum(gpu_s)
         return Wait(
             from_s=from_s,
@@ -225,32 +222,37 @@ class _Telling:
             in_use_gpu_s=in_use,
             free_gpu_s=self.total * (to_s - from_s) - in_use,
             ahead=tuple(
-                Ahead(str(self.jobs.id[other]), float(gpu_s[other]), int(most[other]), self._since(other))
-                for other in rows.tolist()
+                Ahead(
+                    str(self.jobs.id[rows[at]]), float(gpu_s[at]), int(most[at]), self._since(int(rows[at]))
+                )
+                for at in np.argsort(-gpu_s, kind="stable").tolist()
             ),
-            queued_before=self._queued_before(from_s, starts_s),
+            queued_before=self._queued_before(
+                from_s, starts_s, of.row[present[of.from_s[present] <= from_s]]
+            ),
         )
 
-    def _queued_before(self, at_s: float, starts_s: float) -> tuple[str, ...]:
-        """Who waited at an instant and got GPUs before this job did, the first of them first."""
-        of = self.stretches
-        holding = np.zeros(len(self.jobs), np.bool_)
-        holding[of.row[(of.from_s <= at_s) & (of.to_s > at_s)]] = True
-        starting = (of.from_s > at_s) & (of.from_s < starts_s) & (self.jobs.submit_s[of.row] <= at_s)
-        starting &= ~holding[of.row]
-        order = np.lexsort((of.row[starting], of.from_s[starting]))
-        return tuple(str(self.jobs.id[row]) for row in dict.fromkeys(of.row[starting][order].tolist()))
+    def _present(self, from_s: float, to_s: float) -> I64:
+        """The stretches of GPUs that overlap a stretch of time, which begins no earlier than the one asked about before."""
+        of, last = self.stretches, int(np.searchsorted(self._begins_s, to_s))
+        candidates = np.concatenate((self._active, self._by_begin[self._begun : last]))
+        self._begun = max(self._begun, last)
+        self._active = candidates[of.to_s[candidates] > from_s]
+        return self._active[of.from_s[self._active] < to_s]
 
-    def _gpu_s(self, from_s: float, to_s: float) -> tuple[F64, I64]:
-        """GPU-seconds of each job in a stretch of time, and the most GPUs that it had there."""
-        of = self.stretches
-        seconds = np.minimum(of.to_s, to_s) - np.maximum(of.from_s, from_s)
-        there = seconds > 0
-        row, gpus = of.row[there], of.gpus[there]
-        gpu_s: F64 = np.bincount(row, seconds[there] * gpus, len(self.jobs)).astype(np.float64)
-        most = np.zeros(len(self.jobs), np.int64)
-        np.maximum.at(most, row, gpus)
-        return gpu_s, most
+    def _queued_before(self, at_s: float, starts_s: float, holding: I64) -> tuple[str, ...]:
+        """Who waited at an instant and got GPUs before this job did, the first of them first. holding: who did not wait."""
+        first, last = (
+            np.searchsorted(self._begins_s, at_s, side="right"),
+            np.searchsorted(self._begins_s, starts_s),
+        )
+        found: dict[int, None] = {}
+        for row in self.stretches.row[self._by_begin[first:last]].tolist():
+            if self.jobs.submit_s[row] <= at_s and row not in found and row not in holding:
+                found[row] = None
+                if len(found) == MOST_QUEUED:
+                    break
+        return tuple(str(self.jobs.id[row]) for row in found)
 
     def _since(self, other: int) -> str:
         """How another job came to be ahead of this one."""
@@ -334,25 +336,29 @@ class _Telling:
                 text += f"; it let job {longest.queued_before[0]}, which waited, too, go first"
         return f"{text}; {ended}"
 
+    def _mean_gpus(self, numbers: I64, edges: F64) -> F64:
+        """The mean GPUs of some stretches between each two of some instants."""
+        of = self.stretches
+        at_s = np.concatenate((of.from_s[numbers], of.to_s[numbers]))
+        order = np.argsort(at_s, kind="stable")
+        at_s, steps = at_s[order], np.concatenate((of.gpus[numbers], -of.gpus[numbers]))[order]
+        if not len(at_s):
+            return np.zeros(len(edges) - 1)
+        gpu_s = np.append(0.0, np.cumsum(np.cumsum(steps)[:-1] * np.diff(at_s)))
+        means: F64 = np.diff(np.interp(edges, at_s, gpu_s)) / np.diff(edges)
+        return means
+
     def _figure(self, waits: Sequence[Wait]) -> Figure | None:
         """GPUs in use while it waited: its own, those of the jobs ahead, of others, and free ones."""
         ahead = total_ahead(waits, tuple(CAUSES))
         if not waits or waits[-1].to_s <= waits[0].from_s:
             return None
         edges = np.linspace(waits[0].from_s, waits[-1].to_s, SLOTS + 1)
-        named = {other: f"job {other}" for other, _ in ahead[:NAMED]}
-        mine = f"job {self.jobs.id[self.row]} itself"
-        of = self.stretches
-        seconds = float(edges[1] - edges[0])
-        curves: dict[str, F64] = {
-            name: np.zeros(SLOTS) for name in (mine, *named.values(), "other jobs", "free")
-        }
-        inside = np.flatnonzero((of.to_s > edges[0]) & (of.from_s < edges[-1]))
-        for number in inside.tolist():
-            row = int(of.row[number])
-            overlap = np.minimum(of.to_s[number], edges[1:]) - np.maximum(of.from_s[number], edges[:-1])
-            name = mine if row == self.row else named.get(str(self.jobs.id[row]), "other jobs")
-            curves[name] += np.maximum(overlap, 0.0) * (of.gpus[number] / seconds)
+        names = {other: f"job {other}" for other, _ in ahead[:NAMED]}
+        names[str(self.jobs.id[self.row])] = mine = f"job {self.jobs.id[self.row]} itself"
+        whose = np.array([names.get(str(name), "other jobs") for name in self.jobs.id])[self.stretches.row]
+        order = (mine, *(name for name in names.values() if name != mine), "other jobs")
+        curves = {name: self._mean_gpus(np.flatnonzero(whose == name), edges) for name in order}
         curves["free"] = np.maximum(self.total - np.sum(list(curves.values()), axis=0), 0.0)
         shown = {name: curve for name, curve in curves.items() if curve.any()}
         middle = (edges[1:] + edges[:-1]) / 2
