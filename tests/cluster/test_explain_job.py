@@ -26,6 +26,7 @@ from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 from forerun.errors import ForerunError, ScenarioError
 from forerun.result.job import Others, Story, Tried
 from forerun.result.run import Result
+from forerun.scenario.spec import override
 from forerun.testing.cluster import drawn_world
 
 EXPLAINER = get_domain("cluster").job_explainer
@@ -297,6 +298,50 @@ def test_each_what_if_is_a_plain_simulation(policy: str, tmp_path: Path) -> None
             assert repr(others_in(again, set())) == repr(others_in(plain, set())), (
                 one.what
             )  # nan is never equal
+
+
+def tried_as_simulated(path: Path, job: str, what: str, *more: str) -> Tried:
+    """One change of an explanation, which is what a plain simulation with it gives."""
+    explained = forerun.explain_job(forerun.simulate(forerun.load(path, more)), job)
+    (one,) = [one for one in explained.tried if one.what == what]
+    assert one.fate is not None, one.why_not
+    overrides = [override(key, value) for key, value in one.changes]
+    plain = forerun.simulate(forerun.load(path, [*more, *overrides]))
+    assert fate_in(plain, job) == (one.fate.start_s, one.fate.end_s)
+    return one
+
+
+def test_terms_that_a_job_waited_for_are_taken_away(tmp_path: Path) -> None:
+    """Quotas, places and maintenance, each alone; the job is then sooner."""
+    folders = [tmp_path / name for name in ("quota", "places", "maintenance")]
+    for folder in folders:
+        folder.mkdir()
+    log = tuple(row for row in LOG if row[3] <= 2)
+    quota = world(folders[0], log, quota={"gpus": {"ann": 1}, "default": 4})
+    ones = [("p", 0, 2000, 1), ("q", 1, 100, 1), ("r", 2, 2000, 1), ("u", 3, 100, 1), ("t", 4, 180, 2)]
+    places = world(folders[1], [(*job, 9000, "ann") for job in ones], placement="best-fit")
+    closed = world(folders[2], policy="easy", maintenance=[{"from_s": 100, "to_s": 2000}])
+    for path, job, what in (
+        (quota, "f", "without quotas"),
+        (places, "t", "on any GPUs, however spread"),
+        (closed, "g", "without maintenance"),
+    ):
+        one = tried_as_simulated(path, job, what)
+        start_s = told(forerun.simulate(forerun.load(path)), job).fate.start_s
+        assert one.fate is not None and one.fate.start_s is not None and start_s is not None
+        assert one.fate.start_s < start_s, what
+    kinds = {one.what for one in forerun.explain_job(forerun.simulate(forerun.load(closed)), "g").tried}
+    assert {"policy conservative", "policy first-fit"} <= kinds and "policy srtf" not in kinds
+
+
+def test_a_change_comes_besides_those_of_the_scenario(tmp_path: Path) -> None:
+    """A run of an edited log is explained in that world."""
+    edit = override("trace.edit", {"without": ["h"], "deadline_s": {"g": 600}})
+    path = world(tmp_path)
+    one = tried_as_simulated(path, "g", "without job a", edit)
+    assert dict(one.changes)["trace.edit"] == {"without": ["h", "a"], "deadline_s": {"g": 600}}
+    later = tried_as_simulated(path, "g", "submitted 3,600 s later", edit)
+    assert dict(later.changes)["trace.edit"]["submit_s"] == {"g": 3650}
 
 
 def test_workers_find_the_same(tmp_path: Path) -> None:

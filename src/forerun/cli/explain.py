@@ -67,6 +67,8 @@ def command(
         raise UsageError.at("--job", "explains one job; leave --ties and --bound out")
     if job is None and page is not None:
         raise UsageError.at("--report", "is for one job: give --job ID (forerun report draws a run)")
+    if page is not None and page.is_dir():  # before the simulations
+        raise UsageError.at("--report", f"{page} is a directory; name the page, for example job.html in it")
     loaded = load_result(run)
     if job is not None:
         from forerun.cli._job import explain_one

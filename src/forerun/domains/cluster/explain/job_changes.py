@@ -28,8 +28,8 @@ LEAST_ADDED: Final = 8
 MOST_SLOTS: Final = 1 << 14
 #: policies that read deadlines
 BY_DEADLINE: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid")
-#: a policy that plans by requested times
-BY_REQUEST: Final = ("easy",)
+#: policies that plan by requested times
+BY_REQUEST: Final = ("easy", "conservative", "first-fit")
 
 #: a run that a search asked for: its tables, or why there is none
 Answer: TypeAlias = Mapping[str, Table] | str
@@ -65,7 +65,9 @@ class _Changes:
         if self.story.fate.refused:
             found.append((self._later_deadline(), 2 * int(math.log2(MOST_SLOTS)) + 2))
         found.append((self._nodes(), 4 * math.ceil(math.log2(self._most_added() + 1)) + 2))
-        found += [(one, 1) for one in (*self._without_those_ahead(), *self._policies())]
+        found += [
+            (one, 1) for one in (*self._without_those_ahead(), *self._without_terms(), *self._policies())
+        ]
         return found
 
     def _edit(self, key: str, value: Any) -> Changes:
@@ -187,12 +189,28 @@ class _Changes:
         largest = sorted(totals, key=lambda job: -totals[job])[:2]
         return [self._once(f"without job {job}", self._edit("without", job), job) for job in largest]
 
+    def _without_terms(self) -> list[Search]:
+        """Without quotas, or on any GPUs, where the job waited for that; and without maintenance."""
+        causes = {wait.cause for wait in self.story.waits}
+        terms: dict[str, tuple[bool, str, Any]] = {
+            "without quotas": ("quota" in causes, "quota", None),
+            "on any GPUs, however spread": ("fragmentation" in causes, "placement", "anywhere"),
+            "without maintenance": (bool(self.scenario.maintenance), "maintenance", None),
+        }
+        return [self._once(what, ((path, value),)) for what, (there, path, value) in terms.items() if there]
+
     def _policies(self) -> list[Search]:
         """Under other policies; those by deadlines or requested times only where jobs have them."""
+        if self.scenario.maintenance:  # the others refuse it
+            return [
+                self._once(f"policy {name}", (("policy", name),))
+                for name in BY_REQUEST
+                if name != self.policy
+            ]
         deadlines = bool(self.setting.jobs.has_deadline.any())
         requests = bool(np.isfinite(self.setting.jobs.request_s).all())
         known = [name for name in OTHERS if deadlines or name not in BY_DEADLINE]
-        names = [name for name in (*known, *(BY_REQUEST if requests else ())) if name != self.policy]
+        names = [name for name in (*known, *(BY_REQUEST[:1] if requests else ())) if name != self.policy]
         return [self._once(f"policy {name}", (("policy", name),)) for name in names]
 
 
