@@ -14,12 +14,14 @@ import pytest
 
 import forerun
 from forerun.cli.main import run as command_line
+from forerun.domains.cluster import DOMAIN
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.backfill import BackfillRules, build_backfill
 from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.explain import ClusterExplainer
 from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy, FreeProfile
 from forerun.domains.cluster.policies.conservative import Conservative
@@ -577,6 +579,24 @@ def test_a_scenario_announces_maintenance(tmp_path: Path, capsys: pytest.Capture
         arguments = [part for text in given for part in ("--set", text)]
         assert command_line(["simulate", str(path), *arguments, "-q"]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_what_is_proposed_next_can_be_run(tmp_path: Path) -> None:
+    """Policies that do not know of maintenance are neither proposed nor tried under it."""
+    scenario = load(
+        written(tmp_path, "a,0,2,60,120\nb,1,2,20,99\n"), ["maintenance=[{from: 100s, to: 150s}]"]
+    )
+    result = forerun.simulate(scenario)
+    assert any("--policy conservative --policy first-fit" in step for step in result.next_steps)
+    tried = next(
+        each for each in ClusterExplainer(DOMAIN).what_ifs(scenario, result) if each.path == "policy"
+    )
+    assert tried.values == ("conservative", "first-fit")
+    for name in tried.values:
+        assert (
+            forerun.simulate(load(tmp_path / "cluster.yaml", [f"policy={name}"])).summary["finished_jobs"]
+            == 2
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import msgspec
 
 from forerun.domains.cluster.engine.known_bugs import MODES, SWITCHES
 from forerun.domains.cluster.inputs.costs import PRESETS, faults
+from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.traces.generate import JobGenerator
@@ -417,7 +418,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(
                 (
                     "maintenance",
-                    f"is for policies that plan by requested times (easy, conservative, first-fit); "
+                    f"is for policies that plan by requested times ({', '.join(BACKFILLING)}); "
                     f"{member_name(type(self.policy))} does not",
                 )
             )

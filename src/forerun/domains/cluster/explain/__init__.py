@@ -13,6 +13,7 @@ from forerun.domains.cluster.engine.known_bugs import SWITCHES, Switch
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import F64, Jobs
+from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policy import Schedule
 from forerun.domains.cluster.scenario import Costs, Scenario
 from forerun.domains.cluster.summary.refusals import refusals, sentences
@@ -64,8 +65,12 @@ class ClusterExplainer(Explainer[Scenario]):
             for at, nodes in enumerate(scenario.machines.nodes)
         ]
         policy = member_name(type(scenario.policy))
+        # only policies that plan by requested times know of maintenance
+        others = () if scenario.maintenance else OTHERS
+        if "requested_s" in scenario.policy.needs:
+            others = (*BACKFILLING, *others)
         parameters.append(
-            WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy")
+            WhatIf("policy", policy, tuple(name for name in others if name != policy), "policy")
         )
         shares = (0.9, 0.75, 0.5, 0.25) if yes else (1.1, 1.25, 1.5, 2.0, 4.0)
         for path, now, meaning in _drawn_parameters(scenario):

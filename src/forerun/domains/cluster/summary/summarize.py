@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
+from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policy import Allocator
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.summary.bill import with_steps_and_bill
@@ -25,6 +26,7 @@ from forerun.domains.cluster.summary.waits import (
     waits_of,
 )
 from forerun.domains.cluster.summary.why import why_of
+from forerun.registry import member_name
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
 from forerun.result.stats import normal_quantile, proportion_interval, standard_error
@@ -174,7 +176,10 @@ def _next_steps(scenario: Scenario, record: Record) -> tuple[str, ...]:
     """A comparison of policies that can run these jobs, and nodes if they were left out."""
     profile, cluster = record.setting.profile, record.setting.cluster
     elastic = cluster.is_uniform and (profile is None or bool((record.setting.jobs.kind >= 0).all()))
-    chosen = ("ef-accessctrl", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
+    chosen: tuple[str, ...] = ("ef-accessctrl", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
+    if "requested_s" in scenario.policy.needs:
+        own = member_name(type(scenario.policy))
+        chosen = tuple(name for name in BACKFILLING if name != own)
     compare = " ".join(f"--policy {name}" for name in chosen)
     views = isinstance(scenario.policy, Allocator)  # published schedules place by rules of their own
     placed = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 import numpy as np
@@ -18,6 +18,9 @@ from forerun.domains.cluster.inputs.setting import F64
 from forerun.domains.cluster.policies.orders.fcfs import Fcfs
 from forerun.domains.cluster.policy import Allocation, Allocator, Order, Scheduler, View, orders
 from forerun.scenario.spec import chosen_from
+
+#: the built-in policies that plan by requested times, which are compared with each other
+BACKFILLING: Final = ("easy", "conservative", "first-fit")
 
 
 class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
