@@ -233,6 +233,31 @@ def test_who_went_first_is_named(tmp_path: Path) -> None:
     assert {one.job: one.since for wait in story.waits for one in wait.ahead}["a"] == "ran when it came"
 
 
+@pytest.mark.parametrize("policy", ["fifo", "las", "gandiva"])
+def test_the_figure_is_all_gpus_of_the_time_in_which_it_waited(policy: str, tmp_path: Path) -> None:
+    """At every instant the areas are the whole cluster; the area of a job is its GPU time."""
+    result = forerun.simulate(forerun.load(world(tmp_path, policy=policy)))
+    story = told(result, "f")
+    figure = story.figure
+    assert figure is not None
+    time_s, gpus, whose = (np.asarray(figure.data[name]) for name in ("time_s", "gpus", "whose"))
+    for at_s in np.unique(time_s):
+        assert gpus[time_s == at_s].sum() == pytest.approx(4)
+    assert (time_s.min(), time_s.max()) == (story.waits[0].from_s, story.waits[-1].to_s)
+    allocations = result.tables["allocations"]
+    for name in figure.order:
+        mine = whose == name
+        area = float((gpus[mine][:-1] * np.diff(time_s[mine])).sum())
+        if name.startswith("job ") and not name.endswith("itself"):
+            rows = allocations["job"] == name.removeprefix("job ")
+            seconds = np.minimum(allocations["to_s"], time_s.max()) - np.maximum(
+                allocations["from_s"], time_s.min()
+            )
+            assert area == pytest.approx(float((np.maximum(seconds, 0) * allocations["gpus"])[rows].sum())), (
+                name
+            )
+
+
 # ---------------------------------------------------------------------------------------------------------- what-ifs
 
 

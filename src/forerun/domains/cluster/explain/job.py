@@ -361,12 +361,18 @@ class _Telling:
         curves = {name: self._mean_gpus(np.flatnonzero(whose == name), edges) for name in order}
         curves["free"] = np.maximum(self.total - np.sum(list(curves.values()), axis=0), 0.0)
         shown = {name: curve for name, curve in curves.items() if curve.any()}
-        middle = (edges[1:] + edges[:-1]) / 2
         return Figure.of(
             "stacked_bar",
             "gpus-while-it-waited",
             "GPUs while it waited",
-            by_series("whose", {name: {"time_s": middle, "gpus": curve} for name, curve in shown.items()}),
+            by_series(
+                "whose",
+                # A mean lasts from its instant to the next; the last one is said again at its end.
+                {
+                    name: {"time_s": edges, "gpus": np.append(curve, curve[-1])}
+                    for name, curve in shown.items()
+                },
+            ),
             x=Axis("time_s", "time", "s"),
             y=Axis("gpus", "GPUs"),
             series="whose",
