@@ -359,6 +359,20 @@ def test_terms_that_a_job_waited_for_are_taken_away(tmp_path: Path) -> None:
     assert {"policy conservative", "policy first-fit"} <= kinds and "policy srtf" not in kinds
 
 
+def test_machines_of_a_file_grow_as_well(tmp_path: Path) -> None:
+    """One node of two GPUs more is the same, however the two that are there are written."""
+    (tmp_path / "small.csv").write_text("num_switch,num_node_p_switch,num_gpu_p_node\n1,2,2\n")
+    (tmp_path / "split.csv").write_text("num_switch,num_node_p_switch,num_gpu_p_node\n2,1,2\n")
+    written = tried_as_simulated(world(tmp_path), "d", "1 node more: it meets its deadline")
+    filed = tried_as_simulated(
+        world(tmp_path, machines={"file": "small.csv"}), "d", "1 node more: it meets its deadline"
+    )
+    assert (filed.fate, filed.others) == (written.fate, written.others)
+    split = forerun.simulate(forerun.load(world(tmp_path, machines={"file": "split.csv"})))
+    (none,) = [one for one in forerun.explain_job(split, "d").tried if one.what == "more nodes"]
+    assert "several switches" in none.why_not
+
+
 def test_a_change_comes_besides_those_of_the_scenario(tmp_path: Path) -> None:
     """A run of an edited log is explained in that world."""
     edit = override("trace.edit", {"without": ["h"], "deadline_s": {"g": 600}})

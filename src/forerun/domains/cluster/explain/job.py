@@ -32,7 +32,7 @@ from forerun.errors import StoreError, UnknownName, UsageError
 from forerun.result.figures import Axis, Figure, by_series
 from forerun.result.job import Ahead, Fate, JobExplainer, Moment, Others, Search, Story, Wait
 from forerun.result.ledger import Ledger
-from forerun.result.numbers import quantity
+from forerun.result.numbers import format_number, quantity
 from forerun.result.run import Result, SavedRun
 
 #: causes of waiting, in words
@@ -265,7 +265,7 @@ class _Telling:
         """Its life in order."""
         record, row, of = self.record, self.row, self.stretches
         asked = int(self.jobs.gpus[row])
-        due = "" if fate.deadline_s is None else f", due at {fate.deadline_s:g} s"
+        due = "" if fate.deadline_s is None else f", due at {format_number(fate.deadline_s)} s"
         life = [Moment(self.submit_s, f"submitted, asks for {_gpus(asked)}{due}")]
         if record.admitted[row] == 0:
             life.append(Moment(self.judged_s, f"refused: {fate.refused or 'by the policy'}"))

@@ -136,25 +136,27 @@ class _Changes:
         return (self.beside.tried(what, changes(slots), seen[slots]),)
 
     def _most_added(self) -> int:
-        nodes = self.scenario.machines.nodes
-        return max(LEAST_ADDED, MOST_TIMES * max((group.count for group in nodes), default=0))
+        return max(LEAST_ADDED, MOST_TIMES * max(group.count for group in self.setting.cluster.groups))
 
     def _nodes(self) -> Search:
         """The fewest nodes more with which the job starts at once, and with which it meets its deadline."""
-        groups = self.scenario.machines.nodes
-        if not groups:
-            return (
-                Tried("more nodes", why_not="the machines come from a file; write them as machines.nodes"),
-            )
+        groups = self.setting.cluster.groups
+        if not self.scenario.machines.nodes and len(groups) > 1:
+            what = "the machines come from a file with several switches; write them as machines.nodes"
+            return (Tried("more nodes", why_not=what),)
         at = max(range(len(groups)), key=lambda number: groups[number].count * groups[number].gpus)
         group, most = groups[at], self._most_added()
-        of = f" of {group.name or f'group {at}'}" if len(groups) > 1 else ""
+        of = f" of {group.name}" if len(groups) > 1 else ""
         submit_s = float(self.setting.jobs.submit_s[self.row])
         policy = self.scenario.policy
         at_once_s = policy.round_s if isinstance(policy, Allocator) else float(self.scenario.slot_s)
 
         def changes(more: int) -> Changes:
-            return ((f"machines.nodes[{at}].count", group.count + more),)
+            count = group.count + more
+            if self.scenario.machines.nodes:
+                return ((f"machines.nodes[{at}].count", count),)
+            nodes = {"name": group.name, "count": count, "gpus": group.gpus, "gpu_type": group.gpu_type}
+            return (("machines", {"nodes": [nodes]}),)
 
         def at_once(answer: Answer) -> bool:
             fate = self.beside.fate(answer)
