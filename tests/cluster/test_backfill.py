@@ -120,9 +120,9 @@ def test_promises_move_forward_in_the_order_of_the_queue() -> None:
     """0 ends at 50 instead of 100: 1 moves from 100 to 50, 2 with it; 3, which came last, may not pass 2."""
     made = setting([0, 1, 2, 3], [4, 4, 4, 4], [50, 10, 10, 10], [100, 20, 20, 20], 4)
     queue = build_backfill(made, 1 << 10)
-    bk.advance(queue, 0, True, 0, 99, 60.0, 4.0)
+    bk.advance(queue, 0, True, 0, 99, np.inf, 60.0, 4.0)
     assert queue.promise.tolist()[1:] == [100, 120, 140]
-    bk.advance(queue, 0, True, 0, 99, 60.0, np.inf)
+    bk.advance(queue, 0, True, 0, 99, np.inf, 60.0, np.inf)
     assert queue.first_start.tolist() == [0, 50, 60, 70]
     assert queue.first_promise.tolist()[1:] == [100, 120, 140]
 
@@ -160,14 +160,25 @@ def test_unannounced_maintenance_does_not_drain() -> None:
         assert starts(late, policy.with_(order=Fcfs())) == [0, 150, 60]
 
 
+def test_a_plan_made_anew_looks_so_far_and_at_so_many() -> None:
+    """1 needs all four GPUs and is due at 100, 2 (two GPUs for 200 s) would delay it, 3 (two GPUs for 50 s) would not.
+
+    Where no start more than 90 s away is promised, 2 starts; where two waiting jobs are looked at, 3 waits with them.
+    """
+    made = setting([0, 1, 2, 3], [2, 4, 2, 2], [100, 10, 200, 50], [100, 10, 200, 50], 4)
+    assert starts(made, Easy(promises=5)) == [0, 100, 110, 3]
+    assert starts(made, Easy(promises=5, window_s=90)) == [0, 202, 2, 100]
+    assert starts(made, Easy(promises=5, examined=2)) == [0, 100, 110, 110]
+
+
 def test_how_many_jobs_may_move_forward_in_a_pass() -> None:
     """0 ends at 50 instead of 100, and 1 moves to 50. 2 moves to 70, the believed end of 1, only where two may move."""
     made = setting([0, 1, 2, 3], [4, 4, 4, 4], [50, 30, 10, 10], [100, 20, 70, 20], 4)
     for policy, promised in ((Conservative(), [70, 140]), (Conservative(examined=1), [120, 190])):
         queue = build_backfill(made, 1 << 10)
-        bk.advance(queue, 0, True, 0, policy.examined or 99, 60.0, 51.0)
+        bk.advance(queue, 0, True, 0, policy.examined or 99, np.inf, 60.0, 51.0)
         assert queue.promise[2:].tolist() == promised
-        bk.advance(queue, 0, True, 0, policy.examined or 99, 60.0, np.inf)
+        bk.advance(queue, 0, True, 0, policy.examined or 99, np.inf, 60.0, np.inf)
         assert queue.first_start.tolist() == [0, 50, 80, 90]
 
 
@@ -231,6 +242,8 @@ def second_by_second(made: Setting, policy: BackfillPolicy) -> list[int]:
                 fill(job, promise[job])
         reserved = 0
         for place, job in enumerate(waiting):
+            if place >= (policy.examined or count) and not policy.keeps_promises:
+                break
             moves = place < (policy.examined or count) or promise.get(job, now) == now
             mine = promise.pop(job, None)
             if mine is not None:
@@ -247,7 +260,8 @@ def second_by_second(made: Setting, policy: BackfillPolicy) -> list[int]:
                 fill(job, at)
             elif reserved < policy.promises:
                 reserved += 1
-                fill(job, at)
+                if at <= now + (policy.window_s or math.inf):
+                    fill(job, at)
     assert changed_at < horizon
     return start
 
@@ -322,6 +336,7 @@ def test_a_run_cut_anywhere_is_the_same_run() -> None:
             policy.keeps_promises,
             policy.promises,
             policy.examined or 99,
+            policy.window_s or np.inf,
             policy.grace_s,
         )
         bk.advance(whole, *given, np.inf)
@@ -370,7 +385,7 @@ def test_kept_promises_are_never_broken(order: Order) -> None:
     for _ in range(max(CASES, 500)):
         made = drawn(rng, late=False)
         queue = build_backfill(made, 1 << 12)
-        bk.advance(queue, order.number, True, 0, 99, policy.grace_s, np.inf)
+        bk.advance(queue, order.number, True, 0, 99, np.inf, policy.grace_s, np.inf)
         assert (queue.first_start <= queue.first_promise).all()
         moved += int((queue.first_start < queue.first_promise).sum())
     assert moved > 500, "early ends do move promises"
@@ -386,7 +401,9 @@ def test_the_first_in_the_queue_starts_by_its_shadow_time() -> None:
         jobs, total = made.jobs, made.cluster.gpus
         queue, now = build_backfill(made, 1 << 12), 0.0
         due: dict[int, float] = {}
-        while (now := bk.advance(queue, 0, False, 1, 99, 60.0, math.nextafter(now, math.inf))) < math.inf:
+        while (
+            now := bk.advance(queue, 0, False, 1, 99, np.inf, 60.0, math.nextafter(now, math.inf))
+        ) < math.inf:
             running = np.flatnonzero((queue.first_start >= 0) & (queue.end < 0))
             if not queue.meta[qk.WAITING]:
                 due = {}

@@ -111,7 +111,14 @@ class Backfill(NamedTuple):
 
 @kernel(allocates=False)
 def advance(
-    q: Backfill, order: int, keeps: bool, reserved: int, examined: int, grace_s: float, until_s: float
+    q: Backfill,
+    order: int,
+    keeps: bool,
+    reserved: int,
+    examined: int,
+    window_s: float,
+    grace_s: float,
+    until_s: float,
 ) -> float:
     """Play on until `until_s` (not included), the end of the trace, or a full log; the instant of the next event.
 
@@ -123,7 +130,8 @@ def advance(
     order : of the queue, a number above.
     keeps : whether every waiting job gets a promise and keeps it.
     reserved : else how many of the first that cannot start get one in each pass.
-    examined : how many of the first waiting jobs, where promises are kept, may move forward in a pass.
+    examined : how many of the first waiting jobs a pass looks at; where promises are kept, how many may move forward.
+    window_s : how far away a start may be that a job is promised for one pass.
     grace_s : how much longer a job is believed to run that has outlived its request.
     """
     jobs, most_events = len(q.submit), len(q.event_time) - 1
@@ -155,7 +163,7 @@ def advance(
                     _lay_out_again(q, now, order)
                 _pass_kept(q, now, order, meta[ARRIVED] - came, examined)
             else:
-                _pass_once(q, now, order, reserved)
+                _pass_once(q, now, order, reserved, examined, window_s)
         events = meta[EVENTS]
         q.event_time[events] = now
         q.event_pending[events] = meta[WAITING]
@@ -276,7 +284,7 @@ def _fits_now(q: Backfill, steps: int, need: int, until_s: float) -> bool:
 
 
 @kernel(allocates=False)
-def _pass_once(q: Backfill, now: float, order: int, reserved: int) -> None:
+def _pass_once(q: Backfill, now: float, order: int, reserved: int, examined: int, window_s: float) -> None:
     """Start what fits; the first few that do not fit are promised a start, until the end of the pass."""
     meta = q.meta
     if q.free[meta[fp.LOW]] <= 0:
@@ -289,10 +297,12 @@ def _pass_once(q: Backfill, now: float, order: int, reserved: int) -> None:
         job = q.queue[k]
         need = q.gpus[job]
         starts = False
-        if need <= q.free[meta[fp.LOW]]:
+        if k < examined and need <= q.free[meta[fp.LOW]]:
             while laid < chosen:  # only now is a promise of any consequence
                 first = q.chosen[laid]
                 at_s = fp.earliest(q.time, q.free, meta, now, q.request[first], q.gpus[first], np.inf)
+                if at_s > now + window_s:
+                    at_s = np.inf
                 q.promise[first] = at_s
                 fp.take(q.time, q.free, meta, at_s, at_s + q.request[first], q.gpus[first])
                 laid += 1

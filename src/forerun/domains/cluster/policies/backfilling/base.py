@@ -45,8 +45,13 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def examined(self) -> int:
-        """How many of the first waiting jobs have a kept promise moved forward at each decision; 0: all."""
+        """How many of the first waiting jobs are looked at, or moved forward, at each decision; 0: all."""
         return 0
+
+    @property
+    def window_s(self) -> float:
+        """How far away a start may be that a job is promised for one decision; 0: any."""
+        return 0.0
 
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers its promises, if the policy keeps them."""
@@ -147,6 +152,8 @@ class BackfillScheduler:
             mine = self.promised.pop(job, None)
             if mine is not None:
                 profiles[mine.gpu_type].take(mine.start_s, mine.start_s + request_s, -need)
+            if place >= examined and not self.policy.keeps_promises:
+                break
             moves = place < examined or mine is None or mine.start_s == view.now_s
             if not moves or (mine is None and not self.policy.keeps_promises and not left):
                 best = self._at_once(view, at, profiles)
@@ -164,6 +171,8 @@ class BackfillScheduler:
                 wake_s = min(wake_s, best.start_s)
             else:
                 left -= 1
+                if best.start_s > view.now_s + (self.policy.window_s or math.inf):
+                    continue
             profiles[best.gpu_type].take(best.start_s, best.start_s + request_s, need)
         return Allocation(given, types, wake_s=wake_s)
 
