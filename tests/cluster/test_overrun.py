@@ -210,7 +210,11 @@ def test_runs_without_slowdown_keep_their_id() -> None:
     """A field that was added later does not count while it is not used."""
     scenario = forerun.loads(TEXT)
     before = to_data(scenario)
-    for spec, data in ((scenario, before), (scenario.trace, before["trace"])):
+    for spec, data in (
+        (scenario, before),
+        (scenario.trace, before["trace"]),
+        (scenario.machines, before["machines"]),
+    ):
         for name in spec.added_later:
             assert not data.pop(name)
     digest = hashlib.sha256(b"1\0" + canonical_json(before)).hexdigest()[:16]

@@ -133,7 +133,11 @@ def test_a_scenario_asks_for_it_and_others_keep_their_ids() -> None:
     kept, free = forerun.loads(text, ["placement_kept=true"]), forerun.loads(text)
     assert content_id(kept, "1") != content_id(free, "1")
     before = to_data(free)
-    for spec, data in ((free, before), (free.trace, before["trace"])):
+    for spec, data in (
+        (free, before),
+        (free.trace, before["trace"]),
+        (free.machines, before["machines"]),
+    ):
         for name in spec.added_later:
             assert not data.pop(name)
     assert content_id(free, "1") == hashlib.sha256(b"1\0" + canonical_json(before)).hexdigest()[:16]
