@@ -477,13 +477,13 @@ def language_model_text() -> str:
         + "\nServers of many models with one kind of traffic (BLIS's experiments: vLLM on H100, prompts nearly all in the\n"
         "prefix cache, constant rates), below saturation; those whose rate is not public are left out. Answers are taken\n"
         "to be as long as they were asked for, because the client counts tokens of their text. Median and mean errors in\n"
-        "percent, without figures that are saturating in the prediction; so many experiments of all have their whole time\n"
-        "counted:\n\n"
+        "percent. Figures that the prediction calls saturating do not count; the third column says in how many experiments\n"
+        "the whole time counts.\n\n"
         + table(("predicted from", "models", "experiments", *PREDICTED.values()), predicted_errors())
         + "\nBeside what simulators report of the same project's servers, mean errors in percent, from the error tables of\n"
-        "`inference-sim/sim-to-real-accuracy-validation` on GitHub. They have other experiments, too, and predict servers\n"
-        "that they have not measured: compare with the first row. The second has seen the same server under other\n"
-        "workloads.\n\n"
+        "`inference-sim/sim-to-real-accuracy-validation` on GitHub. They cover other experiments, too, and predict servers\n"
+        "that were not measured: compare them with the first row. The second row is fitted to other workloads of the same\n"
+        "server.\n\n"
         + table(
             ("simulator", "experiments", "first token", "time per token", "whole", "whole, median"),
             simulators(),
@@ -499,8 +499,8 @@ def language_model_text() -> str:
         "shorter times between tokens:\n\n"
         + table(("servers", "time to first token", "time per token"), pools())
         + "\nEach workload from costs fitted to the other workloads of that server. A star marks what misses its bar;\n"
-        "*saturating* is what iterations a little longer change by half. The slowest first tokens are those of prompts of\n"
-        "which nothing was in the cache yet:\n\n"
+        "*saturating* marks what slightly longer iterations change by half. The slowest first tokens belong to prompts\n"
+        "that are not cached yet:\n\n"
         + table(headings, predicted_rows("fitted"))
         + "\nEach of these models from its configuration and AIConfigurator's tables of kernels; what a server takes\n"
         "beyond kernels is fitted to the other dense models:\n\n" + table(headings, predicted_rows("built"))

@@ -120,10 +120,13 @@ ARGUMENTS = ["--batch", "8", "--step", "20ms", "--probe", "300ms", "--workers", 
 
 @needs_torch
 @pytest.mark.parametrize("source", ["mapped", "Mapped", "Streamed", "blocks"])
-def test_waiting_and_work_are_told_apart(
+def test_waiting_and_work_are_measured_apart(
     program: Path, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Sleeping is no work and work no waiting: each is at least what was asked for, and the parts sum."""
+    """Sleeping is no work and work no waiting, and the parts sum.
+
+    The program works until its processor clock has advanced by what is asserted here, so a busy machine cannot fall below.
+    """
     command = [
         "measure",
         "loading",
@@ -140,7 +143,8 @@ def test_waiting_and_work_are_told_apart(
         assert row["transform_cpu_s"] >= 0.002 and row["transform_s"] >= 0.002
         assert row["cpu_s"] >= (0.003 if source.lower() == "mapped" else 0.002)
         assert row["total_s"] >= row["transform_s"] + (0.0 if source == "blocks" else 0.004)
-        assert row["waiting_s"] <= row["total_s"] - row["cpu_s"] + 1e-9
+        # two clocks: that of the processor may run ahead by less than it resolves
+        assert row["waiting_s"] <= max(0.0, row["total_s"] - row["cpu_s"]) + 1e-9
         if source != "blocks":
             assert row["waiting_s"] + row["queued_s"] > 0.0039
     assert said["needed_samples_per_s"] == pytest.approx(400)

@@ -199,7 +199,7 @@ class BlockDataset:
 
 
 def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> Iterator[tuple[str, Any]]:
-    """Samples in another order; those that came early are held until it is their turn.
+    """Samples in another order; those that come early wait for their turn.
 
     Parameters
     ----------
@@ -207,12 +207,12 @@ def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> It
     numbers : of them.
     wanted : the same numbers as they are given.
     """
-    coming, held = zip(numbers.tolist(), read), {}
+    coming, early = zip(numbers.tolist(), read), {}
     for number in wanted.tolist():
-        while number not in held:
+        while number not in early:
             came, pair = next(coming)
-            held[came] = pair
-        yield held.pop(number)
+            early[came] = pair
+        yield early.pop(number)
 
 
 @cache

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from forerun.measure.tables import print_rows
+
 if TYPE_CHECKING:
     from forerun.measure.llm.study import Traffic
 
@@ -222,15 +224,7 @@ _COMPARED: Final = (
 
 def _show(measured: dict[str, Any]) -> None:
     for name, columns in (("latencies", _LATENCIES), ("compared", _COMPARED)):
-        rows = measured[name]
-        if rows:
-            shown = [column for column in columns if column[1] in rows[0]]
-            lines = [[heading for heading, _ in shown]]
-            lines += [[_text(key, row[key]) for _, key in shown] for row in rows]
-            widths = [max(map(len, column)) for column in zip(*lines)]
-            for line in lines:
-                click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths)).rstrip())
-            click.echo()
+        print_rows(measured[name], columns, _text)
     click.echo(f"answer: {measured['answer']}")
     for note in measured["notes"]:
         click.echo(f"note: {note}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+
+from forerun.measure.tables import print_rows
 
 
 @click.command(name="serving")
@@ -150,12 +151,7 @@ _FIDELITY = (
 
 def _show(measured: dict[str, Any]) -> None:
     for name, columns in (("batch_times", _BATCH_TIMES), ("fidelity", _FIDELITY)):
-        if measured[name]:
-            headings = [heading for heading, _ in columns]
-            _print_table(
-                [headings, *([_text(key, row[key]) for _, key in columns] for row in measured[name])]
-            )
-            click.echo()
+        print_rows(measured[name], columns, _text)
     click.echo(f"answer: {measured['answer']}")
     for note in measured["notes"]:
         click.echo(f"note: {note}")
@@ -164,12 +160,6 @@ def _show(measured: dict[str, Any]) -> None:
         f"host: {host['processor']}, {host['cores']} cores, load average {host['load_average']}, "
         f"{host['stolen_share']:.1%} stolen, a sleep of 1 ms lasts {host['oversleep_p99_ms']} ms longer at p99"
     )
-
-
-def _print_table(lines: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    for line in lines:
-        click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths)).rstrip())
 
 
 def _text(name: str, value: Any) -> str:

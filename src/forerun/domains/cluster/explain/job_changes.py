@@ -11,6 +11,7 @@ import numpy as np
 from forerun.domains.cluster.explain import OTHERS
 from forerun.domains.cluster.inputs.edit import levels_of
 from forerun.domains.cluster.inputs.setting import BOOL, F64, Setting
+from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policy import Allocator
 from forerun.domains.cluster.scenario import Scenario
 from forerun.registry import member_name
@@ -28,8 +29,6 @@ LEAST_ADDED: Final = 8
 MOST_SLOTS: Final = 1 << 14
 #: policies that read deadlines
 BY_DEADLINE: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid")
-#: policies that plan by requested times
-BY_REQUEST: Final = ("easy", "conservative", "first-fit")
 
 #: a run that a search asked for: its tables, or why there is none
 Answer: TypeAlias = Mapping[str, Table] | str
@@ -206,13 +205,13 @@ class _Changes:
         if self.scenario.maintenance:  # the others refuse it
             return [
                 self._once(f"policy {name}", (("policy", name),))
-                for name in BY_REQUEST
+                for name in BACKFILLING
                 if name != self.policy
             ]
         deadlines = bool(self.setting.jobs.has_deadline.any())
         requests = bool(np.isfinite(self.setting.jobs.request_s).all())
         known = [name for name in OTHERS if deadlines or name not in BY_DEADLINE]
-        names = [name for name in (*known, *(BY_REQUEST[:1] if requests else ())) if name != self.policy]
+        names = [name for name in (*known, *(BACKFILLING[:1] if requests else ())) if name != self.policy]
         return [self._once(f"policy {name}", (("policy", name),)) for name in names]
 
 
