@@ -159,6 +159,12 @@ def trace_seeds() -> Iterator[Seed]:
         "2 5 -1 -1 -1 -1 -1 16 200 -1 5 4 1 -1 1 -1 -1 -1\n",
     )
     yield trace_format(
+        "job_history",
+        "# seconds since 1970\nid,submit_s,start_s,end_s,nodes,requested_s,user\n"
+        "1,1641021254,1641073899,1641084748,128,10800,7\n"
+        "2,1641022430,1641063289,-1,640,12600,0\n3,1641022430,1641063289,1641075985,640,12600,0\n",
+    )
+    yield trace_format(
         "alibaba_openb",
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
         "p1,88000,327680,8,1000,,Burstable,Succeeded,9437497,10769854,9437497\n"

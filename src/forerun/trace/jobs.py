@@ -8,14 +8,19 @@ on the file's own clock; `origin` in the provenance says where that lies.
 from __future__ import annotations
 
 import re
+import sys
+from array import array
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forerun.errors import TraceError
+from forerun.errors import TraceError, UsageError
+from forerun.registry import member_name
 from forerun.trace.reader import TraceReader
 from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import TEXT, Array, Field, parse_instant, read_rows
@@ -54,6 +59,11 @@ MORE_JOB_FIELDS: Final = (
     Field(name="qos", kind="text", meaning="quality of service"),
 )
 
+#: what only the history of a queue needs, beside the columns above; no trace has them
+HISTORY_FIELDS: Final = (Field(name="nodes", unit="nodes", meaning="nodes allocated, else asked for"),)
+
+_ALL_FIELDS: Final = (*JOB_FIELDS, *MORE_JOB_FIELDS, *HISTORY_FIELDS)
+
 _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}\n)*+")
 
 
@@ -65,24 +75,47 @@ class JobRows:
     """
 
     def __init__(self) -> None:
-        self.lines: list[int] = []
-        self.values: list[Mapping[str, Any]] = []
+        self.lines = array("q")
+        self._texts: dict[str, list[str]] = {}
+        self._numbers: dict[str, array[float]] = {}
+        for field in _ALL_FIELDS:
+            if field.kind == "text":
+                self._texts[field.name] = []
+            else:
+                self._numbers[field.name] = array("d")
 
     def add(self, line: int, **values: Any) -> None:
         """Add one run."""
         self.lines.append(line)
-        self.values.append(values)
+        for name, numbers in self._numbers.items():
+            numbers.append(values.get(name, nan))
+        for name, texts in self._texts.items():
+            texts.append(sys.intern(values.get(name, "")))
 
-    def columns(self) -> dict[str, list[Any]]:
+    def columns(self) -> dict[str, Any]:
         """The runs column by column."""
-        return {
-            f.name: [run.get(f.name, "" if f.kind == "text" else np.nan) for run in self.values]
-            for f in (*JOB_FIELDS, *MORE_JOB_FIELDS)
-        }
+        numbers = {name: np.array(values, np.float64) for name, values in self._numbers.items()}
+        return {**numbers, **self._texts}
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The runs of a log as it states them, before any rule drops or changes one.
+
+    Parameters
+    ----------
+    source : the file, read to its end, which counts repairs and names lines in messages.
+    lines : the line of the file that each row stands in.
+    columns : by the names of `JOB_FIELDS`, `MORE_JOB_FIELDS` and `HISTORY_FIELDS`; one that is missing is empty.
+    """
+
+    source: Source
+    lines: ArrayLike
+    columns: Mapping[str, Iterable[Any]]
 
 
 class JobReader(TraceReader, frozen=True, kw_only=True):
-    """A job log of any layout: `read` gathers its runs, and `cleaned` applies the rules that all logs share.
+    """A job log of any layout: `gather` finds its runs, and `cleaned` applies the rules that all logs share.
 
     clock: what its times count from, for the provenance. same_id: what becomes of a run with an id seen before: `drop`
     it, or `suffix`, name it `id#2`. recorded: the log's durations count time worked, and are taken where they differ from
@@ -97,6 +130,17 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
     def keeps_cpu_jobs(self) -> bool:
         """Whether runs without GPUs stay."""
         return False
+
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
+        """The runs of the file, those that never started or still run among them.
+
+        Raises TraceError with every problem of the file. A reader that has no such step overrides `read`.
+        """
+        raise UsageError.at(str(path), f"the format {member_name(type(self))} has no queued or running jobs")
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        gathered = self.gather(path, repairs)
+        return self.cleaned(gathered.source, gathered.lines, gathered.columns)
 
     def cleaned(
         self, source: Source, lines: ArrayLike, columns: Mapping[str, Iterable[Any]], **facts: object

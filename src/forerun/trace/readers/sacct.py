@@ -14,13 +14,12 @@ import numpy as np
 
 from forerun.errors import TraceError
 from forerun.trace.documents import JsonDocument
-from forerun.trace.jobs import ABSENT, JobReader, JobRows
+from forerun.trace.jobs import ABSENT, Gathered, JobReader, JobRows
 from forerun.trace.objects import json_number, optional_text
 from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.rows import Field, parse_instant
 from forerun.trace.source import Source
-from forerun.trace.table import Trace
 
 #: the command whose output this reader wants; its last column may hold anything, so `|` in job names is harmless, and UTC
 #: has no hour that a change of daylight saving time repeats or leaves out
@@ -132,7 +131,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         names = head.lines[0].split("|") if head.lines else []
         return len(names) > 1 and "JobID" in names and "Submit" in names
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
         names: list[str] = []
         for number, line in source.lines():
@@ -151,7 +150,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         complaints.finish()
         if not rows.lines and not len(repairs):
             raise TraceError.at(source.name, "contains no rows of data")
-        return self.cleaned(source, rows.lines, rows.columns())
+        return Gathered(source, rows.lines, rows.columns())
 
     def _add(self, rows: JobRows, row: _Row) -> None:
         """Add the run of a row, unless it is to be dropped or has a fault."""
@@ -188,6 +187,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             end_s=end_s,
             duration_s=elapsed_s,
             gpus=gpus,
+            nodes=row.number("NNodes", _nodes),
             state=row.text("State").split(" by ")[0],
             requested_s=row.number("Timelimit", time_limit_s),
             eligible_s=row.number("Eligible", _instant_s),
@@ -253,6 +253,13 @@ def _instant_s(text: str) -> float:
     return parse_instant(text) / 1e9
 
 
+def _nodes(text: str) -> float:
+    """`NNodes`."""
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise ValueError(f"{shown(text)} is not a number of nodes")
+    return float(text)
+
+
 def _elapsed_s(text: str) -> float:
     """`ElapsedRaw` or `Elapsed`."""
     return float(text) if re.fullmatch(r"[0-9]{1,12}", text) else hours_minutes(text)
@@ -306,7 +313,7 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         text = "".join(head.lines)
         return text.lstrip().startswith("{") and ('"jobs"' in text or '"meta"' in text or "slurm" in text)
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         document = JsonDocument.read(Source(path, repairs=repairs), 1 << 30)
         source, rows = document.source, JobRows()
         jobs = document.value.get("jobs") if isinstance(document.value, dict) else None
@@ -316,7 +323,7 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         numbers = itertools.count()
         document.parsed(lambda job: self._add(rows, job, next(numbers), source), jobs, "jobs", item="job")
         document.complaints.finish()
-        return self.cleaned(source, rows.lines, rows.columns())
+        return Gathered(source, rows.lines, rows.columns())
 
     def _add(self, rows: JobRows, job: Any, number: int, source: Source) -> None:
         """Add a job, unless it is to be dropped. ValueError says what is wrong."""
@@ -351,6 +358,7 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
             end_s=end_s,
             duration_s=_wrapped(times.get("elapsed"), "time.elapsed") if end_s > 0 else float("nan"),
             gpus=gpus,
+            nodes=_wrapped(job.get("allocation_nodes"), "allocation_nodes"),
             state=_state(job.get("state")),
             requested_s=60.0 * limit if (limit := _wrapped(times.get("limit"), "time.limit")) > 0 else np.nan,
             eligible_s=eligible

@@ -9,11 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.errors import Problem, UsageError, known_names
-from forerun.trace.jobs import JobReader, JobRows
+from forerun.trace.jobs import Gathered, JobReader, JobRows
 from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.source import Source
-from forerun.trace.table import Trace
 
 _COLUMNS: Final = 18
 #: columns whose place the `columns` option can change, counted from 1, and where the standard has them
@@ -41,7 +40,7 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
             return bool(head.lines) and head.lines[0].lstrip().startswith(";")
         return all(len(row) == _COLUMNS and _numeric(row) for row in data)
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
         places = _places(self.columns)
         for number, line in source.lines():
@@ -51,7 +50,7 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
                 except ValueError as error:
                     complaints.add(source.at(number), str(error))
         complaints.finish()
-        return self.cleaned(source, rows.lines, rows.columns())
+        return Gathered(source, rows.lines, rows.columns())
 
 
 def _places(columns: tuple[str, ...]) -> dict[str, int]:
@@ -91,6 +90,7 @@ def _job(text: list[str], places: Mapping[str, int]) -> dict[str, Any]:
         "end_s": submit_s + wait_s + ran_s,
         "duration_s": ran_s,
         "gpus": gpus if gpus > 0 else requested,
+        "nodes": gpus if gpus > 0 else requested,
         "requested_s": requested_s if requested_s > 0 else np.nan,
         "account": _known(text[12]),
         "state": _STATES.get(int(values[10]), ""),
