@@ -229,6 +229,13 @@ def throughput() -> Iterator[tuple[str, str]]:
     for case in ("single files", "blocks of 64, 8 threads"):
         overhead_ms = loading[f"own loader's overhead, ms a sample, {case}"]
         yield f"loading: overhead of our loader a sample, {case}", f"{rounded(overhead_ms * 1e3)} us"
+    for one in of_the_reader("local"):
+        case = f"local blocks of {one['block_samples']}, {one['threads']} threads"
+        for name, time in (("cpu_overhead", "processor time"), ("overhead", "wall time")):
+            yield (
+                f"loading: {time} of `BlockDataset` over a plain loop's, {case}",
+                f"{100 * one[name]:+.1f} %",
+            )
     starts, controller = record("live-starts")["figures"], record("live-controller")["figures"]
     for program in ("numpy", "torch"):
         for way, text in (("warm_s", "warm"), ("cold_s", "cold")):
@@ -292,6 +299,12 @@ def worst(rows: Iterable[Mapping[str, float]], name: str) -> str:
     return f"{rounded(100 * max(abs(row[name]) for row in rows))} %"
 
 
+def of_the_reader(part: str) -> list[dict[str, Any]]:
+    """The rows of a part of the record of `BlockDataset`; none until somebody has a quiet machine for it."""
+    path = RESULTS / "loading-reader.json"
+    return record(path.stem)["figures"][part] if path.exists() else []
+
+
 def accuracy() -> Iterator[tuple[str, str, str]]:
     """(what ran, predicted figure, largest error)."""
     served = record("serving-reality")["figures"]
@@ -308,6 +321,13 @@ def accuracy() -> Iterator[tuple[str, str, str]]:
         text = f"loading from a store {one['latency_ms']:g} ms away, settings that were not probed"
         yield text, "seconds an epoch, the worst setting", f"{rounded(100 * one['worst_error'])} %"
         yield text, "seconds an epoch, mean", f"{rounded(100 * one['mean_error'])} %"
+    for one in of_the_reader("behind_latency"):
+        text = f"`BlockDataset` as planned ({one['cell']}), store {one['latency_ms']:g} ms away"
+        yield (
+            text,
+            "share of the planned throughput that is reached",
+            f"{100 * one['share_of_predicted']:.1f} %",
+        )
     trained = record("spot-reality")["figures"]
     for name, text in (("numpy", "a perceptron"), ("torch", "a transformer")):
         error = abs(trained[name]["steps_over_prediction"])

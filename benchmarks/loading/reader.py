@@ -1,10 +1,12 @@
 """`BlockDataset` against a plain loop over local blocks, and against what the probes predicted behind latency.
 
-    python benchmarks/loading/reader.py [--latency 10,40] [--rounds 5] [--samples 1280] [--json]
+    python benchmarks/loading/reader.py [--latency 10,40] [--rounds 25] [--samples 1280] [--json]
 
-Overhead: processor time of an epoch over that of a loop that reads each block's file and compares the checksums, the two
-in turn, medians. Behind latency: probes choose a cell, the corpus is packed in blocks of that size, and `BlockDataset` with
-that number of threads loads for steps of 100 ms that sleep, decoding sleeps 1 ms; its throughput over what was predicted,
+Overhead: time of an epoch over that of a loop that reads each block's file and compares the checksums, of the processor and
+of the clock; the two run in turn, and the median of the rounds' ratios counts. For blocks of 16, 64 and 256, without
+threads, with one, and with as many as the probes chose behind latency, the most. Behind latency: probes choose a cell, the
+corpus is packed in blocks of that size, and `BlockDataset` with that number of threads loads for steps of 100 ms that
+sleep, decoding sleeps 1 ms; its throughput over what was predicted,
 median of three. Exit code 1 if a bar is missed on a quiet machine. See `reality` for how the store is run.
 """
 
@@ -30,10 +32,10 @@ from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.probing import answer
 
-ROUNDS, SAMPLES, REPEATS = 5, 1280, 3
+ROUNDS, SAMPLES, REPEATS = 25, 1280, 3
 OVERHEAD_BAR, SHARE_BAR = 0.03, 0.95
-#: samples a block, threads
-CELLS = ((16, 0), (16, 1), (64, 0), (64, 1))
+#: samples a block
+BLOCKS = (16, 64, 256)
 
 
 def plain_loop(blocks: Blocks, order: list[int]) -> int:
@@ -47,31 +49,31 @@ def plain_loop(blocks: Blocks, order: list[int]) -> int:
     return read
 
 
-def overhead(files: Path, size: int, threads: int, rounds: int) -> dict[str, Any]:
+def overheads(blocks: Blocks, threads: int, rounds: int) -> dict[str, Any]:
     """Seconds of an epoch over a plain loop's, minus one; of the clock and of the processor."""
-    with tempfile.TemporaryDirectory() as temporary:
-        blocks = pack(files, Path(temporary) / "blocks", PackSpec(size))
-        reader = BlockDataset(blocks.folder, threads=threads, shuffle=False)
-        order = list(range(blocks.blocks))
-        spent: dict[str, list[tuple[float, float]]] = {"plain": [], "reader": []}
-        for turn in range(rounds + 1):
-            for name in spent:
-                cpu_s, begun = time.process_time(), time.perf_counter()
-                if name == "plain":
-                    read = plain_loop(blocks, order)
-                else:
-                    read = sum(len(sample) for _, sample in reader)
-                assert read == blocks.manifest["bytes"]
-                if turn:  # the first warms up
-                    spent[name].append((time.perf_counter() - begun, time.process_time() - cpu_s))
-    middle = {name: [statistics.median(each) for each in zip(*seconds)] for name, seconds in spent.items()}
-    wall, cpu = (middle["reader"][at] / middle["plain"][at] - 1 for at in (0, 1))
+    reader = BlockDataset(blocks.folder, threads=threads, shuffle=False)
+    order = list(range(blocks.blocks))
+    spent: dict[str, list[tuple[float, float]]] = {"plain": [], "reader": []}
+    for turn in range(rounds + 1):
+        for name in spent if turn % 2 else reversed(spent):
+            cpu_s, begun = time.process_time(), time.perf_counter()
+            if name == "plain":
+                read = plain_loop(blocks, order)
+            else:
+                read = sum(len(sample) for _, sample in reader)
+            assert read == blocks.manifest["bytes"]
+            if turn:  # the first warms up
+                spent[name].append((time.perf_counter() - begun, time.process_time() - cpu_s))
+    wall, cpu = (
+        statistics.median(mine[at] / plain[at] - 1 for mine, plain in zip(spent["reader"], spent["plain"]))
+        for at in (0, 1)
+    )
     return {
-        "block_samples": size,
+        "block_samples": int(blocks.manifest["block_samples"]),
         "threads": threads,
         "overhead": wall,
         "cpu_overhead": cpu,
-        "plain_s": middle["plain"][0],
+        "plain_s": statistics.median(wall_s for wall_s, _ in spent["plain"]),
     }
 
 
@@ -109,7 +111,7 @@ def behind_latency(files: Path, latency_ms: float, samples: int) -> dict[str, An
             reader = BlockDataset(url, threads=found.cell.threads, decode=decode)
             seconds = [epoch_s(reader, job, samples) for _ in range(REPEATS)]
     return {
-        "latency_ms": latency_ms, "cell": str(found.cell), "predicted_s": predicted_s,
+        "latency_ms": latency_ms, "cell": str(found.cell), "threads": found.cell.threads, "predicted_s": predicted_s,
         "measured_s": statistics.median(seconds), "share_of_predicted": predicted_s / statistics.median(seconds),
         "load_before": before, "load_after": os.getloadavg()[0],
     }  # fmt: skip
@@ -129,14 +131,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         files = Path(temporary) / "files"
         make_corpus(files, 4096)
-        local = [overhead(files, size, threads, given.rounds) for size, threads in CELLS]
         remote = [behind_latency(files, latency, given.samples) for latency in numbers(given.latency)]
+        planned = max((row["threads"] for row in remote), default=0)
+        local = []
+        for size in BLOCKS:
+            blocks = pack(files, Path(temporary) / f"blocks{size}", PackSpec(size))
+            local += [overheads(blocks, threads, given.rounds) for threads in sorted({0, 1, planned})]
     missed = []
     if quiet(before, os.getloadavg()[0]):
         missed += [
-            f"overhead {row['overhead']:.3f} at {row['block_samples']} x {row['threads']}"
+            f"{name} {row[name]:.3f} at {row['block_samples']} x {row['threads']}"
             for row in local
-            if row["overhead"] > OVERHEAD_BAR
+            for name in ("overhead", "cpu_overhead")
+            if row[name] > OVERHEAD_BAR
         ]
         missed += [
             f"{row['share_of_predicted']:.3f} of the predicted throughput at {row['latency_ms']:g} ms"

@@ -33,6 +33,7 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.errors import DataError, ForerunError, StoreError, UsageError
 from forerun.loading import BlockDataset, BlockSampler, BlockSamples
 from forerun.loading.ahead import Ahead
+from forerun.loading.buffers import Buffers
 from forerun.loading.order import EpochOrder, Runs
 from forerun.loading.progress import Progress, Share
 from forerun.measure.loading.corpus import make_corpus
@@ -559,7 +560,7 @@ def test_threads_read_ahead_no_further_than_said() -> None:
     before = active_count()
     for _ in range(60):
         sizes = rng.integers(0, 5, size=int(rng.integers(0, 30))).tolist()
-        threads, most = int(rng.integers(0, 5)), int(rng.integers(0, 12))
+        threads, most, helps = int(rng.integers(0, 5)), int(rng.integers(0, 12)), bool(rng.random() < 0.5)
         taken_until, worst = [0], [0]
 
         def make(
@@ -570,15 +571,16 @@ def test_threads_read_ahead_no_further_than_said() -> None:
             return number
 
         found = []
-        for number in Ahead(make, sizes, threads, most):
+        for number in Ahead(make, sizes, threads, most, helps=helps):
             found.append(number)
             taken_until[0] = number + 1
         assert found == list(range(len(sizes)))
         assert worst[0] <= max(most, max(sizes, default=0)) + (max(sizes, default=0) if threads else 0)
-    begun = iter(Ahead(lambda number: 1 // (number - 3), [1] * 9, 2, 4))
-    assert [next(begun) for _ in range(3)] == [-1, -1, -1]
-    with pytest.raises(ZeroDivisionError):
-        next(begun)
+    for helps in (False, True):
+        begun = iter(Ahead(lambda number: 1 // (number - 3), [1] * 9, 2, 4, helps=helps))
+        assert [next(begun) for _ in range(3)] == [-1, -1, -1]
+        with pytest.raises(ZeroDivisionError):
+            next(begun)
     unfinished = iter(Ahead(lambda number: number, [1] * 1000, 3, 2))
     next(unfinished)
     unfinished.close()  # type: ignore[attr-defined]
@@ -586,6 +588,37 @@ def test_threads_read_ahead_no_further_than_said() -> None:
     while active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert active_count() <= before
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_somebody_looks_at_is_never_written_again(
+    blocks: Blocks, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are read into memory that was used before: views that are kept, and arrays of them, stay as they were."""
+    monkeypatch.delitem(
+        sys.modules, "torch.utils.data", raising=False
+    )  # where torch is in use, samples are bytes
+    reader = BlockDataset(blocks.folder, threads=threads, buffer_samples=8)
+    kept: list[tuple[Any, str]] = []
+    for epoch in range(3):
+        for number, (_, sample) in enumerate(reader):
+            if number % 5 == epoch and not isinstance(sample, dict):
+                assert sample.readonly
+                view = np.frombuffer(sample, np.uint8) if number % 2 else sample[len(sample) // 3 :]
+                kept.append((view, hashlib.sha256(view).hexdigest()))
+    assert all(hashlib.sha256(view).hexdigest() == digest for view, digest in kept)
+
+
+def test_memory_of_blocks_is_used_again() -> None:
+    buffers = Buffers()
+    first, other = buffers.take(1000), buffers.take(10)
+    address = first.ctypes.data
+    view = first.data[10:20].toreadonly()
+    del first
+    assert buffers.take(1000).ctypes.data != address  # somebody looks at it
+    del view, other
+    assert buffers.take(0).size == 0
+    assert address in {each.ctypes.data for each in [buffers.take(1000) for _ in range(3)]}
 
 
 @pytest.fixture

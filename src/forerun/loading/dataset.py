@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, cast
 
 from forerun.errors import UsageError
 from forerun.loading.ahead import Ahead
+from forerun.loading.buffers import Buffers
 from forerun.loading.order import I64, EpochOrder, Runs
 from forerun.loading.progress import Progress
 from forerun.loading.source import Decode, Source
@@ -37,8 +38,8 @@ class BlockDataset:
     source : folder of the container, or its URL: http(s) by itself, s3, gs, az and what fsspec opens with
         `pip install 'forerun[stores]'`; keys come from the environment.
     threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for). More than one
-        are of use where a store has latency, or decoding takes long outside of the interpreter; local files that the page
-        cache has come slower with them.
+        are of use where a store has latency, or decoding takes long outside of the interpreter. From a folder the iterating
+        thread reads, too, instead of waiting, so one thread keeps two cores busy; more compete for the interpreter.
     buffer_samples : samples that wait beside the blocks in the threads' hands, at least (default: 256, as the simulator has
         it). Memory: these, a block a thread, and the block that is being taken.
     shuffle : another order of the blocks in each epoch (default: yes); without it they come as they are numbered.
@@ -102,6 +103,7 @@ class BlockDataset:
         self.source = Source.open(source, token=token, retries=retries, timeout_s=timeout_s)
         self.threads, self.buffer_samples = threads, buffer_samples
         self.verify, self.decode = verify, decode
+        self._buffers = Buffers()
         order = EpochOrder(self.source.index, shuffle, seed, rank, world, equal_ranks, shuffle_samples)
         self._progress = Progress(order, self.source.digest, batch_samples)
 
@@ -193,9 +195,10 @@ class BlockDataset:
                 verify=self.verify,
                 give=None if self.decode else self._give,
                 decode=self.decode,
+                buffers=self._buffers,
             )
 
-        return iter(Ahead(read, sizes, self.threads, most))
+        return iter(Ahead(read, sizes, self.threads, most, helps=self.source.local))
 
 
 def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> Iterator[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from forerun.domains.loading.blocks.container import (
 )
 from forerun.domains.loading.blocks.samples import member_stem, part_name, undecodable
 from forerun.errors import DataError, ForerunError, StoreError
+from forerun.loading.buffers import Buffers
 from forerun.measure.loading.clients import Client, LocalFiles, open_client
 from forerun.measure.loading.objects import Repeating
 
@@ -68,8 +69,20 @@ class Source:
         index = checked_index(manifest, client.read_whole(INDEX), f"{name}/{INDEX}")
         return cls(name, client, index, str(manifest["index_sha256"]))
 
+    @property
+    def local(self) -> bool:
+        """Whether its files lie in a folder."""
+        return isinstance(self.client, LocalFiles)
+
     def read(
-        self, first: int, last: int, *, verify: bool, give: Decode | None, decode: Decode | None
+        self,
+        first: int,
+        last: int,
+        *,
+        verify: bool,
+        give: Decode | None,
+        decode: Decode | None,
+        buffers: Buffers | None = None,
     ) -> list[tuple[str, Any]]:
         """Keys and samples of a stretch of one block, read with one request.
 
@@ -79,6 +92,7 @@ class Source:
         verify : compare checksums.
         give : makes what is handed over of the view of a sample or of a part of it (None: the view itself).
         decode : makes something of a sample (None: it stays as it is).
+        buffers : memory for what is read from a local file (default: new memory each time).
 
         Raises StoreError for bytes that cannot be had, DataError for a sample that fails its checksum or cannot be decoded,
         each named; and for a container that is another one by now.
@@ -95,7 +109,7 @@ class Source:
             else f"sample {index.key[row]!r}"
         )
         try:
-            data = memoryview(self.client.read(name, begin, offsets[-1] + lengths[-1] - begin, what))
+            data = self._bytes(name, begin, offsets[-1] + lengths[-1] - begin, what, buffers)
             views = [data[at - begin : at - begin + length] for at, length in zip(offsets, lengths)]
             if verify:
                 for number, (view, crc32) in enumerate(zip(views, index.crc32[row:end].tolist()), start=row):
@@ -116,6 +130,14 @@ class Source:
             if decode is None
             else [(key, self._decoded(name, key, one, decode)) for key, one in samples]
         )
+
+    def _bytes(self, name: str, first: int, length: int, what: str, buffers: Buffers | None) -> memoryview:
+        """The bytes of a stretch, for reading only."""
+        if buffers is None or not isinstance(self.client, LocalFiles):
+            return memoryview(self.client.read(name, first, length, what))
+        data = buffers.take(length).data
+        self.client.read_into(name, first, data, what)
+        return data.toreadonly()
 
     def _sample(self, row: int, end: int, parts: list[Any]) -> tuple[str, Any]:
         """Key and sample of some rows of the index: a single part, or a dictionary of several.

@@ -16,7 +16,9 @@ import re
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
@@ -120,19 +122,41 @@ class LocalFiles:
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`. Raises StoreError for a file that is absent, unreadable or short."""
-        path = self.folder / name
+        with self._opened(name, first, what) as file:
+            data = file.read(length)
+            while len(data) < length and (more := file.read(length - len(data))):
+                data += more  # the kernel gives 2 GiB at a time at most, a network file system less
+        if len(data) != length:
+            raise StoreError.at(self.folder / name, f"{what}: received {len(data)} of {length} bytes")
+        return data
+
+    def read_into(self, name: str, first: int, target: memoryview, what: str) -> None:
+        """Fill memory with the bytes of `name` from `first` on.
+
+        Parameters
+        ----------
+        name, first, what : see `Client`.
+        target : bytes, as many as are read.
+
+        Raises StoreError as `read` does.
+        """
+        done = 0
+        with self._opened(name, first, what) as file:
+            while done < len(target) and (more := file.readinto(target[done:])):
+                done += more
+        if done != len(target):
+            raise StoreError.at(self.folder / name, f"{what}: received {done} of {len(target)} bytes")
+
+    @contextmanager
+    def _opened(self, name: str, first: int, what: str) -> Iterator[FileIO]:
+        """A file at one of its bytes. Raises StoreError for one that cannot be opened, and where reading it fails."""
         try:
-            with path.open("rb", buffering=0) as file:
+            with FileIO(f"{self.folder}/{name}") as file:
                 if first:
                     file.seek(first)
-                data = file.read(length)
-                while len(data) < length and (more := file.read(length - len(data))):
-                    data += more  # the kernel gives 2 GiB at a time at most, a network file system less
+                yield file
         except OSError as error:
-            raise StoreError.at(path, f"{what} cannot be read: {error.strerror}") from error
-        if len(data) != length:
-            raise StoreError.at(path, f"{what}: received {len(data)} of {length} bytes")
-        return data
+            raise StoreError.at(self.folder / name, f"{what} cannot be read: {error.strerror}") from error
 
     def read_whole(self, name: str) -> bytes:
         """See `Client`."""
