@@ -13,6 +13,7 @@ from forerun.domains.serving.inputs.llm.model import (
     HostMemory,
     LanguageModel,
     Prefixes,
+    Speculation,
 )
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
@@ -127,6 +128,24 @@ def apart_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
         per_token_ms *= 0.013
     pool = DecodePool(int(rng.integers(1, 4)), own, per_token_ms, latency_ms)
     return replace(pipeline, stages=(replace(stage, llm=replace(llm, decode=pool)),)), arrivals
+
+
+def speculative_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """Replicas of any scheduler, or pools, whose decodes are drafted: by one to seven tokens, of which none, some or all are
+    right."""
+    rng = np.random.default_rng(60_000 + seed)
+    pipeline, arrivals = (apart_pipeline if rng.random() < 0.3 else scheduled_pipeline)(seed)
+    (stage,) = pipeline.stages
+    llm = stage.llm
+    assert llm is not None
+    if llm.cost.tabled:
+        llm = replace(llm, cost=Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7), hidden_prefill=37.5))
+    acceptance, pass_ms = float(rng.choice([0.0, 0.2, 0.7, 1.0])), float(rng.choice([0.0, 1.0]))
+    own = Speculation(int(rng.integers(1, 8)), acceptance, pass_ms, float(rng.choice([0.0, 0.03])))
+    drafted = {"speculation": own, "keys": rng.integers(2**32, size=len(arrivals))}
+    if llm.decode is not None:
+        llm = replace(llm, decode=replace(llm.decode, llm=replace(llm.decode.llm, cost=llm.cost, **drafted)))
+    return replace(pipeline, stages=(replace(stage, llm=replace(llm, **drafted)),)), arrivals
 
 
 def mixed_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:

@@ -76,6 +76,8 @@ def scenario_data(draw: np.random.Generator) -> dict[str, Any]:
     llm["slo_shares"] = {kind: float(draw.choice([0.8, 0.95])) for kind in stated if draw.random() < 0.3}
     if draw.random() < 0.3:
         llm["prefix_cache"] = {"system_prompts": 3, "system_tokens": 64}
+    if cost["kv_ms_per_token"] and "scheduler" in llm["plan"] and len(llm["plan"]["scheduler"]) == 1:
+        llm["plan"]["speculation"] = [None, {"draft_tokens": 3, "acceptance": 0.7, "draft_ms": 0.3}]
     return {
         "domain": "serving",
         "seed": int(draw.integers(1000)),

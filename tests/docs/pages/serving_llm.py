@@ -30,6 +30,10 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         PAGE,
         "7 to 70 billion parameters, one to four accelerators) reported blocks within 0.2 %",
     ): "tests/serving/test_llm_memory.py::test_blocks_are_those_that_servers_reported",
+    (
+        PAGE,
+        "yields (1 − a^(k+1)) / (1 − a) tokens on average",
+    ): "tests/serving/test_llm_speculation.py::test_steps_yield_what_the_law_says",
     (PAGE, "| |"): f"{_MEDIANS}::test_points_left_out_are_estimated_from_their_neighbours",
     (
         PAGE,

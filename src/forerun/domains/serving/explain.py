@@ -158,6 +158,12 @@ def _llm_what_ifs(where: str, name: str, llm: LanguageModelSpec, met: bool) -> l
         )
         for field, now, meaning in sizes
     ]
+    if llm.speculation is not None:
+        now = llm.speculation.draft_tokens
+        fewer = tuple(dict.fromkeys(max(1, now // factor) for factor in (2, 4)))
+        meaning = f"tokens that a draft proposes for a request of {name}"
+        what_ifs.append(WhatIf(f"{where}.speculation.draft_tokens", now, (*fewer, 2 * now), meaning))
+        what_ifs.append(WhatIf(f"{where}.speculation", "on", (None,), f"speculative decoding of {name}"))
     if llm.decode is not None:
         now = llm.decode.replicas
         counts = tuple(range(now - 1, 0, -1) if met else range(now + 1, now + 5))

@@ -60,6 +60,20 @@ class Transfers:
 
 
 @dataclass(frozen=True)
+class Guesses:
+    """Tokens that drafts proposed, over all requests of a stage.
+
+    Parameters
+    ----------
+    drafted : proposed and verified.
+    accepted : of these, right, so that they came together with the token behind them.
+    """
+
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True)
 class Requests:
     """What happened to each query at a stage with a language model; arrays by query, NaN and 0 where it was not served.
 
@@ -71,11 +85,12 @@ class Requests:
     stalled_ms : float64[queries], between a preemption and the readmission, in all.
     stalled_first_ms : float64[queries], the part of it before its first token.
     gaps : int64[cells], times between consecutive tokens of one request, all requests together (see
-        `gap_quantile_ms`).
+        `gap_quantile_ms`); tokens that one iteration gives together have no time between them.
     iterations : how many there were.
     hit_tokens : int64[queries], tokens that it did not process because the prefix cache had them.
     recorded : the iterations one by one, only where everything is recorded (else None).
     transfers : between prefill and decode, where these have replicas of their own (else None).
+    guesses : of the drafts, where decoding is speculative (else None).
     """
 
     first_ms: Floats
@@ -88,6 +103,7 @@ class Requests:
     hit_tokens: Ints
     recorded: Iterations | None = None
     transfers: Transfers | None = None
+    guesses: Guesses | None = None
 
 
 @dataclass(frozen=True)

@@ -251,6 +251,25 @@ class DecodePoolSpec(Spec, frozen=True, kw_only=True):
         return []
 
 
+class SpeculationSpec(Spec, frozen=True, kw_only=True):
+    """Speculative decoding [Leviathan et al., ICML'23; Li et al., ICML'24]: a draft proposes tokens that the model verifies.
+
+    An iteration processes, of every request that decodes, its latest token and those proposed behind it; they count in the
+    token budget, and they take the time that as many prefill tokens take. The leading right ones come together with the
+    token that the model makes behind them.
+
+    draft_tokens: proposed for a request in an iteration.
+    acceptance: probability that a proposed token is right if all before it are; it depends on draft, model and text.
+    draft_ms: of each pass of the draft, one for each token that it proposes, for all requests together (default 0).
+    draft_ms_per_seq: of each token that is proposed (default 0).
+    """
+
+    draft_tokens: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    acceptance: Share
+    draft_ms: NotNegative = 0.0
+    draft_ms_per_seq: NotNegative = 0.0
+
+
 class PlannedHardware(Spec, frozen=True, kw_only=True):
     """Something that `forerun plan` may run a stage on: a kind of machine, or a model split over several.
 
@@ -288,6 +307,7 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
     balance: how requests choose a replica.
     scheduler: which requests an iteration works on.
     decode: replicas that decode what those of the stage prefill; null: these do both.
+    speculation: how decodes are drafted; null: they are not (left out: as the stage's).
     """
 
     hardware: tuple[PlannedHardware, ...] = ()
@@ -297,11 +317,14 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
     balance: tuple[Routing, ...] = ()
     scheduler: tuple[Annotated[Scheduler, chosen_from(scheduler_policies)], ...] = ()
     decode: tuple[DecodePoolSpec | None, ...] = ()
+    speculation: tuple[SpeculationSpec | None, ...] | None = None
+
+    added_later: ClassVar[tuple[str, ...]] = ("speculation",)
 
     def problems(self) -> list[tuple[str, str]]:
         """Nothing is listed twice."""
         listed: dict[str, tuple[object, ...]] = {
-            name: getattr(self, name) for name in ("replicas", *PLAN_AXES)
+            name: getattr(self, name) or () for name in ("replicas", *PLAN_AXES)
         }
         listed["hardware"] = tuple(one.hardware for one in self.hardware)
         return [
@@ -313,7 +336,7 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
 
 
 #: settings of a stage that a plan may choose besides hardware and replicas, each a field of both records
-PLAN_AXES: Final = ("max_seqs", "token_budget", "balance", "scheduler", "decode")
+PLAN_AXES: Final = ("max_seqs", "token_budget", "balance", "scheduler", "decode", "speculation")
 
 
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
@@ -340,6 +363,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     decode: replicas that decode, so that the stage's replicas prefill alone (left out: these do both).
     prefix_cache: what prompts begin with, which the cache keeps for later requests (left out: nothing is kept).
     plan: what `forerun plan` may choose (default: the number of replicas only).
+    speculation: how decodes are drafted (left out: each iteration gives a request one token).
     """
 
     max_seqs: Seats
@@ -364,6 +388,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     swap: Swap | None = None
     decode: DecodePoolSpec | None = None
     plan: PlanAxes = PlanAxes()
+    speculation: SpeculationSpec | None = None
+
+    added_later: ClassVar[tuple[str, ...]] = ("speculation",)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -402,6 +429,12 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
                 "head size x bytes of a value"
             )
             found.append(("kv_token_bytes", what))
+        drafts = self.speculation is not None or any(self.plan.speculation or ())
+        decoding = self.cost if self.decode is None or self.decode.cost is None else self.decode.cost
+        costs = [decoding, *(one.cost for one in self.plan.hardware)]
+        if drafts and any(isinstance(one, Measured) for one in costs):
+            what = "measured medians do not say what verifying several tokens of a request takes; give cost as coefficients"
+            found.append(("speculation", what))
         return [*found, *self._prefix_problems()]
 
     def _prefix_problems(self) -> list[tuple[str, str]]:

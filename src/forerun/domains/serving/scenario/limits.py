@@ -134,12 +134,12 @@ def check_language_model(llm: LanguageModel, replicas: int, where: str, *, full:
         )
         raise ScenarioError.at(f"{where}.prefix_cache", what)
     served = ~llm.refused
-    prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
+    prompt, steps = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.least_steps))
     if llm.decode is None:
-        least = _least_iterations(llm, prompt, output - 1)
+        least = _least_iterations(llm, prompt, steps)
     else:
         least = _least_iterations(llm, prompt, np.zeros(len(prompt)))
-        least += _least_iterations(llm.decode.llm, np.zeros(len(prompt)), output - 1)
+        least += _least_iterations(llm.decode.llm, np.zeros(len(prompt)), steps)
     most = min(MOST_ITERATIONS, MOST_BYTES // ITERATION_BYTES) if full else MOST_ITERATIONS
     if least > most:
         takes = f" and {_gib(least * ITERATION_BYTES)} of memory" if full else ""

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 REQUEST: Final = record_type(
-    "prompt output emitted cached blocks next preempted replica rank away host",
+    "prompt output emitted cached blocks next preempted replica rank away host key",
     "enter_ms start_ms first_ms last_ms gap_ms since_ms stalled_ms stalled_first_ms sent_ms",
 )
 """A request, in `State.requests`.
@@ -29,11 +29,12 @@ REQUEST: Final = record_type(
 prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache, without those that it
 shares. next: the position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the
 end. preempted: how often. rank: its class, lower ones go first. away: 1 if what is cached of it is in no block of its
-replica: it was swapped out, or comes from another pool. host: blocks of host memory that it has. enter_ms: when it
-enters. start_ms: begin of its first iteration. first_ms: its first token. last_ms: its latest token; at the end, its
-last. gap_ms: longest time between consecutive tokens. since_ms: when it was preempted. stalled_ms: time between
-preemption and readmission; stalled_first_ms: the part of it before the first token. sent_ms: when the transfer to the
-other pool ends, where there is one.
+replica: it was swapped out, or comes from another pool. host: blocks of host memory that it has. key: what it is
+drawn from whether drafts guess its tokens. enter_ms: when it enters. start_ms: begin of its first iteration.
+first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that
+do not come together. since_ms: when it was preempted. stalled_ms: time between preemption and readmission;
+stalled_first_ms: the part of it before the first token. sent_ms: when the transfer to the other pool ends, where
+there is one.
 """
 
 PREFIX: Final = record_type("chain segments shared hit")
@@ -61,11 +62,12 @@ from when on the next may begin. link_ms: from when on it can send.
 QUEUE: Final = record_type("head tail")
 """The requests of one class that wait at a replica, in `State.queues`: the first and the last; head -1 if there is none."""
 
-WHOLE: Final = record_type("entered fed iterations done turn active", "open_ms")
+WHOLE: Final = record_type("entered fed iterations done turn active drafted accepted", "open_ms")
 """The stage as a whole, the only row of `State.whole`.
 
 entered, fed: positions so far. iterations: begun. done: requests that left. turn: the replica that the next request
-goes to, if they take turns. active: replicas that requests can choose, those with the lowest numbers. open_ms: since
+goes to, if they take turns. active: replicas that requests can choose, those with the lowest numbers. drafted,
+accepted: tokens that drafts proposed in iterations that have ended, and those of them that were right. open_ms: since
 when there is one, inf if there is none; requests that came before it enter then.
 """
 
@@ -105,11 +107,26 @@ class Rules(NamedTuple):
     send_ms_per_token: float
 
 
+class Drafts(NamedTuple):
+    """Speculative decoding: a draft proposes tokens, and one iteration verifies them behind the request's latest token.
+
+    tokens: proposed for a request in an iteration at most; 0: none. threshold: of 2^32, below it the hash of a token says
+    that the draft guesses it. pass_ms: of each pass of the draft, one for each token that it proposes, for all requests
+    together. seq_ms: of each token that is proposed.
+    """
+
+    tokens: int
+    threshold: int
+    pass_ms: float
+    seq_ms: float
+
+
 class Model(NamedTuple):
     """What a replica's cache can store, how requests choose one and are scheduled, and what an iteration takes.
 
     routing: how a request chooses a replica, one of the numbers above. An iteration takes a + b_p max(0, P - h) + b_d D +
-    b_k K + c A with `terms` = (a, b_p, b_d, b_k, c, h). With tables (else of length 1): prefill_ms[P], of P prompt tokens
+    b_k K + c A with `terms` = (a, b_p, b_d, b_k, c, h); tokens that a draft proposed are verified as prefill tokens are
+    processed. With tables (else of length 1): prefill_ms[P], of P prompt tokens
     alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
     segment_blocks: blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts,
     one prompt behind the other; empty without a prefix cache.
@@ -120,6 +137,7 @@ class Model(NamedTuple):
     block_tokens: int
     routing: int
     rules: Rules
+    drafts: Drafts
     terms: Floats
     prefill_ms: Floats
     decode_ms: Floats
@@ -132,10 +150,11 @@ class State(NamedTuple):
 
     requests: REQUEST[N]. replicas: REPLICA[R]. queues: QUEUE[R, K]. slots, given: int64[R, max_seqs], who runs, by
     class and in order of admission, and how many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order
-    replica by replica. gaps: int64[CELLS], times between consecutive tokens. crossing: int64[block_tokens], scratch.
-    iterations: ITERATION[M], in order replica by replica; M = 0 records none. prefixes: PREFIX[N]; of no length without
-    a prefix cache. users: int64[R, C], requests that use a segment, -1 where it is not in the cache. older, newer:
-    int64[R, C], among segments that nobody uses, those last used before and after it, -1 at the ends.
+    replica by replica. gaps: int64[CELLS], times between consecutive tokens that do not come together. crossing:
+    int64[block_tokens], scratch. iterations: ITERATION[M], in order replica by replica; M = 0 records none. prefixes:
+    PREFIX[N]; of no length without a prefix cache. users: int64[R, C], requests that use a segment, -1 where it is not
+    in the cache. older, newer: int64[R, C], among segments that nobody uses, those last used before and after it, -1 at
+    the ends.
     """
 
     requests: Rows
@@ -179,7 +198,7 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
                     _begin(model, state, r)
                 elif own.due_ms < limit_ms or (own.due_ms == coming_ms and coming_ms < until_ms):
                     _end(model, state, r)
-                    if own.steady and own.running > 0:
+                    if own.steady and own.running > 0 and model.drafts.tokens == 0:
                         _decode_on(model, state, r, limit_ms)
                 else:
                     break
@@ -201,10 +220,17 @@ def _end(model: Model, state: State, r: int) -> None:
     for i in range(own.running):
         who = slots[r, i]
         request = state.requests[who]
-        request.cached += given[r, i]
+        # Beyond the latest token there are those that a draft proposed.
+        drafted = max(request.cached + given[r, i] - request.prompt - request.emitted, 0)
+        accepted = 0
+        while accepted < drafted and _guessed(model, request.key, request.emitted + accepted):
+            accepted += 1
+        whole.drafted += drafted
+        whole.accepted += accepted
+        request.cached += given[r, i] - drafted + accepted
         _share(model, state, r, who)
-        if given[r, i] > 0 and request.cached == request.prompt + request.emitted:
-            request.emitted += 1
+        if given[r, i] > 0 and request.cached == request.prompt + request.emitted + accepted:
+            request.emitted += 1 + accepted
             emitted += 1
             if request.emitted == 1:
                 request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
@@ -286,6 +312,7 @@ def _begin(model: Model, state: State, r: int) -> None:
     )
     now_ms, budget, block = own.begun_ms, model.token_budget, model.block_tokens
     prefill, decodes, kv, attention, moved = 0, 0, 0, 0.0, 0
+    drafted, passes = 0, 0
     preempted = False
     if rules.sends > 0:
         _release(model, state, r, now_ms)
@@ -300,8 +327,8 @@ def _begin(model: Model, state: State, r: int) -> None:
             give = min(todo, budget)
             if tokens != TOGETHER and decode != (tokens == DECODES):
                 give = 0
-            elif decode and rules.whole > 0:
-                give = 1
+            elif decode:
+                give = _decoded(model, state, who, budget)
             given[r, i] = 0
             if give > 0:
                 needed = 0
@@ -323,6 +350,9 @@ def _begin(model: Model, state: State, r: int) -> None:
                     if decode:
                         decodes += 1
                         kv += request.cached
+                        drafted += give - 1
+                        passes = max(passes, give - 1)
+                        attention += (give - 1) * (request.cached + 1 + (give - 1) / 2)
                         budget -= give * (1 - rules.whole)
                     else:
                         prefill += give
@@ -350,6 +380,9 @@ def _begin(model: Model, state: State, r: int) -> None:
             if decode:
                 decodes += 1
                 kv += known
+                drafted += give - 1
+                passes = max(passes, give - 1)
+                attention += (give - 1) * (known + 1 + (give - 1) / 2)
                 budget -= give * (1 - rules.whole)
             else:
                 prefill += give
@@ -371,7 +404,8 @@ def _begin(model: Model, state: State, r: int) -> None:
     if prefill + decodes == 0:
         own.begun_ms = state.requests[own.held_head].sent_ms
     else:
-        taken_ms = _iteration_ms(model, prefill, decodes, kv, attention) + moved * rules.move_ms
+        taken_ms = _iteration_ms(model, prefill + drafted, decodes, kv, attention) + moved * rules.move_ms
+        taken_ms += passes * model.drafts.pass_ms + drafted * model.drafts.seq_ms
         own.due_ms, own.order = now_ms + taken_ms, whole.iterations
         if state.iterations.shape[0] > 0:
             left = own.free + own.idle
@@ -406,18 +440,33 @@ def _wanted(
         known = hits * model.segment_blocks * block
     todo = request.prompt + request.emitted - known
     decode = request.away > 0 and request.emitted > 0 and todo == 1
-    give = min(todo, budget)
+    give = _decoded(model, state, who, budget) if decode else min(todo, budget)
     target = known + give
-    if rules.whole > 0:
-        if decode:
-            give = 1
-        elif todo > budget and (prefill > 0 or todo <= model.token_budget):
+    if rules.whole > 0 and not decode:
+        if todo > budget and (prefill > 0 or todo <= model.token_budget):
             give = 0
         target = known + todo
     if rules.answer > 0:
         target = request.prompt + max(rules.answer, request.output)
     needed = (target + block - 1) // block - hits * model.segment_blocks
     return give, needed, hits, idle, known, decode
+
+
+@kernel(inline=True)
+def _decoded(model: Model, state: State, who: int, budget: int) -> int:
+    """Tokens that a request which decodes is given: its latest, and those proposed behind it that its answer can take."""
+    request = state.requests[who]
+    give = 1 + min(model.drafts.tokens, request.output - request.emitted - 1)
+    return give if model.rules.whole > 0 else min(give, budget)  # type: ignore[no-any-return]
+
+
+@kernel(inline=True)
+def _guessed(model: Model, key: int, place: int) -> bool:
+    """Whether a draft guesses a token, by a hash of the request's key and the token's place, in 32 bits."""
+    mixed = (key + place * 0x3C6EF372) & 0xFFFFFFFF
+    for _ in range(3):
+        mixed = ((mixed ^ (mixed >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 16)) < model.drafts.threshold
 
 
 @kernel(inline=True)

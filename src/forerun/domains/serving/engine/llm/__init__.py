@@ -11,9 +11,9 @@ That is the scheduler `chunked-prefill`; others follow other rules (`policy.sche
 
 Modelled: admission, schedulers, the token budget, the limit of the cache in whole blocks, prefixes that prompts share,
 preemption by recomputing or swapping, routing between replicas, which may come and go, replicas that prefill apart from
-those that decode and the transfers between them. *Not* modelled: how long an iteration takes is imported, as
-coefficients or measured medians, and not derived from a machine; speculative decoding, the network but for these
-transfers, the tokeniser, the server's own scheduling overhead beyond what the imported times contain. State how well a
-profile fits before you trust a tail: where published simulators were compared with real servers, means were off by a
-few per cent and 99th percentiles by tens.
+those that decode and the transfers between them, speculative decoding. *Not* modelled: how long an iteration takes is
+imported, as coefficients or measured medians, and not derived from a machine; the network but for these transfers, the
+tokeniser, the server's own scheduling overhead beyond what the imported times contain. State how well a profile fits
+before you trust a tail: where published simulators were compared with real servers, means were off by a few per cent and
+99th percentiles by tens.
 """

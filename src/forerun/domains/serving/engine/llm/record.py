@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels.gaps import gap_cells
 from forerun.domains.serving.engine.llm.replica import ApartReplicas, Replicas
-from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Transfers, Visits
+from forerun.domains.serving.engine.outcome import Batches, Guesses, Iterations, Requests, Transfers, Visits
 from forerun.domains.serving.inputs.pipeline import Floats, Ints
 
 #: a column of values by its name
@@ -26,6 +26,7 @@ def records_of(
     gaps: Ints,
     iterations: int,
     recorded: Iterations | None,
+    guesses: Guesses | None,
 ) -> tuple[Visits, Batches, Requests]:
     """The visits, iterations and requests of one stage.
 
@@ -35,7 +36,7 @@ def records_of(
     served : the queries that were served; the others that came were refused: they end as they enter, on no replica.
     column : what happened to the served, by the names of `kernels.requests.REQUEST`.
     hit : int64[served], tokens that they did not process because the prefix cache had them.
-    gaps, iterations, recorded : as in `Requests`.
+    gaps, iterations, recorded, guesses : as in `Requests`.
     """
     start_ms, end_ms = enqueue_ms.copy(), enqueue_ms.copy()
     start_ms[served], end_ms[served] = column("start_ms"), column("last_ms")
@@ -60,6 +61,7 @@ def records_of(
             iterations,
             hit_tokens,
             recorded,
+            guesses=guesses,
         ),
     )
 
@@ -97,6 +99,7 @@ def together(
         transfers=Transfers(
             there.enqueue_ms, there.start_ms, np.where(sent, there.replica + replicas, -1).astype(np.int64)
         ),
+        guesses=decoded.guesses,
     )
     return visits, batches_of(recorded), requests
 
@@ -151,4 +154,5 @@ def requests_of(replicas: Replicas | ApartReplicas, enqueue_ms: Floats) -> tuple
         gaps,
         len(replicas.iterations),
         recorded,
+        None if replicas.llm.speculation is None else Guesses(replicas.drafted, replicas.accepted),
     )

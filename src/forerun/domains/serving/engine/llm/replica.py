@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Literal
@@ -136,6 +137,7 @@ class _Batch:
     prefill, decodes : of these, tokens of prompts, and requests that decode.
     attention : pairs of tokens that attend to each other in prefills.
     kv : tokens that the decodes have in the cache.
+    drafts : tokens that are proposed for each request that decodes.
     moved : blocks that are swapped.
     preempting : somebody lost its blocks for it, so nobody is admitted.
     """
@@ -146,6 +148,7 @@ class _Batch:
     decodes: int = 0
     attention: float = 0.0
     kv: int = 0
+    drafts: list[int] = field(default_factory=list)
     moved: int = 0
     preempting: bool = False
 
@@ -222,6 +225,7 @@ class Replica:
         self.held: deque[Request] = deque()
         self.busy: Iteration | None = None
         self._link_free_ms = 0.0
+        self.drafted = self.accepted = 0
 
     @property
     def open(self) -> int:
@@ -278,8 +282,10 @@ class Replica:
             kind = request.next_step
             if kind not in kinds or request not in self.running:
                 continue
-            free = kind == "decode" and self.llm.rules.whole_prompts
-            tokens = 1 if free else min(request.todo, batch.budget)
+            if kind == "decode":
+                tokens = self._decode_tokens(request, batch)
+            else:
+                tokens = min(request.todo, batch.budget)
             if tokens == 0:
                 continue
             has = request.shared * self.prefixes.blocks + request.blocks
@@ -299,7 +305,10 @@ class Replica:
             known = request.cached if request.away else len(hits) * self._segment_tokens
             todo = request.prompt + request.emitted - known
             kind: Kind = request.next_step if request.away else "prefill"
-            tokens = self._first_tokens(batch, kind, todo)
+            if kind == "decode":
+                tokens = self._decode_tokens(request, batch)
+            else:
+                tokens = self._first_tokens(batch, todo)
             needed = (
                 self._blocks(self._stored(request, known, todo, tokens)) - len(hits) * self.prefixes.blocks
             )
@@ -323,12 +332,16 @@ class Replica:
             else:
                 request.start_ms = now_ms
 
-    def _first_tokens(self, batch: _Batch, kind: Kind, todo: int) -> int:
-        """What a waiting request is given if it is admitted; 0: it is not."""
+    def _decode_tokens(self, request: Request, batch: _Batch) -> int:
+        """What a request that decodes is given: its latest token, and those that a draft proposes behind it; 0: nothing."""
+        own = self.llm.speculation
+        wanted = 1 + (0 if own is None else min(own.draft_tokens, request.output - request.emitted - 1))
+        return wanted if self.llm.rules.whole_prompts else min(wanted, batch.budget)
+
+    def _first_tokens(self, batch: _Batch, todo: int) -> int:
+        """What a waiting request is given of its prompt if it is admitted; 0: it is not."""
         if not self.llm.rules.whole_prompts:
             return min(todo, batch.budget)
-        if kind == "decode":
-            return 1
         if todo <= batch.budget:
             return todo
         # A prompt above the whole budget is never whole: it goes alone, in pieces.
@@ -339,13 +352,16 @@ class Replica:
         """How many tokens it gets blocks for when it is admitted."""
         if self.llm.rules.reserved != "nothing" and self.link is None:
             return request.prompt + max(self.llm.reserved_tokens, request.output)
-        return known + (todo if self.llm.rules.whole_prompts else tokens)
+        return known + max(tokens, todo if self.llm.rules.whole_prompts else 0)
 
     def _give(self, batch: _Batch, request: Request, tokens: int, kind: Kind) -> None:
         batch.given.append((request, tokens))
         if kind == "decode":
+            drafts = tokens - 1
             batch.decodes += 1
             batch.kv += request.cached
+            batch.drafts.append(drafts)
+            batch.attention += drafts * (request.cached + 1 + drafts / 2)
         else:
             batch.prefill += tokens
             batch.attention += tokens * (request.cached + tokens / 2)
@@ -353,9 +369,14 @@ class Replica:
             batch.budget -= tokens
 
     def _started(self, batch: _Batch, number: int, now_ms: float) -> Iteration:
-        taken_ms = self.llm.cost.iteration_ms(batch.prefill, batch.decodes, batch.kv, batch.attention)
+        drafted = sum(batch.drafts)
+        taken_ms = self.llm.cost.iteration_ms(
+            batch.prefill + drafted, batch.decodes, batch.kv, batch.attention
+        )
         if self.llm.host:
             taken_ms += batch.moved * self.llm.host.move_ms
+        if self.llm.speculation:
+            taken_ms += self.llm.speculation.extra_ms(max(batch.drafts, default=0), drafted)
         self.busy = Iteration(
             number,
             self.number,
@@ -376,11 +397,16 @@ class Replica:
         left = []
         # Those admitted now stand behind the others of their class.
         for request, tokens in sorted(self.busy.given, key=lambda one: one[0].rank):
-            request.cached += tokens
+            latest = min(tokens, request.todo)
+            drafts = range(request.emitted, request.emitted + tokens - latest)
+            right = sum(1 for _ in takewhile(partial(self._guessed, request.query), drafts))
+            self.drafted += len(drafts)
+            self.accepted += right
+            request.cached += latest + right
             self._share(request)
             if request.cached < request.prompt + request.emitted:
                 continue
-            request.emitted += 1
+            request.emitted += 1 + right
             if request.emitted == 1:
                 request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
             else:
@@ -397,6 +423,11 @@ class Replica:
                 self._send(request, self.link, now_ms)
         self.busy = None
         return left
+
+    def _guessed(self, query: int, place: int) -> bool:
+        """Whether the draft guesses a token of an answer."""
+        own = self.llm.speculation
+        return own is not None and own.guesses(int(self.llm.keys[query]), place)
 
     def _send(self, request: Request, link: Link, now_ms: float) -> None:
         """The transfer begins when the link is free; until its end the request keeps its blocks."""
@@ -485,6 +516,16 @@ class Replicas:
         self._turn = 0
         self._new: list[Request] = []
         self._coming: deque[tuple[float, Request]] = deque()
+
+    @property
+    def drafted(self) -> int:
+        """Tokens that drafts proposed."""
+        return sum(replica.drafted for replica in self.replicas)
+
+    @property
+    def accepted(self) -> int:
+        """Of these, right ones."""
+        return sum(replica.accepted for replica in self.replicas)
 
     def end(self, now_ms: float) -> list[list[int]]:
         """Iterations that end now, in the order they began: the queries that leave with each."""

@@ -13,7 +13,7 @@ from forerun.domains.serving.engine.kernels.closed import run_held_back
 from forerun.domains.serving.engine.kernels.gaps import CELLS
 from forerun.domains.serving.engine.kernels.layout import rows as records
 from forerun.domains.serving.engine.llm.record import iterations_of, records_of
-from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
+from forerun.domains.serving.engine.outcome import Batches, Guesses, Iterations, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.domains.serving.policy import ModelView
@@ -92,6 +92,7 @@ class LanguageStage:
             llm.block_tokens,
             ROUTINGS[llm.routing],
             _rules(llm),
+            _drafts(llm),
             np.array([*llm.cost.terms, llm.cost.hidden_prefill]),
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
@@ -150,6 +151,8 @@ class LanguageStage:
         # What another pool forwards has been received already.
         entering["enter_ms"] = enter_ms + (self.llm.cost.request_ms if first_ms is None else 0.0)
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+        if self.llm.speculation is not None:
+            entering["key"] = self.llm.keys[query]
         if first_ms is not None:
             entering["first_ms"] = entering["last_ms"] = first_ms
             entering["emitted"], entering["cached"] = 1, entering["prompt"]
@@ -308,10 +311,19 @@ class LanguageStage:
         rows, state = self._done()["request"], self._state
         recorded = self._iterations() if self._keep else None
         iterations, gaps = int(state.whole["iterations"][0]), state.gaps.copy()
+        drafted, accepted = int(state.whole["drafted"][0]), int(state.whole["accepted"][0])
+        guesses = None if self.llm.speculation is None else Guesses(drafted, accepted)
         served = self._query[rows]
         hit = state.prefixes["hit"][rows] if self._caches else np.zeros(len(rows), dtype=np.int64)
         return records_of(
-            enqueue_ms, served, lambda name: state.requests[name][rows], hit, gaps, iterations, recorded
+            enqueue_ms,
+            served,
+            lambda name: state.requests[name][rows],
+            hit,
+            gaps,
+            iterations,
+            recorded,
+            guesses,
         )
 
     def _done(self) -> NDArray[Any]:
@@ -345,6 +357,13 @@ def _rules(llm: LanguageModel) -> kernel.Rules:
         0.0 if llm.decode is None else llm.decode.latency_ms,
         0.0 if llm.decode is None else llm.decode.send_ms_per_token,
     )
+
+
+def _drafts(llm: LanguageModel) -> kernel.Drafts:
+    if llm.speculation is None:
+        return kernel.Drafts(0, 0, 0.0, 0.0)
+    own = llm.speculation
+    return kernel.Drafts(own.draft_tokens, own.threshold, own.pass_ms, own.seq_ms)
 
 
 def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) -> kernel.State:

@@ -9,7 +9,14 @@ import msgspec
 import numpy as np
 
 from forerun.domains.serving.inputs.llm.memory import kv_blocks, memory_use
-from forerun.domains.serving.inputs.llm.model import Cost, DecodePool, HostMemory, LanguageModel, Prefixes
+from forerun.domains.serving.inputs.llm.model import (
+    Cost,
+    DecodePool,
+    HostMemory,
+    LanguageModel,
+    Prefixes,
+    Speculation,
+)
 from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.domains.serving.scenario.language_model import (
     Coefficients,
@@ -74,6 +81,8 @@ def language_model_of(
         rules=spec.scheduler.rules(),
         ranks=_ranks(spec, stage, trace, queries, seed, where),
         host=_host(spec, token_bytes),
+        speculation=_speculation(spec),
+        keys=_keys(spec, stage, queries, seed),
     )
     if spec.decode is not None:
         pool, noted = _decode_pool(spec, stage, llm, files, token_bytes)
@@ -299,6 +308,20 @@ def _dense(classes: Ints, where: str) -> Ints:
             where, f"{len(known)} classes of requests; at most {MOST_CLASSES} are simulated"
         )
     return ranks.astype(np.int64)
+
+
+def _speculation(spec: LanguageModelSpec) -> Speculation | None:
+    given = spec.speculation
+    if given is None:
+        return None
+    return Speculation(given.draft_tokens, given.acceptance, given.draft_ms, given.draft_ms_per_seq)
+
+
+def _keys(spec: LanguageModelSpec, stage: str, queries: int, seed: int) -> Ints:
+    """What it is drawn from by request whether drafts guess its tokens; none where nothing is drafted or planned to be."""
+    if spec.speculation is None and not any(spec.plan.speculation or ()):
+        return np.empty(0, dtype=np.int64)
+    return stream(seed, "speculation", stage).integers(2**32, size=queries)
 
 
 def _host(spec: LanguageModelSpec, token_bytes: float) -> HostMemory | None:

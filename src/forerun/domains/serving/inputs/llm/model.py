@@ -57,7 +57,7 @@ class Cost:
         """A lower bound of what an iteration takes beside its tokens, if every prefill token counts with b_p."""
         return self.least_ms if self.tabled else max(0.0, self.terms[0] - self.terms[1] * self.hidden_prefill)
 
-    def iteration_ms(self, prefill: int, decodes: int, kv: int, attention: float) -> float:
+    def iteration_ms(self, prefill: float, decodes: float, kv: float, attention: float) -> float:
         """The time of one iteration.
 
         Parameters
@@ -68,9 +68,9 @@ class Cost:
         attention : sum of g (cached + g / 2) over the prefill chunks g, in token pairs; without effect where tables count.
         """
         if self.tabled:
-            taken_ms = float(self.decode_ms[decodes])
+            taken_ms = float(self.decode_ms[round(decodes)])
             if prefill:
-                taken_ms = float(self.prefill_ms[prefill]) + (
+                taken_ms = float(self.prefill_ms[round(prefill)]) + (
                     taken_ms - float(self.decode_ms[1]) if decodes else 0.0
                 )
             return taken_ms
@@ -146,6 +146,65 @@ class HostMemory:
 
 
 @dataclass(frozen=True)
+class Speculation:
+    """Speculative decoding [Leviathan et al., ICML'23]: a draft proposes tokens that the model verifies in one iteration.
+
+    A request that decodes processes its latest token and `draft_tokens` proposed ones; the leading right ones come together
+    with the token that the model makes behind them. Each is right with probability `acceptance`, so a step whose answer goes
+    on yields (1 - a^(k+1)) / (1 - a) tokens on average. Whether a token would be guessed is a property of the token: it
+    does not depend on when, where or behind how many others it is proposed.
+
+    Parameters
+    ----------
+    draft_tokens : k, proposed for a request in an iteration at most: no more than its answer and the token budget have
+        room for.
+    acceptance : a, that a proposed token is right if all before it are.
+    pass_ms : of each pass of the draft, one for each token that it proposes, for all requests together (default 0).
+    seq_ms : of each token that is proposed (default 0). The iteration takes so much longer, and as much as that many prefill
+        tokens take it to process.
+    """
+
+    draft_tokens: int
+    acceptance: float
+    pass_ms: float = 0.0
+    seq_ms: float = 0.0
+
+    @property
+    def threshold(self) -> int:
+        """Hashes of 32 bits below it stand for tokens that are guessed."""
+        return round(self.acceptance * 2**32)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens that a step yields on average, if the answer goes on."""
+        return float(sum(self.acceptance**drafts for drafts in range(self.draft_tokens + 1)))
+
+    def extra_ms(self, passes: float, drafted: float) -> float:
+        """What drafting takes in an iteration.
+
+        Parameters
+        ----------
+        passes : of the draft.
+        drafted : tokens that it proposes, for all requests.
+        """
+        return passes * self.pass_ms + drafted * self.seq_ms
+
+    def guesses(self, key: int, place: int) -> bool:
+        """Whether the draft guesses a token.
+
+        Parameters
+        ----------
+        key : of the request.
+        place : of the token in its answer, from 0.
+        """
+        word = 2**32
+        mixed = (key + place * 0x3C6EF372) % word
+        for _ in range(3):
+            mixed = (mixed ^ mixed // 2**16) * 0x45D9F3B % word
+        return mixed ^ mixed // 2**16 < self.threshold
+
+
+@dataclass(frozen=True)
 class DecodePool:
     """The replicas that decode where others prefill, and the way there.
 
@@ -185,6 +244,9 @@ class LanguageModel:
     ranks : int64[queries], the class of each request, from 0, lower ones first (default None: there is one class).
     host : where preempted requests are swapped to (default None: they are processed anew).
     decode : the replicas that decode what these prefill (default None: these do both).
+    speculation : how decodes are drafted (default None: they are not).
+    keys : int64[queries], below 2^32, what it is drawn from by request whether drafts guess its tokens (default: none, where
+        nothing is drafted).
     """
 
     max_seqs: int
@@ -202,6 +264,14 @@ class LanguageModel:
     ranks: Ints | None = field(default=None, repr=False)
     host: HostMemory | None = None
     decode: DecodePool | None = None
+    speculation: Speculation | None = None
+    keys: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+
+    @property
+    def least_steps(self) -> Ints:
+        """int64[queries]: iterations that each needs for its answer behind the first token, at the least."""
+        most = 1 if self.speculation is None else 1 + self.speculation.draft_tokens
+        return np.asarray(-(-(self.output - 1) // most))
 
     @property
     def classes(self) -> int:

@@ -4,7 +4,8 @@ A request that meets its limits is processed between its arrival and its deadlin
 the first arrival of some requests and the last of their deadlines, at least as long as these requests need together. What
 they need does not depend on how prompts are cut into chunks: the pairs of tokens that attend to each other sum to p^2 / 2,
 and iterations are at least as many as the tokens over the budget, the turns of requests over the seats, and the blocks that
-they hold in each turn over the blocks there are. As many requests as may be late are left out, each time those that need
+they hold in each turn over the blocks there are. Where a draft proposes tokens, all are taken to be right, and what drafting
+costs is left out. As many requests as may be late are left out, each time those that need
 most.
 """
 
@@ -178,9 +179,10 @@ def _first_token(llm: LanguageModel) -> Work:
 
 
 def _tokens(llm: LanguageModel) -> tuple[Floats, Floats]:
-    """Tokens of prompts and answers; none of refused requests."""
+    """Tokens of prompts, and steps in which the answers come at the least; none of refused requests."""
     served = ~llm.refused
-    prompt, output = (np.where(served, tokens, 0).astype(np.float64) for tokens in (llm.prompt, llm.output))
+    steps = 1 + llm.least_steps
+    prompt, output = (np.where(served, tokens, 0).astype(np.float64) for tokens in (llm.prompt, steps))
     return prompt, output
 
 
@@ -220,8 +222,8 @@ def _late(llm: LanguageModel, slo_ms: float) -> int:
     first_ms = llm.cost.beside_ms * np.ceil(prefill / llm.token_budget) + _prefill_ms(llm, prefill, pairs)
     more = np.maximum(o - 1, 0.0)
     later_ms = llm.cost.beside_ms * more + _decode_ms(llm, p, o)
-    mean_ms = later_ms / np.maximum(more, 1.0)
-    least: dict[str, Floats] = {"ttft": first_ms, "tpot": mean_ms, "itl": mean_ms, "e2e": first_ms + later_ms}
+    mean_ms, gap_ms = later_ms / np.maximum(llm.output - 1, 1), later_ms / np.maximum(more, 1.0)
+    least: dict[str, Floats] = {"ttft": first_ms, "tpot": mean_ms, "itl": gap_ms, "e2e": first_ms + later_ms}
     late = llm.refused | (least["e2e"] > slo_ms * (1 + ROUNDING))
     for kind, limit_ms, _ in llm.limits:
         late |= least[kind] > limit_ms * (1 + ROUNDING)

@@ -88,7 +88,7 @@ class _Checked:
         claims, failing = self.claims, int(self.claims["failing"])
         demand(claims["schema"] == SCHEMA, f"unknown schema {claims['schema']}")
         demand(claims["objective"] in ("cost", "token-cost"), f"unknown objective {claims['objective']}")
-        cells = {_key(cell): cell for cell in self._cells()}
+        cells = {_key(_written(cell)): cell for cell in self._cells()}
         plan = _key(claims["plan"])
         demand(plan in cells, "the plan is not in the space")
         limit = self._worth(cells[plan])
@@ -254,6 +254,9 @@ class _Asked:
         )
         self.served = ~llm.refused
         self.prompt, self.answer = llm.prompt.astype(float), llm.output.astype(float)
+        drafts = 0 if llm.speculation is None else llm.speculation.draft_tokens
+        # Iterations that emit a token or more, if every draft is right.
+        self.steps = 1 + np.ceil((self.answer - 1) / (1 + drafts))
         self.chunk = self.prompt if llm.shared is None else np.ones(queries)
         self.counted = not llm.rules.whole_prompts
         self.tabled = len(llm.cost.decode_ms) > 1
@@ -269,7 +272,7 @@ class _Asked:
 
     def decode_ms(self) -> Any:
         """What the tokens behind the first take; nothing where a preempted request might take less to go on."""
-        count = self.answer - 1
+        count = self.steps - 1
         cached = count * self.prompt + count * (count - 1) / 2
         if self.llm.shared is None:
             dearer = self.per_prefill * (self.prompt + 1) >= self.per_decode + self.per_cached * self.prompt
@@ -283,11 +286,11 @@ class _Asked:
         """Requests that are refused, or late with a replica of their own."""
         chunks = np.ceil(self.chunk / self.llm.token_budget)
         first_ms = self.each_ms * chunks + self.prefill_ms()
-        rest_ms = self.each_ms * (self.answer - 1) + self.decode_ms()
-        gap_ms = rest_ms / np.maximum(self.answer - 1, 1)
+        rest_ms = self.each_ms * (self.steps - 1) + self.decode_ms()
+        mean_ms, gap_ms = (rest_ms / np.maximum(count - 1, 1) for count in (self.answer, self.steps))
         more = 1 + ROUNDING
         in_time = (first_ms <= self.limit["ttft"] * more) & (first_ms + rest_ms <= self.limit["e2e"] * more)
-        in_time &= (gap_ms <= self.limit["tpot"] * more) & (gap_ms <= self.limit["itl"] * more)
+        in_time &= (mean_ms <= self.limit["tpot"] * more) & (gap_ms <= self.limit["itl"] * more)
         return len(in_time) - int(np.count_nonzero(in_time & self.served))
 
     def needed(self, first: int, last: int, whole: bool) -> float:
@@ -308,8 +311,8 @@ class _Asked:
             later_ms = [between_ms * (answer - 1) if answer > 1 else 0.0 for answer in self.answer.tolist()]
             after_ms = np.minimum(self.limit["ttft"] + np.array(later_ms), self.limit["e2e"])
             work_ms = work_ms + self.decode_ms()
-            tokens, turns = tokens + (self.answer - 1) * self.counted, turns + self.answer - 1
-            blocks = (self.answer * self.prompt + self.answer * (self.answer - 1) / 2) / llm.block_tokens
+            tokens, turns = tokens + (self.steps - 1) * self.counted, turns + self.steps - 1
+            blocks = (self.steps * self.prompt + self.steps * (self.steps - 1) / 2) / llm.block_tokens
         demand(np.isfinite(after_ms).all(), "the requests have no deadlines")
         span_ms = float(np.max(self.arrival_ms[mine] + after_ms[mine]) - self.arrival_ms[first])
 
@@ -329,6 +332,14 @@ def _met(inputs: Inputs) -> bool:
     figures = model_figures(scenario, inputs.pipeline, outcome.run)
     allowed = scenario.allowed_misses(len(inputs.arrivals_ms))
     return bool(figures.get("slo_met", outcome.run.misses <= allowed))
+
+
+def _written(cell: Mapping[str, _Choice]) -> dict[str, _Choice]:
+    """A cell as a certificate has it: speculation only where there is some."""
+    return {
+        name: {key: value for key, value in chosen.items() if key != "speculation" or value is not None}
+        for name, chosen in cell.items()
+    }
 
 
 def _key(value: object) -> str:

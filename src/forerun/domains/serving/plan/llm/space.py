@@ -27,6 +27,7 @@ from forerun.domains.serving.scenario.language_model import (
     FixedTokens,
     LanguageModelSpec,
     PlannedHardware,
+    SpeculationSpec,
 )
 from forerun.errors import ForerunError, Problem, ScenarioError, UsageError, known_names
 from forerun.scenario.spec import NamedSpec, canonical_json, to_data
@@ -68,7 +69,12 @@ class Choice(NamedTuple):
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
-        named = dict(zip(PLAN_AXES, self.variant.settings))
+        # Left out where it is not used: cells are written as before there was it.
+        named = {
+            axis: value
+            for axis, value in zip(PLAN_AXES, self.variant.settings)
+            if axis != "speculation" or value is not None
+        }
         return {"hardware": self.variant.hardware, "replicas": self.replicas, **to_data(named)}
 
 
@@ -136,7 +142,7 @@ class Space:
         plans = [
             llm.plan for placed in self.scenario.configuration.values() if (llm := placed.llm) is not None
         ]
-        return tuple(axis for axis in PLAN_AXES if any(len(getattr(plan, axis)) > 1 for plan in plans))
+        return tuple(axis for axis in PLAN_AXES if any(len(getattr(plan, axis) or ()) > 1 for plan in plans))
 
     def cells(self) -> Iterator[Cell]:
         """All cells."""
@@ -211,7 +217,9 @@ def output_tokens(pipeline: Pipeline, queries: int) -> int:
 
 
 def _shown(value: object) -> object:
-    """A setting in words: a policy by its name, replicas that decode by their number."""
+    """A setting in words: a policy by its name, replicas that decode by their number, a draft by its tokens."""
+    if isinstance(value, SpeculationSpec):
+        return f"{value.draft_tokens} at {value.acceptance:g}"
     if isinstance(value, DecodePoolSpec):
         return f"{value.replicas} x {value.hardware}" if value.hardware else value.replicas
     return value.__struct_config__.tag if isinstance(value, NamedSpec) else value or "none"
@@ -227,8 +235,19 @@ def on_traffic(limits: LanguageModel, own: LanguageModel) -> LanguageModel:
     """
     ranks, pool = None if limits.rules.classes is None else own.ranks, limits.decode
     if pool is not None:
-        pool = replace(pool, llm=replace(pool.llm, prompt=own.prompt, output=own.output, ranks=ranks))
-    return replace(limits, prompt=own.prompt, output=own.output, shared=own.shared, ranks=ranks, decode=pool)
+        pool = replace(
+            pool,
+            llm=replace(pool.llm, prompt=own.prompt, output=own.output, ranks=ranks, keys=own.keys),
+        )
+    return replace(
+        limits,
+        prompt=own.prompt,
+        output=own.output,
+        shared=own.shared,
+        ranks=ranks,
+        keys=own.keys,
+        decode=pool,
+    )
 
 
 def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:

@@ -66,6 +66,10 @@ def _with_rows(inputs: Inputs, rows: Ints, arrivals_ms: Floats) -> Inputs:
         if llm is not None:
             shared = None if llm.shared is None else llm.shared.rows(rows)
             llm = replace(llm, prompt=llm.prompt[rows], output=llm.output[rows], shared=shared)
+            if len(llm.keys):
+                # A request that is drawn twice is guessed alike both times only by chance.
+                keys = (llm.keys[rows] + np.arange(len(rows)) * 0x61C88647) % 2**32
+                llm = replace(llm, keys=keys)
         stages.append(replace(stage, edges=edges, llm=llm))
     pipeline = Pipeline(tuple(stages), seed=inputs.pipeline.seed)
     return replace(inputs, pipeline=pipeline, arrivals_ms=arrivals_ms)

@@ -30,7 +30,7 @@ from forerun.result.run import Interval
 #: what every result with a language model says of itself
 LABEL = (
     "modelled are continuous batching, {prefill}, decode, the limit of the cache{more} and preemption; "
-    "times of iterations are imported, not derived; {less}speculation and the network{but} are not modelled"
+    "times of iterations are imported, not derived; {less}the network{but} {are} not modelled"
 )
 
 #: figures of one language model that get an interval
@@ -53,17 +53,23 @@ def recorded(run: Run, record: str) -> Run:
 def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
     """What a reader should know of each language model: what is modelled, and a queue that grows."""
     notes = []
-    for stage, visits in zip(pipeline.stages, run.visits):
+    for stage, visits, requests in zip(pipeline.stages, run.visits, run.requests):
         if stage.llm is not None:
             llm = stage.llm
             shares, swaps, apart = llm.shared is not None, llm.host is not None, llm.decode is not None
+            drafts = llm.speculation is not None
+            features = (("prefix sharing", shares), ("swapping", swaps), ("speculation", drafts))
+            absent = [name for name, present in features if not present]
             label = LABEL.format(
                 prefill="whole prompts" if llm.rules.whole_prompts else "chunked prefill",
-                more=", prefixes that prompts share" * shares + ", swapping" * swaps,
-                less="prefix sharing, " * (not shares) + "swapping, " * (not swaps),
+                more=", prefixes that prompts share" * shares
+                + ", swapping" * swaps
+                + ", speculative decoding" * drafts,
+                less=f"{', '.join(absent)} and " if absent else "",
                 but=" but for transfers from prefill to decode" * apart,
+                are="are" if absent else "is",
             )
-            notes += [f"{stage.name}: {label}", *_growth(stage, visits, run)]
+            notes += [f"{stage.name}: {label}", *_growth(stage, visits, run), *_drafting(stage, requests)]
     return notes
 
 
@@ -119,6 +125,7 @@ def stage_figures(
         "preemptions": int(requests.preemptions.sum()),
         "iterations": requests.iterations,
         **_prefix_figures(llm, requests, served),
+        **_guess_figures(requests),
         **_transfer_figures(visits, requests),
     }
 
@@ -132,6 +139,43 @@ def _prefix_figures(llm: LanguageModel, requests: Requests, served: Bools) -> di
     once = np.minimum(requests.hit_tokens[served], prompt)
     share = float(once.sum() / prompt.sum()) if served.any() else float("nan")
     return {"hit_tokens": int(requests.hit_tokens.sum()), "hit_share": share}
+
+
+def _guess_figures(requests: Requests) -> dict[str, Any]:
+    """What drafts were worth; nothing without them."""
+    guesses = requests.guesses
+    if guesses is None:
+        return {}
+    steps = int(requests.gaps.sum())
+    return {
+        "drafted_tokens": guesses.drafted,
+        "accepted_tokens": guesses.accepted,
+        "tokens_per_step": (steps + guesses.accepted) / steps if steps else float("nan"),
+    }
+
+
+def _drafting(stage: Stage, requests: Requests | None) -> list[str]:
+    """A sentence on what drafts cost in the mean iteration that decodes, and what they bring."""
+    assert stage.llm is not None
+    llm = stage.llm if stage.llm.decode is None else stage.llm.decode.llm
+    own, guesses = llm.speculation, None if requests is None else requests.guesses
+    each = None if requests is None else requests.recorded
+    if own is None or guesses is None or requests is None or each is None or not requests.gaps.sum():
+        return []
+    rows = each.decodes > 0
+    decodes, kv = float(each.decodes[rows].mean()), float(each.kv[rows].mean())
+    prefill = float(each.prefill[rows].mean())
+    drafted = guesses.drafted / int(rows.sum())
+    plain_ms = llm.cost.iteration_ms(prefill, decodes, kv, 0.0)
+    pairs = drafted * (kv / decodes + 1 + own.draft_tokens / 2)
+    verified_ms = llm.cost.iteration_ms(prefill + drafted, decodes, kv, pairs)
+    longer = (verified_ms + own.extra_ms(own.draft_tokens, drafted)) / plain_ms
+    brought = 1 + guesses.accepted / int(requests.gaps.sum())
+    return [
+        f"{stage.name}: speculation: a step yields {brought:.3g} tokens, and with the {decodes:.3g} requests that decode on "
+        f"average an iteration takes {longer:.3g} times as long as without drafts: decoding is "
+        f"{'slower' if longer > brought else 'faster'} than without"
+    ]
 
 
 def _transfer_figures(visits: Visits, requests: Requests) -> dict[str, float]:

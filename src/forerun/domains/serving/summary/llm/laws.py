@@ -27,6 +27,7 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
     came = ~np.isnan(visits.enqueue_ms)
     served = came & ~llm.refused[: len(came)]
     tokens = int((llm.output[: len(came)][served] - 1).sum())
+    drafted, accepted = (0, 0) if requests.guesses is None else vars(requests.guesses).values()
     segment_tokens = llm.prefixes.segment_blocks * llm.block_tokens
     laws: dict[str, bool | np.bool_ | Bools] = {
         "requests are lost, or refused ones are served": np.array_equal(served, visits.batch > 0),
@@ -34,7 +35,9 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
         "a first token comes before the work on it began": requests.first_ms[served]
         > visits.start_ms[served],
         "a request ends before its first token": visits.end_ms[served] >= requests.first_ms[served],
-        "tokens are lost or made up": int(requests.gaps.sum()) == tokens,
+        # Tokens that come together have no time between them.
+        "tokens are lost or made up": int(requests.gaps.sum()) + accepted == tokens,
+        "drafts are right more often than they propose": 0 <= accepted <= drafted,
         "a request finds tokens in the cache that no prompt begins with": requests.hit_tokens[served]
         <= llm.whole_segments[: len(came)][served] * segment_tokens * (1 + requests.preemptions[served]),
         "a request stalls that was not preempted": requests.stalled_ms[served & (requests.preemptions == 0)]

@@ -12,11 +12,11 @@ from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 def least_work_ms(llm: LanguageModel, came: Bools, hit_tokens: Ints) -> float:
     """A lower bound of the time on one replica that a request takes, averaged over the queries that come by.
 
-    The work itself does not depend on how prompts are cut into chunks (the pairs of tokens that attend to each other
-    sum to p^2 / 2), and iterations are at least as many as the tokens over the budget, the turns of requests over the
-    seats, and the blocks they hold in each turn over the blocks there are. Refused requests are no work. Tokens that the
-    prefix cache had are none either, but the last of a prompt is always processed; blocks are shared then, so they limit
-    nothing here.
+    The work itself does not depend on how prompts are cut into chunks (the pairs of tokens that attend to each other sum
+    to p^2 / 2), and iterations are at least as many as the tokens over the budget, the turns of requests over the seats,
+    and the blocks they hold in each turn over the blocks there are. Where a draft proposes tokens, all are taken to be
+    right, and what they cost is left out. Refused requests are no work. Tokens that the prefix cache had are none either,
+    but the last of a prompt is always processed; blocks are shared then, so they limit nothing here.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def least_work_ms(llm: LanguageModel, came: Bools, hit_tokens: Ints) -> float:
     if not came.any() or not served.any():
         return 0.0
     p = llm.prompt[: len(came)][served].astype(np.float64)
-    o = llm.output[: len(came)][served].astype(np.float64)
+    o = 1 + llm.least_steps[: len(came)][served].astype(np.float64)
     if llm.decode is not None:
         o = np.ones(len(p))
     cached = np.minimum(hit_tokens[: len(came)][served], p - 1)
@@ -43,7 +43,7 @@ def least_decode_ms(llm: LanguageModel, came: Bools) -> float:
         return 0.0
     served = came & ~llm.refused[: len(came)]
     p = llm.prompt[: len(came)][served].astype(np.float64)
-    o = llm.output[: len(came)][served].astype(np.float64)
+    o = 1 + llm.decode.llm.least_steps[: len(came)][served].astype(np.float64)
     held = (o - 1) * p + o * (o - 1) / 2
     return _work_ms(llm.decode.llm, p, p, o, o - 1, held) / max(1, int(came.sum()))
 
@@ -55,7 +55,7 @@ def _work_ms(llm: LanguageModel, cached: Floats, p: Floats, o: Floats, turns: Fl
     ----------
     llm : costs and limits.
     cached : float64[requests], tokens of the prompts that are there already.
-    p, o : float64[requests], tokens of prompts and answers.
+    p, o : float64[requests], tokens of prompts, and steps in which the answers come at the least.
     turns : float64[requests], iterations in which each takes part, at the least.
     held : float64[requests], tokens that each has cached in these, summed.
     """

@@ -172,6 +172,8 @@ def _course(
     used = _most_at_once(
         [_level(recorded, r, blocks[r] - recorded.free_blocks) for r in range(replicas)], edges
     )
+    guesses, steps = requests.guesses, int(requests.gaps.sum())
+    each = 1.0 if guesses is None or not steps else 1 + guesses.accepted / steps
     served = ~np.isnan(requests.first_ms)
     come, gone = visits.enqueue_ms[served], visits.start_ms[served]
     queue = (np.concatenate([come, gone]), np.repeat([1.0, -1.0], len(come)))
@@ -183,7 +185,7 @@ def _course(
         "waiting": waiting.astype(np.int64),
         "cache_share": used / int(blocks.sum()),
         "prefill_tokens_per_s": np.bincount(span, recorded.prefill, minlength=SPANS) / span_s,
-        "output_tokens_per_s": np.bincount(span, recorded.decodes, minlength=SPANS) / span_s,
+        "output_tokens_per_s": np.bincount(span, recorded.decodes, minlength=SPANS) * each / span_s,
         "busy_share": np.bincount(span, recorded.end_ms - recorded.start_ms, minlength=SPANS)
         / (span_s * 1e3 * replicas),
     }
