@@ -326,6 +326,20 @@ def test_random_jobs_agree_with_the_reference_and_through_a_view(policy: Backfil
         assert fast.end_s.tolist() == slow.end_s.tolist()
 
 
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
+def test_long_queues_agree_through_a_view(order: Order) -> None:
+    """A hundred waiting jobs that ask for more counts of GPUs than promises are told apart by, half of them early by far."""
+    rng = np.random.default_rng(20 + ORDERS.index(order))
+    for policy in (Conservative(order=order), Conservative(order=order, examined=30)):
+        for _ in range(max(CASES // 100, 1)):
+            gpus = np.concatenate((rng.integers(1, 65, 60), rng.integers(1, 8, 60)))
+            work = np.ceil(rng.lognormal(4, 1.5, 120)).astype(np.int64)
+            request = np.ceil(work * rng.choice([0.8, 1.0, 2.0, 5.0], 120)).astype(np.int64)
+            made = setting(np.sort(rng.integers(0, 200, 120)), rng.permutation(gpus), work, request, 64)
+            made = replace(made, maintenance=(Window(900, 1000, 50, 300), Window(2000, 2100, 20, 2000)))
+            assert compiled(made, policy).end_s.tolist() == through_a_view(made, policy).end_s.tolist()
+
+
 def test_a_run_cut_anywhere_is_the_same_run() -> None:
     rng = np.random.default_rng(5)
     for policy in VARIANTS:

@@ -10,6 +10,7 @@ import numpy as np
 from forerun.domains.cluster.engine.allocator import require_room, work_on_request_s
 from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.engine.kernels import free_profile as fp
+from forerun.domains.cluster.engine.kernels import linked_profile as lp
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.priority import QueueRules
 from forerun.domains.cluster.engine.record import Record
@@ -61,6 +62,18 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
     capacity = max(capacity, 8 * running + 256)
     meta = np.zeros(bk.PLACES, np.int64)
     meta[qk.FREE] = total
+    # of the counts that jobs ask for, some between which equally many jobs are
+    gpus = np.unique(np.quantile(jobs.gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower"))
+    linked = lp.Linked(
+        time=np.zeros(steps),
+        steps=np.zeros((steps, 4), np.int64),
+        jobs=np.zeros((count, 3), np.int64),
+        levels=np.zeros((len(gpus), 3), np.int64),
+        holes=np.zeros((len(gpus), 2, lp.MOST_HOLES)),
+        meta=np.zeros(lp.PLACES, np.int64),
+    )
+    linked.jobs[:, lp.LEVEL] = np.searchsorted(gpus, jobs.gpus, "right") - 1
+    linked.levels[:, lp.GPUS] = gpus
     queue = bk.Backfill(
         submit=jobs.submit_s.astype(np.float64),
         gpus=jobs.gpus.copy(),
@@ -71,7 +84,6 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
         promise=np.full(count, bk.NO_PROMISE),
         first_promise=np.full(count, bk.NO_PROMISE),
         belief=np.full(count, -1.0),
-        looked=np.zeros(count, np.int64),
         queue=np.zeros(count, np.int64),
         key=np.zeros(count),
         chosen=np.zeros(count, np.int64),
@@ -89,7 +101,8 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
         window_gpus=np.array([window.gpus for window in windows], np.int64),
         window_announced=np.array([window.announced_s for window in windows], np.float64),
         marks=np.array(sorted(marks), np.float64),
-        hull=np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf]),
+        linked=linked,
+        wake=np.full(1, np.inf),
         meta=meta,
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
@@ -97,5 +110,7 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
         event_pending=np.zeros(capacity, np.int64),
         event_first=np.zeros(capacity + 1, np.int64),
     )
-    fp.start_over(queue.time, queue.free, meta, float(jobs.submit_s[0]) if count else 0.0, total)
+    begin_s = float(jobs.submit_s[0]) if count else 0.0
+    fp.start_over(queue.time, queue.free, meta, begin_s, total)
+    lp.start_over(linked.time, linked.steps, linked.levels, linked.meta, begin_s, total)
     return queue

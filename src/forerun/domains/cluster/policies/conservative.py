@@ -17,14 +17,14 @@ class Conservative(BackfillPolicy, tag="conservative", frozen=True, kw_only=True
     its request and has the GPUs when they are due.
 
     examined: how many of the first waiting jobs are moved forward at each decision (default 0: all); others keep their
-    promise, and start as soon as they fit. Where hundreds of jobs wait, most move at every early end, which takes time.
+    promise, and start as soon as they fit. Where hundreds of jobs wait, a good part of them moves at every early end.
     """
 
     paper: ClassVar[str] = "Mu'alem and Feitelson, TPDS 2001"
     guarantees: ClassVar[str] = (
         "each job starts by the time it is promised when it comes, if jobs keep to their requests"
     )
-    cost: ClassVar[str] = "O(waiting jobs x promises) an event at most"
+    cost: ClassVar[str] = "O(waiting jobs + steps that promises move by) an event"
     keeps_promises: ClassVar[bool] = True
 
     examined: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -6,9 +6,9 @@ for its whole request. Of those that do not, either the first few get a promise,
 one, first fit with none), or all do, and keep it (conservative): such a promise only ever moves forward.
 
 Two things make a pass short. The order is kept sorted, and a job is only looked at again where it can matter: not at all
-while no GPU is free; and of the jobs with promises, only those that need no more GPUs than have become free somewhere since
-they were looked at last. `Backfill.hull` bounds that stretch of time. A pass may also move the first jobs in the queue only
-(`examined`); others start as soon as they fit, and whoever comes among the first later makes up for what it has missed.
+while no GPU is free; and kept promises stand in a profile of their own (`linked_profile`), which says of most at once that
+they cannot move. A pass may also move the first jobs in the queue only (`examined`); others start as soon as they fit, and
+whoever comes among the first later makes up for what it has missed.
 
 Maintenance takes GPUs out of the profile as soon as it is announced, so that no job starts that would run into it.
 """
@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.domains.cluster.engine.kernels import free_profile as fp
+from forerun.domains.cluster.engine.kernels import linked_profile as lp
 from forerun.domains.cluster.engine.kernels.arrays import F64, I64
 from forerun.domains.cluster.engine.kernels.heap import pop_least, push_least
 from forerun.domains.cluster.engine.kernels.priority import ARRIVED, EVENTS, FREE, LOGGED, RUNNING, WAITING
@@ -35,15 +36,8 @@ LATE: Final = 6  # running jobs that have outlived their request
 BELIEVED: Final = 7  # entries of the heap of believed ends
 MARK: Final = 10  # the next instant of a window at which there is a pass
 WINDOW: Final = 11  # the next window to be announced
-RAISES: Final = 12  # passes before which GPUs had become free
+MISSED: Final = 12  # whether jobs were not examined in the last pass
 PLACES: Final = 13
-
-# places in `hull`
-FROM: Final = 0
-TO: Final = 1
-NEXT_FROM: Final = 2
-NEXT_TO: Final = 3
-WAKE: Final = 4  # the next promised start
 
 #: the promise of a job that has not been looked at
 NO_PROMISE: Final = -1.0
@@ -59,16 +53,16 @@ class Backfill(NamedTuple):
     promise : the start that a waiting job is promised; infinite: none can be given.
     first_promise : the first start that it was promised.
     belief : when a running job is believed to end.
-    looked : how many of the passes before which GPUs had become free a waiting job has taken part in.
     queue, key : waiting jobs in their order, and the keys of that order.
     chosen : jobs that get a promise for one pass.
     ending, end_key : heap of running jobs by their end.
     believed, believed_key : heap of running jobs that will outlive their request, by its end.
     late : running jobs that have outlived their request.
     time, free, down_s, down_to : the profile, and what `free_profile.descents` makes of it.
+    linked : the profile where promises are kept.
     window_from, window_to, window_gpus, window_announced : GPUs in maintenance, by announcement.
     marks : the instants at which a window is announced, begins or ends, ascending.
-    hull : the places above.
+    wake : the next promised start.
     meta : counters.
     log_row, log_gpus, event_time, event_pending, event_first : as of the priority queue.
     """
@@ -82,7 +76,6 @@ class Backfill(NamedTuple):
     promise: F64
     first_promise: F64
     belief: F64
-    looked: I64
     queue: I64
     key: F64
     chosen: I64
@@ -95,12 +88,13 @@ class Backfill(NamedTuple):
     free: I64
     down_s: F64
     down_to: I64
+    linked: lp.Linked
     window_from: F64
     window_to: F64
     window_gpus: I64
     window_announced: F64
     marks: F64
-    hull: F64
+    wake: F64
     meta: I64
     log_row: I64
     log_gpus: I64
@@ -143,20 +137,23 @@ def advance(
         if meta[RUNNING] > 0 and q.end_key[0] < now:
             now = q.end_key[0]
         if meta[WAITING] > 0:
-            now = min(now, q.hull[WAKE])
+            now = min(now, q.wake[0])
             if meta[MARK] < len(q.marks):
                 now = min(now, q.marks[meta[MARK]])
         if now >= until_s or now == np.inf or meta[EVENTS] >= most_events or meta[LOGGED] > capacity:
             return float(now)
-        fp.forget(q.time, meta, now)
+        if keeps:
+            lp.forget(q.linked.time, q.linked.steps, q.linked.meta, now)
+        else:
+            fp.forget(q.time, meta, now)
         while meta[RUNNING] > 0 and q.end_key[0] <= now:
-            _end(q, now)
+            _end(q, now, keeps)
         came = meta[ARRIVED]
         while meta[ARRIVED] < jobs and q.submit[meta[ARRIVED]] <= now:
             _join(q, meta[ARRIVED], order)
             meta[ARRIVED] += 1
-        crowded = _announce(q, now)
-        crowded |= _believe(q, now, grace_s)
+        crowded = _announce(q, now, keeps)
+        crowded |= _believe(q, now, grace_s, keeps)
         if meta[WAITING] > 0:
             if keeps:
                 if crowded:
@@ -172,16 +169,20 @@ def advance(
 
 
 @kernel(allocates=False)
-def _end(q: Backfill, now: float) -> None:
+def _end(q: Backfill, now: float, keeps: bool) -> None:
     """The running job that ends first leaves; what it was believed to need is free."""
     job = q.ending[0]
     q.meta[RUNNING] = pop_least(q.ending, q.end_key, q.meta[RUNNING])
     q.end[job] = now
     q.meta[FREE] += q.gpus[job]
     if q.belief[job] > now:
-        fp.take(q.time, q.free, q.meta, now, q.belief[job], -q.gpus[job])
-        q.hull[FROM] = min(q.hull[FROM], now)
-        q.hull[TO] = max(q.hull[TO], q.belief[job])
+        if keeps:
+            p = q.linked
+            end = p.jobs[job, lp.ENDS]
+            lp.give_back(p.time, p.steps, p.levels, p.holes, p.meta, p.meta[lp.HEAD], end, q.gpus[job])
+            lp.release(p.steps, p.meta, end)
+        else:
+            fp.take(q.time, q.free, q.meta, now, q.belief[job], -q.gpus[job])
     _log(q, job, 0)
 
 
@@ -238,7 +239,7 @@ def _sort(q: Backfill, now: float) -> None:
 
 
 @kernel(allocates=False)
-def _announce(q: Backfill, now: float) -> bool:
+def _announce(q: Backfill, now: float, keeps: bool) -> bool:
     """Take announced windows out of the profile; whether more GPUs are now given away than there are."""
     meta, crowded = q.meta, False
     while meta[MARK] < len(q.marks) and q.marks[meta[MARK]] <= now:
@@ -248,13 +249,18 @@ def _announce(q: Backfill, now: float) -> bool:
         meta[WINDOW] = at + 1
         if q.window_to[at] > now:
             from_s = max(now, q.window_from[at])
-            fp.take(q.time, q.free, meta, from_s, q.window_to[at], q.window_gpus[at])
-            crowded |= fp.least_free(q.time, q.free, meta, from_s, q.window_to[at]) < 0
+            if keeps:
+                p = q.linked
+                step = lp.step_from(p.time, p.steps, p.meta, from_s)
+                crowded |= lp.least_free(p.time, p.steps, step, q.window_to[at]) < q.window_gpus[at]
+                lp.take(p.time, p.steps, p.meta, step, q.window_to[at], q.window_gpus[at])
+            else:
+                fp.take(q.time, q.free, meta, from_s, q.window_to[at], q.window_gpus[at])
     return bool(crowded)
 
 
 @kernel(allocates=False)
-def _believe(q: Backfill, now: float, grace_s: float) -> bool:
+def _believe(q: Backfill, now: float, grace_s: float, keeps: bool) -> bool:
     """Jobs that have outlived their request go on for `grace_s`; whether more GPUs are now given away than there are."""
     meta = q.meta
     while meta[BELIEVED] > 0 and q.believed_key[0] <= now:
@@ -268,10 +274,22 @@ def _believe(q: Backfill, now: float, grace_s: float) -> bool:
         if q.end[job] < 0:
             q.late[still] = job
             still += 1
-            fp.take(q.time, q.free, meta, max(now, q.belief[job]), now + grace_s, q.gpus[job])
+            if keeps:
+                p, step = q.linked, q.linked.meta[lp.HEAD]
+                early = q.belief[job] > now
+                if early:
+                    step = p.jobs[job, lp.ENDS]
+                p.jobs[job, lp.ENDS] = lp.take(p.time, p.steps, p.meta, step, now + grace_s, q.gpus[job])
+                if early:
+                    lp.release(p.steps, p.meta, step)
+            else:
+                fp.take(q.time, q.free, meta, max(now, q.belief[job]), now + grace_s, q.gpus[job])
             q.belief[job] = now + grace_s
     meta[LATE] = still
-    return bool(still > 0 and fp.least_free(q.time, q.free, meta, now, now + grace_s) < 0)
+    if still == 0 or not keeps:
+        return False
+    p = q.linked
+    return lp.least_free(p.time, p.steps, p.meta[lp.HEAD], now + grace_s) < 0
 
 
 @kernel(allocates=False)
@@ -332,16 +350,18 @@ def _pass_once(q: Backfill, now: float, order: int, reserved: int, examined: int
 @kernel(allocates=False)
 def _lay_out_again(q: Backfill, now: float, order: int) -> None:
     """Make the profile anew where late jobs have what others were promised: who no longer fits is promised a later start."""
-    meta = q.meta
+    meta, p = q.meta, q.linked
     total = meta[FREE]
     for k in range(meta[RUNNING]):
         total += q.gpus[q.ending[k]]
-    fp.start_over(q.time, q.free, meta, now, total)
+    lp.start_over(p.time, p.steps, p.levels, p.meta, now, total)
     for k in range(meta[RUNNING]):
         job = q.ending[k]
-        fp.take(q.time, q.free, meta, now, q.belief[job], q.gpus[job])
+        p.jobs[job, lp.ENDS] = lp.take(p.time, p.steps, p.meta, p.meta[lp.HEAD], q.belief[job], q.gpus[job])
     for at in range(meta[WINDOW]):
-        fp.take(q.time, q.free, meta, max(now, q.window_from[at]), q.window_to[at], q.window_gpus[at])
+        if q.window_to[at] > now:
+            step = lp.step_from(p.time, p.steps, p.meta, max(now, q.window_from[at]))
+            lp.take(p.time, p.steps, p.meta, step, q.window_to[at], q.window_gpus[at])
     if order == WFP3:
         _sort(q, now)
     for k in range(meta[WAITING]):
@@ -349,12 +369,17 @@ def _lay_out_again(q: Backfill, now: float, order: int) -> None:
         at_s = q.promise[job]
         if at_s == NO_PROMISE or at_s == np.inf:
             continue
-        at_s = max(at_s, now)
-        if fp.earliest(q.time, q.free, meta, at_s, q.request[job], q.gpus[job], np.inf) > at_s:
-            at_s = fp.earliest(q.time, q.free, meta, now, q.request[job], q.gpus[job], np.inf)
-        fp.take(q.time, q.free, meta, at_s, at_s + q.request[job], q.gpus[job])
-        q.promise[job] = at_s
-    q.hull[FROM], q.hull[TO] = now, np.inf
+        step = lp.step_from(p.time, p.steps, p.meta, max(at_s, now))
+        p.steps[step, lp.REFS] -= 1  # `promise` counts it
+        if lp.least_free(p.time, p.steps, step, p.time[step] + q.request[job]) < q.gpus[job]:
+            at = lp.earliest(p.time, p.steps, p.meta, q.request[job], q.gpus[job], np.inf)
+            p.steps[step, lp.REFS] += 1
+            lp.release(p.steps, p.meta, step)
+            step = at
+        q.promise[job] = np.inf
+        if step != lp.NONE:
+            q.promise[job] = p.time[step]
+            lp.promise(p, job, step, q.request[job], q.gpus[job])
 
 
 @kernel(allocates=False)
@@ -366,60 +391,53 @@ def _pass_kept(q: Backfill, now: float, order: int, came: int, examined: int) ->
     came : jobs that came just now.
     examined : how many of the first jobs may move forward; others only start, if they fit now.
     """
-    meta, hull = q.meta, q.hull
-    few = examined < meta[WAITING]
-    if order == WFP3 and (few or hull[FROM] < hull[TO] or came > 1 or hull[WAKE] <= now):
+    meta, p = q.meta, q.linked
+    few = examined < meta[WAITING] or meta[MISSED] > 0
+    meta[MISSED] = examined < meta[WAITING]
+    raised = p.meta[lp.GIVEN] > 0  # nobody else can move
+    p.meta[lp.GIVEN] = 0
+    if order == WFP3 and (few or raised or came > 1 or q.wake[0] <= now):
         _sort(q, now)
-    most, before = -1, meta[RAISES]
-    if hull[FROM] < hull[TO]:
-        hull[FROM] = max(hull[FROM], now)
-        most = fp.most_free(q.time, q.free, meta, hull[FROM], hull[TO])
-        meta[RAISES] += 1
-    raises = meta[RAISES]
-    hull[NEXT_FROM], hull[NEXT_TO], hull[WAKE] = np.inf, -np.inf, np.inf
-    waits, kept, steps = meta[WAITING], 0, 0
+    waits, kept, wake = meta[WAITING], 0, np.inf
+    steps, jobs = p.steps, p.jobs
     for k in range(waits):
         job = q.queue[k]
         need, request, promise = q.gpus[job], q.request[job], q.promise[job]
-        begin = now
-        if promise >= 0.0 and promise > now:
+        first = lp.NONE  # the step to which its promise moves, if it does
+        fresh = promise == NO_PROMISE
+        if fresh or promise == np.inf:
+            first = lp.earliest(p.time, steps, p.meta, request, need, np.inf)
+            if fresh:
+                q.first_promise[job] = promise = np.inf
+                if first != lp.NONE:
+                    q.first_promise[job] = p.time[first]
+            if first != lp.NONE:
+                lp.promise(p, job, first, request, need)
+        elif promise > now:
+            first = begins = jobs[job, lp.BEGINS]
             if k >= examined:
-                begin = np.inf
-                if need <= q.free[meta[fp.LOW]]:
-                    if steps == 0:
-                        steps = fp.descents(q.time, q.free, meta, q.down_s, q.down_to)
-                    if _fits_now(q, steps, need, min(now + request, promise)):
-                        begin = now
-            elif q.looked[job] >= before:  # it has missed nothing
-                touched = need <= most and hull[FROM] < promise + request
-                begin = max(now, hull[FROM] - request) if touched else np.inf
-        if k < examined or promise < 0.0:
-            q.looked[job] = raises
-        at_s = promise
-        if begin < np.inf and promise != now:
-            last = promise if promise >= 0.0 else np.inf
-            sooner = fp.earliest(q.time, q.free, meta, begin, request, need, last)
-            if sooner < last or promise < 0.0:
-                if 0.0 <= promise < np.inf:
-                    fp.take(q.time, q.free, meta, promise, promise + request, -need)
-                    hull[NEXT_FROM] = min(hull[NEXT_FROM], max(promise, sooner + request))
-                    hull[NEXT_TO] = max(hull[NEXT_TO], promise + request)
-                    hull[FROM] = min(hull[FROM], hull[NEXT_FROM])
-                    hull[TO] = max(hull[TO], hull[NEXT_TO])
-                fp.take(q.time, q.free, meta, sooner, sooner + request, need)
-                steps = 0
-                at_s = q.promise[job] = sooner
-                if promise < 0.0 and q.first_promise[job] < 0.0:
-                    q.first_promise[job] = sooner
-                if hull[FROM] < hull[TO]:
-                    most = fp.most_free(q.time, q.free, meta, hull[FROM], hull[TO])
-        if at_s <= now:
+                if lp.least_free(p.time, steps, p.meta[lp.HEAD], min(now + request, promise)) >= need:
+                    first = p.meta[lp.HEAD]
+            elif raised or few:
+                before = steps[begins, lp.BEFORE]
+                if (before != lp.NONE and steps[before, lp.FREE] >= need) or lp.hole_before(
+                    p.levels, p.holes, jobs[job, lp.LEVEL], request, promise
+                ):
+                    first = lp.sooner(p, job, request, need, promise)
+            if first != begins:
+                lp.move(p, job, first, request, need)
+                raised = True
+            else:
+                first = lp.NONE
+        if first != lp.NONE:
+            promise = p.time[first]
+        q.promise[job] = promise
+        if promise <= now:
             _start(q, job, now)
         else:
-            hull[WAKE] = min(hull[WAKE], at_s)
+            wake = min(wake, promise)
             q.queue[kept] = job
             q.key[kept] = q.key[k]
             kept += 1
     meta[WAITING] = kept
-    # what a move left free matters to jobs that were looked at before it
-    hull[FROM], hull[TO] = hull[NEXT_FROM], hull[NEXT_TO]
+    q.wake[0] = wake

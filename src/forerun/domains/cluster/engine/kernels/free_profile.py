@@ -131,27 +131,6 @@ def earliest(
 
 
 @kernel(allocates=False)
-def most_free(time: F64, free: I64, meta: I64, from_s: float, to_s: float) -> int:
-    """The most GPUs that are free at once between two instants."""
-    most, at, high = 0, step_at(time, meta, from_s), meta[HIGH]
-    while at < high and time[at] < to_s:
-        most = max(most, free[at])
-        at += 1
-    return int(most)
-
-
-@kernel(allocates=False)
-def least_free(time: F64, free: I64, meta: I64, from_s: float, to_s: float) -> int:
-    """The fewest GPUs that are free between two instants; below 0 where more are given away than there are."""
-    at, high = step_at(time, meta, from_s), meta[HIGH]
-    least = free[at]
-    while at < high and time[at] < to_s:
-        least = min(least, free[at])
-        at += 1
-    return int(least)
-
-
-@kernel(allocates=False)
 def descents(time: F64, free: I64, meta: I64, down_s: F64, down_to: I64) -> int:
     """When fewer GPUs are free than ever since the first step, and how many then; how many such instants there are.
 
