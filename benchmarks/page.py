@@ -451,18 +451,30 @@ def predicted_errors() -> Iterator[tuple[str, ...]]:
 
 
 def changes() -> Iterator[tuple[str, ...]]:
-    """(predicted from, rates before and after the change, and the change in percent; a star where it misses its bar)."""
+    """(change, predicted from, rates before and after it, and the change in percent; a star where it misses its bar; its
+    interval)."""
     for one in record("serving-settings")["figures"]["rows"]:
         shown = [f"{one[key][1]:.0f} ({one[key][0]:.0f})" for key in ("before_rps", "after_rps")]
         measured, own = one["change_percent"]
-        yield one["from"], *shown, f"{own:+.0f} ({measured:+.0f}){'' if one['kept'] else '*'}"
-    yield "bar", "", "", f"{record('serving-settings')['figures']['bar_points']:g}"
+        low, high = one.get("interval_percent", (None, None))
+        sure = "" if low is None else f"{low:+.0f} to {high:+.0f}"
+        yield (
+            one["change"],
+            one["from"],
+            *shown,
+            f"{own:+.0f} ({measured:+.0f}){'' if one['kept'] else '*'}",
+            sure,
+        )
+    yield "bar", "", "", "", f"{record('serving-settings')['figures']['bar_points']:g}", ""
 
 
 def pools() -> Iterator[tuple[str, ...]]:
-    """(servers, times to the first token and between tokens, ms: predicted, measured in parentheses)."""
+    """(servers; times to the first token and between tokens, and long gaps, ms: as called, all alike, measured)."""
     for one in record("serving-settings")["figures"]["apart"]:
-        shown = [f"{one[key][1]:.0f} ({one[key][0]:.0f})" for key in ("ttft_mean_ms", "tpot_mean_ms")]
+        shown = [
+            f"{one[key][1]:.0f} / {one[key][2]:.0f} ({one[key][0]:.0f})"
+            for key in ("ttft_mean_ms", "tpot_mean_ms", "itl_p99_ms")
+        ]
         yield f"`{one['servers']}`, {one['card']}", *shown
 
 
@@ -508,16 +520,21 @@ def language_model_text() -> str:
             ("simulator", "experiments", "first token", "time per token", "whole", "whole, median"),
             simulators(),
         )
-        + "\nWhat prefix caching with chunked prefill is worth to a server whose prompts begin alike\n"
-        "(`Llama-3.1-8B-Instruct` on one H100, `kubernetes-sigs/inference-perf` on GitHub): the highest rate before and\n"
-        "after, predicted (measured), requests a second and percent. A star marks what misses by more than its bar, in\n"
-        "percentage points:\n\n"
-        + table(("predicted from", "before", "after", "change"), changes())
+        + "\nWhat prefix caching with chunked prefill is worth to a server whose prompts begin alike, and what drafts by\n"
+        "EAGLE-3 cost it (`Llama-3.1-8B-Instruct` on one H100, `kubernetes-sigs/inference-perf` on GitHub): the highest\n"
+        "rate before and after, predicted (measured), requests a second and percent, with an interval from what the runs\n"
+        "before the change leave unsure of the costs. Kernels are corrected by the runs before the change alone, and the\n"
+        "change is over what was measured before it. The client sends a hundred prompts over and over; the share of right\n"
+        "drafts is read from pieces of the stream per token, and is low because the prompts are random text. A star marks\n"
+        "what misses by more than its bar, in percentage points:\n\n"
+        + table(("changed", "predicted from", "before", "after", "change", "interval"), changes())
         + "\nPrefill and decode apart, or by the same replicas (`llm-d/llm-d-benchmark` on GitHub, prompts of thousands of\n"
-        "tokens), from kernels alone, mean times in ms, predicted (measured). Apart gained nothing there: the server that\n"
-        "decoded ran without recorded graphs, and how transfers went is not public. The model knows neither, and promises\n"
-        "shorter times between tokens:\n\n"
-        + table(("servers", "time to first token", "time per token"), pools())
+        "tokens), from kernels alone, times in ms: predicted as the servers are called / as if each did both (measured).\n"
+        "Apart gained nothing there, and the longest gaps say why: a server that decodes alone has none as long as a\n"
+        "prompt, but the servers called apart have the same as those that do both. So prompts were processed where answers\n"
+        "were decoded, and the second prediction is the one to compare. `forerun plan` takes replicas that do both where\n"
+        "pools apart cost the same, and says what a plan of pools rests on:\n\n"
+        + table(("servers", "time to first token", "time per token", "gap, P99"), pools())
         + "\nEach workload from costs fitted to the other workloads of that server. A star marks what misses its bar;\n"
         "*saturating* marks what slightly longer iterations change by half. The slowest first tokens belong to prompts\n"
         "that are not cached yet:\n\n"

@@ -29,6 +29,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "simulator",
         "predicted from",
         "servers",
+        "changed",
         "cluster",
     )
 }

@@ -93,8 +93,9 @@ def language_plan(
     else:
         notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
     notes += [
-        f"{stage.name}: the plan has prefill and decode apart; what that takes in a real deployment beyond the transfers "
-        "that the scenario describes is not counted, so measure it before you trust a small gain"
+        f"{stage.name}: the plan has prefill and decode apart, and nothing that costs as much and does both keeps the "
+        "objectives. It rests on replicas that decode never processing a prompt, and on their iterations taking what cost "
+        "says; deployments that were measured beside as many replicas that do both gained nothing, so measure it first"
         for stage, choice in zip(space.stages, best.cell)
         if stage.specs[choice.variant].decode is not None
     ]

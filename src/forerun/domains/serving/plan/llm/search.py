@@ -18,6 +18,7 @@ from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.plan.llm.bounds import Bound, Bounds
 from forerun.domains.serving.plan.llm.runs import Figures, attempt
 from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens
+from forerun.domains.serving.scenario.language_model import PLAN_AXES
 
 #: what a plan minimises: $ per hour, or $ per token of the answers that the traffic gets
 Objective = Literal["cost", "token-cost"]
@@ -56,8 +57,8 @@ class Found:
 
     Parameters
     ----------
-    best : the cheapest cell that keeps the objectives; of several the one that fails on fewest traces, then the one with
-        fewest misses (None: there is none).
+    best : the cheapest cell that keeps the objectives; of several the one that fails on fewest traces, then one without
+        pools apart, then the one with fewest misses (None: there is none).
     tried : all cells that were looked at, by what is minimised; every cell that is cheaper than the best is among them.
     """
 
@@ -152,7 +153,13 @@ class Search:
         return Tried(cell, key, tuple(figures))
 
 
-def rank(tried: Tried) -> tuple[int, int, float]:
-    """Fewest traces that it fails on, then fewest misses, then the earliest first tokens."""
+def rank(tried: Tried) -> tuple[int, int, int, float]:
+    """Fewest traces that it fails on, then fewest pools apart, then fewest misses, then the earliest first tokens.
+
+    Pools apart gained nothing where somebody measured them beside as many replicas that do both
+    (`benchmarks/serving/settings.py`), so they are no plan for the sake of a few misses.
+    """
     kept = [figures for figures in tried.figures if figures is not None]
-    return tried.failing, sum(figures.misses for figures in kept), sum(one.ttft_p99_ms for one in kept)
+    apart = sum(dict(zip(PLAN_AXES, choice.variant.settings))["decode"] is not None for choice in tried.cell)
+    misses, first_ms = sum(figures.misses for figures in kept), sum(one.ttft_p99_ms for one in kept)
+    return tried.failing, apart, misses, first_ms

@@ -1,0 +1,81 @@
+"""Costs from mean iterations of measured runs, and the rate that other settings carry with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.domains.serving.calibration.calibrate import trial_of
+from forerun.domains.serving.calibration.experiment import Experiment, Load
+from forerun.domains.serving.calibration.occupancy import (
+    KERNEL_SPREAD,
+    calibrated,
+    carried_rps,
+    iteration_ms,
+    occupied,
+)
+from forerun.domains.serving.calibration.physics import Physics
+from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.domains.serving.calibration.server import Server
+from forerun.domains.serving.inputs import ScenarioFiles
+from forerun.domains.serving.inputs.llm.model import Speculation
+from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.domains.serving.scenario.language_model import DrawnPrefixes
+
+SERVER = Server(max_seqs=64, token_budget=8192, kv_blocks=20_000)
+CACHED = SERVER.with_(prefix_cache=DrawnPrefixes(system_prompts=20, system_tokens=160))
+#: a, prompt token, decode, cached token, pair, request, hidden
+COSTS = np.array([7.0, 0.025, 0.02, 4.5e-5, 1e-6, 0.0, 90.0])
+PROMPT, OUTPUT = 200, 60
+
+
+def load(rate_rps: float, count: int, most: int | None = None) -> Load:
+    """Answers differ, so that seats are not given back all at once."""
+    send_ms = np.arange(count) * (1e3 / rate_rps if most is None else 0.0)
+    output = np.random.default_rng(2).integers(OUTPUT // 2, 3 * OUTPUT // 2 + 1, count)
+    return Load(send_ms, np.full(count, PROMPT), output, most)
+
+
+def run(server: Server, of: Load, costs: Floats = COSTS, draft: Speculation | None = None) -> Experiment:
+    """What a server with known costs shows under a load."""
+    trial = trial_of(server, Experiment("", of, {}), ScenarioFiles(), 0)
+    keys = np.random.default_rng(1).integers(2**32, size=len(of))
+    model = replace(trial.model, speculation=draft, keys=keys)
+    return Experiment("", of, replay(model, 1, of, cost_of(costs)).figures)
+
+
+def test_the_mean_iteration_is_that_of_the_run() -> None:
+    for rate in (1.0, 20.0, 45.0):
+        took_ms, of = occupied(SERVER, run(SERVER, load(rate, 1500)))
+        assert iteration_ms(COSTS, of) == pytest.approx(took_ms, rel=0.04)
+
+
+@pytest.mark.parametrize("server", [SERVER, CACHED])
+def test_the_carried_rate_is_that_of_a_replay(server: Server) -> None:
+    full = run(server, load(1.0, 4000, 200)).measured["throughput_rps"]
+    assert carried_rps(COSTS, server, PROMPT, OUTPUT) == pytest.approx(full, rel=0.04)
+
+
+def test_the_carried_rate_with_a_draft_is_that_of_a_replay() -> None:
+    draft = Speculation(4, 0.3, 0.8, 0.01)
+    full = run(CACHED, load(1.0, 4000, 200), draft=draft).measured["throughput_rps"]
+    assert carried_rps(COSTS, CACHED, PROMPT, OUTPUT, draft) == pytest.approx(full, rel=0.05)
+
+
+def test_what_a_change_is_worth_follows_from_the_runs_before_it() -> None:
+    """Begun where prompts and decodes seem cheaper than they are, runs without a prefix cache say what one is worth."""
+    start = COSTS * [1.05, 0.7, 0.8, 1.0, 1.0, 1.0, 2.0]
+    runs = [(SERVER, run(SERVER, load(rate, 1500))) for rate in (1.0, 15.0, 30.0, 45.0)]
+    runs.append((SERVER, run(SERVER, load(1.0, 3000, 200))))
+    found = calibrated(runs, Physics(start, KERNEL_SPREAD, "elsewhere"))
+    assert max(map(abs, found.errors)) < 0.03
+    worth = [
+        carried_rps(costs, CACHED, PROMPT, OUTPUT) / carried_rps(costs, SERVER, PROMPT, OUTPUT)
+        for costs in (COSTS, start, found.values, *found.draws(40))
+    ]
+    assert abs(worth[2] - worth[0]) < 0.08 < abs(worth[1] - worth[0])
+    low, high = np.quantile(worth[3:], [0.05, 0.95])
+    assert low < worth[0] < high
+    assert len(found.values) == len(COEFFICIENTS)
