@@ -502,7 +502,8 @@ def language_model_text() -> str:
     headings = ("model", "experiment", "under way", *PREDICTED.values())
     return (
         "Public measurements of others, each load of one model predicted by costs that `forerun fit` finds from its other\n"
-        "loads alone (real prompts, up to past saturation). Errors in percent; a star marks what misses its bar.\n\n"
+        "loads alone (real prompts, up to past saturation, where the throughput is judged). Errors in percent; a star\n"
+        "marks what misses its bar.\n\n"
         + table(("model", "load", *SERVED.values()), language_models())
         + "\n"
         + table(("checked", "value"), checks())

@@ -77,6 +77,7 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
         whole_prompts=bool(rng.integers(2)),
         reserved=str(rng.choice([*["nothing"] * 6, "own answer", "longest answer"])),  # type: ignore[arg-type]
         classes=Classes() if classes > 1 else None,
+        ahead=bool(np.random.default_rng(35_000 + seed).integers(2)),
     )
     ranks = rng.integers(0, classes, len(arrivals)) if classes > 1 else None
     whole = bool((arrivals == np.round(arrivals)).all())

@@ -248,6 +248,10 @@ def test_intervals_cover_what_they_should() -> None:
     assert 0.90 - 0.035 <= np.mean(inside) <= 0.98
     wild = Compared("x", "left out", "ttft_mean_ms", 1.0, 50.0, saturating=True)
     assert interval_errors([*rows, wild], [], []) == interval_errors(rows, [], [])
+    # A full server counts only where no other was measured.
+    full = replace(wild, saturating=False, full=True)
+    assert interval_errors([*rows, full], [], []) == interval_errors(rows, [], [])
+    assert interval_errors([full], [], [])[0]["ttft_mean_ms"] > math.log(50)
     record = FitRecord(
         experiments=3, prefill_tokens=1, decodes=1, kv_tokens=1, step_error=0.1, errors={"ttft_mean_ms": 0.01}
     )

@@ -18,6 +18,7 @@ from forerun.domains.serving.engine.llm.replica import Replica, Replicas, Reques
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.policies.orca import Orca
 from forerun.domains.serving.policies.priority import Priority
 from forerun.domains.serving.policy.scheduling import Scheduler, scheduler_policies
@@ -164,6 +165,22 @@ def test_each_scheduler_answers_differently() -> None:
         "priority": ([1, 2, 2, 5, 4], [4, 3, 4, 5, 8]),
     }
     assert len({str(answer) for answer in answers.values()}) == len(NAMES)
+
+
+def test_composed_ahead_whoever_comes_later_waits_for_the_iteration_behind() -> None:
+    """Iterations of 1 ms. A runs from 0. B comes at 0.5, within A's first iteration, and C at 1, as the second begins; that
+    was composed at 0, so both begin at 2. D finds nobody running."""
+    prompt, output = np.array([3, 2, 1, 2]), np.array([4, 2, 1, 2])
+    arrivals = np.array([0.0, 0.5, 1.0, 20.5])
+    first_ms = {}
+    for ahead in (False, True):
+        rules = ChunkedPrefill(ahead=ahead).rules()
+        llm = LanguageModel(4, 64, 100, 1, Cost((1.0, 0.0, 0.0, 0.0, 0.0)), prompt, output, rules=rules)
+        pipeline = Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, 1),))
+        run = simulate_mixed(pipeline, arrivals, SLO_MS)
+        assert equal(simulate_events(pipeline, arrivals, SLO_MS), run) and run.requests[0] is not None
+        first_ms[ahead] = run.requests[0].first_ms.tolist()
+    assert first_ms == {False: [1.0, 2.0, 2.0, 21.5], True: [1.0, 3.0, 3.0, 21.5]}
 
 
 def test_without_rivals_all_schedulers_are_one() -> None:

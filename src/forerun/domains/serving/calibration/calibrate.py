@@ -50,6 +50,7 @@ class Compared:
     figure : its name.
     measured, replayed : its value there and in the replay.
     saturating : near saturation, so that the replay says nothing of it, and how far off it is counts nowhere (default: not).
+    full : the server had hardly a free seat, so that its latencies say little of those of lighter loads (default: it had).
     """
 
     experiment: str
@@ -58,6 +59,7 @@ class Compared:
     measured: float
     replayed: float
     saturating: bool = False
+    full: bool = False
 
     @property
     def error(self) -> float:
@@ -133,7 +135,7 @@ def calibrate(
             left_out += comparison(trial, without.values, "left out")
     held = [row for trial in later for row in comparison(trial, found.values, "held out")]
     errors, basis = interval_errors(left_out, held, compared)
-    notes += [basis, *_unsaid(found), *_saturated(server, useful)]
+    notes += [basis, *_unsaid(found), *_saturated(useful)]
     record = _record(useful, found.values, errors)
     cost = section_of(found.values, record)
     return Calibration(cost, found, steps, (*compared, *left_out, *held), tuple(notes))
@@ -182,6 +184,7 @@ def comparison(trial: Trial, values: Floats, role: str) -> list[Compared]:
             measured[name],
             shown[name],
             saturating(shown[name], above[name], below[name]),
+            is_full(trial),
         )
         for name in trial.compared
         if name in shown
@@ -193,8 +196,8 @@ def interval_errors(
 ) -> tuple[dict[str, float], str]:
     """Half the width of an interval of each figure's logarithm, and what it is from.
 
-    Taken are errors of experiments that were left out; without them those held out; without them twice those fitted. Those
-    near saturation do not count.
+    Taken are errors of experiments that were left out; without them those held out; without them twice those fitted. Figures
+    near saturation do not count, nor those of full servers where there are others: intervals are for loads that are served.
     """
     rows, factor, basis = left_out, 1.0, "intervals: from experiments that were left out once each"
     if not rows:
@@ -207,9 +210,9 @@ def interval_errors(
     errors = {}
     counted = [row for row in rows if not row.saturating]
     for name in PRECISION:
-        logs = np.array(
-            [math.log(max(row.replayed, 1e-9) / row.measured) for row in counted if row.figure == name]
-        )
+        own = [row for row in counted if row.figure == name]
+        own = [row for row in own if not row.full] or own
+        logs = np.array([math.log(max(row.replayed, 1e-9) / row.measured) for row in own])
         if len(logs):
             n = len(logs)
             wide = student_quantile(0.5 + COVERED / 2, n) * math.sqrt(1 + 1 / n)
@@ -250,13 +253,17 @@ def _unsaid(found: Fit) -> list[str]:
     return [f"{words}; loads of other lengths and rates would say more"]
 
 
-def _saturated(server: Server, trials: Sequence[Trial]) -> list[str]:
-    seats = server.max_seqs * server.replicas
+def is_full(trial: Trial) -> bool:
+    """Whether hardly a seat was free on average while an experiment was measured."""
+    return trial.experiment.in_flight > SEATS_SHARE * trial.model.max_seqs * trial.replicas
+
+
+def _saturated(trials: Sequence[Trial]) -> list[str]:
     return [
-        f"{trial.experiment.name}: {trial.experiment.in_flight:.0f} requests are under way on average, of {seats} seats: "
-        "near saturation, where latencies to the first token count little"
+        f"{trial.experiment.name}: {trial.experiment.in_flight:.0f} requests are under way on average, of "
+        f"{trial.model.max_seqs * trial.replicas} seats: near saturation, where latencies to the first token count little"
         for trial in trials
-        if trial.experiment.in_flight > SEATS_SHARE * seats
+        if is_full(trial)
     ]
 
 

@@ -46,12 +46,15 @@ class Rules:
         ends (default).
     reserved : blocks for how much of an answer a request has from its admission on (default: they are added one by one).
     classes : requests queue, are given tokens and keep their blocks by class (default: there is one class).
+    ahead : an iteration is composed when the one before it begins: while requests run, one that joins the queue later waits
+        for the iteration behind (default: composed when it begins).
     """
 
     tokens: Tokens = "together"
     whole_prompts: bool = False
     reserved: Reserved = "nothing"
     classes: Classes | None = None
+    ahead: bool = False
 
 
 class Scheduler(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):

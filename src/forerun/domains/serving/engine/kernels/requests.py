@@ -32,9 +32,9 @@ end. preempted: how often. rank: its class, lower ones go first. away: 1 if what
 replica: it was swapped out, or comes from another pool. host: blocks of host memory that it has. key: what it is
 drawn from whether drafts guess its tokens. enter_ms: when it enters. start_ms: begin of its first iteration.
 first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that
-do not come together. since_ms: when it was preempted. stalled_ms: time between preemption and readmission;
-stalled_first_ms: the part of it before the first token. sent_ms: when the transfer to the other pool ends, where
-there is one.
+do not come together. since_ms: since when it waits: when it joined the queue, or was preempted. stalled_ms: time
+between preemption and readmission; stalled_first_ms: the part of it before the first token. sent_ms: when the
+transfer to the other pool ends, where there is one.
 """
 
 PREFIX: Final = record_type("chain segments shared hit")
@@ -46,7 +46,7 @@ uses in the prefix cache. hit: tokens that it did not process because they were 
 
 REPLICA: Final = record_type(
     "running front free order open steady idle oldest newest host held_head held_tail",
-    "due_ms begun_ms link_ms",
+    "due_ms begun_ms link_ms seen_ms",
 )
 """A replica, in `State.replicas`.
 
@@ -56,7 +56,7 @@ everybody who ran emitted a token when its last iteration ended. idle: blocks of
 oldest, newest: of these segments, the one used least recently and the one used last, -1 if there is none. host: free
 blocks of its host memory. held_head, held_tail: of the requests whose blocks transfers hold, in the order these end;
 held_head -1 if there is none. due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or
-from when on the next may begin. link_ms: from when on it can send.
+from when on the next may begin. link_ms: from when on it can send. seen_ms: begin of the iteration that ended last.
 """
 
 QUEUE: Final = record_type("head tail")
@@ -91,6 +91,7 @@ class Rules(NamedTuple):
 
     tokens: which tokens an iteration processes, one of the numbers above. whole: 1 if prompts are processed whole and
     only they count in the budget. answer: blocks for at least this long an answer are taken at admission; 0: for none.
+    ahead: 1 if an iteration is composed when the one before it begins, so that who joins the queue later waits for the next.
     host_blocks: blocks of a replica's host memory; where they do not suffice, a preempted request is processed anew.
     move_ms: to move a block there or back, in the iteration that does it. sends: 1 if requests leave with their first
     token, and those that want more are sent on: their blocks are held until the transfer ends. send_ms: latency of a
@@ -100,6 +101,7 @@ class Rules(NamedTuple):
     tokens: int
     whole: int
     answer: int
+    ahead: int
     host_blocks: int
     move_ms: float
     sends: int
@@ -256,6 +258,7 @@ def _end(model: Model, state: State, r: int) -> None:
         staying += 1
     own.steady = emitted == own.running
     own.running = staying
+    own.seen_ms = own.begun_ms
     own.due_ms, own.begun_ms = np.inf, now_ms
 
 
@@ -281,6 +284,7 @@ def _enter(model: Model, state: State) -> None:
     whole.turn = (chosen + 1) % active
     own, request = replicas[chosen], requests[who]
     request.replica, request.next = chosen, -1
+    request.since_ms = max(request.enter_ms, whole.open_ms)
     queue = state.queues[chosen, request.rank]
     if queue.head < 0:
         queue.head = who
@@ -314,6 +318,8 @@ def _begin(model: Model, state: State, r: int) -> None:
     prefill, decodes, kv, attention, moved = 0, 0, 0, 0.0, 0
     drafted, passes = 0, 0
     preempted = False
+    # What is known of the queue; where nobody runs, there was nothing to compose ahead.
+    latest_ms = own.seen_ms if rules.ahead > 0 and own.running > 0 else now_ms
     if rules.sends > 0:
         _release(model, state, r, now_ms)
     tokens = rules.tokens
@@ -361,6 +367,8 @@ def _begin(model: Model, state: State, r: int) -> None:
             i += 1
         while not preempted and own.front < state.queues.shape[1] and own.running < model.max_seqs:
             who = state.queues[r, own.front].head
+            if state.requests[who].since_ms > latest_ms:
+                break
             give, needed, hits, idle, known, decode = _wanted(model, state, r, who, budget, prefill)
             if give == 0 or (tokens != TOGETHER and decode != (tokens == DECODES)):
                 break
@@ -398,7 +406,7 @@ def _begin(model: Model, state: State, r: int) -> None:
             tokens = PREFILLS + DECODES - tokens
         elif preempted:
             # Everybody was: who waits may fit now.
-            tokens, preempted = rules.tokens, False
+            tokens, preempted, latest_ms = rules.tokens, False, now_ms
         else:
             break
     if prefill + decodes == 0:
@@ -556,7 +564,7 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
             low_ms, high_ms = _limits_ms(cell)
         state.gaps[cell] += running
         kv += running
-        now_ms = end_ms
+        own.seen_ms, now_ms = now_ms, end_ms
         done += 1
         at = at + 1 if at + 1 < block else 0
     begins = alike and crossing[at] <= spare and now_ms < limit_ms

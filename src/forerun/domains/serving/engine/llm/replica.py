@@ -224,6 +224,7 @@ class Replica:
         self.prefixes = PrefixCache(llm.prefixes.segment_blocks)
         self.held: deque[Request] = deque()
         self.busy: Iteration | None = None
+        self._known: set[int] = set()
         self._link_free_ms = 0.0
         self.drafted = self.accepted = 0
 
@@ -254,17 +255,24 @@ class Replica:
         """
         self._end_transfers(now_ms)
         moved = 0
+        # While somebody runs, this iteration was composed when the last one began.
+        late = self._late if self.llm.rules.ahead and self.running else set()
         while True:
             batch = _Batch(self.llm.token_budget, moved=moved)
             for kinds in self._passes():
                 self._serve(batch, kinds, now_ms)
                 if not batch.preempting:
-                    self._admit(batch, kinds, now_ms)
+                    self._admit(batch, kinds, now_ms, late)
                 if batch.given:
                     return self._started(batch, number, now_ms)
             if not batch.preempting:
                 return None
-            moved = batch.moved
+            moved, late = batch.moved, set()
+
+    @property
+    def _late(self) -> set[int]:
+        """Who came after the last iteration had begun."""
+        return {request.query for request in self.queue} - self._known
 
     def _passes(self) -> list[tuple[Kind, ...]]:
         """Which kinds of tokens are given together, the first that finds any."""
@@ -297,10 +305,12 @@ class Replica:
                 self._take(request, needed)
                 self._give(batch, request, tokens, kind)
 
-    def _admit(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float) -> None:
-        """Waiting requests get tokens of these kinds, from the front, up to the first that cannot."""
+    def _admit(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float, late: set[int]) -> None:
+        """Waiting requests get tokens of these kinds, from the front, up to the first that cannot or came late."""
         while self.queue and len(self.running) < self.llm.max_seqs:
             request = self.queue[0]
+            if request.query in late:
+                return
             hits = [] if request.away else self._hits(request.segments, request.prompt + request.emitted)
             known = request.cached if request.away else len(hits) * self._segment_tokens
             todo = request.prompt + request.emitted - known
@@ -377,6 +387,7 @@ class Replica:
             taken_ms += batch.moved * self.llm.host.move_ms
         if self.llm.speculation:
             taken_ms += self.llm.speculation.extra_ms(max(batch.drafts, default=0), drafted)
+        self._known = {request.query for request in (*self.queue, *self.running)}
         self.busy = Iteration(
             number,
             self.number,

@@ -351,6 +351,7 @@ def _rules(llm: LanguageModel) -> kernel.Rules:
         TOKENS[llm.rules.tokens],
         int(llm.rules.whole_prompts),
         llm.reserved_tokens,
+        int(llm.rules.ahead),
         host_blocks,
         move_ms,
         int(llm.decode is not None),
