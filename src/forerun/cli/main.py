@@ -29,14 +29,14 @@ class Verbs(click.Group):
     """The subcommands of the command line, each in its own module, which is imported on use.
 
     Every module of `forerun.cli` whose name has no underscore in front is a subcommand, except this one; it has an
-    attribute `command`.
+    attribute `command`. An underscore within the name is a hyphen on the command line.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all subcommands."""
         package = importlib.import_module("forerun.cli")
         return sorted(
-            info.name
+            info.name.replace("_", "-")
             for info in pkgutil.iter_modules(package.__path__)
             if not info.name.startswith("_") and info.name not in _NOT_VERBS
         )
@@ -45,7 +45,8 @@ class Verbs(click.Group):
         """A subcommand by name, or None. Only the module of that subcommand is imported."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"forerun.cli.{cmd_name}").command
+        module = importlib.import_module(f"forerun.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def resolve_command(

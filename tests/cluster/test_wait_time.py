@@ -1,0 +1,402 @@
+"""Forecasts of waits: nothing later than the instant matters, and the draws play the queue of that instant on."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.cli.main import run
+from forerun.domains.cluster.engine.backfill import build_backfill
+from forerun.domains.cluster.engine.kernels import backfill as bk
+from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
+from forerun.domains.cluster.replay.history import History, Names, read_history
+from forerun.domains.cluster.wait_time import forecast as fc
+from forerun.domains.cluster.wait_time import kernel
+from forerun.domains.cluster.wait_time.answer import Answer, answer
+from forerun.domains.cluster.wait_time.machine import nodes_of, outages_of, pool_of, regular_maintenance
+from forerun.domains.cluster.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
+
+DAY_S = 86_400.0
+
+
+def history(
+    submit_s: object, start_s: object, end_s: object, nodes: object, requested_s: object, **others: object
+) -> History:
+    """A log of these jobs, complete from its beginning."""
+    columns = [np.array(column, np.float64) for column in (submit_s, start_s, end_s, requested_s)]
+    none = Names.of([""] * len(columns[0]))
+    made = History(
+        job_id=np.array([str(at) for at in range(len(columns[0]))]),
+        submit_s=columns[0],
+        eligible_s=columns[0].copy(),
+        start_s=columns[1],
+        end_s=columns[2],
+        nodes=np.array(nodes, np.int64),
+        requested_s=columns[3],
+        user=none,
+        account=none,
+        partition=none,
+        qos=none,
+        state=none,
+        origin_s=1_600_000_000.0,
+        clock="UTC",
+        selection="submit",
+        complete_from_s=0.0,
+        complete_until_s=30 * DAY_S,
+    )
+    return replace(made, **others)  # type: ignore[arg-type]
+
+
+def easy(
+    submit_s: object, need: object, request_s: object, work_s: object, nodes: int, order: int
+) -> np.ndarray:
+    """The starts of a whole run under EASY, by the engine of `simulate`."""
+    made = Setting(
+        Jobs.of(submit_s, need, work_s, requested_s=request_s), Cluster.uniform(1, 1, nodes), None, 60
+    )
+    queue = build_backfill(made, 1 << 12)
+    bk.advance(queue, order, False, 1, len(made.jobs), np.inf, GRACE_S, np.inf)
+    return queue.first_start
+
+
+def busy_log(seed: int, jobs: int = 240, nodes: int = 16) -> History:
+    """Random jobs of ten days, and when EASY started them."""
+    rng = np.random.default_rng(seed)
+    submit_s = np.sort(rng.integers(0, int(10 * DAY_S), jobs))
+    submit_s -= submit_s[0]
+    request_s = rng.choice([1800, 7200, 20_000, 40_000, 90_000], jobs)
+    work_s = np.maximum((request_s * rng.random(jobs) * 1.02).astype(np.int64), 1)
+    need = rng.choice([1, 2, 4, 8, 16], jobs)
+    start_s = easy(submit_s, need, request_s, work_s, nodes, bk.FCFS)
+    return history(submit_s, start_s, start_s + work_s, need, request_s)
+
+
+def bits(found: Answer) -> str:
+    """All of an answer; floats as they are."""
+    return json.dumps(found.data(), sort_keys=True)
+
+
+# -- nothing later matters -----------------------------------------------------------------------------------------------
+
+LOG = busy_log(1)
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    day=st.floats(3, 9.5),
+    seed=st.integers(0, 2**32 - 1),
+    keep=st.floats(0, 1),
+    added=st.integers(0, 50),
+)
+def test_what_comes_later_changes_no_bit(day: float, seed: int, keep: float, added: int) -> None:
+    """Later submissions, starts, ends, requests, names and announcements are other ones, and the answer is the same."""
+    at_s, rng = day * DAY_S, np.random.default_rng(seed)
+    question = Question(at_s, 4, 7200.0)
+    announced = Window(at_s + 3600.0, at_s + 7200.0, 0, at_s - 100.0)
+    known = answer(fc.Forecaster(LOG, windows=[announced]), question, 3600.0)
+    assert known.known
+    stays = LOG.of((LOG.submit_s <= at_s) | (rng.random(len(LOG)) < keep))
+    new_s = at_s + 1.0 + np.sort(rng.random(added)) * DAY_S
+
+    def column(name: str, later: np.ndarray) -> np.ndarray:
+        return np.concatenate([getattr(stays, name), later])
+
+    later = {
+        "submit_s": column("submit_s", new_s),
+        "start_s": column("start_s", new_s + 5.0),
+        "end_s": column("end_s", new_s + 50.0),
+        "nodes": column("nodes", rng.integers(1, 1000, added)),
+        "requested_s": column("requested_s", rng.random(added) * DAY_S),
+    }
+    count = len(later["submit_s"])
+    unseen = at_s + 1.0 + rng.random(count) * 9 * DAY_S
+    begins = ~(later["start_s"] <= at_s)
+    later["start_s"] = np.where(begins, np.maximum(unseen, later["submit_s"]), later["start_s"])
+    later["start_s"][begins & (rng.random(count) < 0.2)] = np.nan
+    ends = ~(later["end_s"] <= at_s)
+    later["end_s"] = np.where(ends, np.maximum(unseen, np.nan_to_num(later["start_s"])) + 1.0, later["end_s"])
+    later["end_s"][ends & (rng.random(count) < 0.2)] = np.nan
+    order = np.argsort(later["submit_s"], kind="stable")
+    changed = history(**{name: values[order] for name, values in later.items()})
+    unannounced = Window(at_s + 10.0, at_s + 5 * DAY_S, 0, at_s + 1.0)
+    again = answer(fc.Forecaster(changed, windows=[unannounced, announced]), question, 3600.0)
+    assert bits(again) == bits(known)
+
+
+def test_an_announcement_counts_from_its_instant_on() -> None:
+    question = Question(5 * DAY_S, 16, 7200.0)
+    window = Window(5 * DAY_S + 60.0, 6 * DAY_S, 0, 5 * DAY_S)
+    waits = {
+        announced: situation.waits_s(situation.draw(np.random.default_rng(0), 50)).min()
+        for announced in (5 * DAY_S, 5 * DAY_S + 1.0)
+        for situation in [
+            Situation(LOG.as_of(5 * DAY_S), question, 16, [replace(window, announced_s=announced)])
+        ]
+    }
+    assert waits[5 * DAY_S] >= DAY_S - 1.0 > waits[5 * DAY_S + 1.0]
+
+
+def test_an_answer_within_a_back_test_is_the_answer_then() -> None:
+    """Errors, pools and streams of a question depend on what was submitted before it, not on how far the log goes."""
+    forecaster = fc.Forecaster(LOG)
+    rows = forecaster.rows_like(LOG.last_s, 4)
+    asked = forecaster.ask(rows)
+    before = fc.Forecaster(LOG.as_of(6 * DAY_S))
+    then = before.ask(before.rows_like(6 * DAY_S, 4))
+    count = len(then.at_s)
+    assert 100 < count < len(rows)
+    np.testing.assert_array_equal(then.middle, asked.middle[:count])
+    which = np.arange(count - 20, count)
+    np.testing.assert_array_equal(
+        fc.answers(before, rows[:count], then, which), fc.answers(forecaster, rows, asked, which)
+    )
+
+
+# -- the draws -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [bk.FCFS, bk.WFP3])
+@pytest.mark.parametrize("seed", range(15))
+def test_with_true_times_the_middle_of_a_run_goes_on_as_the_run_did(seed: int, order: int) -> None:
+    """The last job of a whole run starts when it did if the run is taken up at its submission."""
+    rng = np.random.default_rng(seed)
+    jobs, nodes = 60, 16
+    submit_s = np.cumsum(rng.integers(1, 2000, jobs))
+    request_s = rng.choice([1800, 7200, 20_000], jobs)
+    work_s = np.maximum((request_s * rng.random(jobs) * 1.1).astype(np.int64), 1)
+    need = rng.choice([1, 2, 4, 8, 16], jobs)
+    start_s = easy(submit_s, need, request_s, work_s, nodes, order)
+    log = history(submit_s, start_s, start_s + work_s, need, request_s)
+    at_s = float(submit_s[-1])
+    question = Question(at_s, int(need[-1]), float(request_s[-1]))
+    situation = Situation(log.of(np.arange(jobs - 1)).as_of(at_s), question, nodes, ())
+    runs, waits = (np.flatnonzero(mask) for mask in (log.running_at(at_s), ~(log.start_s <= at_s)))
+    runs, waits = runs[runs < jobs - 1], np.append(waits[waits < jobs - 1], jobs - 1)
+    none = np.zeros((1, 0), np.int64)
+    draws = kernel.Draws(
+        (start_s + work_s)[None, runs],
+        work_s[None, waits].astype(np.float64),
+        none,
+        none,
+        none.astype(np.float64),
+    )
+    found = np.zeros(1)
+    kernel.play_on(
+        situation._arrays(draws, ()), situation.queue, draws, order, GRACE_S, at_s + HORIZON_S, found
+    )
+    assert found[0] == start_s[-1]
+
+
+def test_draws_of_an_empty_machine_start_at_once() -> None:
+    situation = Situation(LOG.of(np.arange(0)).as_of(0.0), Question(0.0, 3, 100.0), 4, ())
+    assert situation.waits_s(situation.draw(np.random.default_rng(0), 10)).tolist() == [0.0] * 10
+
+
+def test_run_times_are_those_of_jobs_that_ran_longer() -> None:
+    """Jobs took 100 or 900 of 1,000 s; one that has run for 500 s takes 900, whatever is drawn."""
+    ended = np.arange(100) * 1000.0
+    took = np.where(np.arange(100) % 2, 100.0, 900.0)
+    log = history(
+        [*ended, 99_500.0], [*ended, 99_500.0], [*(ended + took), np.nan], [1] * 101, [1000.0] * 101
+    )
+    situation = Situation(log.as_of(100_000.0), Question(100_000.0, 1, 10.0), 1, ())
+    assert set(situation.waits_s(situation.draw(np.random.default_rng(0), 40)).tolist()) == {400.0}
+
+
+def test_a_job_that_is_passed_over_is_kept_back() -> None:
+    """0 waits while three later ones like it start."""
+    log = history(
+        [0.0, 10.0, 20.0, 30.0, 5.0][:4] + [40.0],
+        [np.nan, 11.0, 21.0, 31.0, np.nan],
+        [np.nan, 111.0, 121.0, 131.0, np.nan],
+        [1, 1, 1, 1, 4],
+        [100.0] * 5,
+    )
+    situation = Situation(log.as_of(50.0), Question(50.0, 1, 100.0), 4, ())
+    assert situation.kept_back.tolist() == [True, False]
+
+
+# -- the machine ---------------------------------------------------------------------------------------------------------
+
+
+def test_maintenance_that_comes_every_other_week_is_expected() -> None:
+    begins = np.array([10.0, 24.0, 38.0]) * DAY_S
+    submit_s = np.arange(0, 45 * DAY_S, 3600.0)
+    start_s = submit_s.copy()
+    for begin_s in begins:
+        start_s[(submit_s > begin_s - 3600.0) & (submit_s < begin_s + 8 * 3600.0)] = begin_s + 8 * 3600.0
+    log = history(submit_s, start_s, start_s + 3600.0, [1] * len(submit_s), [3600.0] * len(submit_s))
+    assert len(outages_of(log, 40 * DAY_S)) == 3
+    assert regular_maintenance(log.as_of(20 * DAY_S), 20 * DAY_S) == ()
+    (window,) = regular_maintenance(log.as_of(30 * DAY_S), 30 * DAY_S)
+    assert window.from_s == pytest.approx(38 * DAY_S, abs=3600.0)
+    assert window.to_s - window.from_s == pytest.approx(8 * 3600.0, abs=3600.0)
+    assert nodes_of(log.as_of(DAY_S), DAY_S) == 1
+
+
+def test_pools_are_seen_by_their_ceiling() -> None:
+    """Small jobs have two nodes and wait for them while the 64 others are free."""
+    gap_s = np.arange(300) * 1000.0
+    small_start = gap_s + 1500.0
+    log = history(
+        np.concatenate([gap_s, gap_s + 1.0]),
+        np.concatenate([small_start, gap_s + 1.0]),
+        np.concatenate([small_start + 2000.0, gap_s + 400.0]),
+        [1] * 300 + [32] * 300,
+        [2000.0] * 600,
+    )
+    log = log.of(np.argsort(log.submit_s, kind="stable"))
+    assert (pool_of(log, 1).most, pool_of(log, 32).least) == (1, 32)
+    assert pool_of(log.as_of(50_000.0), 1) == pool_of(log.as_of(50_000.0), 32)
+
+
+# -- real logs and the command line --------------------------------------------------------------------------------------
+
+
+def test_below_forty_former_questions_there_is_no_answer() -> None:
+    found = answer(fc.Forecaster(LOG), Question(float(LOG.submit_s[30]), 4, 7200.0))
+    assert not found.known and found.past < 40 and found.covered is None
+
+
+def table(log: History, path: Path) -> Path:
+    """A log in the file format of our own."""
+    rows = [
+        ",".join("" if np.isnan(cell) else repr(float(cell)) for cell in cells)
+        for cells in zip(
+            log.submit_s + log.origin_s, log.start_s + log.origin_s, log.end_s + log.origin_s, log.requested_s
+        )
+    ]
+    lines = [
+        f"{name},{nodes},{row}" for name, nodes, row in zip(log.job_id.tolist(), log.nodes.tolist(), rows)
+    ]
+    path.write_text("\n".join(["id,nodes,submit_s,start_s,end_s,requested_s", *lines]) + "\n")
+    return path
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(LOG, tmp_path / "log.csv")
+    asked = ["wait-time", str(path), "--job", "nodes=4,requested=2h"]
+    at = str(int(LOG.origin_s + 8 * DAY_S))
+    assert run([*asked, "--at", at, "--by", "6h"]) == 0
+    text = capsys.readouterr().out
+    assert "with probability" in text and "running jobs to end" in text
+    assert run([*asked, "--at", at, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["answer"] and data["reliability"]["answers"] > 40
+    assert list(data["wait_quantiles_s"].values()) == sorted(data["wait_quantiles_s"].values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--job", "nodes=4,requested=2h,colour=red"],
+            "--job: colour: known: nodes, partition, requested",
+        ),
+        (["--job", "nodes=4"], "--job: misses requested"),
+        (["--job", "nodes=0,requested=2h"], "nodes=0: a whole number from 1 is required"),
+        (["--job", "nodes=4,requested=2"], "requested=2: '2' has no unit"),
+        (["--job", "nodes=4,nodes=5,requested=2h"], "nodes is given twice"),
+        (["--job", "nodes=4,requested=2h", "--at", "1990-01-01T00:00"], "is before 2020-09-"),
+        (["--job", "nodes=4,requested=2h", "--at", "2040-01-01T00:00"], "where the log ends"),
+        (["--job", "nodes=4,requested=2h", "--at", "noon"], "'noon' is no instant"),
+        (["--job", "nodes=4,requested=2h", "--by", "1990-01-01T00:00"], "is before the job is submitted"),
+        (
+            ["--job", "nodes=4,requested=2h", "--zone", "Nowhere/Land", "--at", "2020-09-20T00:00"],
+            "no time zone",
+        ),
+        (["--job", "nodes=4,requested=2h", "--maintenance", "tomorrow"], "is not FROM/TO"),
+        (["--job", "nodes=4,requested=2h", "--history", "other.csv"], "is for a snapshot"),
+        (["--job", "nodes=4,requested=2h,partition=big"], "the log has no partition 'big'; known: none"),
+        (["--job", "nodes=40,requested=2h", "--nodes", "16"], "asks for 40 nodes; the pool has 16"),
+    ],
+)
+def test_bad_questions(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(LOG, tmp_path / "log.csv")
+    assert run(["wait-time", str(path), *words]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err and shown.err.count("\n") == 1 and shown.out == ""
+
+
+def test_a_log_without_requested_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(replace(LOG, requested_s=np.full(len(LOG), np.nan)), tmp_path / "log.csv")
+    assert run(["wait-time", str(path), "--job", "nodes=4,requested=2h"]) == 2
+    assert "log.csv: no job has a requested time" in capsys.readouterr().err
+
+
+SNAPSHOT = (
+    "JOBID|USER|PARTITION|NODES|TIME_LIMIT|STATE|SUBMIT_TIME|START_TIME|TIME\n"
+    "901|ann|big|12|1-00:00:00|RUNNING|{submit}|{start}|1:00:00\n"
+    "902|bob|big|8|2:00:00|PENDING|{submit}|N/A|0:00\n"
+)
+
+
+def snapshot(at_unix_s: int) -> str:
+    """A queue of two jobs at an instant."""
+    submit, start = (np.datetime64(at_unix_s - ago_s, "s").item().isoformat() for ago_s in (7200, 3600))
+    return SNAPSHOT.format(submit=submit, start=start)
+
+
+def test_a_snapshot_on_top_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    past = table(LOG, tmp_path / "log.csv")
+    now = tmp_path / "queue.txt"
+    now.write_text(snapshot(int(LOG.origin_s + 8 * DAY_S)))
+    assert (
+        run(["wait-time", str(now), "--history", str(past), "--job", "nodes=8,requested=1h", "--json"]) == 0
+    )
+    data = json.loads(capsys.readouterr().out)
+    assert data["at_unix_s"] == LOG.origin_s + 8 * DAY_S
+    assert (data["pool"]["running_jobs"], data["pool"]["waiting_jobs"]) == (1, 1)
+    assert data["answer"] and data["past_questions"] > 40
+    assert run(["wait-time", str(now), "--job", "nodes=8,requested=1h"]) == 0
+    assert "no answer: 0 former jobs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("|NODES", "|CPUS"), "queue.txt:1: misses the column NODES"),
+        (("|12|", "|many|"), "queue.txt:2: NODES: 'many' is no number of nodes"),
+        (("1-00:00:00", "soon"), "queue.txt:2: TIME_LIMIT or TIME: 'soon'"),
+        (("|0:00", ""), "queue.txt:3: has 8 columns, the header 9"),
+        (("PENDING", "RUNNING"), "queue.txt:3: START_TIME: 'N/A' is not a time"),
+    ],
+)
+def test_bad_snapshots(
+    change: tuple[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = tmp_path / "queue.txt"
+    now.write_text(snapshot(1_600_000_000).replace(*change))
+    assert run(["wait-time", str(now), "--job", "nodes=8,requested=1h"]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err and "Traceback" not in shown.err
+
+
+THETA = Path(os.environ.get("FORERUN_SHARED", "../shared")) / "data/replay/theta_2023a_first60.csv.gz"
+
+
+@pytest.mark.skipif(not THETA.is_file(), reason=f"no log of Theta at {THETA}")
+def test_a_real_log_cut_at_an_instant_gives_the_same_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a file says of later times can be cut off or be there."""
+    whole = read_history(THETA)
+    at_s = whole.origin_s + float(
+        whole.submit_s[np.searchsorted(whole.submit_s, whole.complete_from_s + 2 * DAY_S)]
+    )
+    cut = table(whole.as_of(at_s - whole.origin_s), tmp_path / "cut.csv")
+    job = ["--job", "nodes=256,requested=6h", "--json"]
+    texts = []
+    for path in (THETA, cut):
+        assert run(["wait-time", str(path), *job, "--at", str(int(at_s))]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and json.loads(texts[0])["answer"]
