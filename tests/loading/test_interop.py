@@ -332,12 +332,14 @@ SHARDS: dict[str, tuple[dict[str, bytes], str]] = {
 def test_shards_of_other_formats_are_refused_by_name(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Packing, measuring and converting refuse them: their files are no samples."""
+    """Packing, measuring and converting refuse them, and what is cut short or empty of those that are read."""
     files, said = SHARDS[name]
+    if said in ("Parquet", "TFRecord"):
+        library(*{"Parquet": ("pyarrow", "pyarrow"), "TFRecord": ("google_crc32c", "google-crc32c")}[said])
     source = tmp_path / "source"
     for key, data in files.items():
         (source / key).parent.mkdir(parents=True, exist_ok=True)
-        (source / key).write_bytes(data or (tfrecord(b"0123456789") if said == "TFRecord" else b""))
+        (source / key).write_bytes(data or (tfrecord(b"0123456789")[:-1] if said == "TFRecord" else b""))
     target = str(tmp_path / "out")
     for arguments in (
         ["pack", str(source), target], ["pack", str(source), target, "--to", "tar"], ["measure", "loading", str(source)],
@@ -542,6 +544,27 @@ def test_webdataset_and_we_read_each_other_in_two_workers(triples: dict[str, byt
     convert(tmp_path / "theirs", tmp_path / "blocks", "blocks", spec=PackSpec(6))
     ours = in_two_workers(BlockDataset(tmp_path / "blocks", threads=2))
     assert dict(ours) == wanted and len(ours) == 40
+
+
+def test_two_workers_of_webdataset_share_our_shards_without_torch(
+    triples: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes its workers' numbers from the environment, too: each shard is one worker's."""
+    wds = library("webdataset", "webdataset")
+    convert(tmp_path / "triples", tmp_path / "tar", "tar", spec=PackSpec(7))
+    shards = sorted(str(path) for path in (tmp_path / "tar").glob("*.tar"))
+    monkeypatch.setenv("NUM_WORKERS", "2")
+    shares = []
+    for worker in "01":
+        monkeypatch.setenv("WORKER", worker)
+        shares.append(list(wds.WebDataset(shards, shardshuffle=False)))
+    assert [len(share) for share in shares] == [7 * 3, 7 * 2 + 5]
+    parts = {
+        sample["__key__"]: {part: data for part, data in sample.items() if not part.startswith("_")}
+        for share in shares
+        for sample in share
+    }
+    assert parts == by_stem(triples)
 
 
 def test_streaming_and_we_read_each_other_in_two_workers(triples: dict[str, bytes], tmp_path: Path) -> None:

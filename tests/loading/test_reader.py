@@ -497,6 +497,24 @@ def test_torchs_workers_give_one_order_and_resume_it(
 
 
 @needs_torch
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_another_batch_size_is_an_error(blocks: Blocks, workers: int) -> None:
+    """Batches that workers do not take turns by would come in another order, unnoticed."""
+    import torch.utils.data as data
+
+    def taken_by(batch_size: int | None, batch_samples: int) -> int:
+        reader = BlockDataset(blocks.folder, batch_samples=batch_samples)
+        loader = data.DataLoader(reader, batch_size=batch_size, num_workers=workers, collate_fn=list)
+        return sum(1 for _ in loader)
+
+    with pytest.raises(
+        (UsageError, RuntimeError), match=r"batch_samples: is 8, and the loader's batch_size 6"
+    ):
+        taken_by(6, 8)
+    assert (taken_by(6, 0), taken_by(8, 8), taken_by(None, 8)) == (15, 12, 90)
+
+
+@needs_torch
 def test_workers_that_stay_see_another_order_each_epoch(blocks: Blocks) -> None:
     """set_epoch does not reach their copies: they count on, from the epoch that was set."""
     import torch.utils.data as data

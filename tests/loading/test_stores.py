@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from forerun.cli.main import run as command_line
+from forerun.domains.loading.blocks import optional
 from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
@@ -303,7 +304,7 @@ def test_without_the_libraries_it_is_said(
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(objects, "import_module", absent)
+    monkeypatch.setattr(optional, "import_module", absent)
     for url, library in (("s3://bucket/data", "obstore"), ("sftp://host/data", "fsspec")):
         assert command_line(["measure", "loading", url]) == 2
         assert f"{library}, which is not installed: pip install 'forerun[stores]'" in capsys.readouterr().err

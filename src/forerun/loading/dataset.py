@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, Self, cast
 
 from forerun.errors import UsageError
@@ -22,9 +24,10 @@ class BlockDataset:
     """Iterates a container block by block, which threads read ahead, in a fresh seeded order of blocks each epoch.
 
     Gives pairs of key and sample. A sample is a view of its block's bytes, or what `decode` makes of it. One of several
-    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem. Every sample comes once an
-    epoch, and its checksum is compared. What cannot be read is asked for again; then the iteration ends with an error that
-    names block and sample, after all samples before it were given.
+    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem; one of Parquet, TFRecord or
+    MDS is a dictionary of values by column. Every sample comes once an epoch, and its checksum is compared. What cannot be
+    read is asked for again; then the iteration ends with an error that names block and sample, after all samples before it
+    were given.
 
     torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`,
     to be given to a `DataLoader`: its workers share the epoch, each with threads of its own, and samples are `bytes`, since
@@ -35,8 +38,9 @@ class BlockDataset:
 
     Parameters
     ----------
-    source : folder of the container, or its URL: http(s) by itself, s3, gs, az and what fsspec opens with
-        `pip install 'forerun[stores]'`; keys come from the environment.
+    source : folder of the container, or of Parquet, TFRecord or MDS, or a file of these; or the URL of such a folder:
+        http(s) by itself, s3, gs, az and what fsspec opens with `pip install 'forerun[stores]'`; keys come from the
+        environment.
     threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for). More than one
         are of use where a store has latency, or decoding takes long outside of the interpreter. From a folder the iterating
         thread reads, too, instead of waiting, so one thread keeps two cores busy; more compete for the interpreter.
@@ -52,10 +56,12 @@ class BlockDataset:
         number (default: no).
     batch_samples : the loader's batch size: workers then take every W-th batch of one order, which a `DataLoader` of that
         `batch_size` gives whatever the number of workers, and an epoch is resumed with another number of them. A block that
-        belongs to several batches is read in parts (default 0: workers take whole blocks in turn).
+        belongs to several batches is read in parts (default 0: workers take whole blocks in turn). A loader of another
+        `batch_size` is an error.
     verify : compare every sample's checksum (default: yes).
     decode : makes something of a sample, in the reading threads; one that is a function of a module also works in
         spawned workers (default: samples are views of bytes).
+    block_samples : samples a block of TFRecord and MDS shards, which have no blocks of their own (default: 64).
     token : bearer token of an HTTP store (default: none).
     retries, timeout_s : of requests to a store: attempts after the first, with growing pauses, and the longest wait for an
         answer (defaults: 5, 20).
@@ -88,6 +94,7 @@ class BlockDataset:
         batch_samples: int = 0,
         verify: bool = True,
         decode: Decode | None = None,
+        block_samples: int | None = None,
         token: str = "",
         retries: int = RETRIES,
         timeout_s: float = TIMEOUT_S,
@@ -97,10 +104,13 @@ class BlockDataset:
             ("buffer_samples", buffer_samples),
             ("batch_samples", batch_samples),
             ("shuffle_samples", shuffle_samples),
+            ("block_samples", block_samples or 0),
         ):
             if number < 0:
                 raise ValueError(f"{name} is {number}, and cannot be negative")
-        self.source = Source.open(source, token=token, retries=retries, timeout_s=timeout_s)
+        self.source = Source.open(
+            source, token=token, retries=retries, timeout_s=timeout_s, block_samples=block_samples
+        )
         self.threads, self.buffer_samples = threads, buffer_samples
         self.verify, self.decode = verify, decode
         self._buffers = Buffers()
@@ -174,6 +184,7 @@ class BlockDataset:
         progress = self._progress
         share = progress.begin(worker, workers, base)
         place = progress.place
+        self._progress.check_batch(_batch_of_loader(inspect.currentframe()))
         read = itertools.chain.from_iterable(self._ahead(share.runs))
         for pair in read if share.numbers is None else _reordered(read, share.runs.numbers(), share.numbers):
             if progress.place is place:  # a newer iteration is what a state is of
@@ -233,6 +244,24 @@ def _again(state: dict[str, Any]) -> BlockDataset:
     made = BlockDataset.__new__(BlockDataset)
     made.__dict__.update(state)
     return made
+
+
+def _batch_of_loader(frame: FrameType | None) -> int:
+    """The batch size of torch's loader that takes samples; 0 where that cannot be seen.
+
+    A loader does not tell a data set its `batch_size`. Its fetcher takes a batch with a list of as many entries, which can
+    be seen in the frame that asks for the first sample. Where another version of torch, or another loader, asks in other
+    words, nothing is known and nothing is checked.
+
+    Parameters
+    ----------
+    frame : of the iteration.
+    """
+    caller = frame.f_back if frame is not None else None
+    if caller is None or caller.f_code.co_name != "fetch":
+        return 0
+    batch = caller.f_locals.get("possibly_batched_index")
+    return len(batch) if isinstance(batch, list) else 0
 
 
 def _torch_worker() -> tuple[int, int, int]:

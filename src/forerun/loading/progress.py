@@ -136,6 +136,20 @@ class Progress:
             self.epoch = place.epoch + 1
         return self._share(place, skipped)
 
+    def check_batch(self, batch_size: int) -> None:
+        """Raise UsageError for a loader with other batches than workers share.
+
+        Parameters
+        ----------
+        batch_size : of the loader (0: unknown).
+        """
+        if self.batch and batch_size and batch_size != self.batch:
+            raise UsageError.at(
+                "batch_samples",
+                f"is {self.batch}, and the loader's batch_size {batch_size}: give both the same, for "
+                "workers take turns by it",
+            )
+
     def _share(self, place: Place, skipped: int) -> Share:
         """What is left at a place.
 

@@ -22,7 +22,7 @@ class BlockSamples:
 
     Parameters
     ----------
-    source, threads, verify, decode, token, retries, timeout_s : as for `BlockDataset`.
+    source, threads, verify, decode, block_samples, token, retries, timeout_s : as for `BlockDataset`.
 
     Raises as `BlockDataset` does.
     """
@@ -34,13 +34,16 @@ class BlockSamples:
         threads: int = 1,
         verify: bool = True,
         decode: Decode | None = None,
+        block_samples: int | None = None,
         token: str = "",
         retries: int = RETRIES,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         if threads < 0:
             raise ValueError(f"threads is {threads}, and cannot be negative")
-        self.source = Source.open(source, token=token, retries=retries, timeout_s=timeout_s)
+        self.source = Source.open(
+            source, token=token, retries=retries, timeout_s=timeout_s, block_samples=block_samples
+        )
         self.threads, self.verify, self.decode = threads, verify, decode
 
     def __len__(self) -> int:

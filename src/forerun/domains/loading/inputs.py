@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from forerun.domains.loading.blocks.datasets import sample_sizes as sample_sizes_of
 from forerun.domains.loading.blocks.pack import edges_by_bytes
 from forerun.domains.loading.policy import F64, I64
 from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario
@@ -178,7 +179,7 @@ def sample_sizes(scenario: Scenario) -> F64:
     if not isinstance(given, RandomBytes):
         return np.full(count, float(given))
     if given.empirical is not None:
-        recorded = read_column(given.empirical, "bytes", 1.0)
+        recorded = read_sizes(given.empirical)
         if len(recorded) < count:
             raise TraceError.at(
                 given.empirical.path, f"has {len(recorded)} sizes, the data set {count} samples"
@@ -205,6 +206,22 @@ def _random(mean: float, shape: str, sigma: float, count: int, rng: np.random.Ge
     if shape == "exponential":
         return rng.exponential(mean, count)
     return mean * np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
+
+
+def read_sizes(given: Input) -> F64:
+    """Stored bytes of each sample, of a CSV file or of a data set (see `blocks.datasets.sample_sizes`).
+
+    Parameters
+    ----------
+    given : the file.
+
+    Raises TraceError, DataError or UsageError for one that cannot be read.
+    """
+    path = Path(given.path)
+    if path.suffix.lower() == ".csv" or not path.is_file():
+        return read_column(given, "bytes", 1.0)
+    sizes = sample_sizes_of(path)
+    return read_column(given, "bytes", 1.0) if sizes is None else np.maximum(sizes, 1).astype(np.float64)
 
 
 def read_column(given: Input, column: str, least: float) -> F64:

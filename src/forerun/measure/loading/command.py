@@ -177,6 +177,11 @@ def command(
         _tell(data, as_json, out)
         return
     with open_corpus(source, token=token) as corpus:
+        if corpus.format and (decoder or own_transform):
+            raise UsageError.at(
+                "--decoder, --transform",
+                f"decode files and blocks, not {corpus.format}: run `forerun pack {source} OUT`, measure OUT",
+            )
         if loader != "threads":
             pool = pool_threads if loader == "pooled_workers" else 0
             data = measure_workers(corpus, job, many, block=block, pool_threads=pool, progress=report).data()
@@ -256,14 +261,13 @@ def _page_cache(corpus: Corpus, cold: bool) -> str:
     ----------
     cold : whether it was asked for.
     """
-    from forerun.measure.loading.clients import LocalFiles
-    from forerun.measure.loading.corpus import SampleFiles
+    from forerun.measure.loading.clients import LocalFiles, Wrapping
     from forerun.measure.loading.probing import COLD
 
     if not cold:
         return "warm or unknown"
-    files = corpus.files.client if isinstance(corpus.files, SampleFiles) else corpus.files
-    left = [client.drop_cache() for client in (corpus.client, files) if isinstance(client, LocalFiles)]
+    clients = [each.client if isinstance(each, Wrapping) else each for each in (corpus.client, corpus.files)]
+    left = [client.drop_cache() for client in clients if isinstance(client, LocalFiles)]
     known = [share for share in left if share is not None]
     if not left or len(known) < len(left):
         return "unknown: nothing here shows whether a remote store is cold"

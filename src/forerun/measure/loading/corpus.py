@@ -30,9 +30,9 @@ from forerun.domains.loading.blocks.container import (
 )
 from forerun.domains.loading.blocks.convert import kind_of
 from forerun.domains.loading.blocks.corpus import write_files
+from forerun.domains.loading.blocks.datasets import DataSet, local_data_set, open_data_set
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import FileEntry, list_files, sample_groups
-from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.clients import Client, LocalFiles, Wrapping, open_client
 from forerun.measure.loading.runner import Piece
@@ -58,6 +58,7 @@ class Corpus:
     files : reads single samples where they are files of their own (default: none are).
     checked : whether the index knows the samples' checksums; it does not of files that were only listed (default: yes).
     system : the network file system of a folder that is read file by file (default: empty: it lies on none).
+    format : of a data set of another library, whose blocks are read and not decoded (default: empty: it is none).
     """
 
     name: str
@@ -66,6 +67,7 @@ class Corpus:
     files: Client | None = None
     checked: bool = True
     system: str = ""
+    format: str = ""
 
     @property
     def samples(self) -> int:
@@ -166,13 +168,18 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     if (folder_path / MANIFEST).exists():
         yield Corpus(source, LocalFiles(folder_path), Blocks.open(folder_path).index)
         return
-    kind = kind_of(folder_path) if folder_path.is_dir() else "files"
-    if kind in ("tar", "mds"):
-        what = "WebDataset tar" if kind == "tar" else "MDS"
+    kind = kind_of(folder_path) if folder_path.exists() else "files"
+    if kind == "tar":
         raise DataError.at(
             source,
-            f"contains {what} shards, which are read as a whole: run `forerun pack {source} OUT`, measure OUT",
+            f"contains WebDataset tar shards, which are read as a whole: run `forerun pack {source} OUT`, measure OUT",
         )
+    if kind in ("mds", "parquet", "tfrecord"):
+        found = local_data_set(folder_path, block_samples=0)
+        assert found is not None
+        folder = folder_path.parent if folder_path.is_file() else folder_path
+        yield of_data_set(source, LocalFiles(folder), found)
+        return
     files = list_files(folder_path)
     if files and (system := network_of(folder_path)):
         yield _unpacked(source, LocalFiles(folder_path), files, system)
@@ -270,6 +277,33 @@ def files_of(client: Client, index: Index) -> Client:
     return SampleFiles(client, parts)
 
 
+def of_data_set(source: str, client: Client, found: DataSet) -> Corpus:
+    """A data set of another library, its blocks read as ours are; row groups of Parquet in parts, too, as smaller ones are.
+
+    Parameters
+    ----------
+    source : as the user gave it.
+    client : reads its files.
+    found : where its blocks lie.
+    """
+    places = {
+        block_name(block): place for block, place in enumerate(zip(found.files, found.begins, strict=True))
+    }
+    return Corpus(source, PlacedFiles(client, places), found.index, checked=False, format=found.kind)
+
+
+@dataclass
+class PlacedFiles(Wrapping):
+    """Blocks that lie in files of other names: of each, its file and the byte at which it begins."""
+
+    places: Mapping[str, tuple[str, int]]
+
+    def read(self, name: str, first: int, length: int, what: str) -> bytes:
+        """See `Client`."""
+        file, begin = self.places[name]
+        return self.client.read(file, begin + first, length, what)
+
+
 @dataclass
 class SampleFiles(Wrapping):
     """Samples of several files, each by the name of its first: a loader reads one file after another."""
@@ -293,12 +327,17 @@ def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
     try:
         names = list(itertools.islice(client.names(), MOST_LISTED))
     except StoreError as unlisted:
-        raise StoreError(*absent.problems, *unlisted.problems) from None
+        raise StoreError(*dict.fromkeys((*absent.problems, *unlisted.problems))) from None
     if any(name == MANIFEST for name, _ in names):
         raise absent
     if not names:
         raise DataError.at(source, "contains no files")
-    refuse_shards(None, names, source)
+    found = open_data_set(
+        names, lambda name, first, length: client.read(name, first, length, "what describes it"), source,
+        block_samples=0, window_bytes=2**20,
+    )  # fmt: skip
+    if found is not None:
+        return of_data_set(source, client, found)
     index = _index_of(names)
     return Corpus(source, client, index, files=files_of(client, index), checked=False)
 

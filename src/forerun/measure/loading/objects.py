@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from forerun.domains.loading.blocks.optional import optional_module
 from forerun.errors import StoreError, UsageError
 from forerun.measure.loading.processes import PerProcess
 
@@ -26,18 +27,17 @@ BACKOFF_S: Final = 0.05
 TIMEOUT_S: Final = 20.0
 #: what obstore opens; everything else with a scheme is fsspec's
 OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+#: where clouds' machines are given credentials: asked where the environment has none
+_KEYS_OF_MACHINES: Final = ("169.254.169.254", "metadata.google.internal")
+#: what names credentials in the environment
+_KEYS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "s3a": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 #: the process that called obstore first, 0 before; its threads are not copied by a fork, and a call would wait for ever
 _calling_process = 0
-
-
-def _library(name: str, url: str) -> Any:
-    """An optional module. Raises UsageError, with how to install it, where it is absent."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise UsageError.at(
-            url, f"is read through {name}, which is not installed: pip install 'forerun[stores]'"
-        ) from error
 
 
 class Unsatisfying(Exception):
@@ -140,7 +140,7 @@ class ObjectFiles(Repeating):
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._library = _library("obstore", self.url)
+        self._library = optional_module("obstore", "stores", self.url)
         endpoint = str(
             self.options.get("endpoint")
             or os.environ.get("AWS_ENDPOINT_URL")
@@ -159,6 +159,23 @@ class ObjectFiles(Repeating):
             )
         except Exception as error:  # obstore's errors share no public base with Python's
             raise UsageError.at(self.url, f"cannot be opened: {_first_line(error)}") from error
+
+    def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
+        """See `Repeating`. Raises StoreError that says so where there are no credentials."""
+        try:
+            return super().repeated(name, what, length, attempt)
+        except StoreError as error:
+            self._refuse_without_keys(error)
+            raise
+
+    def _refuse_without_keys(self, error: StoreError) -> None:
+        """Raise StoreError where what failed is asking the machine for credentials: the environment has none."""
+        if any(service in str(error) for service in _KEYS_OF_MACHINES):
+            kind = self.url.partition("://")[0]
+            raise StoreError.at(
+                self.url,
+                f"no credentials: set {_KEYS.get(kind, _KEYS['az'])} (this machine has none of its own to give)",
+            ) from error
 
     @property
     def _obstore(self) -> Any:
@@ -196,7 +213,9 @@ class ObjectFiles(Repeating):
         except StoreError:
             raise
         except Exception as error:
-            raise StoreError.at(self.url, f"cannot be listed: {_first_line(error)}") from error
+            unlisted = StoreError.at(self.url, f"cannot be listed: {_first_line(error)}")
+            self._refuse_without_keys(unlisted)
+            raise unlisted from error
 
     def write(self, name: str, path: Path) -> None:
         """Put a file; an object that is there is replaced. Raises StoreError."""
@@ -228,7 +247,7 @@ class FsspecFiles(Repeating):
         """The file system and the path in it, without a slash at the end. Raises UsageError for a URL that cannot be
         opened.
         """
-        fsspec = _library("fsspec", self.url)
+        fsspec = optional_module("fsspec", "stores", self.url)
         try:
             files, root = fsspec.core.url_to_fs(self.url, **self.options)
             return files, str(root).rstrip("/")

@@ -1,19 +1,22 @@
-"""Conversion of samples between files, blocks, WebDataset tar and MDS."""
+"""Conversion of samples between files, blocks, WebDataset tar and MDS; of Parquet and TFRecord into these."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from forerun.atomic_write import working_folder
 from forerun.domains.loading.blocks.container import MANIFEST, Blocks
+from forerun.domains.loading.blocks.datasets import local_data_set, reading
 from forerun.domains.loading.blocks.mds import INDEX as MDS_INDEX
 from forerun.domains.loading.blocks.mds import read_mds, write_mds, write_rows
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
+from forerun.domains.loading.blocks.parts import parts_of
 from forerun.domains.loading.blocks.samples import (
     check_keys,
     files_below,
@@ -23,27 +26,33 @@ from forerun.domains.loading.blocks.samples import (
     sample_groups,
     write_file,
 )
-from forerun.domains.loading.blocks.shards import refuse_shards
+from forerun.domains.loading.blocks.shards import refuse_shards, shards_in
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
 from forerun.regular import read_regular, unreadable
 
 Kind = Literal["files", "blocks", "tar", "mds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+#: what is read and not written
+Source = Literal["files", "blocks", "tar", "mds", "parquet", "tfrecord"]
 
 
-def kind_of(path: Path) -> Kind:
-    """What kind of data a path is. A folder with a manifest is blocks, with an index of shards MDS, else files.
+def kind_of(path: Path) -> Source:
+    """What kind of data a path is. A folder with a manifest is blocks, with an index of shards MDS; a folder of shards of
+    Parquet or TFRecord is these, else files.
 
     Raises DataError for a file of a format that is recognised and not read.
 
-    Folders are judged by the names in them; an index of MDS shards is read.
+    Folders are judged by the names in them, and a few first bytes; an index of MDS shards is read.
 
     Parameters
     ----------
     path : a file or a folder.
     """
     if path.is_file():
+        kind = shards_in(path.parent, [(path.name, path.stat().st_size)])[0]
+        if kind in _READ:
+            return _READ[kind]
         refuse_shards(path.parent, [(path.name, path.stat().st_size)], path.parent, alone=True)
         return "tar"
     if path.is_dir() and any(path.glob("*.tar")):
@@ -52,7 +61,15 @@ def kind_of(path: Path) -> Kind:
         return "blocks"
     if (path / MDS_INDEX).exists() and (any(path.glob("*.mds")) or _lists_shards(path / MDS_INDEX)):
         return "mds"
-    return "files"
+    names = [
+        (Path(base, name).relative_to(path).as_posix(), 0)
+        for base, _, files in os.walk(path)
+        for name in sorted(files)
+    ]
+    return _READ.get(shards_in(path, names)[0], "files")
+
+
+_READ: Final[dict[str, Source]] = {"Parquet": "parquet", "TFRecord": "tfrecord"}
 
 
 def _lists_shards(index: Path) -> bool:
@@ -64,7 +81,7 @@ def _lists_shards(index: Path) -> bool:
     return isinstance(listed, dict) and isinstance(listed.get("shards"), list) and "version" in listed
 
 
-def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, bytes]]:
+def samples_of(path: Path, kind: Source | None = None) -> Iterator[tuple[str, bytes]]:
     """Keys and bytes of the samples of a path, in its order.
 
     Parameters
@@ -83,6 +100,8 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
             yield from read_mds(path)
         case "blocks":
             yield from Blocks.open(path)
+        case "parquet" | "tfrecord":
+            yield from _of_data_set(path)
         case "files":
             for entry in list_files(path):
                 try:
@@ -92,10 +111,21 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
                 yield entry.key, data
 
 
+def _of_data_set(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The parts of the samples of a Parquet or TFRecord data set."""
+    found, folder = local_data_set(path), path.parent if path.is_file() else path
+    if found is None:
+        raise DataError.at(path, "contains no samples")
+    read = reading(folder)
+    for first, last in pairwise(found.index.first_sample.tolist()):
+        for key, sample in found.read(read, first, last, verify=True, where=str(folder)):
+            yield from parts_of(key, sample, str(folder))
+
+
 def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = None) -> int:
     """Write the samples of `source` as `to`; returns how many samples (see `sample_groups`: parts of one count once).
 
-    Blocks are packed from files; those of tar or MDS lie beside the target meanwhile, and a killed conversion goes on where
+    Blocks are packed from files; those of shards lie beside the target meanwhile, and a killed conversion goes on where
     it stopped. Shards are written beside the target and take its name when all of them are there. Raises UsageError for a
     conversion that is none, DataError for bad samples, StoreError for a target that is not empty or cannot be written.
 
@@ -109,7 +139,7 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
     kind = kind_of(source)
     if to not in KINDS:
         raise UsageError.at("--to", f"no kind {to!r}; {known_names(to, KINDS)}")
-    if to == "blocks" and kind in ("tar", "mds"):
+    if to == "blocks" and kind not in ("blocks", "files"):
         return _packed_anew(source, target, kind, spec)
     if to == "blocks" and kind == "files":
         return len(pack(source, target, spec))
@@ -135,7 +165,7 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
         return len(groups)
 
 
-def _groups(source: Path, kind: Kind) -> tuple[list[list[int]], list[str]]:
+def _groups(source: Path, kind: Source) -> tuple[list[list[int]], list[str]]:
     """The samples of a source, as numbers of its keys in order, and the keys."""
     if kind == "files":
         keys = [entry.key for entry in list_files(source)]
@@ -156,7 +186,7 @@ def _rows(parts: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, bytes]]:
         yield {part_name(key): data for key, data in members} | {"__key__": stem.encode()}
 
 
-def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
+def _packed_anew(source: Path, target: Path, kind: Source, spec: PackSpec | None) -> int:
     """Blocks of the samples in shards, through files in a folder beside the target."""
     with _beside(target) as files:
         restore(source, files, kind)
@@ -197,7 +227,7 @@ def passed_over(folder: Path) -> list[str]:
     return [key for key, name in names if "." not in name or name.startswith(".")]
 
 
-def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
+def _parts_together(source: Path, kind: Source) -> Iterator[tuple[str, bytes]]:
     """Samples with those of one stem in a row, at the place of the first: shuffled blocks part an image from its class."""
     if kind != "blocks":
         yield from samples_of(source, kind)
@@ -214,7 +244,7 @@ def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
             yield blocks.index.key[row], blocks.read_sample(row)
 
 
-def restore(source: Path, target: Path, kind: Kind) -> int:
+def restore(source: Path, target: Path, kind: Source) -> int:
     """Write the samples of tar or MDS shards as files. Raises StoreError where one cannot be written.
 
     Parameters

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,28 +125,59 @@ def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
     """
     path = folder / INDEX
     try:
-        index = json.loads(read_regular(path))
-        shards = list(index["shards"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        shards = listed_shards(read_regular(path))
+    except OSError as error:
         raise DataError.at(path, f"is no index of shards: {type(error).__name__}") from error
+    if shards is None:
+        raise DataError.at(path, "is no index of shards")
     number = 0
     for shard in shards:
-        name = _name(shard, "raw_data")
-        if not name or unsafe(name) or "/" in name:
-            raise DataError.at(path, f"names the shard {name!r:.60}")
-        if shard.get("compression") and not (folder / name).exists():
-            how = str(shard["compression"]).partition(":")[0][:20]
-            packed = _name(shard, "zip_data") or f"{name}.{how}"
-            raise DataError.at(
-                path,
-                f"shard {name} is compressed by {how}; unpack every shard beside itself, the index may stay, with "
-                f"{_TOOLS.get(how, how)} -dc < {packed[:80]} > {name}",
-            )
-        if shard.get("version") != 2 or shard.get("format") != "mds":
-            raise DataError.at(path, f"shard {name} is not of format mds, version 2")
+        name = shard_name(shard, path, lambda name: (folder / name).exists())
         for columns, encodings in _read_shard(folder / name):
             yield from _parts(folder / name, columns, encodings, number)
             number += 1
+
+
+def listed_shards(data: bytes) -> list[Any] | None:
+    """The shards that an index names; None for JSON that is no such index.
+
+    Parameters
+    ----------
+    data : of index.json.
+    """
+    try:
+        index = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    shards = index.get("shards") if isinstance(index, dict) and "version" in index else None
+    return shards if isinstance(shards, list) else None
+
+
+def shard_name(shard: Any, where: object, exists: Callable[[str], bool]) -> str:
+    """The file of a shard.
+
+    Parameters
+    ----------
+    shard : as the index describes it.
+    where : what messages call the index.
+    exists : whether there is a file of a name.
+
+    Raises DataError for a name that is none, compressed shards that are not unpacked, and other formats.
+    """
+    name = _name(shard, "raw_data")
+    if not name or unsafe(name) or "/" in name:
+        raise DataError.at(where, f"names the shard {name!r:.60}")
+    if shard.get("compression") and not exists(name):
+        how = str(shard["compression"]).partition(":")[0][:20]
+        packed = _name(shard, "zip_data") or f"{name}.{how}"
+        raise DataError.at(
+            where,
+            f"shard {name} is compressed by {how}; unpack every shard beside itself, the index may stay, with "
+            f"{_TOOLS.get(how, how)} -dc < {packed[:80]} > {name}",
+        )
+    if shard.get("version") != 2 or shard.get("format") != "mds":
+        raise DataError.at(where, f"shard {name} is not of format mds, version 2")
+    return name
 
 
 _TOOLS: Final = {"gz": "gzip", "br": "brotli", "bz2": "bzip2", "snappy": "snzip"}
@@ -203,17 +236,69 @@ def _content(path: Path, column: str, encoding: str, data: bytes, number: int) -
         return _SUFFIXES[encoding], data
     if encoding in ("str_int", "str_float", "str_decimal"):
         return "txt", data
+    return "txt", str(_number(path, column, encoding, data, number)).encode()
+
+
+def _number(where: object, column: str, encoding: str, data: bytes | memoryview, number: int) -> Any:
+    """A number of a column. Raises DataError for an encoding that is none of those that are read."""
     if encoding not in _NUMBERS:
         read = ", ".join((*_SUFFIXES, *_NUMBERS))
+        pickled = "; pickles are not read, they can run code" if encoding == "pkl" else ""
         raise DataError.at(
-            path, f"column {column[:40]!r} has the encoding {encoding[:40]!r}; write it as one of {read}"
+            where,
+            f"column {column[:40]!r} has the encoding {encoding[:40]!r}; write it as one of {read}{pickled}",
         )
     kind = np.dtype(_NUMBERS[encoding])
     if len(data) != kind.itemsize:
         raise DataError.at(
-            path, f"sample {number} has {len(data)} bytes in {column[:40]!r}, {encoding} has {kind.itemsize}"
+            where, f"sample {number} has {len(data)} bytes in {column[:40]!r}, {encoding} has {kind.itemsize}"
         )
-    return "txt", str(np.frombuffer(data, kind)[0].item()).encode()
+    return np.frombuffer(data, kind)[0].item()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a shard.
+
+    Parameters
+    ----------
+    names : sorted, as their bytes follow each other.
+    sizes : bytes of each, None where they vary.
+    encodings : of each.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+    encodings: tuple[str, ...]
+
+
+def shard_head(head: bytes, size_bytes: int, path: object) -> tuple[tuple[int, ...], Columns]:
+    """Where the samples of a shard begin, with the end of the last, and its columns.
+
+    Parameters
+    ----------
+    head : the shard's first bytes, up to its first sample at least.
+    size_bytes : of the shard.
+    path : named in messages.
+
+    Raises DataError for a shard that does not hold together.
+    """
+    count = int.from_bytes(head[:4], "little")
+    table = 4 + 4 * (count + 1)
+    if len(head) < table:
+        raise DataError.at(path, f"claims {count} samples and ends within their offsets")
+    offsets = struct.unpack_from(f"<{count + 1}I", head, 4)
+    if offsets[0] < table or offsets[-1] != size_bytes or any(b < a for a, b in itertools.pairwise(offsets)):
+        raise DataError.at(path, "its offsets do not ascend from the configuration to the end of the file")
+    try:
+        config = json.loads(head[table : offsets[0]])
+        names, sizes = [str(name) for name in config["column_names"]], config["column_sizes"]
+        encodings = tuple(map(str, config["column_encodings"]))
+        assert len(names) == len(sizes) == len(encodings) == len(set(names))
+        assert all(size is None or (type(size) is int and size >= 0) for size in sizes)
+    except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
+        raise DataError.at(path, "its configuration cannot be read") from error
+    return offsets, Columns(tuple(names), tuple(sizes), encodings)
 
 
 def _read_shard(path: Path) -> Iterator[tuple[dict[str, bytes], dict[str, str]]]:
@@ -224,27 +309,82 @@ def _read_shard(path: Path) -> Iterator[tuple[dict[str, bytes], dict[str, str]]]
         content = read_regular(path)
     except OSError as error:
         raise DataError.at(path, unreadable(error)) from error
-    count = int.from_bytes(content[:4], "little")
-    table = 4 + 4 * (count + 1)
-    if len(content) < table:
-        raise DataError.at(path, f"claims {count} samples and ends within their offsets")
-    offsets = struct.unpack_from(f"<{count + 1}I", content, 4)
-    if (
-        offsets[0] < table
-        or offsets[-1] != len(content)
-        or any(b < a for a, b in itertools.pairwise(offsets))
-    ):
-        raise DataError.at(path, "its offsets do not ascend from the configuration to the end of the file")
-    try:
-        config = json.loads(content[table : offsets[0]])
-        names, sizes = [str(name) for name in config["column_names"]], config["column_sizes"]
-        kinds = dict(zip(names, map(str, config["column_encodings"])))
-        assert len(names) == len(sizes) == len(kinds)
-        assert all(size is None or (type(size) is int and size >= 0) for size in sizes)
-    except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
-        raise DataError.at(path, "its configuration cannot be read") from error
+    offsets, columns = shard_head(content, len(content), path)
+    kinds = dict(zip(columns.names, columns.encodings))
     for number, (a, b) in enumerate(itertools.pairwise(offsets)):
-        yield _columns(path, number, content[a:b], names, sizes), kinds
+        yield _columns(path, number, content[a:b], columns.names, columns.sizes), kinds
+
+
+@dataclass(frozen=True)
+class TypedColumns:
+    """How the bytes of MDS shards become samples of values.
+
+    Parameters
+    ----------
+    columns : of each block, those of its shard.
+    """
+
+    columns: tuple[Columns, ...]
+
+    def samples(
+        self, block: int, count: int, data: memoryview, *, verify: bool, where: str
+    ) -> Iterator[tuple[str | None, Any]]:
+        """Keys, where a column has them, and samples: a dictionary of the columns, or the value of the only one.
+
+        Bytes and pictures are views; numbers, text and JSON are what they say. The format has no checksums of samples.
+
+        Parameters
+        ----------
+        block : its number.
+        count : samples that the bytes must contain.
+        data : the samples' bytes.
+        verify : not possible here.
+        where : what messages call the shard.
+
+        Raises DataError for bytes that are no such samples, and encodings that are not read.
+        """
+        columns, at = self.columns[block], 0
+        variable = sum(size is None for size in columns.sizes)
+        for number in range(count):
+            if len(data) - at < 4 * variable:
+                raise DataError.at(where, f"sample {number} of {count} ends within its sizes")
+            given = iter(struct.unpack_from(f"<{variable}I", data, at))
+            at += 4 * variable
+            values: dict[str, Any] = {}
+            for name, size, encoding in zip(columns.names, columns.sizes, columns.encodings):
+                length = next(given) if size is None else size
+                content = data[at : at + length]
+                at += length
+                if len(content) != length:
+                    raise DataError.at(where, f"sample {number} of {count} ends within {name[:40]!r}")
+                values[name] = _value(where, name, encoding, content, number)
+            key = next((values.pop(name) for name in _KEYS if len(values) > 1 and name in values), None)
+            if key is not None and not isinstance(key, str):
+                raise DataError.at(where, f"the key of sample {number} is no text")
+            yield key, next(iter(values.values())) if len(values) == 1 else values
+        if at != len(data):
+            raise DataError.at(where, f"{count} samples have {at} bytes, not {len(data)}")
+
+
+def _value(where: str, column: str, encoding: str, data: memoryview, number: int) -> Any:
+    """A column's value."""
+    if encoding in ("bytes", "jpeg", "png"):
+        return data
+    try:
+        if encoding == "json":
+            return json.loads(bytes(data))
+        if encoding in ("str", "str_int", "str_float", "str_decimal"):
+            return _OF_TEXT[encoding](bytes(data).decode())
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise DataError.at(
+            where, f"sample {number} is no {encoding} in {column[:40]!r}: {type(error).__name__}"
+        ) from error
+    return _number(where, column, encoding, data, number)
+
+
+_OF_TEXT: Final[Mapping[str, Callable[[str], Any]]] = {
+    "str": str, "str_int": int, "str_float": float, "str_decimal": Decimal,
+}  # fmt: skip
 
 
 def _columns(

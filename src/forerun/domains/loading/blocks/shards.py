@@ -17,7 +17,7 @@ from forerun.errors import DataError
 from forerun.regular import open_regular, read_regular
 
 #: what lies beside samples and is none
-_BESIDE: Final = re.compile(r"(^|/)[._][^/]*$|\.(json|jsonl|txt|md|csv|crc|ya?ml)$", re.IGNORECASE)
+_BESIDE: Final = re.compile(r"(^|/)[._][^/]*$|\.(json|jsonl|txt|md|csv|crc|ya?ml|idx|index)$", re.IGNORECASE)
 _TAR: Final = re.compile(r"\.(tar|tgz|tbz2|txz|tar\.(gz|bz2|xz|zst|zstd))$", re.IGNORECASE)
 _SUFFIXES: Final = {
     ".tfrecord": "TFRecord",
@@ -30,9 +30,9 @@ _MAX_INDEX_BYTES: Final = 64 * 1024**2
 #: what reads each format
 _READERS: Final = {
     "LitData": "litdata.StreamingDataset",
-    "Parquet": "polars.read_parquet",
+    "Parquet": "forerun.loading.BlockDataset",
     "Arrow": "datasets.load_from_disk",
-    "TFRecord": "tf.data.TFRecordDataset",
+    "TFRecord": "forerun.loading.BlockDataset",
     "LMDB": "the package lmdb",
 }
 
@@ -54,7 +54,7 @@ def shards_in(folder: Path | None, sizes: Sequence[tuple[str, int]]) -> tuple[st
                     return "LitData", key
                 if isinstance(index.get("shards"), list) and "version" in index:
                     return "MDS", key
-    payload = [key for key, _ in sizes if not _BESIDE.search(key)]
+    payload = payload_of(sizes)
     if not payload:
         return "", ""
     seen = {payload[at] for at in (0, len(payload) // 2, len(payload) - 1)}
@@ -63,6 +63,16 @@ def shards_in(folder: Path | None, sizes: Sequence[tuple[str, int]]) -> tuple[st
     if kind == "tar" and not all(_TAR.search(key) for key in payload):
         kind = ""
     return (kind, payload[0]) if kind else ("", "")
+
+
+def payload_of(sizes: Sequence[tuple[str, int]]) -> list[str]:
+    """The names of the files that do not lie beside samples, as JSON, text and hidden files do.
+
+    Parameters
+    ----------
+    sizes : name and bytes of each file.
+    """
+    return [key for key, _ in sizes if not _BESIDE.search(key)]
 
 
 def refuse_shards(
@@ -87,9 +97,10 @@ def refuse_shards(
             raise DataError.at(at, f"is a compressed tar; decompress it with {unpacking(key)}")
         what = "tar" if kind == "tar" else "MDS"
         raise DataError.at(at, f"is of {what} shards in a folder below; name that folder, {parent}")
+    article = "an" if kind == "Arrow" else "a"
     raise DataError.at(
         at,
-        f"is of a {kind} data set, whose files hold many samples each; {_READERS[kind]} reads it, "
+        f"is of {article} {kind} data set, whose files hold many samples each; {_READERS[kind]} reads it, "
         "write its samples as files",
     )
 
@@ -135,6 +146,16 @@ def _by_head(path: Path) -> str:
             head = file.read(12)
     except OSError:
         return ""
+    return kind_by_head(head)
+
+
+def kind_by_head(head: bytes) -> str:
+    """The format that a file's first twelve bytes say: Parquet or TFRecord; an empty text if they say none.
+
+    Parameters
+    ----------
+    head : those bytes.
+    """
     if head.startswith(b"PAR1"):
         return "Parquet"
     if len(head) == 12 and _masked(_crc32c(head[:8])) == int.from_bytes(head[8:], "little"):
