@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.limits import Limits, Tally
 from forerun.domains.cluster.inputs.setting import F64, I64, Window
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
@@ -97,7 +98,8 @@ class View:
 
     now_s: the instant. count: the number of jobs. total, free: GPUs in all, and those that no job has. rate:
     float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
-    each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). Where nodes are tracked: node_gpus,
+    each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). limits: of what groups of jobs have running
+    (None: none); `tally` counts it. Where nodes are tracked: node_gpus,
     node_free and node_type, by node (empty otherwise). windows: maintenance that is announced and not over. The arrays
     belong to the simulator and are valid until the next decision.
     """
@@ -107,6 +109,7 @@ class View:
         "float_columns",
         "free",
         "int_columns",
+        "limits",
         "node_free",
         "node_gpus",
         "node_type",
@@ -132,6 +135,7 @@ class View:
         self.node_gpus: I64 = np.zeros(0, np.int64)
         self.node_type: I64 = np.zeros(0, np.int64)
         self.quota: I64 | None = None
+        self.limits: Limits | None = None
         self.windows: tuple[Window, ...] = ()
         #: jobs that the last `take` passed over because of a quota
         self.over_quota: I64 = np.zeros(0, np.int64)
@@ -238,7 +242,7 @@ class View:
         """
         from forerun.domains.cluster.engine.kernels import allocator as ak
 
-        if len(self.type_total) > 1 or self.quota is not None:
+        if len(self.type_total) > 1 or self.quota is not None or self.limits is not None:
             return self.on_types(np.asarray(order), self.gpus, skip=skip)
         out = np.empty(self.count, np.int64)
         ak.take_plain(order, self.gpus, self.total, skip, out)
@@ -258,6 +262,8 @@ class View:
         """
         from forerun.domains.cluster.engine.kernels import allocator as ak
 
+        if self.limits is not None:
+            return self._within(Tally(self.limits), np.asarray(order), gpus, skip=skip)
         out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
         refused = np.zeros(self.count, np.int64)
         quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
@@ -277,6 +283,50 @@ class View:
         )
         self.over_quota = refused
         return Allocation(out, types)
+
+    def _within(self, tally: Tally, order: I64, gpus: I64, *, skip: bool) -> Allocation:
+        """As `on_types`, within limits: jobs that only a limit keeps waiting are passed over."""
+        out, types = np.zeros(self.count, np.int64), self.gpu_type.copy()
+        free, over = self.type_total.tolist(), np.zeros(self.count, np.int64)
+        for at in order.tolist():
+            job, need = int(self.job[at]), int(gpus[at])
+            if not need:
+                continue
+            fast = self.types_for(at, need)
+            within = [number for number in fast if tally.fits(job, number, need)]
+            chosen = next((number for number in within if free[number] >= need), -1)
+            if chosen < 0:
+                if not within:
+                    over[at] = 1
+                elif not skip:
+                    break
+                continue
+            out[at], types[at] = need, chosen
+            free[chosen] -= need
+            tally.add(job, chosen, need)
+        for at in np.flatnonzero(over).tolist():
+            over[at] = any(free[number] >= gpus[at] for number in self.types_for(at, int(gpus[at])))
+        self.over_quota = over
+        return Allocation(out, types)
+
+    def types_for(self, at: int, gpus: int) -> list[int]:
+        """The GPU types on which a job runs on so many GPUs: its own if it runs, then the fastest first.
+
+        Parameters
+        ----------
+        at : position of the view.
+        gpus : how many.
+        """
+        kind = int(self.kind[at])
+        numbers = list(range(len(self.type_total)))
+        if kind >= 0:
+            speed = self.rate[:, kind, gpus] if gpus < self.rate.shape[2] else np.zeros(len(numbers))
+            numbers = sorted(np.flatnonzero(speed > 0).tolist(), key=lambda number: -speed[number])
+        mine = int(self.gpu_type[at])
+        if self.held[at] and mine in numbers:
+            numbers.remove(mine)
+            numbers.insert(0, mine)
+        return numbers
 
 
 class OracleView(View):

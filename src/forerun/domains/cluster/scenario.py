@@ -8,6 +8,7 @@ import msgspec
 
 from forerun.domains.cluster.engine.known_bugs import MODES, SWITCHES
 from forerun.domains.cluster.inputs.costs import PRESETS, faults
+from forerun.domains.cluster.inputs.limits import LimitColumn
 from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
@@ -221,6 +222,30 @@ class Quota(Spec, frozen=True, kw_only=True):
     borrow: bool = False
 
 
+class Limit(Spec, frozen=True, kw_only=True):
+    """What some jobs may have running at once; those beyond it wait, and others go on.
+
+    user, account, qos, partition: whose jobs count, by the names of the log (default: everybody's). per: by which of these
+    four columns jobs are told apart, each value with a limit of its own (default: one limit for all). gpus, jobs: at once
+    (at least one of the two). gpu_type: of the GPUs that count (default: any).
+    """
+
+    user: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
+    per: tuple[LimitColumn, ...] = ()
+    gpus: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] | None = None
+    jobs: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] | None = None
+    gpu_type: str = ""
+
+    def problems(self) -> list[tuple[str, str]]:
+        """It limits something."""
+        if self.gpus is None and self.jobs is None:
+            return [("", "limits nothing; give gpus, jobs or both")]
+        return []
+
+
 class Slowdown(Spec, frozen=True, kw_only=True):
     """Jobs that are slower than their throughput says. Policies see it only in the work that is left.
 
@@ -355,14 +380,15 @@ class Scenario(Spec, frozen=True, kw_only=True):
     policy: default ElasticFlow with admission control. mode: `compat` repeats the known bugs of the published
     simulators, `corrected` (default) fixes them; compat: overrides single switches (`{marginal_order: corrected}`).
     slot_s: the slot of published schedules (default 60). placement, costs, multi_node_penalty (speed on 1, 2, 3 ...
-    nodes) and quota apply to policies that decide through a view. loading: slows steps down to the arrival of data;
+    nodes), quota and limits apply to policies that decide through a view. loading: slows steps down to the arrival of data;
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
     throughput says. placement_kept: under ElasticFlow and EDF a job keeps its very GPUs while their number stays, and
     moves cost what a table says (default: no, as published; yes where `live` is given). live: how jobs run as real
-    processes. maintenance: windows in which GPUs are kept free (default: none). seed: of all random numbers (default 0).
+    processes. maintenance: windows in which GPUs are kept free (default: none). limits: of what users, accounts, qualities
+    of service or partitions have running at once (default: none). seed: of all random numbers (default 0).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "placement_kept", "live", "maintenance")
+    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "placement_kept", "live", "maintenance", "limits")
 
     domain: Literal["cluster"] = "cluster"
     spec_version: int = 1
@@ -384,6 +410,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     placement_kept: bool | None = None
     live: Live | None = None
     maintenance: tuple[Maintenance, ...] | None = None
+    limits: tuple[Limit, ...] | None = None
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
@@ -422,6 +449,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
                     f"{member_name(type(self.policy))} does not",
                 )
             )
+        if self.limits and self.quota is not None:
+            problems.append(
+                ("limits", "stand beside a quota; give one of them (limits: [{per: [user], gpus: 32}])")
+            )
+        if self.limits and self.live is not None:
+            problems.append(("limits", "are simulated only; where jobs really run (`live`), give a quota"))
         if self.live is not None and self.placement_kept is False:
             problems.append(("placement_kept", "is false; real jobs move only when they must (`live`)"))
         if not self.multi_node_penalty:

@@ -16,6 +16,7 @@ import numpy as np
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.domains.cluster.engine.rules import Column, ObservingRules, Progress, Step, longer
+from forerun.domains.cluster.inputs.limits import Tally
 from forerun.domains.cluster.inputs.setting import (
     BOOL,
     F64,
@@ -109,7 +110,7 @@ class AllocatorRules(ObservingRules[float]):
         self.state = build_state(setting, profiles, self.types, terms)
         count = len(setting.jobs)
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
-        self.view.quota = terms.quota
+        self.view.quota, self.view.limits = terms.quota, setting.limits
         if len(self.state.owner):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
@@ -332,7 +333,7 @@ class AllocatorRules(ObservingRules[float]):
             gpus = answer.gpus
         types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
         rows = view.job
-        beyond = self._beyond_quota(gpus)
+        beyond = self._beyond_quota(gpus) if view.limits is None else self._beyond_limits(gpus, types)
         gpus[beyond] = 0
         named, named_first = _NO_NAMES
         if answer.nodes:
@@ -349,7 +350,7 @@ class AllocatorRules(ObservingRules[float]):
         self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))
         self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
         self.spread_free = int(state.type_free.sum()) if missing else 0
-        if view.quota is not None:
+        if view.quota is not None or view.limits is not None:
             if len(view.over_quota) == view.count:
                 beyond |= view.over_quota == 1
             self.capped = rows[beyond].copy()
@@ -489,6 +490,20 @@ class AllocatorRules(ObservingRules[float]):
             beyond[at] = gpus[at] > 0 and used[users[at]] + gpus[at] > view.quota[users[at]]
             if not beyond[at]:
                 used[users[at]] += gpus[at]
+        return beyond
+
+    def _beyond_limits(self, gpus: I64, types: I64) -> BOOL:
+        """Which jobs a limit keeps from what the policy gives them: those that run go first, then by submission."""
+        view = self.view
+        assert view.limits is not None
+        tally, beyond = Tally(view.limits), np.zeros(view.count, np.bool_)
+        for at in np.argsort(view.held == 0, kind="stable").tolist():
+            if not (given := int(gpus[at])) > 0:
+                continue
+            job, number = int(view.job[at]), int(types[at])
+            beyond[at] = not tally.fits(job, number, given)
+            if not beyond[at]:
+                tally.add(job, number, given)
         return beyond
 
     def _absent(self, error: AbsentJob) -> PolicyError:

@@ -73,7 +73,7 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
     plain = terms.placement == "anywhere" and terms.quota is None and terms.penalty[1:] == (1.0,)
-    plain = plain and setting.costs is None
+    plain = plain and setting.costs is None and setting.limits is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
     plain = plain and len(set(setting.cluster.node_types())) == 1

@@ -120,10 +120,13 @@ class ClusterExplainer(Explainer[Scenario]):
         return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
 
     def relaxations(self, scenario: Scenario) -> tuple[Change, ...]:
-        """Quotas, places, slower jobs, slots and the costs of changes, as far as the scenario has them."""
-        plans = isinstance(scenario.policy, Schedule)  # by rules of its own, which know no quotas and places
+        """Quotas, limits, places, slower jobs, slots and the costs of changes, as far as the scenario has them."""
+        plans = isinstance(
+            scenario.policy, Schedule
+        )  # by rules of its own, which know no quotas, limits and places
         given = {
             "quota": (scenario.quota is not None and not plans, None, "without quotas"),
+            "limits": (bool(scenario.limits) and not plans, None, "without limits"),
             "placement": (scenario.placement != "anywhere" and not plans, "anywhere", "GPUs anywhere"),
             "multi_node_penalty": (
                 scenario.multi_node_penalty != (1.0,) and not plans,

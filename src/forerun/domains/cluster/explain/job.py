@@ -41,7 +41,7 @@ CAUSES: Final = {
     "capacity": "others had the GPUs that it needs",
     "fragmentation": "enough GPUs were free, but too spread",
     "policy": "enough GPUs were free; the policy chose not to",
-    "quota": "its user had the whole quota in use",
+    "quota": "the quota of its user, or a limit, was used up",
 }
 #: stretches that the figure divides the time of waiting into; it draws areas from 25 on
 SLOTS: Final = 120

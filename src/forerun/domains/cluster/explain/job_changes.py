@@ -191,10 +191,11 @@ class _Changes:
         return [self._once(f"without job {job}", self._edit("without", job), job) for job in largest]
 
     def _without_terms(self) -> list[Search]:
-        """Without quotas, or on any GPUs, where the job waited for that; and without maintenance."""
+        """Without quotas or limits, or on any GPUs, where the job waited for that; and without maintenance."""
         causes = {wait.cause for wait in self.story.waits}
         terms: dict[str, tuple[bool, str, Any]] = {
-            "without quotas": ("quota" in causes, "quota", None),
+            "without quotas": ("quota" in causes and self.scenario.quota is not None, "quota", None),
+            "without limits": ("quota" in causes and bool(self.scenario.limits), "limits", None),
             "on any GPUs, however spread": ("fragmentation" in causes, "placement", "anywhere"),
             "without maintenance": (bool(self.scenario.maintenance), "maintenance", None),
         }

@@ -43,6 +43,7 @@ class JobTable:
     source : name of the file, or how the jobs were made.
     jobs : the jobs; their `user` is the virtual cluster where the log names no user.
     vc : virtual cluster or partition of each job (default: none).
+    account, qos : account or group that each job is charged to, and its quality of service (default: none).
     line : line of the file of each job (default: as in a file with a header).
     read_as : the reader of a foreign log (default: not foreign).
     most_held : the most GPUs in use at once (default 0: not recorded).
@@ -51,6 +52,8 @@ class JobTable:
     source: str
     jobs: Jobs
     vc: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
     line: tuple[int, ...] = ()
     read_as: str = ""
     most_held: float = 0.0
@@ -65,9 +68,11 @@ class JobTable:
     def take(self, rows: Sequence[int] | I64) -> JobTable:
         """The rows of a table as a table of its own."""
         jobs = replace(self.jobs.take(rows), file_row=np.arange(len(rows)))
-        vc = tuple(self.vc[row] for row in rows) if self.vc else ()
+        vc, account, qos = (
+            tuple(column[row] for row in rows) if column else () for column in (self.vc, self.account, self.qos)
+        )
         line = tuple(self.line[row] for row in rows) if self.line else ()
-        return replace(self, jobs=jobs, vc=vc, line=line)
+        return replace(self, jobs=jobs, vc=vc, account=account, qos=qos, line=line)
 
 
 def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
@@ -122,7 +127,10 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     nothing, unnamed = np.zeros(count, np.int64), ("",) * count
     written_s = columns.get("deadline_s", np.full(count, NO_DEADLINE))
     limit_s = columns.get("requested_s", np.full(count, NOT_GIVEN))
-    users, vcs = (tuple(columns[name].tolist()) if name in columns else unnamed for name in ("user", "vc"))
+    users, vcs, accounts, qos = (
+        tuple(columns[name].tolist()) if name in columns else unnamed
+        for name in ("user", "vc", "account", "qos")
+    )
     jobs = Jobs.of(
         columns["submit_s"],
         columns["gpus"],
@@ -136,7 +144,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
         user=users if any(users) else vcs,
         requested_s=np.where(limit_s == NOT_GIVEN, NO_REQUEST_S, limit_s),
     )
-    return JobTable(path.name, jobs, vcs, tuple(rows.lines.tolist()))
+    return JobTable(path.name, jobs, vcs, accounts, qos, tuple(rows.lines.tolist()))
 
 
 def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog | None = None) -> Jobs:

@@ -88,14 +88,18 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
     count = len(submit)
-    vcs = tuple(str(vc or "") for vc in log["vc"].tolist()) if "vc" in log else ("",) * count
-    users = tuple(str(user or "") for user in log["user"].tolist()) if "user" in log else ("",) * count
+    vcs, users, accounts, qos = (
+        tuple(str(text or "") for text in log[name].tolist()) if name in log else ("",) * count
+        for name in ("vc", "user", "account", "qos")
+    )
     ids = tuple(str(name) for name in log["job_id"])
     limit_s = _requested_s(log, count)
     return JobTable(
         source,
         Jobs.of(submit, whole, duration, id=ids, user=users if any(users) else vcs, requested_s=limit_s),
         vc=vcs,
+        account=accounts,
+        qos=qos,
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,

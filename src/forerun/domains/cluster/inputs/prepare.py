@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,14 @@ from forerun.domains.cluster.inputs.jobs import (
     with_iterations,
     with_requests,
 )
+from forerun.domains.cluster.inputs.limits import (
+    LIMIT_COLUMNS,
+    UNLIMITED,
+    LimitColumn,
+    LimitRule,
+    Limits,
+    resolved,
+)
 from forerun.domains.cluster.inputs.setting import (
     F64,
     Cluster,
@@ -39,8 +47,16 @@ from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policy import Schedule
-from forerun.domains.cluster.scenario import MOST_GPUS, RIGID, ProfileSpec, Quota, Scenario, TraceSpec
-from forerun.errors import Problem, ScenarioError, known_names
+from forerun.domains.cluster.scenario import (
+    MOST_GPUS,
+    RIGID,
+    Limit,
+    ProfileSpec,
+    Quota,
+    Scenario,
+    TraceSpec,
+)
+from forerun.errors import Problem, ScenarioError, TraceError, known_names
 from forerun.registry import member_name
 from forerun.rng import stream
 from forerun.trace.readers.cluster_jobs import UNMEETABLE
@@ -108,6 +124,7 @@ def prepare(scenario: Scenario) -> Inputs:
         require_requests(jobs, table, member_name(type(policy)))
     if profiles or keeps:
         jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
+    jobs = _within_limits(jobs, limits_of(scenario, table, jobs, cluster), table, scenario, repairs)
     repairs.finish()
     slowness = slowness_of(scenario, len(jobs))
     if (edit := scenario.trace.edit) is not None:
@@ -130,6 +147,7 @@ def prepare(scenario: Scenario) -> Inputs:
         if scenario.placement_kept is None
         else scenario.placement_kept,
         maintenance=maintenance_of(scenario, cluster),
+        limits=limits_of(scenario, table, jobs, cluster),
     )
     notes = (
         *_notes(setting, {repair.rule for repair in repairs.repairs}),
@@ -213,6 +231,93 @@ def maintenance_of(scenario: Scenario, cluster: Cluster) -> tuple[Window, ...]:
         Window(each.from_s, each.to_s, each.gpus or cluster.gpus, min(each.announced_s, each.from_s))
         for each in given
     )
+
+
+def limits_of(scenario: Scenario, table: JobTable, jobs: Jobs, cluster: Cluster) -> Limits | None:
+    """The limits of a scenario, tied to its jobs; None where it has none.
+
+    Raises ScenarioError for names that are not in the log.
+
+    Parameters
+    ----------
+    scenario, cluster : with the limits, and the GPU types.
+    table : the log.
+    jobs : of the run, rows of the log.
+    """
+    if not scenario.limits:
+        return None
+    columns = _limit_columns(table)
+    _check_limit_names(scenario, columns, table.source)
+    rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits)]
+    rows = jobs.file_row.tolist()
+    types = tuple(dict.fromkeys(cluster.node_types()))
+    mine = {name: [values[row] for row in rows] for name, values in columns.items()}
+    return resolved(rules, {}, mine, types)
+
+
+def _limit_columns(table: JobTable) -> dict[LimitColumn, tuple[str, ...]]:
+    """What jobs of a log may be limited by."""
+    none = ("",) * len(table)
+    given = (table.jobs.user, table.account, table.qos, table.vc)
+    return {name: column or none for name, column in zip(LIMIT_COLUMNS, given, strict=True)}
+
+
+def _rule(at: int, limit: Limit) -> LimitRule:
+    """A limit of a scenario file as a rule. at: its place there."""
+    of = {name: frozenset(names) for name in LIMIT_COLUMNS if (names := getattr(limit, name))}
+    return LimitRule(
+        f"limits[{at}]",
+        of,
+        limit.per,
+        gpus=UNLIMITED if limit.gpus is None else limit.gpus,
+        jobs=UNLIMITED if limit.jobs is None else limit.jobs,
+        gpu_type=limit.gpu_type,
+    )
+
+
+def _check_limit_names(
+    scenario: Scenario, columns: Mapping[LimitColumn, tuple[str, ...]], source: str
+) -> None:
+    """Raises ScenarioError for a limit of somebody who has no job in the log."""
+    problems = []
+    for at, limit in enumerate(scenario.limits or ()):
+        for column in LIMIT_COLUMNS:
+            known = sorted(set(columns[column]) - {""})
+            hint = "" if known else "the log names none"
+            problems += [
+                Problem(
+                    f"$.limits[{at}].{column}",
+                    f"no {column} {name!r} in {source}; {hint or known_names(name, known)}",
+                )
+                for name in getattr(limit, column)
+                if name not in known
+            ]
+    if problems:
+        raise ScenarioError(*problems[:20])
+
+
+def _within_limits(
+    jobs: Jobs, limits: Limits | None, table: JobTable, scenario: Scenario, repairs: RepairLog
+) -> Jobs:
+    """The jobs that limits allow to run at all.
+
+    Raises TraceError naming the others, unless the scenario drops and counts jobs that are too large.
+    """
+    forbidden = {} if limits is None else limits.forbidding(jobs)
+    if not forbidden:
+        return jobs
+    where = [f"{table.place(int(jobs.file_row[row]))}: job {jobs.id[row]}" for row in list(forbidden)[:20]]
+    if scenario.trace.larger == "drop" and len(forbidden) < len(jobs):
+        repairs.note_many("job that a limit never lets run left out", where, len(forbidden))
+        stays = np.ones(len(jobs), np.bool_)
+        stays[list(forbidden)] = False
+        return jobs.take(np.flatnonzero(stays))
+    problems = [
+        Problem(place, f"asks for {jobs.gpus[row]} GPUs; {what} (trace.larger: drop leaves such jobs out)")
+        for place, (row, what) in zip(where, forbidden.items(), strict=False)
+    ]
+    more = [Problem("", f"and {len(forbidden) - 20} jobs more")] if len(forbidden) > 20 else []
+    raise TraceError(*problems, *more)
 
 
 def _owners(table: JobTable, per: Literal["user", "vc"]) -> tuple[str, ...]:
@@ -301,6 +406,7 @@ def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
         return []
     asked = {
         "quota": scenario.quota is not None,
+        "limits": bool(scenario.limits),
         "placement": scenario.placement != "anywhere",
         "multi_node_penalty": scenario.multi_node_penalty != (1.0,),
         "costs": bool(costs.restart_s or costs.grow_s or costs.shrink_s) and setting.costs is None,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from forerun.domains.cluster.inputs.applications import Application
     from forerun.domains.cluster.inputs.costs import CostTable
+    from forerun.domains.cluster.inputs.limits import Limits
 
 I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
@@ -305,6 +306,7 @@ class Setting:
         really run do; where others do not fit, the fewest move, and pay for it (default: everybody is placed afresh and
         moves for nothing, as published).
     maintenance : windows in which GPUs are kept free, by policies that plan by requested times (default: none).
+    limits : of what groups of jobs have running at once, for policies that decide through a view (default: none).
     """
 
     jobs: Jobs
@@ -320,6 +322,7 @@ class Setting:
     applications: Mapping[str, Application] = field(default_factory=dict)
     placement_kept: bool = False
     maintenance: tuple[Window, ...] = ()
+    limits: Limits | None = None
 
     def is_corrected(self, switch: str) -> bool:
         """Whether a switch is corrected in this run (see `engine.known_bugs`)."""

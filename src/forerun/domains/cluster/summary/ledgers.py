@@ -19,7 +19,7 @@ TIME_PARTS: Final = {
     "waiting for GPUs": ("capacity", "others had them"),
     "waiting for GPUs together": ("fragmentation", "enough were free, but too spread"),
     "waiting by the policy's choice": ("policy", "enough were free"),
-    "waiting for its quota": ("quota", "its user had its whole quota in use"),
+    "waiting for its quota": ("quota", "the quota of its user, or a limit, was used up"),
 }
 
 

@@ -30,7 +30,7 @@ JOBS: Final = TableSchema(
         Column("wait_capacity_s", "s", "waiting while jobs ranked higher held the GPUs it needs"),
         Column("wait_fragmentation_s", "s", "waiting with enough free GPUs, but no admissible nodes"),
         Column("wait_policy_s", "s", "waiting with enough free GPUs, by the policy's choice"),
-        Column("wait_quota_s", "s", "waiting because its user's quota was used up"),
+        Column("wait_quota_s", "s", "waiting because the quota of its user, or a limit, was used up"),
         Column("wait_reconfiguration_s", "s", "holding GPUs without working: restarts, rest of a slot"),
         Column("running_s", "s", "holding GPUs and working"),
         Column("gpu_s", "GPU-s", "GPU time held"),

@@ -50,7 +50,7 @@ class Waits:
     capacity : for GPUs in use by others.
     fragmentation : with enough GPUs free, but too spread.
     policy : with enough GPUs free, by the policy's choice.
-    quota : because the user's quota was used up.
+    quota : because the quota of its user, or a limit, was used up.
     reconfiguration : with GPUs, before it worked: restarts, and the rest of slots.
     running : not waiting, but working.
     """

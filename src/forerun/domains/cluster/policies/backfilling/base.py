@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 import numpy as np
 
+from forerun.domains.cluster.inputs.limits import Tally
 from forerun.domains.cluster.inputs.setting import F64
 from forerun.domains.cluster.policies.orders.fcfs import Fcfs
 from forerun.domains.cluster.policy import Allocation, Allocator, Order, Scheduler, View, orders
@@ -139,7 +140,8 @@ class BackfillScheduler:
         waiting = self._in_order(view)
         jobs, gpus, requests = view.job.tolist(), view.gpus.tolist(), view.requested_s.tolist()
         given, types = view.held.copy(), view.gpu_type.copy()
-        self._keep(view, waiting, profiles)
+        tally = _running(view)
+        self._keep(view, waiting, tally, profiles)
         used = np.bincount(view.user, view.held, 0 if view.quota is None else len(view.quota) - 1)
         view.over_quota = np.zeros(view.count, np.int64)
         left, wake_s = self.policy.promises, math.inf
@@ -149,16 +151,24 @@ class BackfillScheduler:
             if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
                 view.over_quota[at] = 1
                 continue
+            types_for = view.types_for(at, need)
+            if tally is not None:
+                types_for = [number for number in types_for if tally.fits(job, number, need)]
+                view.over_quota[at] = not types_for
             mine = self.promised.pop(job, None)
             if mine is not None:
                 profiles[mine.gpu_type].take(mine.start_s, mine.start_s + request_s, -need)
             if place >= examined and not self.policy.keeps_promises:
                 break
+            if not types_for:
+                continue
+            if mine is not None and mine.gpu_type not in types_for:
+                mine = None
             moves = place < examined or mine is None or mine.start_s == view.now_s
             if not moves or (mine is None and not self.policy.keeps_promises and not left):
-                best = self._at_once(view, at, profiles)
+                best = self._at_once(view, at, types_for, profiles)
             else:
-                best = self._soonest(view, at, profiles)
+                best = self._soonest(view, at, types_for, profiles)
             if mine is not None and (best is None or mine.start_s <= best.start_s):
                 best = mine
             if best is None:
@@ -166,6 +176,8 @@ class BackfillScheduler:
             if best.start_s == view.now_s:
                 given[at], types[at] = need, best.gpu_type
                 used[view.user[at]] += need if view.quota is not None else 0
+                if tally is not None:
+                    tally.add(job, best.gpu_type, need)
             elif self.policy.keeps_promises:
                 self.promised[job] = best
                 wake_s = min(wake_s, best.start_s)
@@ -194,11 +206,11 @@ class BackfillScheduler:
         positions: list[int] = order[view.held[order] == 0].tolist()
         return positions
 
-    def _keep(self, view: View, waiting: list[int], profiles: list[FreeProfile]) -> None:
+    def _keep(self, view: View, waiting: list[int], tally: Tally | None, profiles: list[FreeProfile]) -> None:
         """Lay the promises down in order.
 
         Where late jobs or lost nodes have made one impossible, or the job could not be placed on nodes when its time came,
-        it is made anew. Those of jobs that have gone lapse.
+        it is made anew. Those of jobs that have gone, or that a limit keeps waiting, lapse.
         """
         before, self.promised = self.promised, {}
         if not before:
@@ -207,39 +219,44 @@ class BackfillScheduler:
             promise, need = before.get(int(view.job[at])), int(view.gpus[at])
             if promise is None:
                 continue
+            if tally is not None and not tally.fits(int(view.job[at]), promise.gpu_type, need):
+                continue
             request_s, start_s = float(view.requested_s[at]), max(promise.start_s, view.now_s)
             if profiles[promise.gpu_type].fits(start_s, request_s, need):
                 promise = Promise(start_s, promise.gpu_type)
-            elif (promise := self._soonest(view, at, profiles)) is None:
+            elif (promise := self._soonest(view, at, view.types_for(at, need), profiles)) is None:
                 continue
             profiles[promise.gpu_type].take(promise.start_s, promise.start_s + request_s, need)
             self.promised[int(view.job[at])] = promise
 
-    def _at_once(self, view: View, at: int, profiles: list[FreeProfile]) -> Promise | None:
-        """A start now, on the fastest type that is free for the whole request; None if there is none."""
+    def _at_once(
+        self, view: View, at: int, types_for: list[int], profiles: list[FreeProfile]
+    ) -> Promise | None:
+        """A start now, on the first type that is free for the whole request; None if there is none."""
         need, request_s = int(view.gpus[at]), float(view.requested_s[at])
-        for number in _types_for(view, at):
+        for number in types_for:
             if profiles[number].fits(view.now_s, request_s, need):
                 return Promise(view.now_s, number)
         return None
 
-    def _soonest(self, view: View, at: int, profiles: list[FreeProfile]) -> Promise | None:
-        """The first possible start, of equals on the fastest type; None if there is none."""
+    def _soonest(
+        self, view: View, at: int, types_for: list[int], profiles: list[FreeProfile]
+    ) -> Promise | None:
+        """The first possible start, of equals on the first type; None if there is none."""
         need, request_s = int(view.gpus[at]), float(view.requested_s[at])
         best: Promise | None = None
-        for number in _types_for(view, at):
+        for number in types_for:
             start_s = profiles[number].earliest(request_s, need)
             if start_s < (math.inf if best is None else best.start_s):
                 best = Promise(start_s, number)
         return best
 
 
-def _types_for(view: View, at: int) -> list[int]:
-    """The GPU types on which a job runs, the fastest first."""
-    count, kind, need = len(view.type_total), int(view.kind[at]), int(view.gpus[at])
-    if kind < 0:
-        return list(range(count))
-    speed = [
-        float(view.rate[number, kind, need]) if need < view.rate.shape[2] else 0.0 for number in range(count)
-    ]
-    return sorted((number for number in range(count) if speed[number] > 0), key=lambda number: -speed[number])
+def _running(view: View) -> Tally | None:
+    """What groups of jobs have running, where they are limited."""
+    if view.limits is None:
+        return None
+    tally = Tally(view.limits)
+    for at in np.flatnonzero(view.held > 0).tolist():
+        tally.add(int(view.job[at]), int(view.gpu_type[at]), int(view.held[at]))
+    return tally
