@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from forerun.domains.cluster.inputs.files import read_jobs
 from forerun.errors import ForerunError, TraceError
 from forerun.trace.jobs import cannot_have_run_on, demand
+from forerun.trace.local_clock import LocalClock
 from forerun.trace.reader import read_trace, sniff
 from forerun.trace.readers.cluster_jobs import NEEDED, SPELLINGS
-from forerun.trace.readers.philly import LocalClock
 from forerun.trace.readers.sacct import SACCT_COMMAND, hours_minutes
 from forerun.trace.repair import RepairLog
 

@@ -54,6 +54,13 @@ SACCT = (
     "11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:06:00|2024-03-01T10:16:00|CANCELLED by 1002|600|"
     "cpu=8,gres/gpu:a100=2|gres/gpu=2|02:00:00|1|eval\n"
 )
+SLURM_SITE = {
+    "qos": "Name|Priority|UsageFactor|GrpTRES|MaxJobsPU|MaxWall\nnormal|0|1.0|cpu=64,gres/gpu=8|4|1-00:00:00\n",
+    "associations": "Account|User|Share|GrpTRES|MaxJobs\nroot||1||\n lab||7|gres/gpu=16|\n lab|ann|parent||8\n",
+    "reservations": "ReservationName=m StartTime=2024-03-02T08:00:00 EndTime=2024-03-02T18:00:00\n"
+    "   Nodes=n[1-2] NodeCnt=2 Flags=MAINT,DAILY\n",
+    "partitions": "PartitionName=p\n   MaxNodes=2 MaxTime=3-00:00:00 QoS=N/A\n   Nodes=n1 TotalNodes=1\n",
+}
 PHILLY = [
     {
         "status": "Pass", "vc": "ee9e8c", "jobid": "application_1", "user": "ce2f4c",
@@ -283,7 +290,9 @@ def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
+    from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
     from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
+    from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
     from forerun.domains.loading.blocks.tar import read_tar
     from forerun.domains.serving.inputs.llm.medians import read_medians
     from forerun.domains.serving.inputs.profile import read_profile
@@ -333,6 +342,13 @@ def room_seeds() -> Iterator[Seed]:
         lambda path: read_slurm_conf(path, partition="p"),
         "slurm.conf",
     )
+    for name, text in SLURM_SITE.items():
+        yield one(
+            f"slurm site, {name}",
+            text,
+            lambda path: read_slurm_site([path], Cluster((NodeGroup("n", 4, 8),)), {"n1": 8, "n2": 8}),
+            "site.txt",
+        )
     yield Seed(
         "cluster throughputs",
         {"bert.csv": b"global_batch_size,1,2,4\n64,6.03,8.64,10.3\n128,nan,9.1,11.2\n",

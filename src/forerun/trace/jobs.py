@@ -56,7 +56,10 @@ MORE_JOB_FIELDS: Final = (
         meaning="when it could start at the earliest, same clock; nan: not recorded",
     ),
     Field(name="account", kind="text", meaning="account or group that the job is charged to"),
-    Field(name="qos", kind="text", meaning="quality of service"),
+    Field(name="qos", kind="text", meaning="quality of service, or number of the queue"),
+    Field(name="reservation", kind="text", meaning="reservation that it asked for"),
+    Field(name="priority", meaning="priority as the log states it; larger goes first; nan: not recorded"),
+    Field(name="nice", meaning="what its user takes off its priority; nan: not recorded"),
 )
 
 #: what only the history of a queue needs, beside the columns above; no trace has them

@@ -112,15 +112,17 @@ class Machines(Spec, frozen=True, kw_only=True):
 
     file: a published specification (`.csv`, `.txt`), or a Slurm configuration (`.conf`). nodes: groups of equal nodes.
     partition: of the Slurm configuration, whose nodes count (default: all). included: copies of the files that the
-    configuration includes (default: none).
+    configuration includes (default: none). site: what Slurm's commands print of limits, partitions and reservations
+    (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `scontrol show partition`, `scontrol show res`; default: none).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("partition", "included")
+    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site")
 
     file: Input | None = None
     nodes: tuple[Nodes, ...] = ()
     partition: str | None = None
     included: tuple[Input, ...] | None = None
+    site: tuple[Input, ...] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """One of the two."""
@@ -448,6 +450,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
                     f"is for policies that plan by requested times ({', '.join(BACKFILLING)}); "
                     f"{member_name(type(self.policy))} does not",
                 )
+            )
+        if self.machines.site and (self.quota is not None or self.live is not None):
+            problems.append(
+                ("machines.site", "has limits, which neither a quota nor real jobs (`live`) go with")
             )
         if self.limits and self.quota is not None:
             problems.append(

@@ -24,7 +24,7 @@ NOT_GIVEN: Final = LARGEST_INT
 UNMEETABLE: Final = "deadline before submission (cannot be met)"
 
 #: texts that a row may leave empty
-_TEXTS: Final = ("model", "user", "vc", "account", "qos")
+_TEXTS: Final = ("model", "user", "vc", "account", "qos", "reservation")
 #: columns that mean nothing where they are empty
 _BLANKS: Final = ("requested_s", "eligible_s")
 
@@ -47,6 +47,9 @@ COLUMNS: Final = (
           meaning="when it could start at the earliest; nan: not recorded"),
     Field(name="account", kind="text", missing=("",), meaning="account or group that it is charged to"),
     Field(name="qos", kind="text", missing=("",), meaning="quality of service"),
+    Field(name="reservation", kind="text", missing=("",), meaning="reservation that it asked for"),
+    Field(name="priority", missing=("",), meaning="priority, larger goes first; nan: not recorded"),
+    Field(name="nice", missing=("",), meaning="what its user takes off its priority; nan: not recorded"),
     Field(name="real_duration_s", kind="int", unit="s", minimum=0, blank=0,
           meaning="duration in the original log; 0: not given"),
     Field(name="real_iterations", kind="int", minimum=0, blank=0, meaning="iterations in the original log; 0: not given"),
@@ -63,11 +66,14 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "duration_s": ("duration_s", "duration"),
     "best_effort": ("best_effort",),
     "user": ("user",),
-    "vc": ("vc",),
+    "vc": ("vc", "partition"),
     "requested_s": ("requested_s", "requested_time"),
     "eligible_s": ("eligible_s",),
     "account": ("account",),
     "qos": ("qos",),
+    "reservation": ("reservation",),
+    "priority": ("priority",),
+    "nice": ("nice",),
     "real_duration_s": ("real_duration",),
     "real_iterations": ("real_iteration",),
 }

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from forerun.errors import TraceError, UsageError
+from forerun.errors import TraceError
 from forerun.trace.documents import JsonDocument
 from forerun.trace.jobs import ABSENT, JobLog, JobReader, JobRows
+from forerun.trace.local_clock import LocalClock
 from forerun.trace.objects import optional_text
 from forerun.trace.reader import Head
 from forerun.trace.repair import RepairLog, shown
-from forerun.trace.rows import TEXT, Field, parse_instant
+from forerun.trace.rows import TEXT, Field
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 from forerun.trace.tabular import Rows
 
 _KEYS: Final = ("jobid", "submitted_time", "attempts")
 _MOST_BYTES: Final = 1 << 30
-_ORDINARY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
 class _Attempt(NamedTuple):
@@ -134,62 +131,6 @@ def _attempt(attempt: Any, clock: LocalClock, where: str) -> _Attempt:
             raise ValueError(f"detail contains {shown(part)}, an object is expected")
         gpus += len(_listed(part.get("gpus") or [], "gpus"))
     return _Attempt(start_s, end_s, float(gpus) if gpus else float("nan"))
-
-
-@dataclass(slots=True)
-class LocalClock:
-    """Wall-clock times of one place as UTC seconds, its daylight-saving changes taken into account.
-
-    The hour that an autumn night repeats is read as its first pass, unless that would end a run before its
-    start; the hour a spring night skips is read an hour later. Both are counted.
-
-    Parameters
-    ----------
-    zone : name of the place, as in the IANA database.
-    repairs : where hours that are repeated or skipped are counted.
-    """
-
-    zone: str
-    repairs: RepairLog
-    _zone: Any = None
-
-    def utc_s(self, text: str, where: str, not_before_s: float = -np.inf) -> float:
-        """A wall-clock time as UTC seconds.
-
-        Parameters
-        ----------
-        text : such as `2017-11-05 01:30:00`.
-        where : its `file:line`, for the log of repairs.
-        not_before_s : an earlier instant of the same run, which decides between two passes of an hour (default: none).
-
-        ValueError says what is wrong with the text.
-        """
-        if not _ORDINARY.fullmatch(text):
-            raise ValueError(f"{shown(text)} is not a time like 2017-11-05 01:30:00")
-        parse_instant(text)
-        local = datetime.fromisoformat(text).replace(tzinfo=self._place())
-        first, second = local.timestamp(), local.replace(fold=1).timestamp()
-        if first == second:
-            return first
-        if first > second:  # a skipped hour has no UTC time; reading it with the old offset moves it on
-            self.repairs.note("wall-clock time in the hour skipped in spring, moved on an hour", where)
-            return first
-        self.repairs.note(
-            "wall-clock time in the hour repeated in autumn, first pass taken unless it ends too early", where
-        )
-        return second if first < not_before_s else first
-
-    def _place(self) -> Any:
-        if self._zone is None:
-            from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-            try:
-                self._zone = ZoneInfo(self.zone)
-            except (ZoneInfoNotFoundError, ValueError):
-                raise UsageError.at(
-                    "timezone", f"no time zone {self.zone!r} is known here; the package tzdata has all"
-                ) from None
-        return self._zone
 
 
 class PhillyDerived(JobLog, tag="philly_csv", frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,21 +12,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.errors import TraceError
 from forerun.trace.documents import JsonDocument
 from forerun.trace.jobs import ABSENT, Gathered, JobReader, JobRows
+from forerun.trace.local_clock import LocalClock
 from forerun.trace.objects import json_number, optional_text
 from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.rows import Field, parse_instant
 from forerun.trace.source import Source
+from forerun.trace.table import Trace
 
 #: the command whose output this reader wants; its last column may hold anything, so `|` in job names is harmless, and UTC
 #: has no hour that a change of daylight saving time repeats or leaves out
 SACCT_COMMAND: Final = (
     "TZ=UTC sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
-    "Timelimit,Account,QOS,Eligible,NNodes,JobName"
+    "Timelimit,Account,QOS,Eligible,NNodes,Priority,Reservation,JobName"
 )
 _NEEDED: Final = ("JobID", "Submit", "State")
 #: where GPUs stand
@@ -47,9 +51,16 @@ _ONLY_GRES: Final = (
 )
 #: rows that are no run of a job, by their identifier
 _NOT_A_RUN: Final = (
-    (re.compile(r"[^.]+\.(?:batch|extern|interactive|[0-9]+)"), "job step dropped"),
+    (re.compile(r"[^.]+\.(?:batch|extern|interactive|TBD|[0-9]+)(?:\+[0-9]+)?"), "job step dropped"),
     (re.compile(r"[0-9]+_\[.*"), "array range that never started dropped"),
 )
+#: columns whose cells may hold anything, `|` included
+_FREE: Final = ("JobName", "Comment", "AdminComment", "SystemComment", "SubmitLine", "WorkDir", "Extra")
+_JOINED: Final = "`|` inside a job's name or another free text, its pieces joined"
+_COMPONENT: Final = re.compile(r"([0-9]+)\+[0-9]+")
+#: seconds since 1970, as with SLURM_TIME_FORMAT=%s
+_EPOCH: Final = re.compile(r"[0-9]{9,11}")
+_PLAIN: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +86,11 @@ class Gres:
         slices = any(count and _MIG.search(kind) for kind, count in gpus)
         return cls(float(total), slices, any(count and name in _PARTS for name, _, count in listed))
 
-    @classmethod
-    def of_text(cls, tres: str) -> Gres:
-        """From a list such as `cpu=8,gres/gpu=4,gres/gpu:a100=4`."""
-        return cls.of([(name, kind, int(count)) for name, kind, count in _TRES.findall(tres)])
+
+@functools.lru_cache(maxsize=1 << 14)
+def gres_of(tres: str) -> Gres:
+    """What a list such as `cpu=8,gres/gpu=4,gres/gpu:a100=4` says of GPUs."""
+    return Gres.of([(name, kind, int(count)) for name, kind, count in _TRES.findall(tres)])
 
 
 class _Slurm(JobReader, frozen=True, kw_only=True):
@@ -115,16 +127,21 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
 class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
     """Output of `sacct --parsable2`: a header line, then `|`-separated rows; the command is `SACCT_COMMAND`.
 
-    Job steps and array ranges still pending are dropped, `Unknown` times count as missing, a requeued job (same id
-    twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. A run takes its elapsed time, which leaves out what it was
-    suspended for and does not change with the clock. GPUs are those allocated, else those asked for; a MIG slice counts
-    as a GPU. A time limit is a request and no deadline; `UNLIMITED` and `Partition_Limit`, whose seconds the log does not
-    have, are none. Jobs without GPUs are dropped and counted unless
-    cpu_jobs, those with shares of a GPU only under a rule of their own.
+    Job steps and array ranges still pending are dropped, the components of a heterogeneous job (`123+0`, `123+1`) are one
+    job, `Unknown` times count as missing, a requeued job (same id twice) keeps each run, `CANCELLED by uid` becomes
+    CANCELLED. Times without a zone are those of one clock: timezone names its place, such as `Europe/Berlin` (default: as
+    written, which the hours that daylight saving time repeats or leaves out make wrong).
+
+    A run takes its elapsed time, which leaves out what it was suspended for and does not change with the clock. GPUs are
+    those allocated, else those asked for; a MIG slice counts as a GPU. A time limit is a request and no deadline;
+    `UNLIMITED` and `Partition_Limit`, whose seconds the log does not have, are none. Jobs without GPUs are dropped and
+    counted unless cpu_jobs, those with shares of a GPU only under a rule of their own.
     """
 
     about = f"Slurm accounting, text: {SACCT_COMMAND}"
     clock = "as written, no zone"
+
+    timezone: str = ""
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -133,24 +150,45 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
+        clock = LocalClock(self.timezone, repairs) if self.timezone else None
+        if clock is not None:
+            clock.place()
         names: list[str] = []
+        free, short = -1, (0, "")
         for number, line in source.lines():
+            if short[0]:
+                complaints.add(source.at(short[0]), short[1])
+                short = (0, "")
             if not line.strip():
                 repairs.note("blank line dropped", source.at(number))
             elif not names:
                 names = _header(line, source, number, cpu_jobs=self.cpu_jobs)
+                free = _free_column(names)
             else:
-                cells = line.split("|", len(names) - 1) if names[-1] == "JobName" else line.split("|")
+                cells = line.split("|")
+                if free >= 0 and len(cells) > len(names):
+                    after = len(names) - free - 1
+                    cells[free : len(cells) - after] = ["|".join(cells[free : len(cells) - after])]
+                    if after:  # in the last column it is harmless
+                        repairs.note(_JOINED, source.at(number))
                 if len(cells) == len(names):
-                    row = {name: cell.strip() for name, cell in zip(names, cells)}
-                    self._add(rows, _Row(row, number, source, complaints))
+                    row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
+                    self._add(rows, _Row(row, number, source, complaints, clock))
                 else:
-                    what = f"has {len(cells)} fields, the header has {len(names)}"
-                    complaints.add(source.at(number), what)
+                    short = (number, f"has {len(cells)} fields, the header has {len(names)}")
+        if short[0]:
+            fewer = " (is the file cut short?)" if len(cells) < len(names) else ""
+            complaints.add(source.at(short[0]), short[1] + fewer)
         complaints.finish()
         if not rows.lines and not len(repairs):
             raise TraceError.at(source.name, "contains no rows of data")
-        return Gathered(source, rows.lines, rows.columns())
+        lines, columns = _whole_jobs(np.array(rows.lines, np.int64), rows.columns(), source)
+        return Gathered(source, lines, columns)
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        gathered = self.gather(path, repairs)
+        clock = self.timezone or self.clock
+        return self.cleaned(gathered.source, gathered.lines, gathered.columns, clock=clock)
 
     def _add(self, rows: JobRows, row: _Row) -> None:
         """Add the run of a row, unless it is to be dropped or has a fault."""
@@ -166,12 +204,14 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             if long := _LONG.search(row.text(name)):
                 row.complain(name, f"a count of {len(long[1])} digits is no count of GPUs")
                 return
-        gres = [Gres.of_text(row.text(name)) for name in _TRES_COLUMNS]
+        gres = [gres_of(row.text(name)) for name in _TRES_COLUMNS]
         old = "gpu" in row.text("ReqGRES") + row.text("AllocGRES")
         gpus = self.gpus(gres, where, repairs, only_gres=old)
         if np.isnan(gpus):
             return
-        submit_s, start_s, end_s = (row.number(name, _instant_s) for name in ("Submit", "Start", "End"))
+        submit_s = row.instant("Submit")
+        start_s = row.instant("Start", submit_s)
+        end_s = row.instant("End", start_s)
         elapsed_s = float("nan")
         if not np.isnan(end_s):  # else it runs still
             elapsed_s = row.number("ElapsedRaw", _elapsed_s)
@@ -190,9 +230,11 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             nodes=row.number("NNodes", _nodes),
             state=row.text("State").split(" by ")[0],
             requested_s=row.number("Timelimit", time_limit_s),
-            eligible_s=row.number("Eligible", _instant_s),
+            eligible_s=row.instant("Eligible", submit_s),
             account=row.text("Account"),
             qos=row.text("QOS"),
+            reservation=row.text("Reservation"),
+            priority=row.number("Priority", _priority),
         )
 
 
@@ -205,12 +247,14 @@ class _Row:
     cells : by column, stripped of blanks.
     line : its line in the file.
     source, complaints : for messages, and for what is wrong with a cell.
+    clock : of the place whose times have no zone; None: as written.
     """
 
     cells: Mapping[str, str]
     line: int
     source: Source
     complaints: Complaints
+    clock: LocalClock | None = None
 
     def text(self, name: str) -> str:
         """A cell; empty if the log has no such column."""
@@ -226,6 +270,20 @@ class _Row:
         except ValueError as error:
             self.complain(name, str(error))
             return float("nan")
+
+    def instant(self, name: str, not_before_s: float = -np.inf) -> float:
+        """A cell as seconds since 1970; nan if it is absent, and after a complaint if it is no time.
+
+        Parameters
+        ----------
+        name : its column.
+        not_before_s : an earlier instant of the run, which decides between two passes of an hour.
+        """
+        text, clock = self.text(name), self.clock
+        if clock is None or not _PLAIN.fullmatch(text):
+            return self.number(name, _instant_s)
+        after_s = not_before_s if not_before_s > -np.inf else -np.inf
+        return self.number(name, lambda cell: clock.utc_s(cell, self.source.at(self.line), after_s))
 
     def complain(self, name: str, what: str) -> None:
         """Say what is wrong with a cell."""
@@ -249,8 +307,61 @@ def _header(line: str, source: Source, number: int, *, cpu_jobs: bool) -> list[s
     return names
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _day_s(text: str) -> int:
+    return parse_instant(f"{text} 00:00:00") // 10**9
+
+
 def _instant_s(text: str) -> float:
-    return parse_instant(text) / 1e9
+    """A time as Slurm writes it, or seconds since 1970."""
+    if _PLAIN.fullmatch(text):
+        return float(_day_s(text[:10]) + int(text[11:13]) * 3600 + int(text[14:16]) * 60 + int(text[17:]))
+    return float(text) if _EPOCH.fullmatch(text) else parse_instant(text) / 1e9
+
+
+def _priority(text: str) -> float:
+    """`Priority`."""
+    if not re.fullmatch(r"[0-9]{1,10}", text):
+        raise ValueError(f"{shown(text)} is not a priority")
+    return float(text)
+
+
+def _free_column(names: Sequence[str]) -> int:
+    """The only column whose cells may hold `|`; -1 if there is none, or more than one."""
+    free = [at for at, name in enumerate(names) if name in _FREE]
+    return free[0] if len(free) == 1 else -1
+
+
+def _whole_jobs(
+    lines: NDArray[np.int64], columns: dict[str, Any], source: Source
+) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    """Heterogeneous jobs, of which a log has a row for each component, as one job each: it has all their GPUs."""
+    first: dict[tuple[str, float], int] = {}
+    into = np.arange(len(lines))
+    for at, name in enumerate(columns["job_id"]):
+        if "+" in name and (match := _COMPONENT.fullmatch(name)):
+            into[at] = first.setdefault((match[1], float(columns["submit_s"][at])), at)
+    joined = into != np.arange(len(lines))
+    if not first:
+        return lines, columns
+    source.repairs.note_many(
+        "component of a heterogeneous job joined with its first",
+        [source.at(int(lines[at])) for at in np.flatnonzero(joined)[:3]],
+        int(joined.sum()),
+    )
+    for name in ("gpus", "nodes"):
+        parts = columns[name]
+        columns[name] = np.bincount(into, np.nan_to_num(parts), len(lines))
+        columns[name][np.isnan(parts) & ~joined] = np.nan
+    columns["job_id"] = [
+        match[1] if "+" in name and (match := _COMPONENT.fullmatch(name)) else name
+        for name in columns["job_id"]
+    ]
+    stays = np.flatnonzero(~joined)
+    return lines[stays], {
+        name: values[stays] if isinstance(values, np.ndarray) else [values[at] for at in stays.tolist()]
+        for name, values in columns.items()
+    }
 
 
 def _nodes(text: str) -> float:
@@ -278,6 +389,7 @@ def hours_minutes(text: str) -> float:
     ).total_seconds()
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def time_limit_s(text: str) -> float:
     """Seconds of a Slurm time limit: `minutes`, `mm:ss`, `hh:mm:ss`, `days-hh`, `days-hh:mm`, `days-hh:mm:ss`.
 

@@ -16,7 +16,15 @@ from forerun.trace.source import Source
 
 _COLUMNS: Final = 18
 #: columns whose place the `columns` option can change, counted from 1, and where the standard has them
-STANDARD: Final[Mapping[str, int]] = {"gpus": 5, "requested_gpus": 8, "requested_s": 9}
+STANDARD: Final[Mapping[str, int]] = {
+    "gpus": 5,
+    "requested_gpus": 8,
+    "requested_s": 9,
+    "user": 12,
+    "account": 13,
+    "qos": 15,
+    "vc": 16,
+}
 _STATES: Final = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL", 4: "PARTIAL", 5: "CANCELLED"}
 
 
@@ -24,8 +32,9 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
     """Text of 18 whitespace-separated numbers a job, comments after `;`, -1 for what is not known.
 
     Processors are taken as GPUs: those allocated, else those requested. A job that waited -1 seconds has no start.
-    columns: where a log deviates from the standard, such as `requested_s=6`; others are `gpus` (5 by the standard) and
-    `requested_gpus` (8). [Chapin et al., JSSPP'99]
+    columns: where a log deviates from the standard, such as `requested_s=6`; others are `gpus` (5 by the standard),
+    `requested_gpus` (8), `user` (12), `account` (13, the group), `qos` (15, the queue) and `vc` (16, the partition).
+    [Chapin et al., JSSPP'99]
     """
 
     columns: tuple[str, ...] = ()
@@ -83,8 +92,7 @@ def _job(text: list[str], places: Mapping[str, int]) -> dict[str, Any]:
     )
     return {
         "job_id": text[0],
-        "user": _known(text[11]),
-        "vc": _known(text[15]),
+        **{name: _known(text[places[name]]) for name in ("user", "vc", "account", "qos")},
         "submit_s": submit_s,
         "start_s": submit_s + wait_s,
         "end_s": submit_s + wait_s + ran_s,
@@ -92,7 +100,6 @@ def _job(text: list[str], places: Mapping[str, int]) -> dict[str, Any]:
         "gpus": gpus if gpus > 0 else requested,
         "nodes": gpus if gpus > 0 else requested,
         "requested_s": requested_s if requested_s > 0 else np.nan,
-        "account": _known(text[12]),
         "state": _STATES.get(int(values[10]), ""),
     }
 

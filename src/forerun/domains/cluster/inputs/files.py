@@ -47,6 +47,7 @@ class JobTable:
     line : line of the file of each job (default: as in a file with a header).
     read_as : the reader of a foreign log (default: not foreign).
     most_held : the most GPUs in use at once (default 0: not recorded).
+    origin_s : instant 0 in seconds since 1970, on the clock of the log (default: the log has no calendar).
     """
 
     source: str
@@ -57,6 +58,7 @@ class JobTable:
     line: tuple[int, ...] = ()
     read_as: str = ""
     most_held: float = 0.0
+    origin_s: float | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -69,7 +71,8 @@ class JobTable:
         """The rows of a table as a table of its own."""
         jobs = replace(self.jobs.take(rows), file_row=np.arange(len(rows)))
         vc, account, qos = (
-            tuple(column[row] for row in rows) if column else () for column in (self.vc, self.account, self.qos)
+            tuple(column[row] for row in rows) if column else ()
+            for column in (self.vc, self.account, self.qos)
         )
         line = tuple(self.line[row] for row in rows) if self.line else ()
         return replace(self, jobs=jobs, vc=vc, account=account, qos=qos, line=line)

@@ -32,6 +32,9 @@ from forerun.trace.reader import head_of, read_trace, readers
 from forerun.trace.repair import RepairLog
 from forerun.trace.table import Trace
 
+#: seconds since 1970 before which no log of jobs begins; those without a calendar count from 0
+_YEAR_1990_S = 20 * 365.25 * 86_400
+
 
 def table_from(trace: TraceSpec, profile: ThroughputTable | None, seed: int, repairs: RepairLog) -> JobTable:
     """The jobs of a scenario's trace, before they meet the profile."""
@@ -103,7 +106,14 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
+        origin_s=_calendar_origin_s(log),
     )
+
+
+def _calendar_origin_s(log: Trace) -> float | None:
+    """When the times of a log begin, in seconds since 1970; None if it has no calendar."""
+    origin_s = log.provenance.options.get("origin_s")
+    return float(origin_s) if isinstance(origin_s, float) and origin_s > _YEAR_1990_S else None
 
 
 def _requested_s(log: Trace, count: int) -> I64:

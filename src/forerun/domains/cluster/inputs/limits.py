@@ -34,6 +34,7 @@ class LimitRule:
     of : whose jobs count, as the values that they have in columns of the log (default: all jobs).
     per : columns by whose values the jobs are told apart, each value with a limit of its own (default: one for all).
     gpus, jobs : at once (default: unlimited).
+    job_gpus : of one job (default: unlimited).
     gpu_type : the GPUs that count (default: of any type).
     kind, rank : of the rules of one kind that limit a job, those with the least rank apply, all of one rank (default: a kind
         of its own).
@@ -45,6 +46,7 @@ class LimitRule:
     per: tuple[LimitColumn, ...] = ()
     gpus: int = UNLIMITED
     jobs: int = UNLIMITED
+    job_gpus: int = UNLIMITED
     gpu_type: str = ""
     kind: str = ""
     rank: int = 0
@@ -60,6 +62,7 @@ class Limits:
     ----------
     names : of the groups, for messages.
     gpus, jobs : int64[groups], at once.
+    job_gpus : int64[groups], of one job.
     own_gpus, pool : int64[groups], the GPUs that a group has for itself, and the number of the pool that more come from (-1:
         none).
     pool_gpus : int64[pools], GPUs in each pool.
@@ -69,6 +72,7 @@ class Limits:
     names: tuple[str, ...]
     gpus: I64
     jobs: I64
+    job_gpus: I64
     own_gpus: I64
     pool: I64
     pool_gpus: I64
@@ -96,7 +100,7 @@ class Limits:
     def _forbids(self, groups: tuple[int, ...], gpus: int) -> str:
         """Which limit of some groups is below a request alone, in words; empty: none."""
         for group in groups:
-            most = int(self.gpus[group])
+            most = int(min(self.gpus[group], self.job_gpus[group]))
             if (pool := int(self.pool[group])) >= 0:
                 most = min(most, int(self.own_gpus[group] + self.pool_gpus[pool]))
             if self.jobs[group] < 1:
@@ -195,6 +199,7 @@ def resolved(
         names=tuple(names),
         gpus=np.array([rule.gpus for rule in chosen], np.int64),
         jobs=np.array([rule.jobs for rule in chosen], np.int64),
+        job_gpus=np.array([rule.job_gpus for rule in chosen], np.int64),
         own_gpus=np.array([rule.own_gpus for rule in chosen], np.int64),
         pool=np.array([pool_number[rule.pool] if rule.pool else -1 for rule in chosen], np.int64),
         pool_gpus=np.array(list(pools.values()), np.int64),

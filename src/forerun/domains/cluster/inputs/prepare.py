@@ -42,7 +42,9 @@ from forerun.domains.cluster.inputs.setting import (
     ThroughputTable,
     Window,
 )
-from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
+from forerun.domains.cluster.inputs.site import Site, with_time_limits
+from forerun.domains.cluster.inputs.slurm_conf import read_slurm_nodes
+from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
@@ -51,6 +53,7 @@ from forerun.domains.cluster.scenario import (
     MOST_GPUS,
     RIGID,
     Limit,
+    Machines,
     ProfileSpec,
     Quota,
     Scenario,
@@ -104,6 +107,8 @@ def prepare(scenario: Scenario) -> Inputs:
         jobs, assumed = with_iterations(jobs, profile, table)
     if scenario.trace.slack:
         jobs = with_deadlines(jobs, scenario.trace, scenario.seed)
+    site = site_of(scenario, table, cluster)
+    jobs, filled_in = with_time_limits(jobs, site.longest, _columns_of(table, jobs))
     if scenario.trace.overestimate is not None:
         jobs = with_requests(jobs, scenario.trace.overestimate, scenario.seed)
     if preset := _preset_for(scenario, profile):
@@ -124,13 +129,14 @@ def prepare(scenario: Scenario) -> Inputs:
         require_requests(jobs, table, member_name(type(policy)))
     if profiles or keeps:
         jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
-    jobs = _within_limits(jobs, limits_of(scenario, table, jobs, cluster), table, scenario, repairs)
+    jobs = _within_limits(jobs, limits_of(scenario, site, table, jobs, cluster), table, scenario, repairs)
     repairs.finish()
     slowness = slowness_of(scenario, len(jobs))
     if (edit := scenario.trace.edit) is not None:
         # Only now: whatever is drawn for jobs at random is that of the jobs as they were.
         jobs, rows = edited(jobs, edit, profile, cluster, keeps=keeps)
         slowness = None if slowness is None else slowness[rows]
+    outages, unplanned = _outages_of(scenario, site, table, jobs, cluster)
     setting = Setting(
         jobs=jobs,
         cluster=cluster,
@@ -146,14 +152,17 @@ def prepare(scenario: Scenario) -> Inputs:
         placement_kept=scenario.live is not None
         if scenario.placement_kept is None
         else scenario.placement_kept,
-        maintenance=maintenance_of(scenario, cluster),
-        limits=limits_of(scenario, table, jobs, cluster),
+        maintenance=(*maintenance_of(scenario, cluster), *outages),
+        limits=limits_of(scenario, site, table, jobs, cluster),
     )
     notes = (
         *_notes(setting, {repair.rule for repair in repairs.repairs}),
         *assumed,
         *_ignored(scenario, setting),
-        *_log_notes(table, cluster),
+        *_log_notes(table, cluster, apart=any("partition" in rule.of for rule in site.rules)),
+        *site.notes,
+        *filled_in,
+        *unplanned,
         *slower,
         *(str(repair) for repair in repairs.repairs),
     )
@@ -164,19 +173,70 @@ def cluster_from(scenario: Scenario) -> Cluster:
     """The machines of a scenario."""
     machines = scenario.machines
     gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
-    if machines.file is not None and machines.is_slurm:
-        return read_slurm_conf(
-            Path(machines.file.path),
-            gpu_type,
-            partition=machines.partition or "",
-            included=[Path(one.path) for one in machines.included or ()],
-            most_gpus=MOST_GPUS,
-        )
+    if machines.is_slurm:
+        return _slurm_nodes(machines, gpu_type)[0]
     if machines.file is not None:
         return read_cluster(Path(machines.file.path), gpu_type)
     return cluster_of(
         NodeGroup(node.name or f"group{at}", node.count, node.gpus, node.gpu_type or gpu_type, node.rack)
         for at, node in enumerate(machines.nodes)
+    )
+
+
+def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, int]]:
+    """The machines of a Slurm configuration, and the GPUs of each node by its name."""
+    assert machines.file is not None
+    return read_slurm_nodes(
+        Path(machines.file.path),
+        gpu_type,
+        partition=machines.partition or "",
+        included=[Path(one.path) for one in machines.included or ()],
+        most_gpus=MOST_GPUS,
+    )
+
+
+def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
+    """What the files of a scenario's site say besides its nodes. Raises ScenarioError with all that is wrong with them."""
+    machines = scenario.machines
+    if not machines.site:
+        return Site()
+    until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
+    return read_slurm_site(
+        [Path(one.path) for one in machines.site],
+        cluster,
+        _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
+        timezone=str((scenario.trace.options or {}).get("timezone", "")),
+        until_s=until_s,
+    )
+
+
+def _outages_of(
+    scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, cluster: Cluster
+) -> tuple[tuple[Window, ...], tuple[str, ...]]:
+    """The maintenance of a site's calendar in the time of the jobs, and notes on what is not simulated.
+
+    Raises ScenarioError for GPUs of several types.
+    """
+    if not site.outages:
+        return (), ()
+    name, count = member_name(type(scenario.policy)), len(site.outages)
+    if table.origin_s is None:
+        return (), (f"not simulated: {count} windows of maintenance, whose dates the log's times have not",)
+    if "requested_s" not in scenario.policy.needs:
+        return (), (
+            f"not simulated: {count} windows of maintenance; {name} does not plan by requested times",
+        )
+    if len(set(cluster.node_types())) > 1:
+        raise ScenarioError.at("$.machines.site", "maintenance needs a cluster whose GPUs are of one type")
+    until_s = float(jobs.submit_s.max(initial=0))
+    windows = tuple(
+        Window(one.from_s - table.origin_s, one.to_s - table.origin_s, one.gpus, 0.0)
+        for one in site.outages
+        if one.to_s > table.origin_s and one.from_s - table.origin_s <= until_s
+    )
+    away = count - len(windows)
+    return windows, (f"{away} of {count} windows of maintenance are outside the time of the jobs",) * (
+        away > 0
     )
 
 
@@ -233,26 +293,29 @@ def maintenance_of(scenario: Scenario, cluster: Cluster) -> tuple[Window, ...]:
     )
 
 
-def limits_of(scenario: Scenario, table: JobTable, jobs: Jobs, cluster: Cluster) -> Limits | None:
-    """The limits of a scenario, tied to its jobs; None where it has none.
+def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, cluster: Cluster) -> Limits | None:
+    """The limits of a scenario and its site, tied to its jobs; None where there are none.
 
-    Raises ScenarioError for names that are not in the log.
+    Raises ScenarioError for names in the scenario that are not in the log.
 
     Parameters
     ----------
-    scenario, cluster : with the limits, and the GPU types.
+    scenario, site, cluster : with the limits, and the GPU types.
     table : the log.
     jobs : of the run, rows of the log.
     """
-    if not scenario.limits:
+    if not scenario.limits and not site.rules:
         return None
-    columns = _limit_columns(table)
-    _check_limit_names(scenario, columns, table.source)
-    rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits)]
-    rows = jobs.file_row.tolist()
+    _check_limit_names(scenario, _limit_columns(table), table.source)
+    rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits or ())]
     types = tuple(dict.fromkeys(cluster.node_types()))
-    mine = {name: [values[row] for row in rows] for name, values in columns.items()}
-    return resolved(rules, {}, mine, types)
+    return resolved((*rules, *site.rules), site.pools, _columns_of(table, jobs), types)
+
+
+def _columns_of(table: JobTable, jobs: Jobs) -> dict[LimitColumn, list[str]]:
+    """What jobs of a run may be limited by."""
+    rows = jobs.file_row.tolist()
+    return {name: [values[row] for row in rows] for name, values in _limit_columns(table).items()}
 
 
 def _limit_columns(table: JobTable) -> dict[LimitColumn, tuple[str, ...]]:
@@ -426,15 +489,15 @@ def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
     return notes
 
 
-def _log_notes(table: JobTable, cluster: Cluster) -> list[str]:
-    """How a foreign log was read, and whether it can have run here at all."""
+def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
+    """How a foreign log was read, and whether it can have run here at all. apart: partitions have limits of their own."""
     if not table.read_as:
         return []
     notes = [
         f"{table.source} was read as {table.read_as}; such logs have no deadlines (a time limit is none)"
     ]
     sizes = Counter(vc for vc in table.vc if vc)
-    if len(sizes) > 1:
+    if len(sizes) > 1 and not apart:
         largest = ", ".join(f"{vc}: {count}" for vc, count in sizes.most_common(3))
         more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
         notes.append(

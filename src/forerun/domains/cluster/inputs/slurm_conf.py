@@ -115,32 +115,12 @@ class _Read:
             (self.partitions if kind == "partitionname" else self.sets)[name.lower()] = whole
 
     def names(self, where: str, text: str) -> list[str]:
-        """The names that a list like `gpu[01-03],login` stands for."""
-        names: list[str] = []
-        for item in re.split(r",(?![^\[]*\])", text):
-            parts: list[Sequence[str]] = []
-            for at, part in enumerate(_RANGES.split(item.strip())):
-                parts.append(self._numbers(where, part) if at % 2 else (part,))
-            if math.prod(map(len, parts)) + len(names) > self.most_nodes:
-                self.problems.append(Problem(where, f"names more than {self.most_nodes:,} nodes"))
-                return names
-            names += map("".join, itertools.product(*parts))
-        return [name for name in names if name]
-
-    def _numbers(self, where: str, text: str) -> Sequence[str]:
-        """`01-03,7` as 01, 02, 03, 7."""
-        numbers: list[str] = []
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            last = last or first
-            if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-                self.problems.append(Problem(where, f"[{text}] is no list of ranges such as [01-16,20]"))
-                return ()
-            if int(last) - int(first) >= self.most_nodes:
-                self.problems.append(Problem(where, f"names more than {self.most_nodes:,} nodes"))
-                return ()
-            numbers += (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
-        return numbers
+        """The names that a list like `gpu[01-03],login` stands for; none after a complaint."""
+        try:
+            return node_names(text, self.most_nodes)
+        except ValueError as error:
+            self.problems.append(Problem(where, str(error)))
+            return []
 
     def members(self, file: str, partition: str) -> set[str] | None:
         """The names of the nodes of a partition of a file; None for all nodes there are."""
@@ -183,6 +163,39 @@ class _Read:
         return count, min(types, default="")
 
 
+def node_names(text: str, most_nodes: int) -> list[str]:
+    """The names that a list like `gpu[01-03],login` stands for. ValueError says what is wrong.
+
+    Parameters
+    ----------
+    text : the list.
+    most_nodes : more are an error.
+    """
+    names: list[str] = []
+    for item in re.split(r",(?![^\[]*\])", text):
+        parts: list[Sequence[str]] = []
+        for at, part in enumerate(_RANGES.split(item.strip())):
+            parts.append(_numbers(part, most_nodes) if at % 2 else (part,))
+        if math.prod(map(len, parts)) + len(names) > most_nodes:
+            raise ValueError(f"names more than {most_nodes:,} nodes")
+        names += map("".join, itertools.product(*parts))
+    return [name for name in names if name]
+
+
+def _numbers(text: str, most_nodes: int) -> Sequence[str]:
+    """`01-03,7` as 01, 02, 03, 7."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise ValueError(f"[{text}] is no list of ranges such as [01-16,20]")
+        if int(last) - int(first) >= most_nodes:
+            raise ValueError(f"names more than {most_nodes:,} nodes")
+        numbers += (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+    return numbers
+
+
 def read_slurm_conf(
     path: Path,
     gpu_type: str = "",
@@ -191,7 +204,19 @@ def read_slurm_conf(
     included: Sequence[Path] = (),
     most_gpus: int = 1_000_000,
 ) -> Cluster:
-    """The machines of a Slurm configuration, a group a line of nodes.
+    """The machines of a Slurm configuration; as `read_slurm_nodes`, without the names of nodes."""
+    return read_slurm_nodes(path, gpu_type, partition=partition, included=included, most_gpus=most_gpus)[0]
+
+
+def read_slurm_nodes(
+    path: Path,
+    gpu_type: str = "",
+    *,
+    partition: str = "",
+    included: Sequence[Path] = (),
+    most_gpus: int = 1_000_000,
+) -> tuple[Cluster, dict[str, int]]:
+    """The machines of a Slurm configuration, a group a line of nodes, and the GPUs of each node by its name.
 
     Parameters
     ----------
@@ -207,6 +232,7 @@ def read_slurm_conf(
     read.read(path)
     members = read.members(path.name, partition) if partition else None
     groups: list[NodeGroup] = []
+    node_gpus: dict[str, int] = {}
     known: dict[str, str] = {}
     for line in read.nodes:
         names = read.names(line.where, line.says["nodename"])
@@ -219,11 +245,13 @@ def read_slurm_conf(
                 Problem(line.where, f"is the line with which there are more than {most_gpus:,} nodes")
             )
             break
-        count = len(names) if members is None else sum(name in members for name in names)
+        mine = [name for name in names if members is None or name in members]
+        count = len(mine)
         gpus, given = read.gpus(line)
         if count and gpus and not line.says.get("state", "").lower().startswith(_AWAY):
             same = not given or given.lower() == gpu_type.lower()
             groups.append(NodeGroup(line.says["nodename"], count, gpus, gpu_type if same else given))
+            node_gpus |= dict.fromkeys(mine, gpus)
     total = sum(group.count * group.gpus for group in groups)
     if total > most_gpus:
         read.problems.append(Problem(path.name, f"has {total:,} GPUs; at most {most_gpus:,} are simulated"))
@@ -237,4 +265,4 @@ def read_slurm_conf(
         )
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    return cluster_of(groups)
+    return cluster_of(groups), node_gpus
