@@ -61,6 +61,38 @@ SLURM_SITE = {
     "   Nodes=n[1-2] NodeCnt=2 Flags=MAINT,DAILY\n",
     "partitions": "PartitionName=p\n   MaxNodes=2 MaxTime=3-00:00:00 QoS=N/A\n   Nodes=n1 TotalNodes=1\n",
 }
+KUEUE = """apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: q}
+spec:
+  cohort: c
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources: [{name: nvidia.com/gpu, nominalQuota: 8, borrowingLimit: 4, lendingLimit: 2}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: team, namespace: ns}
+spec: {clusterQueue: q}
+"""
+WORKLOADS = """apiVersion: kueue.x-k8s.io/v1beta1
+kind: Workload
+metadata: {name: w, namespace: ns, creationTimestamp: "2024-03-01T10:00:00Z"}
+spec:
+  queueName: team
+  priority: 5
+  podSets:
+  - count: 2
+    template: {spec: {containers: [{resources: {requests: {nvidia.com/gpu: 4}}}]}}
+status:
+  admission: {clusterQueue: q}
+  conditions:
+  - {type: Admitted, status: "True", lastTransitionTime: "2024-03-01T10:05:00Z"}
+  - {type: Finished, status: "True", lastTransitionTime: "2024-03-01T11:05:00Z", reason: Succeeded}
+"""
 PHILLY = [
     {
         "status": "Pass", "vc": "ee9e8c", "jobid": "application_1", "user": "ce2f4c",
@@ -160,6 +192,7 @@ def trace_seeds() -> Iterator[Seed]:
     )
     yield trace_format("philly", json.dumps(PHILLY, indent=1))
     yield trace_format("sacct", SACCT)
+    yield Seed("kueue", {"workloads.yaml": WORKLOADS.encode()}, lambda path: read_trace(path, "kueue"))
     yield trace_format("sacct_json", json.dumps(SACCT_JSON, indent=1))
     yield trace_format(
         "swf",
@@ -290,6 +323,7 @@ def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
+    from forerun.domains.cluster.inputs.kueue import read_kueue
     from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
     from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
     from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
@@ -341,6 +375,12 @@ def room_seeds() -> Iterator[Seed]:
         "NodeName=DEFAULT Gres=gpu:8\nNodeName=a[01-16] \\\n  CPUs=4\nPartitionName=p Nodes=a[01-02]\n",
         lambda path: read_slurm_conf(path, partition="p"),
         "slurm.conf",
+    )
+    yield one(
+        "kueue queues",
+        KUEUE,
+        lambda path: read_kueue([path]).site(read_kueue([path]).cluster("")),
+        "queues.yaml",
     )
     for name, text in SLURM_SITE.items():
         yield one(

@@ -75,7 +75,7 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
             return {name: out(item, str(name)) for name, item in value.items()}
         if isinstance(value, list):
             return [out(item, "") for item in value]
-        if not isinstance(value, str) or not value.endswith(DESCRIPTIONS) or key == "file":
+        if not isinstance(value, str) or not value.endswith(DESCRIPTIONS) or key in ("file", ""):
             return value
         try:
             path = _input_path(value, base)

@@ -8,6 +8,7 @@ not a plain number is text. JSON is read by the same rules. TOML goes through th
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -86,6 +87,22 @@ def parse_document(text: str, *, name: str, kind: str) -> Document:
     if kind in readers:
         return _without_lone_surrogates(readers[kind](text, name))
     raise ScenarioError.at(name, f"a scenario ends in .yaml, .yml, .json or .toml, not {kind or 'nothing'!r}")
+
+
+def parse_yaml_documents(text: str, *, name: str, most_values: int = MAX_NODES) -> list[Document]:
+    """The plain data of every document of a YAML text, as strictly as a scenario file is read; empty ones are left out.
+
+    Parameters
+    ----------
+    text, name : what is read, and what messages call it.
+    most_values : more are an error.
+    """
+    documents = []
+    for events, reader in _YamlReader(name, most_values).split(text):
+        document = reader.document(text, events)
+        if document.data is not None:
+            documents.append(_without_lone_surrogates(document))
+    return documents
 
 
 def parse_scalar(text: str) -> Scalar:
@@ -363,17 +380,39 @@ class _TomlPlaces(_Places):
 class _YamlReader:
     """Builds plain data from YAML's event stream, without recursion."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most_values: int = MAX_NODES) -> None:
         self.name = name
+        self.most_values = most_values
         self.lines: dict[Place, int] = {}
         self.problems: list[Problem] = []
+
+    def split(self, text: str) -> Iterator[tuple[Iterator[Any], _YamlReader]]:
+        """The events of each document of a text, with a reader for it; each must be read before the next is asked for."""
+        events = self._checked(text, self._events(text))
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                yield (
+                    itertools.takewhile(lambda one: not isinstance(one, yaml.DocumentEndEvent), events),
+                    _YamlReader(self.name, self.most_values),
+                )
 
     def read(self, text: str) -> Document:
         """The document of a YAML text. Raises ScenarioError with every key that stands twice, or for what is not
         YAML.
         """
+        return self.document(text, self._events(text))
+
+    def document(self, text: str, events: Iterator[Any]) -> Document:
+        """The document that some events of a text are; as `read`."""
+        data = self._build(self._checked(text, events))
+        if self.problems:
+            raise ScenarioError(*self.problems)
+        return Document(self.name, data, self.lines)
+
+    def _checked(self, text: str, events: Iterator[Any]) -> Iterator[Any]:
+        """The events of a text. Raises ScenarioError where it is not YAML."""
         try:
-            data = self._build(self._events(text))
+            yield from events
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f"{self.name}:{mark.line + 1}" if mark else self.name
@@ -382,9 +421,6 @@ class _YamlReader:
             line = text.count("\n", 0, error.position) + 1
             what = f"has the character U+{ord(text[error.position]):04X}, which YAML does not allow"
             raise ScenarioError.at(f"{self.name}:{line}", what) from error
-        if self.problems:
-            raise ScenarioError(*self.problems)
-        return Document(self.name, data, self.lines)
 
     def _events(self, text: str) -> Iterator[Any]:
         """The parser's events; an escape that names no character is a ScenarioError."""
@@ -434,8 +470,8 @@ class _YamlReader:
             raise ScenarioError.at(where, f"the anchor &{event.anchor} is not allowed; write the value out")
         if event.tag and event.tag != "!":
             raise ScenarioError.at(where, f"the tag {event.tag!r} is not allowed")
-        if nodes > MAX_NODES:
-            raise ScenarioError.at(where, f"the file has more than {MAX_NODES} values")
+        if nodes > self.most_values:
+            raise ScenarioError.at(where, f"the file has more than {self.most_values} values")
         if depth > MAX_DEPTH:
             raise ScenarioError.at(where, f"is nested deeper than {MAX_DEPTH} levels")
 

@@ -110,10 +110,12 @@ class Nodes(Spec, frozen=True, kw_only=True):
 class Machines(Spec, frozen=True, kw_only=True):
     """The cluster: a file, or groups of nodes. Exactly one of the two is given.
 
-    file: a published specification (`.csv`, `.txt`), or a Slurm configuration (`.conf`). nodes: groups of equal nodes.
+    file: a published specification (`.csv`, `.txt`), a Slurm configuration (`.conf`), or ClusterQueues of Kueue (`.yaml`,
+    `.yml`, `.json`), whose nominal quotas are the GPUs, a node a flavor. nodes: groups of equal nodes.
     partition: of the Slurm configuration, whose nodes count (default: all). included: copies of the files that the
     configuration includes (default: none). site: what Slurm's commands print of limits, partitions and reservations
-    (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `scontrol show partition`, `scontrol show res`; default: none).
+    (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `scontrol show partition`, `scontrol show res`), or ClusterQueues of
+    Kueue for nodes given here (default: none).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site")

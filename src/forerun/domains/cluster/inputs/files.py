@@ -44,6 +44,7 @@ class JobTable:
     jobs : the jobs; their `user` is the virtual cluster where the log names no user.
     vc : virtual cluster or partition of each job (default: none).
     account, qos : account or group that each job is charged to, and its quality of service (default: none).
+    priority : of each job, larger goes first, nan where it has none (default: not recorded).
     line : line of the file of each job (default: as in a file with a header).
     read_as : the reader of a foreign log (default: not foreign).
     most_held : the most GPUs in use at once (default 0: not recorded).
@@ -55,6 +56,7 @@ class JobTable:
     vc: tuple[str, ...] = ()
     account: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
+    priority: tuple[float, ...] = ()
     line: tuple[int, ...] = ()
     read_as: str = ""
     most_held: float = 0.0
@@ -74,8 +76,9 @@ class JobTable:
             tuple(column[row] for row in rows) if column else ()
             for column in (self.vc, self.account, self.qos)
         )
+        priority = tuple(self.priority[row] for row in rows) if self.priority else ()
         line = tuple(self.line[row] for row in rows) if self.line else ()
-        return replace(self, jobs=jobs, vc=vc, account=account, qos=qos, line=line)
+        return replace(self, jobs=jobs, vc=vc, account=account, qos=qos, priority=priority, line=line)
 
 
 def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
@@ -147,7 +150,8 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
         user=users if any(users) else vcs,
         requested_s=np.where(limit_s == NOT_GIVEN, NO_REQUEST_S, limit_s),
     )
-    return JobTable(path.name, jobs, vcs, accounts, qos, tuple(rows.lines.tolist()))
+    priority = tuple(columns["priority"].tolist()) if "priority" in columns else ()
+    return JobTable(path.name, jobs, vcs, accounts, qos, priority, tuple(rows.lines.tolist()))
 
 
 def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog | None = None) -> Jobs:

@@ -103,6 +103,7 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
         vc=vcs,
         account=accounts,
         qos=qos,
+        priority=tuple(log["priority"].tolist()) if "priority" in log else (),
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,

@@ -39,6 +39,7 @@ class LimitRule:
     kind, rank : of the rules of one kind that limit a job, those with the least rank apply, all of one rank (default: a kind
         of its own).
     own_gpus, pool : GPUs beyond `own_gpus` are taken from a pool of this name, which others share (default: no pool).
+    nominal_gpus : beyond these, GPUs are borrowed (default: none are).
     """
 
     name: str
@@ -52,6 +53,46 @@ class LimitRule:
     rank: int = 0
     own_gpus: int = 0
     pool: str = ""
+    nominal_gpus: int = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRule:
+    """A queue of its own order, as ClusterQueues of Kueue are.
+
+    Parameters
+    ----------
+    name : of the queue.
+    partitions : names in the log's column `partition` whose jobs are in it.
+    strict : whether its first job holds up those behind.
+    tries_next : whether it tries the next GPU type before it borrows.
+    gpu_types : that it tries, in this order.
+    """
+
+    name: str
+    partitions: frozenset[str]
+    strict: bool
+    tries_next: bool
+    gpu_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesOfJobs:
+    """Which queue each job is in, and how the queues admit.
+
+    Parameters
+    ----------
+    of : by job, the number of its queue.
+    priority : by job; larger goes first.
+    strict, tries_next : by queue, as in `QueueRule`.
+    types : by queue, the numbers of the GPU types that it tries.
+    """
+
+    of: tuple[int, ...]
+    priority: tuple[float, ...]
+    strict: tuple[bool, ...]
+    tries_next: tuple[bool, ...]
+    types: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +108,8 @@ class Limits:
         none).
     pool_gpus : int64[pools], GPUs in each pool.
     groups_of : by GPU type and job, the groups that the job counts against on GPUs of that type.
+    nominal_gpus : int64[groups], beyond which GPUs are borrowed.
+    queues : the queues that jobs are in (default: they have no order of their own).
     """
 
     names: tuple[str, ...]
@@ -77,6 +120,8 @@ class Limits:
     pool: I64
     pool_gpus: I64
     groups_of: tuple[tuple[tuple[int, ...], ...], ...]
+    nominal_gpus: I64
+    queues: QueuesOfJobs | None = None
 
     def forbidding(self, jobs: Jobs) -> dict[int, str]:
         """Jobs that can never run within the limits, by row, each with what forbids it on the last GPU type.
@@ -122,6 +167,7 @@ class Tally:
         self.groups_of = limits.groups_of
         self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
         self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
+        self.nominal_gpus = limits.nominal_gpus.tolist()
         self.pool_gpus = limits.pool_gpus.tolist()
         self.gpus = [0] * len(self.most_gpus)
         self.jobs = [0] * len(self.most_gpus)
@@ -145,9 +191,10 @@ class Tally:
         return True
 
     def borrows(self, job: int, gpu_type: int, gpus: int) -> bool:
-        """Whether a job would take GPUs from a pool; parameters as of `fits`."""
-        groups = self.groups_of[gpu_type][job]
-        return any(self.pool[group] >= 0 and self._from_pool(group, gpus) > 0 for group in groups)
+        """Whether a job would have GPUs beyond what is nominally its group's; parameters as of `fits`."""
+        return any(
+            self.gpus[group] + gpus > self.nominal_gpus[group] for group in self.groups_of[gpu_type][job]
+        )
 
     def add(self, job: int, gpu_type: int, gpus: int) -> None:
         """One more job runs; parameters as of `fits`."""
@@ -203,6 +250,7 @@ def resolved(
         own_gpus=np.array([rule.own_gpus for rule in chosen], np.int64),
         pool=np.array([pool_number[rule.pool] if rule.pool else -1 for rule in chosen], np.int64),
         pool_gpus=np.array(list(pools.values()), np.int64),
+        nominal_gpus=np.array([rule.nominal_gpus for rule in chosen], np.int64),
         groups_of=tuple(tuple(by_values[values] for values in combined) for by_values in groups),
     )
 

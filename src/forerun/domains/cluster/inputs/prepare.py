@@ -25,12 +25,14 @@ from forerun.domains.cluster.inputs.jobs import (
     with_iterations,
     with_requests,
 )
+from forerun.domains.cluster.inputs.kueue import is_kueue, read_kueue
 from forerun.domains.cluster.inputs.limits import (
     LIMIT_COLUMNS,
     UNLIMITED,
     LimitColumn,
     LimitRule,
     Limits,
+    QueuesOfJobs,
     resolved,
 )
 from forerun.domains.cluster.inputs.setting import (
@@ -48,6 +50,7 @@ from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.domains.cluster.policies.kueue import Kueue
 from forerun.domains.cluster.policy import Schedule
 from forerun.domains.cluster.scenario import (
     MOST_GPUS,
@@ -175,6 +178,8 @@ def cluster_from(scenario: Scenario) -> Cluster:
     gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
     if machines.is_slurm:
         return _slurm_nodes(machines, gpu_type)[0]
+    if machines.file is not None and is_kueue(path := Path(machines.file.path)):
+        return read_kueue([path]).cluster(gpu_type)
     if machines.file is not None:
         return read_cluster(Path(machines.file.path), gpu_type)
     return cluster_of(
@@ -198,11 +203,20 @@ def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, 
 def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
     """What the files of a scenario's site say besides its nodes. Raises ScenarioError with all that is wrong with them."""
     machines = scenario.machines
-    if not machines.site:
+    files = [Path(one.path) for one in machines.site or ()]
+    if machines.file is not None and is_kueue(path := Path(machines.file.path)):
+        files.insert(0, path)
+    if kueue := [path for path in files if is_kueue(path)]:
+        if len(kueue) < len(files):
+            raise ScenarioError.at(
+                "$.machines.site", "has files of Slurm beside Kueue's; give those of one of them"
+            )
+        return read_kueue(kueue).site(cluster)
+    if not files:
         return Site()
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
     return read_slurm_site(
-        [Path(one.path) for one in machines.site],
+        files,
         cluster,
         _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
         timezone=str((scenario.trace.options or {}).get("timezone", "")),
@@ -309,7 +323,39 @@ def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, clust
     _check_limit_names(scenario, _limit_columns(table), table.source)
     rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits or ())]
     types = tuple(dict.fromkeys(cluster.node_types()))
-    return resolved((*rules, *site.rules), site.pools, _columns_of(table, jobs), types)
+    columns = _columns_of(table, jobs)
+    known = frozenset().union(*(queue.partitions for queue in site.queues))
+    if site.queues:
+        unknown = sorted(set(columns["partition"]) - known)
+        rules += [
+            LimitRule(f"no ClusterQueue {name!r}: it", {"partition": frozenset({name})}, gpus=0)
+            for name in unknown
+        ]
+    limits = resolved((*rules, *site.rules), site.pools, columns, types)
+    return (
+        replace(limits, queues=_queues_of(site, table, jobs, columns["partition"], types))
+        if site.queues
+        else limits
+    )
+
+
+def _queues_of(
+    site: Site, table: JobTable, jobs: Jobs, partitions: list[str], types: tuple[str, ...]
+) -> QueuesOfJobs:
+    """Which queue each job is in, and how the queues admit. partitions: of the jobs."""
+    number = {name: at for at, queue in enumerate(site.queues) for name in queue.partitions}
+    given = table.priority or (0.0,) * len(table)
+    numbers = {name.lower(): at for at, name in enumerate(types)}
+    return QueuesOfJobs(
+        of=tuple(number.get(name, -1) for name in partitions),
+        priority=tuple(0.0 if np.isnan(given[row]) else given[row] for row in jobs.file_row.tolist()),
+        strict=tuple(queue.strict for queue in site.queues),
+        tries_next=tuple(queue.tries_next for queue in site.queues),
+        types=tuple(
+            tuple(numbers[name.lower()] for name in queue.gpu_types if name.lower() in numbers)
+            for queue in site.queues
+        ),
+    )
 
 
 def _columns_of(table: JobTable, jobs: Jobs) -> dict[LimitColumn, list[str]]:
@@ -463,6 +509,8 @@ def _notes(setting: Setting, repaired: Set[str]) -> list[str]:
 def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
     """What a scenario asks for that its published schedule ignores."""
     name, costs = member_name(type(scenario.policy)), scenario.costs
+    if isinstance(scenario.policy, Kueue) and (setting.limits is None or setting.limits.queues is None):
+        return ["no ClusterQueue is given (machines.file: queues.yaml): kueue has all jobs in one queue"]
     if isinstance(scenario.policy, BackfillPolicy) and scenario.quota is not None and scenario.quota.borrow:
         return [f"{name} stops no job, so nobody borrows GPUs beyond a quota"]
     if not isinstance(scenario.policy, Schedule):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule
+from forerun.domains.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule, QueueRule
 from forerun.domains.cluster.inputs.setting import NO_REQUEST_S, Jobs
 
 
@@ -54,6 +54,7 @@ class Site:
     longest : time limits, which jobs without a requested time have.
     outages : maintenance.
     notes : what the files say that is not simulated.
+    queues : queues with an order of their own; every job is in one of them (default: there are none).
     """
 
     rules: tuple[LimitRule, ...] = ()
@@ -61,6 +62,7 @@ class Site:
     longest: tuple[TimeLimit, ...] = ()
     outages: tuple[Outage, ...] = ()
     notes: tuple[str, ...] = ()
+    queues: tuple[QueueRule, ...] = ()
 
 
 def with_time_limits(

@@ -1,0 +1,441 @@
+"""Kueue: quotas, cohorts and queues from YAML, Workloads as a log, and the order of admission against a reference."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import forerun
+from forerun.domains.cluster.inputs.kueue import read_kueue
+from forerun.domains.cluster.inputs.limits import UNLIMITED
+from forerun.errors import ForerunError, ScenarioError, TraceError
+from forerun.scenarios import load
+from forerun.trace.reader import read_trace, sniff
+from forerun.trace.repair import RepairLog
+
+QUEUES = """apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: a100}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: vision}
+spec:
+  cohort: research
+  namespaceSelector: {}
+  queueingStrategy: BestEffortFIFO
+  resourceGroups:
+  - coveredResources: [cpu, nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources:
+      - {name: cpu, nominalQuota: 100}
+      - {name: nvidia.com/gpu, nominalQuota: "8", borrowingLimit: 4}
+---
+# nothing
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: nlp}
+spec:
+  cohort: research
+  queueingStrategy: StrictFIFO
+  preemption: {reclaimWithinCohort: Never, withinClusterQueue: Never}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources: [{name: nvidia.com/gpu, nominalQuota: 8, lendingLimit: 6}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: team, namespace: nlp-team}
+spec: {clusterQueue: nlp}
+"""
+WORKLOAD = {
+    "apiVersion": "kueue.x-k8s.io/v1beta1",
+    "kind": "Workload",
+    "metadata": {"name": "job-train", "namespace": "nlp-team", "creationTimestamp": "2024-03-01T10:00:00Z"},
+    "spec": {
+        "queueName": "team", "priority": 100, "maximumExecutionTimeSeconds": 7200,
+        "podSets": [
+            {"name": "launcher", "count": 1, "template": {"spec": {"containers": [{"name": "c", "resources": {}}]}}},
+            {"name": "worker", "count": 3, "template": {"spec": {
+                "containers": [
+                    {"name": "c", "resources": {"requests": {"nvidia.com/gpu": "2", "cpu": "4"}}},
+                    {"name": "d", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+                ],
+                "initContainers": [{"name": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}],
+            }}},
+        ],
+    },
+    "status": {
+        "admission": {"clusterQueue": "nlp"},
+        "conditions": [
+            {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2024-03-01T10:04:00Z"},
+            {"type": "Admitted", "status": "True", "lastTransitionTime": "2024-03-01T10:05:00Z"},
+            {"type": "Evicted", "status": "False", "lastTransitionTime": "2024-03-01T10:03:00Z"},
+            {"type": "Finished", "status": "True", "lastTransitionTime": "2024-03-01T11:05:00Z", "reason": "Succeeded"},
+        ],
+    },
+}  # fmt: skip
+
+
+def written(folder: Path, text: str, name: str = "queues.yaml") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_queues_are_read(tmp_path: Path) -> None:
+    read = read_kueue([written(tmp_path, QUEUES)])
+    vision, nlp = read.queues
+    assert (vision.name, vision.cohort, vision.strict) == ("vision", "research", False)
+    assert (nlp.strict, nlp.tries_next) == (True, False)
+    assert [(q.flavor, q.nominal, q.borrows, q.lends) for q in (*vision.quotas, *nlp.quotas)] == [
+        ("a100", 8, 4, 8), ("a100", 8, UNLIMITED, 6),
+    ]  # fmt: skip
+    assert read.local == {"nlp-team/team": "nlp", "team": "nlp"}
+    assert read.notes == ("not simulated: quotas of cpu of ClusterQueue vision",)
+    cluster = read.cluster("")
+    assert [(one.name, one.count, one.gpus, one.gpu_type) for one in cluster.groups] == [
+        ("a100", 1, 16, "a100")
+    ]
+    site = read.site(cluster)
+    assert site.pools == {"research/a100": 14}
+    assert [(rule.gpus, rule.own_gpus, rule.nominal_gpus) for rule in site.rules] == [
+        (12, 0, 8),
+        (UNLIMITED, 2, 8),
+    ]
+
+
+def test_a_list_and_json_are_the_same(tmp_path: Path) -> None:
+    import yaml
+
+    objects = [one for one in yaml.safe_load_all(QUEUES) if one]
+    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+    as_json = written(tmp_path, json.dumps(listed), "queues.json")
+    as_yaml = written(tmp_path, yaml.safe_dump(listed), "list.yaml")
+    assert read_kueue([as_json]) == read_kueue([as_yaml]) == read_kueue([written(tmp_path, QUEUES)])
+    newer = QUEUES.replace("v1beta1", "v1beta2").replace("cohort:", "cohortName:")
+    assert read_kueue([written(tmp_path, newer)]) == read_kueue([as_json])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("reclaimWithinCohort: Never", "reclaimWithinCohort: Any",
+         "queues.yaml:28:spec.preemption.reclaimWithinCohort: 'Any' is not simulated; 'Never' is"),
+        ("withinClusterQueue: Never", "withinClusterQueue: LowerPriority", "'LowerPriority' is not simulated"),
+        ("  namespaceSelector: {}\n", "  fairSharing: {weight: 2}\n", r"spec.fairSharing.weight: 2 is not simulated"),
+        ("  namespaceSelector: {}\n", "  admissionChecks: [prov]\n", "spec.admissionChecks: a list is not simulated"),
+        ("  namespaceSelector: {}\n", "  stopPolicy: Hold\n", "spec.stopPolicy: 'Hold' is not simulated"),
+        ("kind: LocalQueue", "kind: Cohort", "queues.yaml:35: Cohort 'team' has quotas or a parent"),
+        ("StrictFIFO", "FIFO", "spec.queueingStrategy: known: BestEffortFIFO, StrictFIFO"),
+        ('nominalQuota: "8"', "nominalQuota: many", "nominalQuota: a whole number from 0 is expected"),
+        ('nominalQuota: "8", ', "", "nominalQuota: is missing"),
+        ("lendingLimit: 6", "lendingLimit: 9", "lendingLimit: is 9, more than the nominal quota of 8"),
+        ("  cohort: research\n  namespaceSelector", "  namespaceSelector", "borrowingLimit: is of a ClusterQueue in a co"),
+        ("metadata: {name: nlp}", "metadata: {name: vision}", "ClusterQueue 'vision' stands twice"),
+        ("metadata: {name: nlp}", "metadata: {}", "metadata.name: is empty"),
+        ("name: nvidia.com/gpu, nominalQuota: 8", "name: memory, nominalQuota: 8", "has no quota of GPUs"),
+        ("spec: {clusterQueue: nlp}", "spec: [1]", "spec: an object is expected"),
+        ("kind: ClusterQueue\nmetadata: {name: vision}", "kind: &a ClusterQueue\nmetadata: *a", "anchor &a is not allowed"),
+        ("kind: ResourceFlavor", "kind: !!python/object:os.system x", "tag .* is not allowed"),
+        ("kind: ResourceFlavor", "kind: [", "is not YAML"),
+    ],
+)  # fmt: skip
+def test_what_is_not_simulated_or_wrong_is_named(tmp_path: Path, before: str, after: str, says: str) -> None:
+    assert before in QUEUES
+    with pytest.raises(ScenarioError, match=says):
+        read_kueue([written(tmp_path, QUEUES.replace(before, after))])
+
+
+def test_files_without_queues_say_how_to_print_them(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="kubectl get clusterqueues"):
+        read_kueue([written(tmp_path, QUEUES.partition("---")[0])])
+
+
+def test_workloads_are_jobs(tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps({"kind": "List", "items": [WORKLOAD]}, indent=1), "workloads.json")
+    assert sniff(path) == ("kueue",)
+    trace = read_trace(path)
+    assert trace["job_id"].tolist() == ["nlp-team/job-train"]
+    assert [trace[name][0] for name in ("user", "account", "vc", "state")] == [
+        "nlp-team",
+        "team",
+        "nlp",
+        "Succeeded",
+    ]
+    assert [trace[name][0] for name in ("submit_s", "start_s", "end_s", "duration_s", "requested_s", "priority")] == [
+        0, 300, 3900, 3600, 7200, 100,
+    ]  # fmt: skip
+    assert trace["gpus"][0] == 9
+
+
+def test_workloads_in_yaml_with_other_objects_beside_them(tmp_path: Path) -> None:
+    import yaml
+
+    usage = json.loads(json.dumps(WORKLOAD))
+    usage["status"]["admission"]["podSetAssignments"] = [
+        {"name": "w", "resourceUsage": {"nvidia.com/gpu": "4"}}
+    ]
+    pending = json.loads(json.dumps(WORKLOAD))
+    pending["metadata"]["name"] = "waits"
+    pending["status"] = {"conditions": [{"type": "QuotaReserved", "status": "False"}]}
+    log = RepairLog()
+    text = yaml.safe_dump_all([usage, pending]) + "---\n" + QUEUES
+    trace = read_trace(written(tmp_path, text), "kueue", repairs=log)
+    assert trace["gpus"].tolist() == [4]
+    assert {repair.rule: repair.count for repair in log.repairs} == {
+        "object that is no Workload left out": 4,
+        "job that never ran or has no end dropped": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("metadata", "creationTimestamp"), "soon", "metadata.creationTimestamp: 'soon' is not a time"),
+        (("spec", "priority"), "high", "spec.priority: a whole number is expected"),
+        (("spec", "podSets"), {"count": 1}, "spec.podSets: a list is expected"),
+        (
+            ("spec", "podSets"),
+            [{"count": "x"}],
+            r"spec.podSets\[0\].count: a whole number from 0 is expected",
+        ),
+        (("metadata", "name"), "", "metadata.name: is empty"),
+        (("status",), "done", "status: an object is expected"),
+    ],
+)
+def test_what_is_wrong_with_a_workload_is_named(
+    tmp_path: Path, path: tuple[str, ...], value: object, says: str
+) -> None:
+    changed = json.loads(json.dumps(WORKLOAD))
+    part = changed
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises(TraceError, match=says):
+        read_trace(written(tmp_path, json.dumps(changed, indent=1), "w.json"), "kueue")
+
+
+# ------------------------------------------------------------------------------------------- the order of admission
+
+
+@dataclass(frozen=True)
+class Job:
+    queue: str
+    submit: int
+    seconds: int
+    gpus: int
+    priority: int
+
+
+@dataclass(frozen=True)
+class Quota:
+    nominal: int
+    borrows: int | None
+    lends: int | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Queues with a quota for each flavor, all in one cohort or alone, and their jobs by submission."""
+
+    cohort: bool
+    strict: dict[str, bool]
+    tries_next: dict[str, bool]
+    quotas: dict[str, dict[str, Quota]]
+    jobs: tuple[Job, ...]
+
+
+def drawn(number: int) -> Case:
+    rng = np.random.default_rng(number)
+    names = ["qa", "qb", "qc"][: int(rng.integers(1, 4))]
+    flavors = ["f", "g"][: int(rng.integers(1, 3))]
+    cohort = bool(rng.random() < 0.8)
+    quotas: dict[str, dict[str, Quota]] = {}
+    for name in names:
+        quotas[name] = {}
+        for flavor in rng.permutation(flavors).tolist():
+            nominal = int(rng.integers(2, 7))
+            borrows = int(rng.integers(0, 5)) if cohort and rng.random() < 0.5 else None
+            lends = int(rng.integers(0, nominal + 1)) if cohort and rng.random() < 0.5 else None
+            quotas[name][flavor] = Quota(nominal, borrows, lends)
+    least = {name: max(quota.nominal for quota in of.values()) for name, of in quotas.items()}
+    jobs = []
+    for submit in np.sort(rng.integers(0, 40, int(rng.integers(1, 20)))).tolist():
+        queue = str(rng.choice(names))
+        size = int(rng.integers(1, least[queue] + 1))
+        jobs.append(Job(queue, submit, int(rng.integers(1, 30)), size, int(rng.integers(0, 3))))
+    return Case(
+        cohort, {name: bool(rng.random() < 0.4) for name in names},
+        {name: bool(rng.random() < 0.4) for name in names}, quotas, tuple(jobs),
+    )  # fmt: skip
+
+
+def may_have(case: Case, flavor: str, used: dict[str, int]) -> bool:
+    """Whether queues may have so many GPUs of a flavor, by trying every amount that each could lend."""
+    beyond, spare = 0, []
+    for name, of in case.quotas.items():
+        quota = of[flavor]
+        more = max(0, used[name] - quota.nominal)
+        if more and (not case.cohort or (quota.borrows is not None and more > quota.borrows)):
+            return False
+        beyond += more
+        unused = max(0, quota.nominal - used[name])
+        spare.append(range(min(unused, quota.nominal if quota.lends is None else quota.lends) + 1))
+    return any(sum(lent) >= beyond for lent in itertools.product(*spare))
+
+
+def fitting(case: Case, running: Sequence[tuple[float, int, str]], row: int) -> tuple[bool, str] | None:
+    """Whether a job would borrow, and on which flavor it is admitted; None: on none now."""
+    job, options = case.jobs[row], []
+    for flavor in case.quotas[job.queue]:
+        used = dict.fromkeys(case.quotas, 0)
+        for _, other, of in running:
+            if of == flavor:
+                used[case.jobs[other].queue] += case.jobs[other].gpus
+        used[job.queue] += job.gpus
+        if may_have(case, flavor, used):
+            options.append((used[job.queue] > case.quotas[job.queue][flavor].nominal, flavor))
+    if not options:
+        return None
+    within = [option for option in options if not option[0]]
+    return within[0] if within and case.tries_next[job.queue] else options[0]
+
+
+def reference(case: Case) -> list[float]:
+    """Starts by the rules of Kueue, written without `Limits`, `Tally` and the policy."""
+    starts: dict[int, float] = {}
+    running: list[tuple[float, int, str]] = []
+    moments = {float(job.submit) for job in case.jobs}
+    while moments:
+        now = min(moments)
+        moments.discard(now)
+        running[:] = [one for one in running if one[0] > now]
+        parked: set[int] = set()
+        closed: set[str] = set()
+
+        while True:
+            heads = {}
+            for row, job in sorted(enumerate(case.jobs), key=lambda one: (-one[1].priority, one[0])):
+                waits = row not in starts and row not in parked and job.submit <= now
+                if waits and job.queue not in closed:
+                    heads.setdefault(job.queue, row)
+            if not heads:
+                break
+            entries = []
+            for queue, row in heads.items():
+                option = fitting(case, running, row)
+                if option is not None:
+                    entries.append((option[0], -case.jobs[row].priority, row))
+                elif case.strict[queue]:
+                    closed.add(queue)
+                else:
+                    parked.add(row)
+            for _, _, row in sorted(entries):
+                if (option := fitting(case, running, row)) is not None:
+                    starts[row] = now
+                    running.append((now + case.jobs[row].seconds, row, option[1]))
+                    moments.add(now + case.jobs[row].seconds)
+    return [starts[row] for row in range(len(case.jobs))]
+
+
+def scenario(folder: Path, case: Case, policy: str = "kueue") -> Path:
+    parts = []
+    for name, of in case.quotas.items():
+        spec: dict[str, object] = {
+            "queueingStrategy": "StrictFIFO" if case.strict[name] else "BestEffortFIFO",
+            "flavorFungibility": {"whenCanBorrow": "TryNextFlavor" if case.tries_next[name] else "Borrow"},
+            "resourceGroups": [{"flavors": [
+                {"name": flavor, "resources": [
+                    {"name": "nvidia.com/gpu", "nominalQuota": quota.nominal}
+                    | ({} if quota.borrows is None else {"borrowingLimit": quota.borrows})
+                    | ({} if quota.lends is None else {"lendingLimit": quota.lends})
+                ]} for flavor, quota in of.items()
+            ]}],
+        }  # fmt: skip
+        if case.cohort:
+            spec["cohort"] = "all"
+        parts.append(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta1",
+                "kind": "ClusterQueue",
+                "metadata": {"name": name},
+                "spec": spec,
+            }
+        )
+    (folder / "queues.json").write_text(json.dumps({"kind": "List", "items": parts}))
+    rows = [
+        f"{at},{job.submit},{job.seconds},{job.gpus},{job.queue},{job.priority}"
+        for at, job in enumerate(case.jobs)
+    ]
+    (folder / "jobs.csv").write_text(
+        "job_id,submit_s,duration_s,gpus,partition,priority\n" + "\n".join(rows) + "\n"
+    )
+    return written(
+        folder,
+        f"domain: cluster\ntrace: jobs.csv\nmachines: {{file: queues.json}}\npolicy: {policy}\n",
+        "cluster.yaml",
+    )
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_admission_is_that_of_the_reference(tmp_path: Path, block: int) -> None:
+    for number in range(30 * block, 30 * block + 30):
+        case = drawn(number)
+        result = forerun.simulate(load(scenario(tmp_path, case)))
+        assert result.tables["jobs"]["first_start_s"].tolist() == reference(case), number
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill-unreserved", "srtf"])
+def test_other_policies_keep_to_the_quotas(tmp_path: Path, policy: str) -> None:
+    for number in range(500, 510):
+        case = drawn(number)
+        result = forerun.simulate(load(scenario(tmp_path, case, policy)))
+        allocations = result.tables["allocations"]
+        assert np.isfinite(result.tables["jobs"]["end_s"]).all()
+        if len(next(iter(case.quotas.values()))) > 1:
+            continue  # the table of allocations does not say which flavor a job is on
+        for now in np.unique(allocations["from_s"]).tolist():
+            used = dict.fromkeys(case.quotas, 0)
+            there = (allocations["from_s"] <= now) & (allocations["to_s"] > now)
+            for job, gpus in zip(allocations["job"][there], allocations["gpus"][there], strict=True):
+                used[case.jobs[int(job)].queue] += int(gpus)
+            assert may_have(case, next(iter(next(iter(case.quotas.values())))), used), (number, now)
+
+
+def test_a_job_of_no_queue_is_an_error(tmp_path: Path) -> None:
+    case = drawn(1)
+    path = scenario(tmp_path, case)
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submit_s,duration_s,gpus,partition\na,0,9,1,other\nb,0,9,1,qa\n"
+    )
+    with pytest.raises(TraceError, match=r"jobs.csv:2: job a: asks for 1 GPUs; no ClusterQueue 'other'"):
+        forerun.simulate(load(path))
+    assert len(forerun.simulate(load(path, ["trace.larger=drop"])).tables["jobs"]["job"]) == 1
+
+
+def test_queues_want_their_flavors(tmp_path: Path) -> None:
+    path = scenario(tmp_path, drawn(1))
+    plain = forerun.simulate(load(path, ["machines={nodes: [{count: 1, gpus: 8}]}"]))
+    assert any("no ClusterQueue is given" in note for note in plain.notes)
+    (tmp_path / "queues.yaml").write_text(QUEUES)
+    machines = "machines={nodes: [{count: 2, gpus: 8, gpu_type: %s}, {count: 1, gpus: 8, gpu_type: T}], site: [queues.yaml]}"
+    with pytest.raises(ForerunError, match="no nodes have the gpu_type 'a100'"):
+        forerun.simulate(load(path, [machines % "v100"]))
+    (tmp_path / "qos.txt").write_text("Name|Priority\nnormal|0\n")
+    with pytest.raises(ForerunError, match="has files of Slurm beside Kueue's"):
+        forerun.simulate(load(path, ["machines.site=[qos.txt]"]))
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submit_s,duration_s,gpus,partition\na,0,9,8,team\nb,0,9,8,vision\n"
+    )
+    result = forerun.simulate(load(path, [machines % "A100"]))
+    assert result.tables["jobs"]["first_start_s"].tolist() == [0, 0]
