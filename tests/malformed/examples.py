@@ -18,7 +18,7 @@ from forerun.errors import ForerunError
 from forerun.trace.reader import read_trace
 from forerun.trace.repair import RepairLog
 
-from .seeds import PHILLY, SACCT, SACCT_JSON, SEEDS_BY_NAME
+from .seeds import KUEUE, PHILLY, SACCT, SACCT_JSON, SEEDS_BY_NAME
 
 #: a malformed input is read as this format, or by this function
 Reading = str | Callable[[Path, RepairLog], Any]
@@ -59,6 +59,13 @@ def changed(name: str, old: str, new: str) -> bytes:
     data = next(iter(SEEDS_BY_NAME[name].files.values())).decode()
     assert data.count(old) >= 1, f"{name} holds no {old!r}"
     return data.replace(old, new, 1).encode()
+
+
+def kueue_queues(path: Path, _repairs: RepairLog) -> None:
+    """ClusterQueues, read as a scenario does."""
+    from forerun.domains.cluster.inputs.kueue import read_kueue
+
+    read_kueue([path])
 
 
 def philly(**changes: Any) -> bytes:
@@ -205,6 +212,17 @@ MALFORMED_INPUTS = (
     BadFile("GPUs in ReqGRES only", "Slurm that does not account for GPUs", "sacct.txt",
             SACCT.replace("AllocTRES|ReqTRES", "ReqTRES|ReqGRES").replace("gres/gpu:a100=2|gres/gpu=2", "|gpu:2").encode(),
             "sacct", says="ReqGRES"),
+    BadFile("two rows for one heterogeneous job", "Slurm, `sbatch` with `hetjob`", "sacct.txt",
+            SACCT.replace("10|ann", "10+0|ann").replace("11|bob", "10+1|ann").replace("10:01:00", "10:00:00").encode(),
+            "sacct", says="heterogeneous"),
+    BadFile("`|` in a job's name", "Slurm, a name in mid-row", "sacct.txt",
+            "\n".join("|".join((cells := line.split("|"))[:1] + cells[-1:] + cells[1:-1]) for line in SACCT.splitlines())
+            .replace("train", "a|b").encode(), "sacct", says="pieces joined"),
+    BadFile("the last row cut in the middle", "Slurm, a full disk", "sacct.txt", SACCT[:-40].encode(), "sacct",
+            says="cut short"),
+    BadFile("preemption that is not simulated", "Kueue", "queues.yaml",
+            KUEUE.replace("  cohort: c\n", "  cohort: c\n  preemption: {reclaimWithinCohort: Any}\n").encode(),
+            kueue_queues),
     BadFile("an infinite number, 1e999", "JSON written by hand", "sacct.json",
             json.dumps(SACCT_JSON).replace('"job_id": 100', '"job_id": 1e999').encode(), "sacct_json"),
     BadFile("-1 for everything unknown", "Parallel Workloads Archive", "log.swf",

@@ -50,7 +50,7 @@ def test_every_column_is_kept(tmp_path: Path) -> None:
 def test_a_bar_in_a_name_belongs_to_the_name_wherever_it_stands(tmp_path: Path) -> None:
     trace, rules = read(tmp_path, row(name="a|b||c"), row("2"))
     assert trace["gpus"].tolist() == [4, 4]
-    assert rules == ["`|` inside a job's name or another free text, its pieces joined"]
+    assert rules == ["bar inside a job's name or another free text, its pieces joined"]
 
 
 def test_with_two_free_texts_a_bar_is_an_error(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ _NOT_A_RUN: Final = (
 )
 #: columns whose cells may hold anything, `|` included
 _FREE: Final = ("JobName", "Comment", "AdminComment", "SystemComment", "SubmitLine", "WorkDir", "Extra")
-_JOINED: Final = "`|` inside a job's name or another free text, its pieces joined"
+_JOINED: Final = "bar inside a job's name or another free text, its pieces joined"
 _COMPONENT: Final = re.compile(r"([0-9]+)\+[0-9]+")
 #: seconds since 1970, as with SLURM_TIME_FORMAT=%s
 _EPOCH: Final = re.compile(r"[0-9]{9,11}")
