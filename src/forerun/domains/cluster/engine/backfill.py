@@ -5,6 +5,8 @@ Elsewhere the same policies decide at every event through a view (`policies.back
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from forerun.domains.cluster.engine.allocator import require_room, work_on_request_s
@@ -14,7 +16,7 @@ from forerun.domains.cluster.engine.kernels import linked_profile as lp
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.priority import QueueRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.inputs.setting import I64, Setting, Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 
 
@@ -54,39 +56,54 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
     """The compiled queue at the start of a run. `capacity`: entries of its log."""
     jobs, total = setting.jobs, setting.cluster.gpus
     count = len(jobs)
-    running = min(count, total) + 1
     windows = sorted(setting.maintenance, key=lambda window: window.announced_s)
-    # each running job ends once, each promise and window begins and ends
-    steps = running + 2 * count + 2 * len(windows) + 16
-    marks = {at_s for window in windows for at_s in (window.announced_s, window.from_s, window.to_s)}
-    capacity = max(capacity, 8 * running + 256)
-    meta = np.zeros(bk.PLACES, np.int64)
-    meta[qk.FREE] = total
     # of the counts that jobs ask for, some between which equally many jobs are
-    gpus = np.unique(np.quantile(jobs.gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower"))
-    linked = lp.Linked(
-        time=np.zeros(steps),
-        steps=np.zeros((steps, 4), np.int64),
-        jobs=np.zeros((count, 3), np.int64),
-        levels=np.zeros((len(gpus), 3), np.int64),
-        holes=np.zeros((len(gpus), 2, lp.MOST_HOLES)),
-        meta=np.zeros(lp.PLACES, np.int64),
-    )
-    linked.jobs[:, lp.LEVEL] = np.searchsorted(gpus, jobs.gpus, "right") - 1
-    linked.levels[:, lp.GPUS] = gpus
-    queue = bk.Backfill(
-        submit=jobs.submit_s.astype(np.float64),
-        gpus=jobs.gpus.copy(),
-        work=work_on_request_s(setting),
-        request=np.maximum(jobs.request_s, 1.0),
-        first_start=np.full(count, -1.0),
-        end=np.full(count, -1.0),
-        promise=np.full(count, bk.NO_PROMISE),
-        first_promise=np.full(count, bk.NO_PROMISE),
-        belief=np.full(count, -1.0),
-        queue=np.zeros(count, np.int64),
-        key=np.zeros(count),
-        chosen=np.zeros(count, np.int64),
+    some = np.quantile(jobs.gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower")
+    levels = np.unique(some).astype(np.int64)
+    marks = {at_s for window in windows for at_s in (window.announced_s, window.from_s, window.to_s)}
+    queue = blank_backfill(count, min(count, total) + 1, levels, windows, sorted(marks), capacity)
+    queue.submit[:], queue.gpus[:], queue.work[:] = jobs.submit_s, jobs.gpus, work_on_request_s(setting)
+    queue.request[:] = np.maximum(jobs.request_s, 1.0)
+    queue.meta[qk.FREE] = total
+    linked = queue.linked
+    linked.jobs[:, lp.LEVEL] = np.searchsorted(levels, jobs.gpus, "right") - 1
+    linked.levels[:, lp.GPUS] = levels
+    begin_s = float(jobs.submit_s[0]) if count else 0.0
+    fp.start_over(queue.time, queue.free, queue.meta, begin_s, total)
+    lp.start_over(linked.time, linked.steps, linked.levels, linked.meta, begin_s, total)
+    return queue
+
+
+def blank_backfill(
+    jobs: int, running: int, levels: I64, windows: Sequence[Window], marks: Sequence[float], capacity: int
+) -> bk.Backfill:
+    """The arrays of a compiled queue, without its jobs.
+
+    Parameters
+    ----------
+    jobs : how many.
+    running : how many run at once at most, and one more.
+    levels : int64[levels], numbers of GPUs by which promises are searched.
+    windows : maintenance, by announcement.
+    marks : the instants of `Backfill.marks`.
+    capacity : entries of the log, at least.
+    """
+    # each running job ends once, each promise and window begins and ends
+    steps = running + 2 * jobs + 2 * len(windows) + 16
+    capacity = max(capacity, 8 * running + 256)
+    return bk.Backfill(
+        submit=np.zeros(jobs),
+        gpus=np.zeros(jobs, np.int64),
+        work=np.zeros(jobs),
+        request=np.zeros(jobs),
+        first_start=np.full(jobs, -1.0),
+        end=np.full(jobs, -1.0),
+        promise=np.full(jobs, bk.NO_PROMISE),
+        first_promise=np.full(jobs, bk.NO_PROMISE),
+        belief=np.full(jobs, -1.0),
+        queue=np.zeros(jobs, np.int64),
+        key=np.zeros(jobs),
+        chosen=np.zeros(jobs, np.int64),
         ending=np.zeros(running, np.int64),
         end_key=np.zeros(running),
         believed=np.zeros(running, np.int64),
@@ -100,17 +117,20 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
         window_to=np.array([window.to_s for window in windows], np.float64),
         window_gpus=np.array([window.gpus for window in windows], np.int64),
         window_announced=np.array([window.announced_s for window in windows], np.float64),
-        marks=np.array(sorted(marks), np.float64),
-        linked=linked,
+        marks=np.array(marks, np.float64),
+        linked=lp.Linked(
+            time=np.zeros(steps),
+            steps=np.zeros((steps, 4), np.int64),
+            jobs=np.zeros((jobs, 3), np.int64),
+            levels=np.zeros((len(levels), 3), np.int64),
+            holes=np.zeros((len(levels), 2, lp.MOST_HOLES)),
+            meta=np.zeros(lp.PLACES, np.int64),
+        ),
         wake=np.full(1, np.inf),
-        meta=meta,
+        meta=np.zeros(bk.PLACES, np.int64),
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
         event_time=np.zeros(capacity),
         event_pending=np.zeros(capacity, np.int64),
         event_first=np.zeros(capacity + 1, np.int64),
     )
-    begin_s = float(jobs.submit_s[0]) if count else 0.0
-    fp.start_over(queue.time, queue.free, meta, begin_s, total)
-    lp.start_over(linked.time, linked.steps, linked.levels, linked.meta, begin_s, total)
-    return queue

@@ -102,7 +102,7 @@ def _set_up(q: bk.Backfill, queue: Queue, draws: Draws, draw: int, order: int) -
         meta[place] = 0
     meta[FREE] = queue.nodes[0]
     fp.start_over(q.time, q.free, meta, now, queue.nodes[0])
-    q.hull[bk.FROM], q.hull[bk.TO], q.hull[bk.WAKE] = np.inf, -np.inf, np.inf
+    q.wake[0] = np.inf
     job = 0
     for k in range(len(queue.running_nodes)):
         start_s, need, end_s = queue.running_start_s[k], queue.running_nodes[k], draws.running_end_s[draw, k]

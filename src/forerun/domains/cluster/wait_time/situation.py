@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.engine.backfill import blank_backfill
 from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.inputs.setting import Window
 from forerun.domains.cluster.policies.orders.fcfs import Fcfs
@@ -159,51 +160,9 @@ class Situation:
         queue, now_s = self.queue, self.question.at_s
         coming = (draws.block_last - draws.block_first).sum(axis=1).max(initial=0)
         jobs = len(queue.running_nodes) + len(queue.waiting_nodes) + min(int(coming), _MOST_ARRIVALS)
-        steps, log = 3 * jobs + 2 * len(windows) + 16, 8 * jobs + 256
         marks = {now_s, *(at_s for w in windows for at_s in (w.from_s, w.to_s) if at_s > now_s)}
-
-        def times(count: int) -> F64:
-            return np.zeros(count)
-
-        def counts(count: int) -> I64:
-            return np.zeros(count, np.int64)
-
-        return bk.Backfill(
-            submit=times(jobs),
-            gpus=counts(jobs),
-            work=times(jobs),
-            request=times(jobs),
-            first_start=times(jobs),
-            end=times(jobs),
-            promise=times(jobs),
-            first_promise=times(jobs),
-            belief=times(jobs),
-            looked=counts(jobs),
-            queue=counts(jobs),
-            key=times(jobs),
-            chosen=counts(jobs),
-            ending=counts(jobs + 1),
-            end_key=times(jobs + 1),
-            believed=counts(jobs + 1),
-            believed_key=times(jobs + 1),
-            late=counts(jobs + 1),
-            time=times(steps),
-            free=counts(steps),
-            down_s=times(steps),
-            down_to=counts(steps),
-            window_from=np.array([w.from_s for w in windows], np.float64),
-            window_to=np.array([w.to_s for w in windows], np.float64),
-            window_gpus=np.array([w.gpus or queue.nodes[0] for w in windows], np.int64),
-            window_announced=np.full(len(windows), now_s),
-            marks=np.array(sorted(marks)),
-            hull=times(5),
-            meta=counts(bk.PLACES),
-            log_row=counts(log),
-            log_gpus=counts(log),
-            event_time=times(log),
-            event_pending=counts(log),
-            event_first=counts(log + 1),
-        )
+        announced = [replace(w, gpus=w.gpus or int(queue.nodes[0]), announced_s=now_s) for w in windows]
+        return blank_backfill(jobs, jobs + 1, np.ones(1, np.int64), announced, sorted(marks), 0)
 
 
 def _some(draws: kernel.Draws, which: slice) -> kernel.Draws:
