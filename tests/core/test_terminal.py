@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import forerun
 from forerun.cli import _show
 from forerun.cli.main import run
+from forerun.result.run import Interval
 
 TINY = (
     "domain: cluster\ntrace: {generate: {jobs: 12, mean_gap_s: 60}}\n"
@@ -170,3 +173,22 @@ def test_a_table_too_wide_goes_on_below_with_the_columns_that_name_a_row(printed
     assert len(heads) > 1 and all(head[:2] == ["place", "size"] for head in heads)
     assert [name for head in heads for name in head[2:]] == columns[2:]
     assert narrow.splitlines()[0] == "Figures" and narrow.splitlines()[-1] == "one a column"
+
+
+def test_intervals_stand_under_their_own_confidence(printed: Callable[..., str]) -> None:
+    """The heading says what all of them cover; where they differ, the line below says it of each."""
+    ninety = Interval(1.0, 3.0, 0.9, "errors of a fit")
+    usual = Interval(4.0, 6.0, 0.95, "batch means")
+    for intervals, head, about in (
+        ({"wait_s": usual}, "95 % interval", "95 % interval: batch means"),
+        ({"wait_s": ninety}, "90 % interval", "90 % interval: errors of a fit"),
+        ({"wait_s": ninety, "cost_usd": usual}, "interval", "90 %: errors of a fit, 95 %: batch means"),
+    ):
+        result = replace(
+            forerun.simulate(forerun.load(forerun.demo("serving").scenario)),
+            summary={"wait_s": 2.0, "cost_usd": 5.0},
+            headline=("wait_s", "cost_usd"),
+            intervals=intervals,
+        )
+        text = printed(120, partial(_show.print_result, result, scenario="demo.yaml"))
+        assert head in text.splitlines()[1] and about in " ".join(text.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -414,6 +415,53 @@ def test_a_plan_with_fitted_costs_says_where_they_were_not_measured() -> None:
     found = language_plan(scenario_of(data), max_replicas=4).check()
     assert any("beyond what its costs were fitted to (2 experiments)" in note for note in found.notes)
     assert simulate(found.scenario_planned()).summary["slo_met"]
+
+
+def test_a_plan_near_saturation_has_intervals_instead_of_figures() -> None:
+    """Where iterations a little longer change the first token by half, no table has its time; below that nothing changes."""
+    fit = {"experiments": 5, "prefill_tokens": 10**4, "decodes": 64, "kv_tokens": 10**6, "step_error": 0.03}
+    data = {
+        "domain": "serving",
+        "seed": 3,
+        "trace": {"process": {"name": "poisson", "rate_rps": 46.0}, "queries": 2000},
+        "stages": [{"name": "Chat", "parents": ["source"]}],
+        "configuration": {
+            "Chat": {
+                "hardware": "H100",
+                "llm": {
+                    "max_seqs": 32,
+                    "token_budget": 2048,
+                    "kv_blocks": 12_000,
+                    "cost": {"a_ms": 7.0, "prefill_ms_per_token": 0.026, "decode_ms_per_seq": 0.016},
+                    "tokens": {"prompt": 300, "output": 60},
+                    "ttft_slo_ms": 20_000.0,
+                    "plan": {"replicas": [1, 2]},
+                },
+            }
+        },
+        "prices_usd_per_h": {"H100": 4.0},
+        "attainment": 0.9,
+        "intervals": {"replications": 0},
+    }
+    plain = language_plan(scenario_of(data), frontier=True)
+    data["configuration"]["Chat"]["llm"]["cost"]["fit"] = fit  # type: ignore[index]
+    found = language_plan(scenario_of(data), frontier=True).check()
+    beside = [dict(zip(one.tables["rates"]["share"].tolist(), one.tables["rates"]["ttft_p50_ms"].tolist()))
+              for one in (plain, found)]  # fmt: skip
+    unknown = [share for share, value in beside[1].items() if np.isnan(value)]
+    assert unknown and min(unknown) > 0.5
+    assert all(beside[0][share] == value for share, value in beside[1].items() if share not in unknown)
+    for one, values in ((found, True), (plain, False)):
+        options = one.tables["options"]
+        first = dict(zip(options["option"].tolist(), options["ttft_p99_ms"].tolist()))
+        assert np.isnan(first["the plan"]) == np.isnan(one.summary["ttft_p99_ms"]) == values
+        assert np.isnan(one.tables["cells"]["ttft_p99_ms"][0]) == values
+        assert not np.isnan(first["1 replica more"])
+        assert sum("saturating: the plan" in note for note in one.notes) == values
+        assert not any("saturating: as it is now" in note for note in one.notes)
+        assert one.figures()
+    (said,) = [note for note in found.notes if "saturating: the plan" in note]
+    assert re.search(r"TTFT p99 between [\d,.]+ and [\d,.]+ ms", said)
 
 
 def test_several_models_and_batching_stages_are_planned_together() -> None:

@@ -279,10 +279,13 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
 
     names = result.headline or tuple(result.summary)
     some = [name for name in names if name in result.intervals]
+    shown = [result.intervals[name] for name in some]
+    head = _interval_head(shown)
     print_figures(
         "Summary",
         summary_rows(result.summary, result.intervals, names),
-        about=f"95 % interval: {_methods(result.intervals[name] for name in some)}" if some else "",
+        about=f"{head}: {_methods(shown)}" if some else "",
+        interval=head,
     )
     for ledger in result.ledgers:
         click.echo()
@@ -297,7 +300,9 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
             prose(f"next: {step.format(scenario=_unless_set(scenario, step))}")
 
 
-def print_figures(title: str, rows: Iterable[tuple[str, Any, str, str]], *, about: str = "") -> None:
+def print_figures(
+    title: str, rows: Iterable[tuple[str, Any, str, str]], *, about: str = "", interval: str = "interval"
+) -> None:
     """Print single figures, with their intervals where there are some.
 
     Parameters
@@ -305,9 +310,10 @@ def print_figures(title: str, rows: Iterable[tuple[str, Any, str, str]], *, abou
     title : the line above.
     rows : name, value, unit and interval of each; an empty interval for none.
     about : the line below (default: how to read the table).
+    interval : heading of the intervals (default: without their confidence).
     """
     gathered = list(rows)
-    columns = ("figure", "value", "unit", "95 % interval")
+    columns = ("figure", "value", "unit", interval)
     if not any(row[3] for row in gathered):
         columns, gathered = columns[:3], [row[:3] for row in gathered]  # type: ignore[assignment, misc]
     print_table(columns, gathered, title=title, about=about or "one figure a row, in the unit beside it")
@@ -339,9 +345,20 @@ def print_ledger(ledger: Ledger) -> None:
     )
 
 
-def _methods(intervals: Iterable[Interval]) -> str:
-    """How some intervals were computed, each method once."""
-    return ", ".join(dict.fromkeys(interval.method or "not said" for interval in intervals))
+def _interval_head(intervals: Sequence[Interval]) -> str:
+    """The heading of some intervals: with their confidence, where it is the same for all."""
+    known = {interval.confidence for interval in intervals}
+    return f"{100 * known.pop():g} % interval" if len(known) == 1 else "interval"
+
+
+def _methods(intervals: Sequence[Interval]) -> str:
+    """How some intervals were computed, each method once; with the confidence where it differs."""
+    several = len({interval.confidence for interval in intervals}) > 1
+    said = []
+    for one in intervals:
+        level, method = f"{100 * one.confidence:g} %: ", one.method or "not said"
+        said.append(f"{level}{method}" if several else method)
+    return ", ".join(dict.fromkeys(said))
 
 
 def _unless_set(asked: str, step: str) -> str:

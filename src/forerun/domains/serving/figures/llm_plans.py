@@ -18,11 +18,11 @@ def plan_figures(tables: Mapping[str, Table]) -> tuple[Figure, ...]:
     """The pictures that a plan's tables allow: time to first token against the rate, what each hardware gives for its money,
     and the cells that keep the objectives by cost."""
     shown = []
-    if "rates" in tables:
+    if "rates" in tables and not np.isnan(tables["rates"]["ttft_p99_ms"]).all():
         shown.append(_knee(tables["rates"]))
     if "hardware" in tables:
         shown.append(_goodput(tables["hardware"]))
-    if "cells" in tables and (tables["cells"]["verdict"] == "met").any():
+    if "cells" in tables and not np.isnan(tables["cells"]["ttft_p99_ms"]).all():
         shown.append(_cells(tables["cells"]))
     return tuple(shown)
 
@@ -34,9 +34,9 @@ def _knee(rates: Table) -> Figure:
         name: {"rate_rps": known["rate_rps"], "ttft_ms": known[column]}
         for name, column in (("P50", "ttft_p50_ms"), ("P99", "ttft_p99_ms"))
     }
-    carried = known["rate_rps"][known["met"].astype(bool)]
+    carried = rates["rate_rps"][rates["met"].astype(bool)]
     most = float(carried.max()) if len(carried) else 0.0
-    here = float(known["rate_rps"][int(np.argmin(np.abs(known["share"] - 1)))])
+    here = float(rates["rate_rps"][int(np.argmin(np.abs(rates["share"] - 1)))])
     says = (
         f"The objectives are kept up to {most:.3g}/s" if most else "The objectives are kept at no rate shown"
     )
@@ -71,7 +71,7 @@ def _goodput(hardware: Table) -> Figure:
 
 
 def _cells(cells: Table) -> Figure:
-    met = cells.rows(cells["verdict"] == "met")
+    met = cells.rows(~np.isnan(cells["ttft_p99_ms"]))
     curves = {}
     for name in sorted(set(met["hardware"].tolist())):
         mine = met.rows(met["hardware"] == name)

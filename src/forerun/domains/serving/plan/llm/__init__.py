@@ -7,26 +7,30 @@ does with more seats or more replicas, and the certificate lists why each cheape
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from forerun.domains.serving.calibration.knee import STEP
 from forerun.domains.serving.engine.modes.default import simulated
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
 from forerun.domains.serving.inputs.pipeline import Pipeline
 from forerun.domains.serving.plan.llm import tables as plan_tables
 from forerun.domains.serving.plan.llm.language_plan import LanguagePlan, certificate_of, traffics_of
-from forerun.domains.serving.plan.llm.runs import Figures, attempt, whole
+from forerun.domains.serving.plan.llm.runs import Figures, Shown, attempt, shown, whole
 from forerun.domains.serving.plan.llm.search import TOGETHER, Found, Objective, Search, Tried, rank
 from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens, space_of
 from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import check_traces
-from forerun.domains.serving.summary.llm.fitted import fit_report
+from forerun.domains.serving.summary.llm.fitted import COVERED, fit_report
 from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss, prefixes
 from forerun.errors import Infeasible, Problem
+from forerun.result.numbers import format_number
 from forerun.result.stats import proportion_interval
 from forerun.result.tables import Table
+from forerun.units import split_name
 
 __all__ = ["LanguagePlan", "language_plan"]
 
@@ -83,10 +87,15 @@ def language_plan(
     best = found.best
     certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
     options = _options(search, best, inputs)
-    figures = options["the plan"].figures
+    figures, sure = options["the plan"].figures, _sure(space, options, inputs)
     summary = _summary(search, found, best, inputs, figures)
-    notes: list[str] = []
-    tables = {"options": _options_table(options, inputs)}
+    summary |= dict.fromkeys(sure["the plan"].between.keys() & summary.keys(), math.nan)
+    # The plan and what stands beside it may be one configuration: the first name is kept.
+    near = {
+        options[name].text: _saturating(name, sure[name]) for name in reversed(sure) if sure[name].between
+    }
+    notes = list(reversed(near.values()))
+    tables = {"options": _options_table(options, sure, inputs)}
     if traces:
         tables["traces"] = _traces_table(best)
         summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
@@ -109,7 +118,7 @@ def language_plan(
             "only the number of replicas was chosen: list hardware, max_seqs, token_budget, balance or scheduler in the "
             f"section plan of {space.stages[0].name}"
         )
-    tables["cells"] = plan_tables.cells_table(space, search.tried, failing)
+    tables["cells"] = plan_tables.cells_table(space, search.tried, failing, traffics)
     why = _why(search, found, best, options)
     return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
 
@@ -229,7 +238,24 @@ def _runner_up(search: Search, best: Tried) -> Tried | None:
     return min(kept(search.tried), key=lambda one: (one.key, rank(one)), default=None)
 
 
-def _options_table(options: dict[str, _Option], inputs: Inputs) -> Table:
+def _sure(space: Space, options: dict[str, _Option], inputs: Inputs) -> dict[str, Shown]:
+    """What can be said of the options."""
+    return {name: shown(space, one.pipeline, inputs, one.figures) for name, one in options.items()}
+
+
+def _saturating(name: str, one: Shown) -> str:
+    """The figures of an option that have no value, in words."""
+    words = [
+        f"{split_name(figure)[0]} between {format_number(low)} and {format_number(high)} ms"
+        for figure, (low, high) in one.between.items()
+    ]
+    return (
+        f"saturating: {name}: iterations {STEP:.0%} longer or shorter change figures by half or more; they have no value, "
+        f"only an interval ({COVERED:.0%}): {', '.join(words)}"
+    )
+
+
+def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: Inputs) -> Table:
     return Table.of_rows(
         plan_tables.OPTIONS,
         [
@@ -238,7 +264,7 @@ def _options_table(options: dict[str, _Option], inputs: Inputs) -> Table:
                 one.cost_usd_per_h,
                 _per_million(one.cost_usd_per_h, one.pipeline, inputs),
                 one.figures.met,
-                *plan_tables.row_of(one.figures),
+                *plan_tables.row_of(sure[name].figures),
                 one.text,
             )
             for name, one in options.items()
@@ -300,7 +326,8 @@ def _front(search: Search, best: Tried) -> Table:
     most = PARETO_SHARE * space.cost(best.cell)
     tried = search.look([cell for cell in space.cells() if space.cost(cell) <= most])
     kept = [(one.cell, one.figures[0]) for one in tried if search.keeps(one) and one.figures[0] is not None]
-    return plan_tables.pareto(space, [(cell, figures) for cell, figures in kept if figures is not None])
+    known = [(cell, figures) for cell, figures in kept if figures is not None]
+    return plan_tables.pareto(space, known, search.traffics[0])
 
 
 def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
@@ -314,8 +341,9 @@ def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
     for share in RATE_SHARES:
         other = _sped_up(inputs, share)
         figures = whole(space, pipeline, other)
-        shown = plan_tables.row_of(figures)
-        rows.append((share, mean_rate_rps(other.arrivals_ms), figures.met, figures.ttft_p50_ms, *shown))
+        known = shown(space, pipeline, other, figures).figures
+        row = plan_tables.row_of(known)
+        rows.append((share, mean_rate_rps(other.arrivals_ms), figures.met, known.ttft_p50_ms, *row))
     return Table.of_rows(plan_tables.RATES, rows)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
+from forerun.domains.serving.calibration.knee import STEP
 from forerun.domains.serving.engine.llm.pipeline import MixedRun
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.plan.llm.space import Cell, Space
+from forerun.domains.serving.summary.llm.fitted import interval, slower
 from forerun.domains.serving.summary.llm.objectives import (
     limited_ms,
     may_miss,
@@ -71,6 +74,48 @@ def whole(space: Space, pipeline: Pipeline, inputs: Inputs) -> Figures:
     run = _begun(space, pipeline, inputs)
     run.advance(inputs.arrivals_ms)
     return _figures(space, pipeline, run.run())
+
+
+#: latencies of `Figures`
+LATENCIES: Final = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p99_ms")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Figures as they are shown: those near saturation have no value.
+
+    Parameters
+    ----------
+    figures : of a whole run, NaN where iterations a little longer or shorter change it by half.
+    between : by name, where a measurement of such a figure should lie.
+    """
+
+    figures: Figures
+    between: Mapping[str, tuple[float, float]]
+
+
+def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) -> Shown:
+    """What can be said of figures; runs the pipeline twice more, where costs were fitted.
+
+    Parameters
+    ----------
+    pipeline, inputs : that gave the figures.
+    figures : of a whole run.
+    """
+    fits = [stage.llm.cost.fit for stage in pipeline.stages if stage.llm is not None]
+    records = [fit for fit in fits if fit is not None]
+    if not records:
+        return Shown(figures, {})
+    record = max(records, key=lambda one: one.step_error)
+    above, below = (whole(space, slower(pipeline, 1 + change), inputs) for change in (STEP, -STEP))
+    between = {}
+    for name in LATENCIES:
+        now, up, down = (getattr(one, name) for one in (figures, above, below))
+        low, high, near = interval(now, up, down, record, name)
+        if near:
+            between[name] = (low, high)
+    unknown: dict[str, Any] = dict.fromkeys(between, math.nan)
+    return Shown(replace(figures, **unknown), between)
 
 
 def attempt(space: Space, cell: Cell, inputs: Inputs) -> Figures | None:

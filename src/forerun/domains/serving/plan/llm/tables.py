@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from forerun.domains.serving.plan.llm.runs import Figures
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.plan.llm.runs import Figures, shown
 from forerun.domains.serving.plan.llm.search import Tried
 from forerun.domains.serving.plan.llm.space import Cell, Space
 from forerun.result.tables import Column, Table, TableSchema
@@ -95,7 +97,7 @@ _Point = tuple[Cell, Figures, tuple[float, ...]]
 
 
 def row_of(figures: Figures | None) -> tuple[float, float, float]:
-    """The columns that say how a cell does; nan where it was not run to the end."""
+    """The columns that say how a cell does; nan where it was not run to the end, and near saturation."""
     if figures is None:
         return (float("nan"),) * 3
     return figures.attainment, figures.ttft_p99_ms, figures.tpot_p99_ms
@@ -118,38 +120,45 @@ def reason(space: Space, tried: Tried) -> str:
     return f"{bound.late} requests are late at {name} even alone"
 
 
-def cells_table(space: Space, tried: tuple[Tried, ...], failing: int) -> Table:
+def _sure(space: Space, cell: Cell, figures: Figures, inputs: Inputs) -> Figures:
+    """Figures of a cell without those near saturation."""
+    return shown(space, space.pipeline(cell, inputs), inputs, figures).figures
+
+
+def cells_table(space: Space, tried: tuple[Tried, ...], failing: int, traffics: Sequence[Inputs]) -> Table:
     """The cells that were looked at.
 
     Parameters
     ----------
     tried : the cells, cheapest first.
     failing : on how many traces a cell may miss an objective.
+    traffics : the scenario's inputs on each of these traces.
     """
     rows = []
     for one in tried:
         verdict = "bounded" if one.bounds else "missed" if one.failing > failing else "met"
-        figures = next((figures for figures in one.figures if figures is not None), None)
-        shown = row_of(figures if verdict == "met" else None)
+        first = next(((figures, inputs) for figures, inputs in zip(one.figures, traffics) if figures), None)
+        row = row_of(_sure(space, one.cell, *first) if first is not None and verdict == "met" else None)
         rows.append(
             (
                 float(space.cost(one.cell)),
                 verdict,
                 reason(space, one),
                 hardware_of(one.cell),
-                *shown,
+                *row,
                 space.named(one.cell),
             )
         )
     return Table.of_rows(CELLS, rows)
 
 
-def pareto(space: Space, kept: list[tuple[Cell, Figures]]) -> Table:
+def pareto(space: Space, kept: list[tuple[Cell, Figures]], inputs: Inputs) -> Table:
     """The cells than which no other is as cheap and as good in everything, and better in something; cheapest first.
 
     Parameters
     ----------
     kept : cells that keep the objectives, with their figures.
+    inputs : the scenario's, on the traffic that these are of.
     """
     points: list[_Point] = [
         (
@@ -165,5 +174,8 @@ def pareto(space: Space, kept: list[tuple[Cell, Figures]]) -> Table:
             front.append((cell, figures, worth))
     return Table.of_rows(
         PARETO,
-        [(float(space.cost(cell)), *row_of(figures), space.named(cell)) for cell, figures, _ in front],
+        [
+            (float(space.cost(cell)), *row_of(_sure(space, cell, figures, inputs)), space.named(cell))
+            for cell, figures, _ in front
+        ],
     )

@@ -19,7 +19,7 @@ from forerun.domains.serving.calibration.knee import STEP, saturating
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.llm.model import Cost
-from forerun.domains.serving.inputs.pipeline import Stage
+from forerun.domains.serving.inputs.pipeline import Pipeline, Stage
 from forerun.domains.serving.scenario.language_model import FitRecord
 from forerun.domains.serving.summary.totals import latency_figures
 from forerun.result.run import Interval
@@ -28,7 +28,7 @@ from forerun.result.tables import Column, Table, TableSchema
 #: share of unseen figures that an interval should cover
 COVERED: Final = 0.9
 METHOD: Final = (
-    "90 %: errors of unseen loads in the fit of the costs, and what iterations 5 % longer or shorter change"
+    "errors of unseen loads in the fit of the costs, and what iterations 5 % longer or shorter change"
 )
 
 INTERVALS: Final = TableSchema(
@@ -154,8 +154,12 @@ def _rerun(inputs: Inputs, factor: float) -> Run:
     """The same traffic with iterations that take so much longer, where costs were fitted."""
     from forerun.domains.serving.engine.modes.default import simulated
 
-    stages = tuple(_slower(stage, factor) for stage in inputs.pipeline.stages)
-    return simulated(replace(inputs, pipeline=replace(inputs.pipeline, stages=stages)), "latency")
+    return simulated(replace(inputs, pipeline=slower(inputs.pipeline, factor)), "latency")
+
+
+def slower(pipeline: Pipeline, factor: float) -> Pipeline:
+    """A pipeline with iterations that take so much longer, where costs were fitted."""
+    return replace(pipeline, stages=tuple(_slower(stage, factor) for stage in pipeline.stages))
 
 
 def _slower(stage: Stage, factor: float) -> Stage:
