@@ -2,7 +2,8 @@
 
 A data set of samples lies in a store, as single files or merged into blocks. A loader reads blocks, decodes samples and
 gives batches to a training loop, which waits for a batch and then takes a step. The store answers requests after a
-latency; its slots, request rate and bandwidth are limited, and requests may fail. Caches may answer in its place.
+latency; its slots, request rate and bandwidth are limited, and requests may fail. Caches may answer in its place, also those
+of other nodes that train together. The GPU may decode beside its steps.
 Loaders are threads with a buffer, worker processes like torch's, or workers that decode with a pool of threads.
 Compiled code simulates threads event by event; a recursion gives the batches of workers exactly; closed-form laws bound
 the throughput. Differential runs split the time of an epoch into compute, preparation and fetch.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf
 from forerun.domains.loading.engine.run import run
-from forerun.domains.loading.inputs import prepare
+from forerun.domains.loading.inputs import prepare, sample_sizes
 from forerun.domains.loading.scenario import RandomSeconds, Scenario
 from forerun.domains.loading.summary import summarize
 from forerun.result.run import Result, SavedRun
@@ -49,13 +49,54 @@ class LoadingExplainer(Explainer[Scenario]):
         latencies = [latency * times for times in ((2, 4, 8) if hidden else (0.5, 0.25, 0.1)) if latency]
         steps = [step_s * times for times in ((0.8, 0.5, 0.25) if hidden else (1.5, 2, 4)) if step_s]
         order = -1 if hidden else 1  # the nearest value first
-        offered = (
+        offered: tuple[tuple[str, float, Sequence[float], str], ...] = (
             ("layout.block_samples", block, blocks[::order], "samples a block"),
             ("loader.threads", threads, many[::order], "threads"),
             ("store.latency_s", latency, latencies, "latency of the store in s"),
             ("step.step_s", step_s, steps, "step in s"),
+            *self._of_nodes(scenario, hidden),
+            *self._of_gpu(scenario, hidden),
         )
         return tuple(WhatIf(path, now, tuple(values), what) for path, now, values, what in offered if values)
+
+    def _of_nodes(self, scenario: Scenario, hidden: bool) -> tuple[tuple[str, float, list[float], str], ...]:
+        """Larger caches a node, up to all data; smaller ones where loading is hidden.
+
+        Parameters
+        ----------
+        hidden : whether loading is.
+        """
+        nodes = scenario.nodes
+        if nodes is None:
+            return ()
+        now, whole = nodes.cache_bytes, float(sample_sizes(scenario).sum())
+        begun = now or whole / 64
+        larger = [min(whole, begun * times) for times in (1, 2, 4, 8, 16, 32, 64)]
+        values = (
+            [now * share for share in (0.5, 0.25, 0.0)] if hidden else [size for size in larger if size > now]
+        )
+        return (
+            (
+                "nodes.cache_bytes",
+                now,
+                list(dict.fromkeys(values)) if now or not hidden else [],
+                "bytes of cache a node",
+            ),
+        )
+
+    def _of_gpu(self, scenario: Scenario, hidden: bool) -> tuple[tuple[str, float, list[float], str], ...]:
+        """A faster decoder on the GPU; a slower one where loading is hidden.
+
+        Parameters
+        ----------
+        hidden : whether loading is.
+        """
+        gpu = scenario.gpu_decode
+        if gpu is None:
+            return ()
+        now = gpu.samples_per_s
+        rates = [now * times for times in ((0.8, 0.5, 0.25) if hidden else (1.5, 2, 4))]
+        return (("gpu_decode.samples_per_s", now, rates, "samples a second that the GPU decodes"),)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Answers of the store before or after what else happens at their instant: without, threads run in lock-step.

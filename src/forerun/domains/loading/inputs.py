@@ -68,7 +68,9 @@ class Inputs:
 
     @property
     def decoded_bytes(self) -> float:
-        """Mean size of a sample in memory."""
+        """Mean size of a sample in memory; before it is decoded, where the GPU does that."""
+        if self.scenario.gpu_decode is not None:
+            return self.mean_bytes
         return self.scenario.dataset.decoded_bytes or self.mean_bytes
 
     def block_edges(self) -> list[int]:
@@ -89,13 +91,19 @@ class Inputs:
 
     @property
     def taken(self) -> int:
-        """Samples that an epoch takes: all of them, or as many as its steps want."""
+        """Samples that an epoch takes: all of them (a node: its part), or as many as its steps want."""
         run, samples = self.scenario.run, self.scenario.dataset.samples
+        if self.scenario.nodes is not None:
+            samples = round(samples / self.scenario.nodes.count)
         return min(samples, run.steps * run.batch) if run.steps else samples
 
     def order(self, epoch: int, job: int) -> I64:
-        """The blocks in the order in which a job's epoch takes them, int64[blocks]."""
+        """The blocks in the order in which a job's, or a node's, epoch takes them, int64[blocks]."""
         count = len(self.block_edges()) - 1
+        nodes = self.scenario.nodes
+        if nodes is not None:
+            whole = random_stream(self.scenario.seed, "shuffle", epoch).permutation(count).astype(np.int64)
+            return np.array_split(whole, nodes.count)[job]
         if self.scenario.dataset.shuffle == "none":
             return np.arange(count)
         return random_stream(self.scenario.seed, "shuffle", epoch, job).permutation(count).astype(np.int64)
@@ -108,14 +116,45 @@ class Inputs:
 
     def decodes(self, which: Literal["decode", "decode cpu"]) -> F64:
         """Seconds of decoding, without a core or (`decode cpu`) on one: one value if all are the same, else one a sample."""
-        cpu = self.scenario.cpu
+        cpu, gpu = self.scenario.cpu, self.scenario.gpu_decode
+        if gpu is not None:
+            return np.array([gpu.host_cpu_s if which == "decode cpu" else 0.0])
         value = cpu.decode_s if which == "decode" else cpu.decode_cpu_s
         return self._times(value, self.scenario.dataset.samples, which)
 
     def steps(self, epoch: int, job: int) -> F64:
         """Seconds of the steps: one value if they are all the same, else one a batch."""
         batches = -(-self.scenario.dataset.samples // self.scenario.run.batch)
-        return self._times(self.scenario.step.step_s, batches, "step", epoch, job)
+        steps = self._times(self.scenario.step.step_s, batches, "step", epoch, job)
+        return steps * self.step_factor if self.scenario.gpu_decode is not None else steps
+
+    @property
+    def step_factor(self) -> float:
+        """How many times as long a step takes as without decoding on its GPU."""
+        gpu = self.scenario.gpu_decode
+        return 1 / (1 - gpu.gpu_share) if gpu is not None else 1.0
+
+    @property
+    def mean_decode_s(self) -> tuple[float, float]:
+        """Mean seconds of decoding a sample on the host: without a core, and on one."""
+        cpu, gpu = self.scenario.cpu, self.scenario.gpu_decode
+        if gpu is not None:
+            return 0.0, gpu.host_cpu_s
+        return self.mean_s(cpu.decode_s), self.mean_s(cpu.decode_cpu_s)
+
+    def gpu_decode_s(self, batch_samples: I64) -> F64 | None:
+        """Seconds of decoding each batch on the GPU, float64[batches]; None where samples are decoded on the CPU.
+
+        Parameters
+        ----------
+        batch_samples : samples of each batch.
+        """
+        gpu = self.scenario.gpu_decode
+        if gpu is None:
+            return None
+        at_once = gpu.batch_samples
+        rounded = -(-batch_samples // at_once) * at_once if at_once else batch_samples
+        return np.asarray(rounded / gpu.samples_per_s, np.float64)
 
     def latencies(self, epoch: int) -> F64:
         """Latencies [s] in the order of serving: enough for every attempt, or one value if they are all the same."""
@@ -135,7 +174,8 @@ class Inputs:
         """As many requests as an epoch can make, and one."""
         errors = self.scenario.store.errors
         attempts = 1 + (errors.retries if errors else 0)
-        return 1 + self.scenario.jobs * (len(self.block_edges()) - 1) * attempts
+        blocks = len(self.block_edges()) - 1  # that each job reads, and all nodes together
+        return 1 + self.scenario.jobs * blocks * attempts
 
     def _times(self, value: float | RandomSeconds, count: int, *purpose: str | int) -> F64:
         if not isinstance(value, RandomSeconds):

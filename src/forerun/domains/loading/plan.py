@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from forerun.domains.loading.engine.setup import law_setting
 from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policy import Cell, placements
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
+from forerun.domains.loading.summary import of_nodes
 from forerun.domains.loading.summary.tables import cells_table
 from forerun.errors import CheckFailed, Infeasible, UsageError, known_names
 from forerun.result.plan import Planner, ShownPlan
@@ -44,6 +45,15 @@ _OF_CELL = (
     "block_samples", "threads", "workers", "cache_bytes", "placement", "local_share", "total_s", "samples_per_s",
     "held_bytes", "cost_usd", "hidden",
 )  # fmt: skip
+
+
+#: and of one with caches of nodes, or with a choice of the decoder
+_OF_NODES = ("sharing", "cache_policy", "decoder", "hit_share", "store_bytes", "peer_bytes", "saved_s")
+
+
+def _shown(row: Mapping[str, Any]) -> list[str]:
+    """What a plan says of a cell that has these values."""
+    return [*_OF_CELL, *(name for name in _OF_NODES if row.get(name) not in (None, ""))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +82,7 @@ class Plan(ShownPlan):
         """The plan in figures."""
         (chosen,) = cells_table([self.chosen], self.chosen.cell).records()
         return {
-            **{name: chosen[name] for name in _OF_CELL},
+            **{name: chosen[name] for name in _shown(chosen)},
             "bottleneck": self.bottleneck,
             "payback_epochs": self.payback if math.isfinite(self.payback) else None,
             "cells": len(self.cells),
@@ -103,7 +113,12 @@ class Plan(ShownPlan):
         threads += f" and a cache of {cell.cache_bytes:.4g} bytes" if cell.cache_bytes else ""
         if cell.placement:
             threads += f", placed by {cell.placement} ({self.chosen.local_share:.0%} of the bytes at hand),"
+        if cell.sharing and cell.cache_bytes:
+            threads += f" a node ({cell.cache_policy}, sharing {cell.sharing})"
+        threads += f", decoded on the {cell.decoder.upper()}," if cell.decoder else ""
         margin = self.scenario.goal.margin_share
+        if cell.sharing or cell.decoder:
+            return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {self.law.sentence}"
         if cell.workers or cell.cache_bytes or cell.placement:
             verdict = "loading is hidden" if self.chosen.hidden else "loading is not hidden"
             return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {verdict}"
@@ -124,8 +139,10 @@ class Plan(ShownPlan):
 
         Plain data, as a plan file has it: the summary, the sentence, the notes, and a row a cell.
         """
-        shown = [name for name in _OF_CELL if name != "samples_per_s"]
-        rows = [{name: row[name] for name in shown} for row in self.tables["cells"].records()]
+        rows = [
+            {name: row[name] for name in _shown(row) if name != "samples_per_s"}
+            for row in self.tables["cells"].records()
+        ]
         return {
             "domain": "loading",
             "summary": self.summary,
@@ -244,7 +261,7 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     if memory and least > memory:
         raise Infeasible.at("goal.memory_bytes", f"{memory:g} bytes do not hold one sample of {least:.0f}")
     default = {"threads": DEFAULT_GRID, "workers": DEFAULT_WORKERS, "pooled_workers": DEFAULT_POOLS}
-    offered = (scenario.grid or default[scenario.loader.mode]).cells
+    offered = (scenario.grid or default[scenario.loader.mode]).cells_of(scenario.nodes)
     usable = [cell for cell in offered if cell.block <= scenario.dataset.samples]
     merging = scenario.dataset.shuffle != "global"
     cells = predict_cells(inputs, [cell for cell in usable if merging or cell.block == 1])
@@ -255,11 +272,25 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
         )
     cell = best_of(scenario, cells)
     chosen = next(entry for entry in cells if entry.cell == cell)
-    setting = replace(law_setting(inputs), block_samples=cell.block, threads=cell.threads)
+    settled = inputs.of(as_planned(scenario, cell))
+    setting = replace(law_setting(settled), block_samples=cell.block, threads=cell.threads)
     law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
     one = predict_cells(inputs, [replace(cell, block=1)])[0]
     payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
-    return Plan(scenario, cells, chosen, law, payback, (*law.cautions, *_placements(scenario))).check()
+    notes = [*law.cautions, *_placements(scenario)]
+    if scenario.nodes is not None:
+        notes.append(of_nodes(settled))
+    return Plan(scenario, cells, chosen, law, payback, tuple(notes)).check()
+
+
+def as_planned(scenario: Scenario, cell: Cell) -> Scenario:
+    """The scenario with a cell's decoder and its caches of nodes; blocks and threads as they are."""
+    if cell.decoder == "cpu" and scenario.gpu_decode is not None:
+        scenario = scenario.with_(gpu_decode=None, grid=None)
+    if scenario.nodes is None:
+        return scenario
+    nodes = scenario.nodes.with_(cache_bytes=cell.cache_bytes, sharing=cell.sharing, policy=cell.cache_policy)
+    return scenario.with_(nodes=nodes)
 
 
 def _placements(scenario: Scenario) -> list[str]:

@@ -210,6 +210,8 @@ class Cell:
     workers : worker processes (default: 0: a loader of threads).
     cache_bytes : of a cache before the store (default: 0: none).
     placement : the policy that places jobs and data (default: empty: all data are read from the store).
+    sharing, cache_policy : of the caches of nodes, `cache_bytes` each (default: empty: no nodes).
+    decoder : `cpu` or `gpu` (default: empty: as the scenario has it).
     """
 
     block: int
@@ -217,11 +219,16 @@ class Cell:
     workers: int = 0
     cache_bytes: float = 0.0
     placement: str = ""
+    sharing: str = ""
+    cache_policy: str = ""
+    decoder: str = ""
 
     def __str__(self) -> str:
         text = f"{self.block} x {self.threads}"
         text += f" x {self.workers} workers" if self.workers else ""
         text += f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else ""
+        text += f", {self.cache_policy}, sharing {self.sharing}" if self.sharing else ""
+        text += f", decoded on the {self.decoder}" if self.decoder else ""
         return text + (f", placed by {self.placement}" if self.placement else "")
 
 

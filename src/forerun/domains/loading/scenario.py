@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
 
 from forerun.domains.loading.policies.csp import Csp
 from forerun.domains.loading.policy import (
@@ -22,6 +23,8 @@ from forerun.scenario.spec import Input, Spec, chosen_from
 Shape = Literal["constant", "exponential", "lognormal"]
 Partition = Literal["round_robin", "contiguous"]
 CachePolicy = Literal["lru", "fifo", "clock", "pinned", "cost"]
+NodeCachePolicy = Literal["pinned", "lru"]
+Sharing = Literal["none", "partitioned", "replicated"]
 Problems = list[tuple[str, str]]
 
 #: samples of a data set at most: what is recorded of a run must fit the memory of a workstation
@@ -29,6 +32,8 @@ MOST_SAMPLES = 20_000_000
 #: epochs, and jobs, threads, workers, batches ahead, retries at most: more is a slip, and would never end
 MOST_EPOCHS = 1000
 MOST_OF_ANYTHING = 4096
+#: nodes that share a data set
+MOST_NODES = 64
 #: samples that all jobs read in all epochs
 MOST_READ = 1_000_000_000
 #: slots, and samples in a buffer, at most; seconds between the starts of jobs; spread of a logarithm
@@ -281,6 +286,59 @@ class Cache(Spec, frozen=True, kw_only=True):
         return problems
 
 
+class Nodes(Spec, frozen=True, kw_only=True):
+    """Machines that train one model together: every epoch's order is shared among them, and so may be their caches.
+
+    Each node has a loader with threads, a buffer and cores as the scenario gives them, takes `run.batch` samples a step,
+    and reads its part of the epoch: consecutive blocks of the shuffled order. All share the store. A block is in a cache
+    from the moment it is asked for.
+
+    count: nodes. cache_bytes: of the cache of each (default 0: none). policy: `pinned` (the default: what came first stays,
+    nothing leaves; CoorDL calls it MinIO) or `lru`. sharing: `none`, each cache serves its own node (the default);
+    `partitioned`, each block is cached by the node that reads it in the first epoch, and others read it from there;
+    `replicated`, what one node reads from the store is given to all. cache_latency_s, cache_bytes_per_s: of a hit in the
+    own cache (defaults 0, and no limit). link_latency_s, link_bytes_per_s: of asking another node, and bandwidth of the
+    link over which a node reads from the others (defaults 0, and no limit). What is handed to other caches takes no time.
+    """
+
+    count: int
+    cache_bytes: float = 0.0
+    policy: NodeCachePolicy = "pinned"
+    sharing: Sharing = "none"
+    cache_latency_s: float = 0.0
+    cache_bytes_per_s: float = 0.0
+    link_latency_s: float = 0.0
+    link_bytes_per_s: float = 0.0
+
+    def problems(self) -> Problems:
+        """A node at least; nothing is negative."""
+        times = ("cache_latency_s", "cache_bytes_per_s", "link_latency_s", "link_bytes_per_s")
+        problems = above_zero(self, "count") + not_above(self, MOST_NODES, "count")
+        return problems + not_negative(self, "cache_bytes", *times)
+
+
+class GpuDecode(Spec, frozen=True, kw_only=True):
+    """Decoding on the GPU, one batch ahead of the step. It takes the place of `cpu.decode_s` and `cpu.decode_cpu_s`.
+
+    samples_per_s: that the decoder makes. batch_samples: that it decodes at a time; what is fewer takes as long (default 0:
+    any number, in proportion). gpu_share: of the GPU that decoding takes from training, whose steps are 1 / (1 - gpu_share)
+    times as long (default 0: the decoder has units of its own). host_cpu_s: processor time of a sample that stays on the
+    host (default 0).
+    """
+
+    samples_per_s: float
+    batch_samples: int = 0
+    gpu_share: float = 0.0
+    host_cpu_s: float = 0.0
+
+    def problems(self) -> Problems:
+        """A rate; a share below one."""
+        problems = above_zero(self, "samples_per_s") + not_negative(self, "batch_samples", "host_cpu_s")
+        if not 0 <= self.gpu_share < 1:
+            problems.append(("gpu_share", f"{self.gpu_share:g} is not in [0, 1)"))
+        return problems
+
+
 class Cpu(Spec, frozen=True, kw_only=True):
     """The work on a sample after it is read.
 
@@ -383,40 +441,76 @@ class Grid(Spec, frozen=True, kw_only=True):
     blocks: samples a block. threads: of a loader, or of each worker's pool. workers: worker processes, for loaders of
     workers (default: none). cache_bytes: sizes of a warm cache before the store, for loaders of threads; as the scenario's
     first cache, or pinned (default: none; 0: without a cache). placements: policies that place the cluster's gangs; a job
-    reads its share of local bytes on its own node, the rest from the store (default: none).
+    reads its share of local bytes on its own node, the rest from the store (default: none). sharings, cache_policies: of
+    the caches of nodes, of which `cache_bytes` are then the sizes (default: as in `nodes`). decoders: `cpu` and `gpu`, the
+    latter as `gpu_decode` describes it (default: as the scenario has it).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("sharings", "cache_policies", "decoders")
 
     blocks: tuple[int, ...] = (1, 4, 16, 64)
     threads: tuple[int, ...] = (1, 2, 4, 8)
     workers: tuple[int, ...] = ()
     cache_bytes: tuple[float, ...] = ()
     placements: tuple[str, ...] = ()
+    sharings: tuple[Sharing, ...] | None = None
+    cache_policies: tuple[NodeCachePolicy, ...] | None = None
+    decoders: tuple[Literal["cpu", "gpu"], ...] | None = None
 
     def problems(self) -> Problems:
         """Some blocks and threads, none negative, none twice."""
-        return [
-            (name, f"must be ascending numbers {'above 0' if least else 'of 0 or more'}")
-            for name, least, needed in _AXES
-            if (not (values := getattr(self, name)) and needed)
-            or (values and values[0] < least)
-            or any(b <= a for a, b in itertools.pairwise(values))
-        ] + [
-            (name, f"{getattr(self, name)[-1]} is more than the {MOST_OF_ANYTHING} that are simulated")
-            for name in ("threads", "workers")
-            if getattr(self, name) and getattr(self, name)[-1] > MOST_OF_ANYTHING
-        ]
+        return (
+            [
+                (name, f"must be ascending numbers {'above 0' if least else 'of 0 or more'}")
+                for name, least, needed in _AXES
+                if (not (values := getattr(self, name)) and needed)
+                or (values and values[0] < least)
+                or any(b <= a for a, b in itertools.pairwise(values))
+            ]
+            + [
+                (name, f"{getattr(self, name)[-1]} is more than the {MOST_OF_ANYTHING} that are simulated")
+                for name in ("threads", "workers")
+                if getattr(self, name) and getattr(self, name)[-1] > MOST_OF_ANYTHING
+            ]
+            + [
+                (name, "must name some, each once")
+                for name in self.added_later
+                if (given := getattr(self, name)) is not None and not len(given) == len(set(given)) > 0
+            ]
+        )
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell."""
+        """Every cell, nodes left aside."""
         return tuple(
-            Cell(block, threads, workers, cache, placement)
+            Cell(block, threads, workers, cache, placement, decoder=decoder)
             for block in self.blocks
             for threads in self.threads
             for workers in self.workers or (0,)
             for cache in self.cache_bytes or (0.0,)
             for placement in self.placements or ("",)
+            for decoder in self.decoders or ("",)
         )
+
+    def cells_of(self, nodes: Nodes | None) -> tuple[Cell, ...]:
+        """Every cell, with the caches of nodes where there are any; a node without a cache shares nothing.
+
+        Parameters
+        ----------
+        nodes : of the scenario, whose own caches are the default.
+        """
+        if nodes is None:
+            return self.cells
+        grid = self.with_(cache_bytes=self.cache_bytes or (nodes.cache_bytes,))
+        cells = (
+            replace(cell, sharing=sharing, cache_policy=policy)
+            if cell.cache_bytes
+            else replace(cell, sharing="none", cache_policy="pinned")
+            for cell in grid.cells
+            for sharing in self.sharings or (nodes.sharing,)
+            for policy in self.cache_policies or (nodes.policy,)
+        )
+        return tuple(dict.fromkeys(cells))
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -502,8 +596,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
     (default: none). goal: of a plan. tuner: chooses block size and threads from the grid by probes of the simulated store
     (default: none). pace: is asked every few batches how many threads of the grid may read, and at the end of an epoch
     for the next one's block size (default: none). cluster: of jobs and data to place (default: none). policy: that places
-    them (default `csp`). seed: of every random stream (default 0).
+    them (default `csp`). nodes: that share the data set, in place of `jobs` that each read all of it (default: none).
+    gpu_decode: decoding on the GPU (default: none; it is on the CPU). seed: of every random stream (default 0).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("nodes", "gpu_decode")
 
     domain: Literal["loading"] = "loading"
     spec_version: int = 1
@@ -524,7 +621,14 @@ class Scenario(Spec, frozen=True, kw_only=True):
     pace: Annotated[PaceSpec | None, chosen_from(paces)] = None
     cluster: Cluster | None = None
     policy: Annotated[PlacementSpec, chosen_from(placements)] = Csp()
+    nodes: Nodes | None = None
+    gpu_decode: GpuDecode | None = None
     seed: int = 0
+
+    @property
+    def readers(self) -> int:
+        """Loaders that run together: one a node, else one a job."""
+        return self.nodes.count if self.nodes is not None else self.jobs
 
     def problems(self) -> Problems:
         """A batch and a block fit the data; choices that exclude each other are not both made."""
@@ -561,8 +665,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
         if not plain and self.caches:
             problems.append(("caches", f"caches need loader.mode threads, not {self.loader.mode}"))
+        if not plain and self.gpu_decode is not None:
+            problems.append(("gpu_decode", f"needs loader.mode threads, not {self.loader.mode}"))
         if not plain and self.tuner is not None:
             problems.append(("tuner", f"tuners need loader.mode threads, not {self.loader.mode}"))
+        if self.nodes is not None:
+            problems += self._node_problems(self.nodes)
         if self.grid is not None:
             problems += self._grid_problems(self.grid)
         for name in ("tuner", "pace"):
@@ -579,6 +687,27 @@ class Scenario(Spec, frozen=True, kw_only=True):
             )
         return problems
 
+    def _node_problems(self, nodes: Nodes) -> Problems:
+        """Nodes are one job's, with loaders of threads and caches of their own, and each has a batch at least."""
+        mode, problems = self.loader.mode, []
+        if mode != "threads":
+            problems.append(("nodes", f"needs loader.mode threads, not {mode}"))
+        if self.jobs > 1:
+            problems.append(("nodes", f"are one job's machines: jobs 1 is required, not {self.jobs}"))
+        for name in ("caches", "cluster", "pace", "tuner"):
+            if getattr(self, name):
+                problems.append((name, "and nodes: give one of them"))
+        if self.dataset.shuffle == "none":
+            problems.append(("dataset.shuffle", "none: nodes share a shuffled order; use block or global"))
+        if self.dataset.samples < nodes.count * max(self.run.batch, self.layout.block_samples):
+            what = f"{nodes.count} nodes have no batch and block each of {self.dataset.samples} samples"
+            problems.append(("nodes.count", what))
+        blocks = self.dataset.samples // (self.layout.block_samples if not self.layout.block_bytes else 1)
+        if nodes.count * blocks > MOST_SAMPLES:
+            what = f"{nodes.count} nodes times {blocks:,} blocks are more than the {MOST_SAMPLES:,} that are simulated"
+            problems.append(("nodes.count", what))
+        return problems
+
     def _grid_problems(self, grid: Grid) -> Problems:
         """Workers and caches each go with a kind of loader; tuners choose blocks and threads only."""
         plain, problems = self.loader.mode == "threads", []
@@ -592,7 +721,15 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
         if self.loader.mode == "workers" and grid.threads != (1,):
             problems.append(("grid.threads", "workers without a pool have no threads: [1] is required"))
-        for name in ("cache_bytes", "placements"):
+        if self.nodes is None and (grid.sharings or grid.cache_policies):
+            problems.append(("grid.sharings", "and cache_policies are of the caches of `nodes`: give them"))
+        if self.nodes is not None and grid.placements:
+            problems.append(("grid.placements", "and nodes: give one of them"))
+        if grid.decoders and "gpu" in grid.decoders and self.gpu_decode is None:
+            problems.append(
+                ("grid.decoders", "gpu needs a `gpu_decode` section, which describes the decoder")
+            )
+        for name in ("cache_bytes", "placements", "decoders"):
             if (self.tuner is not None or self.pace is not None) and getattr(grid, name):
                 problems.append((f"grid.{name}", "tuners and paces choose blocks and threads only"))
         if grid.placements and (self.cluster is None or not plain):

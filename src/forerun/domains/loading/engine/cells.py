@@ -11,7 +11,14 @@ from forerun.domains.loading.engine.kernels.cache import CAPACITY_BYTES
 from forerun.domains.loading.engine.laws import get_usd_per_epoch, terms
 from forerun.domains.loading.engine.model import Reader, equal_blocks
 from forerun.domains.loading.engine.placement import place_gangs
-from forerun.domains.loading.engine.setup import law_setting, load_of, make_caches, make_reader, make_store
+from forerun.domains.loading.engine.setup import (
+    law_setting,
+    load_of,
+    make_caches,
+    make_nodes,
+    make_reader,
+    make_store,
+)
 from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
 from forerun.domains.loading.engine.tuning import Evaluate
 from forerun.domains.loading.engine.workers import delivery, planned_batches
@@ -41,6 +48,7 @@ class Predicted:
     hidden : whether the step hides loading.
     gets : requests of an epoch.
     local_share : of the job's bytes, those that its placement has on its own node (0: no placement).
+    nodes : what caches of several nodes do (None: there are none).
     """
 
     cell: Cell
@@ -52,6 +60,24 @@ class Predicted:
     gets: int = 0
     request_usd: float = 0.0
     local_share: float = 0.0
+    nodes: NodesPredicted | None = None
+
+
+@dataclass(frozen=True)
+class NodesPredicted:
+    """What caches of several nodes do in an epoch long after the first, all nodes together.
+
+    Parameters
+    ----------
+    store_bytes, peer_bytes : that come from the store, and from other nodes.
+    hit_share : of the blocks, those that some cache has.
+    saved_s : seconds that the epoch is shorter than without caches.
+    """
+
+    store_bytes: float
+    peer_bytes: float
+    hit_share: float
+    saved_s: float
 
 
 def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...]:
@@ -68,7 +94,107 @@ def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...
     """
     asked = tuple(cells)
     local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in asked}}
-    return tuple(_predict(inputs, cell, local[cell.placement]) for cell in asked)
+    as_given = {cell.decoder: _decoded_by(inputs, cell.decoder) for cell in asked}
+    if inputs.scenario.nodes is not None:
+        bare: dict[Cell, float] = {}
+        return tuple(_of_nodes(as_given[cell.decoder], cell, bare) for cell in asked)
+    return tuple(_predict(as_given[cell.decoder], cell, local[cell.placement]) for cell in asked)
+
+
+def _decoded_by(inputs: Inputs, decoder: str) -> Inputs:
+    """The inputs where samples are decoded on the `cpu`; as they are for `gpu`, or where nothing is chosen."""
+    if decoder != "cpu" or inputs.scenario.gpu_decode is None:
+        return inputs
+    return inputs.of(inputs.scenario.with_(gpu_decode=None, grid=None))
+
+
+def _of_nodes(inputs: Inputs, cell: Cell, bare: dict[Cell, float]) -> Predicted:
+    """One cell of several nodes: an epoch long after the first, beside the same without caches.
+
+    Parameters
+    ----------
+    cell : with the caches of the nodes.
+    bare : seconds of epochs without caches, by the cell without them; more are added.
+    """
+    without = replace(cell, cache_bytes=0.0, sharing="none", cache_policy="pinned")
+    if without not in bare:
+        bare[without] = _nodes_epoch(inputs, without)[0]
+    total_s, store, peers, hits = _nodes_epoch(inputs, cell)
+    load, scenario = load_of(inputs), inputs.scenario
+    rate, whole = load.samples / total_s, float(inputs.sizes.sum())
+    gets = round((1 - hits) * -(-scenario.dataset.samples // cell.block))
+    return Predicted(
+        cell,
+        total_s,
+        rate,
+        cell.block * cell.threads * load.sample_bytes + cell.cache_bytes,
+        scenario.readers * epoch_cost_usd(inputs, cell.block, total_s, 1 - hits),
+        rate >= 0.98 * terms(law_setting(inputs))["compute"],
+        gets,
+        gets / 1000 * scenario.store.price.per_1k_get_usd,
+        nodes=NodesPredicted(store * whole, peers * whole, hits, bare[without] - total_s),
+    )
+
+
+def _nodes_epoch(inputs: Inputs, cell: Cell) -> tuple[float, float, float, float]:
+    """Seconds of an epoch of nodes whose caches are as full as they get; of its bytes, the shares of the store and of other
+    nodes; and the share of blocks that are hits. Long epochs are predicted by shorter ones with smaller caches.
+
+    Blocks in the cache of a node are a random choice of all, in random order of their last use: an order that is read once
+    leaves them so.
+
+    Parameters
+    ----------
+    cell : with the caches of the nodes.
+    """
+    scenario, load = inputs.scenario, load_of(inputs)
+    assert scenario.nodes is not None
+    count, all_samples = scenario.nodes.count, scenario.dataset.samples
+    enough = count * max(MOST_SAMPLES // count, 8 * cell.block * cell.threads, 4 * load.batch)
+    samples = min(all_samples, enough)
+    cut = scenario.with_(
+        dataset=scenario.dataset.with_(samples=samples, sample_bytes=load.sample_bytes),
+        layout=scenario.layout.with_(block_samples=cell.block, block_bytes=0.0),
+        loader=scenario.loader.with_(threads=cell.threads),
+        nodes=scenario.nodes.with_(
+            cache_bytes=cell.cache_bytes * samples / all_samples, sharing=cell.sharing, policy=cell.cache_policy
+        ),
+        store=scenario.store.with_(
+            latency_s=inputs.mean_s(scenario.store.latency_s), errors=None, changes=()
+        ),
+        step=scenario.step.with_(step_s=inputs.mean_s(scenario.step.step_s)),
+        grid=None,
+    )  # fmt: skip
+    other = inputs.of(cut, np.full(samples, load.sample_bytes))
+    models, of_job = make_caches(other)
+    edges = np.array(other.block_edges())
+    sizes = np.diff(edges) * load.sample_bytes
+    caches = open_caches(models, len(sizes))
+    rng = random_stream(scenario.seed, "full caches")
+    whole = rng.permutation(len(sizes))
+    for number in range(count):
+        if cell.sharing == "partitioned":
+            keys = other.order(0, number)
+        else:
+            keys = whole if cell.sharing == "replicated" else rng.permutation(len(sizes))
+        hits_of(caches, number, keys, sizes[keys])
+    readers = [make_reader(other, 1, number, caches=of_job[number]) for number in range(count)]
+    # Nodes that meet the same latencies would read together and decode together, which only means do.
+    latency_s = inputs.random_latencies(len(sizes) + 1, rng)
+    run = stream(
+        readers, make_store(other), latency_s=other.latencies(1) if latency_s is None else latency_s,
+        caches=caches, nodes=make_nodes(other),
+    )  # fmt: skip
+    total = store = peers = hits = asked = 0.0
+    for number, job in enumerate(run.jobs):
+        size, source = job.requests.size_bytes, job.requests.source
+        known = np.isfinite(job.requests.taken_s)
+        asked += float(known.sum())
+        hits += float((source[known] >= 0).sum())
+        total += float(size[known].sum())
+        store += float(size[known & (source < 0)].sum())
+        peers += float(size[known & (source >= 0) & (source != number)].sum())
+    return run.end_s * all_samples / samples, store / total, peers / total, hits / asked
 
 
 def _local_share(scenario: Scenario, placement: str) -> float:
@@ -159,7 +285,7 @@ def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[flo
         store=scenario.store.with_(
             latency_s=inputs.mean_s(scenario.store.latency_s), errors=None, changes=()
         ),
-        step=scenario.step.with_(step_s=load.step_s, overhead_s=0.0),
+        step=scenario.step.with_(step_s=load.step_s / inputs.step_factor, overhead_s=0.0),
     )
     other = inputs.of(cut, np.full(samples, load.sample_bytes))
     models, of_job = make_caches(other)
@@ -202,17 +328,20 @@ def run_cell(
     # A cell is predicted for the store as it is at the start.
     store = replace(make_store(inputs, instantaneous=instantaneous), changes=())
     blocks = equal_blocks(samples, cell.block, load.sample_bytes)
+    decode_s, decode_cpu_s = inputs.mean_decode_s
     reader = Reader(
         blocks=blocks,
         threads=cell.threads,
         batch=scenario.run.batch,
         step_s=load.step_s,
-        decode_s=inputs.mean_s(scenario.cpu.decode_s),
-        decode_cpu_s=inputs.mean_s(scenario.cpu.decode_cpu_s),
+        decode_s=decode_s,
+        decode_cpu_s=decode_cpu_s,
         buffer_samples=load.buffer_samples,
         drop_last=scenario.run.drop_last,
         shuffle_samples=scenario.dataset.shuffle_buffer_samples,
     )
+    if scenario.gpu_decode is not None:
+        reader = replace(reader, gpu_s=inputs.gpu_decode_s(reader.batch_samples))
     if rng is None and scenario.jobs > 1:
         # Equal jobs that meet the same latencies would read together and decode together, which only means do.
         rng = random_stream(scenario.seed, "cells")
@@ -242,7 +371,7 @@ def split_by_step(inputs: Inputs) -> list[tuple[float, float, float, float]]:
     rows = []
     for factor in STEP_FACTORS:
         step_s = load.step_s * factor
-        step = scenario.step.with_(step_s=step_s, overhead_s=0.0)
+        step = scenario.step.with_(step_s=step_s / inputs.step_factor, overhead_s=0.0)
         other = inputs.of(scenario.with_(step=step))
         prepared = run_cell(other, cell, samples, instantaneous=True)[0] / batches
         total = max(prepared, run_cell(other, cell, samples)[0] / batches)
@@ -283,7 +412,10 @@ def cost_parts(
     if scenario.run.steps:
         batches = min(batches, scenario.run.steps)
         samples = min(samples, scenario.run.steps * scenario.run.batch)
-    steps_s = batches * (inputs.mean_s(scenario.step.step_s) + scenario.step.overhead_s)
+    if scenario.nodes is not None:
+        batches, samples = inputs.taken / scenario.run.batch, inputs.taken
+    # A step that decoding slows is not a stall.
+    steps_s = batches * law_setting(inputs).step_s
     requests = (
         gets / 1000 * price.per_1k_get_usd
         if gets

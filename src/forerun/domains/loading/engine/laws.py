@@ -10,6 +10,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from forerun.domains.loading.engine.sharing import Shares
+
+
+@dataclass(frozen=True)
+class NodeTerms:
+    """Nodes that share their caches, as the laws count them.
+
+    Parameters
+    ----------
+    count : nodes.
+    shares : of the bytes, where they come from.
+    cache_s, cache_bytes_per_s : of a hit in the own cache.
+    peer_s, peer_bytes_per_s : of reading from another node, and its node's link.
+    asks_peers : whether another node is asked before the store.
+    """
+
+    count: int
+    shares: Shares
+    cache_s: float
+    cache_bytes_per_s: float
+    peer_s: float
+    peer_bytes_per_s: float
+    asks_peers: bool
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -27,6 +51,9 @@ class Setting:
     conn_bytes_per_s, shared_bytes_per_s : bandwidth of a connection, and of the link.
     slots : requests in service at a time.
     requests_per_s : rate of requests.
+    gpu_batch_s : decoding a batch on the GPU, beside the step (default: it is decoded on the CPU).
+    nodes : that share the store and their caches, each with a loader of these threads (default: a single machine).
+        `shared_bytes_per_s` is then one node's share of the link.
     """
 
     threads: int
@@ -42,11 +69,43 @@ class Setting:
     cores: float = math.inf
     slots: int = 0
     requests_per_s: float = math.inf
+    gpu_batch_s: float | None = None
+    nodes: NodeTerms | None = None
 
     @property
     def read_s(self) -> float:
         """A request for a block, from being served to its last byte."""
         return self.latency_s + self.block_samples * self.sample_bytes / self.conn_bytes_per_s
+
+    @property
+    def any_latency_s(self) -> float:
+        """Mean latency of a block, wherever it comes from."""
+        if self.nodes is None:
+            return self.latency_s
+        nodes, shares = self.nodes, self.nodes.shares
+        asked = (1 - 1 / nodes.count) * nodes.peer_s if nodes.asks_peers else 0.0
+        cached = (shares.local + shares.peers) * nodes.cache_s + shares.peers * nodes.peer_s
+        return shares.store * (self.latency_s + asked) + cached
+
+    @property
+    def any_transfer_s(self) -> float:
+        """Mean time in which a sample's bytes come, wherever from."""
+        if self.nodes is None:
+            return self.sample_bytes / self.conn_bytes_per_s
+        nodes, shares = self.nodes, self.nodes.shares
+        ways = (
+            (shares.store, self.conn_bytes_per_s),
+            (shares.local, nodes.cache_bytes_per_s),
+            (shares.peers, nodes.peer_bytes_per_s),
+        )
+        return self.sample_bytes * sum(share / rate for share, rate in ways)
+
+    @property
+    def block_s(self) -> float:
+        """A thread's mean time until it has a block, wherever that comes from."""
+        if self.nodes is None:
+            return self.read_s
+        return self.any_latency_s + self.block_samples * self.any_transfer_s
 
 
 def _ratio(amount: float, seconds: float) -> float:
@@ -58,17 +117,26 @@ def terms(setting: Setting) -> dict[str, float]:
     """Samples a second that each law admits, infinite where it does not bind, in the order in which ties are named.
 
     The laws: `thread`, each thread reads a block and decodes it; `slots`, requests that the store serves at a time;
-    `link`, bandwidth that all share; `iops`, rate of requests; `cpu`, cores that decode; `compute`, the step.
+    `link`, bandwidth that all share; `iops`, rate of requests; `cpu`, cores that decode; `compute`, the step. Only where
+    there are nodes: `peers`, a node's link to the others; its share of the store's laws grows as its caches have more.
+    Only where the GPU decodes: `gpu decode`, its decoder.
     """
-    n = setting.block_samples
-    return {
-        "thread": _ratio(setting.threads * n, setting.read_s + n * setting.decode_s),
+    n, nodes = setting.block_samples, setting.nodes
+    bounds = {
+        "thread": _ratio(setting.threads * n, setting.block_s + n * setting.decode_s),
         "slots": _ratio(setting.slots * n, setting.read_s) if setting.slots else math.inf,
         "link": _ratio(setting.shared_bytes_per_s, setting.sample_bytes),
         "iops": setting.requests_per_s * n,
-        "cpu": _ratio(setting.cores, setting.decode_cpu_s),
-        "compute": _ratio(setting.batch, setting.step_s),
     }
+    if nodes is not None:
+        for name, at_once in (("slots", nodes.count), ("link", 1), ("iops", nodes.count)):
+            bounds[name] = _ratio(bounds[name], at_once * nodes.shares.store)
+        bounds["peers"] = _ratio(nodes.peer_bytes_per_s, nodes.shares.peers * setting.sample_bytes)
+    bounds["cpu"] = _ratio(setting.cores, setting.decode_cpu_s)
+    if setting.gpu_batch_s is not None:
+        bounds["gpu decode"] = _ratio(setting.batch, setting.gpu_batch_s)
+    bounds["compute"] = _ratio(setting.batch, setting.step_s)
+    return bounds
 
 
 @dataclass(frozen=True)
@@ -95,13 +163,13 @@ def hiding(setting: Setting) -> Hiding:
     While the step takes a sample, each of T threads has T times as long for one of its own: for its transfer, its decoding
     and its share of the latency of a block. What is left of that time for the latency is the slack.
     """
-    per_sample_s = setting.sample_bytes / setting.conn_bytes_per_s + setting.decode_s
+    per_sample_s = setting.any_transfer_s + setting.decode_s
     slack_s = setting.threads * setting.step_s / setting.batch - per_sample_s
     needed = _ratio(per_sample_s * setting.batch, setting.step_s)
     least = math.floor(needed) + 1 if math.isfinite(needed) else 0
     if slack_s <= 0:
         return Hiding(slack_s, None, None, least)
-    exact = setting.latency_s / slack_s
+    exact = setting.any_latency_s / slack_s
     return Hiding(slack_s, exact, math.ceil(exact), least)
 
 
@@ -145,6 +213,8 @@ def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = 
     bottleneck, rate = ranked[0], bounds[ranked[0]]
     hide = hiding(setting)
     in_flight = rate / setting.block_samples * setting.read_s if math.isfinite(rate) else math.inf
+    if setting.nodes is not None:
+        in_flight *= setting.nodes.count * setting.nodes.shares.store
     return Explanation(
         terms=bounds,
         bottleneck=bottleneck,
@@ -175,6 +245,8 @@ def _sentence(setting: Setting, bounds: dict[str, float], bottleneck: str, hide:
             "link": "a faster link, smaller samples or a cache",
             "iops": "larger blocks, or a higher request rate",
             "cpu": "more cores, or cheaper decoding",
+            "peers": "a faster link between nodes, or larger caches",
+            "gpu decode": "a faster decoder, or decoding on the CPU",
         }
         return f"{text}; {changes[bottleneck]} would raise that bound"
     if hide.blocks_of is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from forerun.domains.loading.policy import F64, I64, UNBOUNDED, Look
-from forerun.domains.loading.scenario import CachePolicy, Partition
+from forerun.domains.loading.scenario import CachePolicy, Partition, Sharing
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,23 @@ class CacheModel:
 
 
 @dataclass(frozen=True)
+class NodesModel:
+    """Nodes that share their caches; the cache of each has the number of its loader.
+
+    Parameters
+    ----------
+    sharing : `none` (each its own), `partitioned` or `replicated`.
+    owner : int64[keys], the node that keeps each block, where caches are partitioned.
+    latency_s, bytes_per_s : of reading from another node: the exchange, and the link of the node that reads.
+    """
+
+    sharing: Sharing
+    owner: I64
+    latency_s: float = 0.0
+    bytes_per_s: float = math.inf
+
+
+@dataclass(frozen=True)
 class Steering:
     """Changes the threads of a loader while it runs.
 
@@ -170,6 +187,8 @@ class Reader:
     shuffle_samples : in the consumer's shuffle buffer, which is full before the first batch and empties at the end
         (default: 0).
     most_batches : the consumer stops after this many (default: 0: when the data end).
+    gpu_s : float64[batches], decoding each batch on the GPU, one batch ahead of the step; all loaders of a run have it, or
+        none (default: none).
     """
 
     blocks: Sequence[F64]
@@ -187,6 +206,7 @@ class Reader:
     steering: Steering | None = None
     shuffle_samples: int = 0
     most_batches: int = 0
+    gpu_s: F64 | None = None
 
     @property
     def samples(self) -> int:

@@ -11,10 +11,17 @@ import numpy as np
 from forerun.domains.loading.engine.cells import Predicted, predict_cells, simulated_probes, split_by_step
 from forerun.domains.loading.engine.kernels.cache import Caches
 from forerun.domains.loading.engine.kernels.deliver import Delivery
-from forerun.domains.loading.engine.model import Batches, Reader, Streamed, StreamRun
+from forerun.domains.loading.engine.model import Batches, NodesModel, Reader, Streamed, StreamRun
 from forerun.domains.loading.engine.pacing import Pacer
 from forerun.domains.loading.engine.placement import Placed, place_gangs
-from forerun.domains.loading.engine.setup import load_of, make_caches, make_pacer, make_reader, make_store
+from forerun.domains.loading.engine.setup import (
+    load_of,
+    make_caches,
+    make_nodes,
+    make_pacer,
+    make_reader,
+    make_store,
+)
 from forerun.domains.loading.engine.shuffling import neighbours, through_buffer
 from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
 from forerun.domains.loading.engine.tuning import Tuned, tune
@@ -164,11 +171,14 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
         inputs = replace(inputs, scenario=with_cell(given, tuned.cell.block, tuned.cell.threads))
     scenario = inputs.scenario
     simulated = run_epochs(inputs, observers)
-    cells = predict_cells(inputs, scenario.grid.cells) if scenario.grid is not None else ()
+    cells: tuple[Predicted, ...] = ()
+    if scenario.grid is not None:
+        cells = predict_cells(inputs, scenario.grid.cells_of(scenario.nodes))
     placed = None
     if scenario.cluster is not None:
         placed = place_gangs(scenario.cluster.nodes, scenario.cluster.gangs, scenario.policy)
-    steps = scenario.loader.mode == "threads" and load_of(inputs).step_s > 0
+    alone = scenario.loader.mode == "threads" and scenario.nodes is None
+    steps = alone and load_of(inputs).step_s > 0
     return Outcome(
         given=given,
         inputs=inputs,
@@ -209,7 +219,7 @@ def run_epochs(inputs: Inputs, observers: Sequence[Observer] = ()) -> Epochs:
 def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
     """Epochs of loaders of threads, all jobs of an epoch together; caches keep their content from epoch to epoch."""
     scenario = inputs.scenario
-    jobs = range(scenario.jobs)
+    jobs, nodes = range(scenario.readers), make_nodes(inputs)
     models, of_job = make_caches(inputs)
     caches = open_caches(models, len(inputs.block_edges()) - 1)
     _prewarm(inputs, caches, of_job)
@@ -220,7 +230,7 @@ def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
     for number in range(scenario.run.epochs):
         readers = [make_reader(now, number, job, caches=of_job[job], pacer=pacers[job]) for job in jobs]
         store = make_store(now, since_s=elapsed_s)
-        streamed = stream(readers, store, latency_s=now.latencies(number), caches=caches)
+        streamed = stream(readers, store, latency_s=now.latencies(number), caches=caches, nodes=nodes)
         first = first or streamed
         elapsed_s += streamed.end_s
         for job in jobs:
@@ -241,7 +251,8 @@ def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
         )
         for job, pacer in enumerate(pacers)
     ]
-    prepared = stream(undisturbed, make_store(inputs, instantaneous=True)).jobs[0]
+    free = None if nodes is None else NodesModel("none", nodes.owner)
+    prepared = stream(undisturbed, make_store(inputs, instantaneous=True), nodes=free).jobs[0]
     return Epochs(
         epochs=tuple(epochs),
         compute_s=float(first.jobs[0].step_s.sum()),

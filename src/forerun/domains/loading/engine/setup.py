@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from forerun.domains.loading.engine.laws import Setting
-from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel
+from forerun.domains.loading.engine.laws import NodeTerms, Setting, terms
+from forerun.domains.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
 from forerun.domains.loading.engine.pacing import Pacer
+from forerun.domains.loading.engine.sharing import hit_shares
 from forerun.domains.loading.inputs import Inputs
 from forerun.domains.loading.policy import F64, I64, UNBOUNDED, Load
-from forerun.domains.loading.scenario import unlimited
+from forerun.domains.loading.scenario import Nodes, unlimited
 from forerun.rng import stream as random_stream
 
 
@@ -35,7 +37,7 @@ def make_reader(
     if errors is not None:
         rng = random_stream(scenario.seed, "errors", epoch, job)
         failures = (rng.geometric(1 - errors.probability, len(order)) - 1).astype(np.int64)
-    return Reader(
+    reader = Reader(
         blocks=[inputs.sizes[edges[block] : edges[block + 1]] for block in order.tolist()],
         threads=pacer.most if pacer is not None else scenario.loader.threads,
         steering=pacer.steering() if pacer is not None else None,
@@ -52,6 +54,9 @@ def make_reader(
         failures=failures,
         caches=caches,
     )
+    if scenario.gpu_decode is None:
+        return reader
+    return replace(reader, gpu_s=inputs.gpu_decode_s(reader.batch_samples))
 
 
 def _in_order(inputs: Inputs, which: Literal["decode", "decode cpu"], order: I64) -> F64:
@@ -124,10 +129,15 @@ def make_caches(inputs: Inputs) -> tuple[list[CacheModel], list[tuple[int, ...]]
     """All caches (one a job where the scope is the loader), and which of them each job asks, in order.
 
     A cache is one of `loader` scope (one a job) or one of `node` scope (all jobs share it). The numbers are places in
-    the list.
+    the list. Nodes have one each.
     """
     models: list[CacheModel] = []
-    store, jobs = inputs.scenario.store, inputs.scenario.jobs
+    store, jobs, nodes = inputs.scenario.store, inputs.scenario.jobs, inputs.scenario.nodes
+    if nodes is not None:
+        own = CacheModel(
+            nodes.cache_bytes, nodes.policy, nodes.cache_latency_s, unlimited(nodes.cache_bytes_per_s)
+        )
+        return [own] * nodes.count, [(number,) for number in range(nodes.count)]
     of_job: list[tuple[int, ...]] = [()] * jobs
     for cache in inputs.scenario.caches:
         model = CacheModel(
@@ -145,28 +155,95 @@ def make_caches(inputs: Inputs) -> tuple[list[CacheModel], list[tuple[int, ...]]
     return models, of_job
 
 
+def make_nodes(inputs: Inputs) -> NodesModel | None:
+    """How the scenario's nodes share their caches; None for a single machine."""
+    nodes = inputs.scenario.nodes
+    if nodes is None:
+        return None
+    owner = np.empty(len(inputs.block_edges()) - 1, np.int64)
+    for number in range(nodes.count):
+        owner[inputs.order(0, number)] = number
+    return NodesModel(nodes.sharing, owner, nodes.link_latency_s, unlimited(nodes.link_bytes_per_s))
+
+
 def law_setting(inputs: Inputs) -> Setting:
     """The quantities that the laws are about.
 
-    Random times count by their means; a shared link counts by the share of one job.
+    Random times count by their means; what the store shares counts by the share of one job or node. Nodes count by their
+    caches long after the first epoch.
     """
     scenario = inputs.scenario
-    store, cpu = scenario.store, scenario.cpu
+    store, cpu, nodes = scenario.store, scenario.cpu, scenario.nodes
+    waiting_s, cpu_s = inputs.mean_decode_s
+    step_s = inputs.mean_s(scenario.step.step_s)
+    batch_s = inputs.gpu_decode_s(np.array([scenario.run.batch]))
     return Setting(
         threads=scenario.loader.threads,
         block_samples=inputs.block_samples,
         sample_bytes=inputs.mean_bytes,
         latency_s=inputs.mean_s(store.latency_s) + store.client_s,
-        decode_s=inputs.mean_s(cpu.decode_s) + inputs.mean_s(cpu.decode_cpu_s),
-        step_s=inputs.mean_s(scenario.step.step_s) + scenario.step.overhead_s,
+        decode_s=waiting_s + cpu_s,
+        step_s=step_s * inputs.step_factor + scenario.step.overhead_s,
         batch=scenario.run.batch,
         conn_bytes_per_s=unlimited(store.conn_bytes_per_s),
-        shared_bytes_per_s=unlimited(store.shared_bytes_per_s) / scenario.jobs,
-        decode_cpu_s=inputs.mean_s(cpu.decode_cpu_s),
+        shared_bytes_per_s=unlimited(store.shared_bytes_per_s) / scenario.readers,
+        decode_cpu_s=cpu_s,
         cores=1.0 if cpu.one_core_python else unlimited(cpu.cores),
         slots=store.slots,
         requests_per_s=unlimited(store.requests_per_s),
+        gpu_batch_s=None if batch_s is None else float(batch_s[0]),
+        nodes=None if nodes is None else law_nodes(nodes, float(inputs.sizes.sum())),
     )
+
+
+def law_nodes(nodes: Nodes, data_bytes: float) -> NodeTerms:
+    """What the laws need of nodes, their caches long after the first epoch.
+
+    Where no closed form of the hits is known, pinned caches count, which have no less: laws are upper bounds.
+
+    Parameters
+    ----------
+    data_bytes : of the data set.
+    """
+    shares = hit_shares(nodes, data_bytes) or hit_shares(nodes.with_(policy="pinned"), data_bytes)
+    assert shares is not None
+    return NodeTerms(
+        count=nodes.count,
+        shares=shares,
+        cache_s=nodes.cache_latency_s,
+        cache_bytes_per_s=unlimited(nodes.cache_bytes_per_s),
+        peer_s=nodes.link_latency_s,
+        peer_bytes_per_s=unlimited(nodes.link_bytes_per_s),
+        asks_peers=nodes.sharing == "partitioned",
+    )
+
+
+def cache_that_frees_link(inputs: Inputs) -> float | None:
+    """The least bytes of cache a node with which the store's link does not bind: another law admits no more.
+
+    Caches count as full as they get. 0 where the link binds with no caches; None where it does with any.
+
+    Parameters
+    ----------
+    inputs : of several nodes.
+    """
+    nodes, setting = inputs.scenario.nodes, law_setting(inputs)
+    assert nodes is not None
+    whole = float(inputs.sizes.sum())
+
+    def binds(cache_bytes: float) -> bool:
+        found = terms(replace(setting, nodes=law_nodes(nodes.with_(cache_bytes=cache_bytes), whole)))
+        return found.pop("link") < min(found.values())
+
+    if not binds(0.0):
+        return 0.0
+    low, high = 0.0, whole
+    if binds(high):
+        return None
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if binds(middle) else (low, middle)
+    return high
 
 
 def load_of(inputs: Inputs) -> Load:

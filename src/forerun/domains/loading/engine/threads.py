@@ -15,6 +15,7 @@ from forerun.domains.loading.engine.kernels import cache as cached
 from forerun.domains.loading.engine.kernels import stream as kernels
 from forerun.domains.loading.engine.model import (
     CacheModel,
+    NodesModel,
     Reader,
     Requests,
     StoreModel,
@@ -22,7 +23,7 @@ from forerun.domains.loading.engine.model import (
     StreamRun,
 )
 from forerun.domains.loading.policy import F64, I64, Look
-from forerun.domains.loading.scenario import CachePolicy
+from forerun.domains.loading.scenario import CachePolicy, Sharing
 from forerun.errors import Infeasible, PolicyError
 
 #: a run that takes longer, some ten thousand years, is a slip in a rate or a time
@@ -117,6 +118,7 @@ def stream(
     *,
     latency_s: ArrayLike = 0.0,
     caches: cached.Caches | None = None,
+    nodes: NodesModel | None = None,
     cuts: Sequence[float] = (),
 ) -> StreamRun:
     """Let loaders read from one store until each consumer has taken its last step.
@@ -125,13 +127,14 @@ def stream(
     ----------
     latency_s : one value, or one a request in the order in which the store begins to serve (default: 0).
     caches : from `open_caches`; their content stays for a next epoch (default: none).
+    nodes : each loader is a node's, with cores, a cache and a link of its own (default: all are on one machine).
     cuts : instants at which the run is stopped and resumed, which changes nothing (default: none).
 
     Raises Infeasible, naming the block, if a request failed once more than the store's retries, or if something takes for
     ever; PolicyError if a steering admits no thread or more than there are; CheckFailed if the record breaks a law (see
     `conservation`).
     """
-    arrays = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
+    arrays = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)), nodes)
     cache_state = caches if caches is not None else open_caches((), 0)
     f, i = arrays.f, arrays.i
     kernels.begin(f, i, arrays.at)
@@ -221,7 +224,9 @@ def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: 
     )
 
 
-def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _Arrays:
+def _lay_out(
+    readers: Sequence[Reader], store: StoreModel, latency_s: F64, nodes: NodesModel | None
+) -> _Arrays:
     """The loaders and the store in the two arrays that the kernel works on.
 
     The columns are described in `kernels.stream`.
@@ -229,6 +234,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     Parameters
     ----------
     latency_s : one value, or one a request in the order of serving.
+    nodes : that share their caches (None: one machine).
     """
     counts = [len(reader.blocks) for reader in readers]
     block_samples = [len(block) for reader in readers for block in reader.blocks]
@@ -243,20 +249,34 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     for job, reader in enumerate(readers):
         job_cache[job, : len(reader.caches)] = reader.caches
     heap_size = threads + jobs + 1
+    # What is shared: the store's link, then cores, then links between nodes.
+    machines = jobs if nodes else 1
+    between = [nodes.bytes_per_s] * jobs if nodes else []
+    share_all = np.array([store.shared_bytes_per_s, *[store.cores] * machines, *between])
+    share_one = np.array([store.conn_bytes_per_s, *[1.0] * machines, *[math.inf] * len(between)])
+    shares = len(share_all)
+    on_gpu = any(reader.gpu_s is not None for reader in readers)
+    gpu_s = [
+        np.zeros(len(taken)) if reader.gpu_s is None else reader.gpu_s[: len(taken)]
+        for reader, taken in zip(readers, batches)
+    ]
     per_block = np.full(blocks, np.nan)
     floats: dict[str, ArrayLike] = {
         "block_bytes": _block_bytes(readers, block_samples),
         "decode_s": decode_s, "cpu_s": cpu_s, "start_s": [reader.start_s for reader in readers],
         "step_s": np.concatenate(steps), "latency_s": latency_s,
         "change_s": [at_s for at_s, _ in store.changes], "change_factor": [1.0, *(times for _, times in store.changes)],
-        "event_s": np.zeros(heap_size), "share_mark": np.zeros(2 * heap_size),
+        "gpu_s": np.concatenate(gpu_s) if on_gpu else np.empty(0), "trained_s": np.zeros(jobs),
+        "share_one": share_one, "share_all": share_all, "share_marked": np.zeros(shares), "share_since": np.zeros(shares),
+        "share_next": np.zeros(shares), "python_free": np.zeros(shares),
+        "event_s": np.zeros(heap_size), "share_mark": np.zeros(shares * heap_size),
         "wait_since_s": np.zeros(threads), "ask_s": np.full(taken, np.nan), "got_s": np.full(taken, np.nan),
         "taken_s": per_block, "grant_s": per_block, "first_byte_s": per_block, "done_s": per_block,
         "left_s": per_block, "put_wait_s": np.zeros(blocks), "end_s": np.full(jobs, np.nan),
     }  # fmt: skip
     zeros = {
         "thread_job": threads, "event_order": heap_size, "event_who": heap_size,
-        "share_order": 2 * heap_size, "share_who": 2 * heap_size,
+        "share_order": shares * heap_size, "share_who": shares * heap_size, "share_planned": shares, "sharing": shares,
         "slot_queue": threads, "put_queue": threads, "put_head": jobs,
         "put_queued": jobs, "block": threads, "sample": threads, "failed": threads, "next_block": jobs,
         "buffered": jobs, "collected": jobs, "waiting": jobs, "batch": jobs, "delivered": jobs, "most_buffered": jobs,
@@ -271,7 +291,9 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
         "job_block": _offsets(counts), "job_thread": _offsets([reader.threads for reader in readers]),
         "job_step": _offsets([len(step) for step in steps]), "job_batch": _offsets([len(b) for b in batches]),
         "batch_samples": np.concatenate(batches), "buffer": [reader.buffer_samples for reader in readers],
-        "job_cache": job_cache.ravel(),
+        "job_cache": job_cache.ravel(), "owner": nodes.owner if nodes else np.empty(0),
+        "job_cores": 1 + np.arange(jobs) * (machines > 1),
+        "job_net": 1 + machines + np.arange(jobs) if nodes else np.full(jobs, kernels.NEITHER),
         "admitted": [r.steering.threads if r.steering else r.threads for r in readers],
         "pause_at": [
             sum(map(len, batches[:job])) + r.steering.every_batches if r.steering else -1 for job, r in enumerate(readers)
@@ -280,12 +302,15 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
         "by_thread": np.full(blocks, -1), "source": np.full(blocks, -1), "put_block": np.full(samples, -1),
     }  # fmt: skip
     given_f = np.zeros(kernels.F_FIXED)
-    given_f[: kernels.BACKOFF_S + 1] = (
-        store.conn_bytes_per_s, 1.0, store.shared_bytes_per_s, store.cores, store.requests_per_s, store.burst,
-        store.client_s, store.client_s_per_byte, store.timeout_s, store.backoff_s,
+    given_f[: kernels.PEER_S + 1] = (
+        store.requests_per_s, store.burst, store.client_s, store.client_s_per_byte, store.timeout_s, store.backoff_s,
+        nodes.latency_s if nodes else 0.0,
     )  # fmt: skip
     given_i = np.zeros(kernels.I_FIXED, np.int64)
-    given_i[: kernels.LAYERS + 1] = (store.slots, store.retries, store.one_core_python, jobs, threads, layers)
+    together = get_args(Sharing).index(nodes.sharing) if nodes else kernels.APART
+    given_i[: kernels.ON_GPU + 1] = (
+        store.slots, store.retries, store.one_core_python, jobs, threads, layers, shares, together, on_gpu
+    )  # fmt: skip
     given_i[kernels.CHANGES] = len(store.changes)
     f, f_at = _packed(given_f, floats)
     i, i_at = _packed(given_i, ints)

@@ -11,8 +11,10 @@ import numpy as np
 from forerun.domains.loading.engine.cells import best_of, cost_parts, predict_cells
 from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs
 from forerun.domains.loading.engine.run import Outcome
-from forerun.domains.loading.engine.setup import law_setting, make_reader, make_store
+from forerun.domains.loading.engine.setup import cache_that_frees_link, law_setting, make_reader, make_store
+from forerun.domains.loading.engine.sharing import hit_shares
 from forerun.domains.loading.engine.threads import stream
+from forerun.domains.loading.inputs import Inputs
 from forerun.domains.loading.policy import Cell
 from forerun.domains.loading.scenario import RandomSeconds
 from forerun.domains.loading.summary import tables
@@ -111,7 +113,26 @@ class _Summary:
             figures["cost_usd"] = sum(parts.values())
         if self.scenario.layout.merge_s and self.scenario.loader.mode == "threads":
             figures["payback_epochs"] = self.payback()
-        return {**figures, **self.of_tuner(), **self.of_pace(), **self.of_placement()}
+        return {**figures, **self.of_tuner(), **self.of_pace(), **self.of_placement(), **self.of_nodes()}
+
+    def of_nodes(self) -> dict[str, Any]:
+        """What the nodes' caches had in the last epoch, and what they read from each other in all."""
+        if self.scenario.nodes is None:
+            return {}
+        rows = self.nodes_table().records()
+        return {
+            "nodes_samples_per_s": rows[-1]["samples_per_s"],
+            "nodes_hit_share": rows[-1]["hit_share"],
+            "law_hit_share": rows[-1]["law_hit_share"],
+            "peer_bytes": math.fsum(row["peer_bytes"] for row in rows),
+        }
+
+    def nodes_table(self) -> Table:
+        """Every epoch of all nodes, beside the closed form."""
+        nodes, whole = self.scenario.nodes, float(self.inputs.sizes.sum())
+        assert nodes is not None
+        laws = [hit_shares(nodes, whole, epoch) for epoch in range(self.scenario.run.epochs)]
+        return tables.nodes_table(self.epochs, laws)
 
     def of_tuner(self) -> dict[str, Any]:
         """What the tuner's search took, and how far its choice is from the best cell of the grid."""
@@ -197,10 +218,14 @@ class _Summary:
     def tables(self) -> dict[str, Table]:
         """The tables by name; those of a grid, a tuner, a pace policy and a cluster only where there is one."""
         made = {
-            "epochs": tables.epochs_table(self.epochs, cached=bool(self.scenario.caches)),
+            "epochs": tables.epochs_table(
+                self.epochs, cached=bool(self.scenario.caches or self.scenario.nodes)
+            ),
             "batches": tables.batches_table(self.epochs),
             "laws": tables.laws_table(self.law),
         }
+        if self.scenario.nodes is not None:
+            made["nodes"] = self.nodes_table()
         if self.simulated.threads is not None:
             made["requests"] = tables.requests_table(epoch for epoch in self.epochs if epoch.number == 0)
         if self.split:
@@ -233,6 +258,8 @@ class _Summary:
             return f"{who} cannot build a batch within {time} of {step:.3g} s: {waited}"
         if self.simulated.pacers:
             return f"at the start {text}; {self._pace()}"
+        if self.scenario.nodes is not None:
+            return f"{text}; {of_nodes(self.inputs)}"
         if self.scenario.caches:
             return f"{text} (without the caches, which had {self.first.hit_share:.0%} of the first epoch's blocks)"
         if math.isfinite(bound) and self.first.samples_per_s < 0.9 * bound:
@@ -305,6 +332,28 @@ class _Summary:
         elif self.law.bottleneck == "thread":
             steps.append(f"forerun simulate {{scenario}} --set loader.threads={hiding.least_threads + 1}")
         return (*steps, "forerun plan {scenario}")
+
+
+def of_nodes(inputs: Inputs) -> str:
+    """What the nodes' caches have once they are as full as they get, and when the store's link stops binding, in words.
+
+    Parameters
+    ----------
+    inputs : of several nodes.
+    """
+    nodes = inputs.scenario.nodes
+    assert nodes is not None
+    shares, free = hit_shares(nodes, float(inputs.sizes.sum())), cache_that_frees_link(inputs)
+    have = (
+        "no closed form says what the caches have"
+        if shares is None
+        else f"full caches have {1 - shares.store:.1%} of the bytes"
+    )
+    if free is None:
+        return f"{have}; the store's link binds with caches of any size"
+    if free == 0:
+        return f"{have}; the store's link would not bind without them either"
+    return f"{have}; the store's link stops binding with {free:.4g} bytes of cache a node"
 
 
 def _course(values: Sequence[int]) -> str:

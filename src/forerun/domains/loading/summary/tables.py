@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from forerun.domains.loading.engine.kernels.deliver import Delivery
 from forerun.domains.loading.engine.laws import Explanation, payback_epochs
 from forerun.domains.loading.engine.model import Batches, Streamed
 from forerun.domains.loading.engine.run import Epoch
+from forerun.domains.loading.engine.sharing import Shares
 from forerun.domains.loading.policy import F64, I64, Cell, Probe
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
@@ -54,6 +55,20 @@ EPOCHS: Final = TableSchema(
         Column("batch_spread", "", "distinct blocks in a batch over the most there could be, mean"),
     ),
     "one pass of one job over the data",
+)
+NODES: Final = TableSchema(
+    "nodes",
+    (
+        Column("epoch", "", "epoch, from 0"),
+        Column("total_s", "s", "until the last node ended"),
+        Column("samples_per_s", "1/s", "of all nodes together, in that time"),
+        Column("store_bytes", "bytes", "read from the store"),
+        Column("local_bytes", "bytes", "read from the nodes' own caches"),
+        Column("peer_bytes", "bytes", "read from other nodes' caches"),
+        Column("hit_share", "", "of all bytes, those that caches had"),
+        Column("law_hit_share", "", "the same by the closed form (nan: none is known)"),
+    ),
+    "one epoch of all nodes",
 )
 REQUESTS: Final = TableSchema(
     "requests",
@@ -105,6 +120,22 @@ CELLS: Final = TableSchema(
         Column("chosen", "", "whether the plan takes it"),
     ),
     "one configuration, predicted with mean sizes and mean latency",
+)
+#: cells with caches of nodes, or with a choice of the decoder
+NODE_CELLS: Final = TableSchema(
+    CELLS.name,
+    (
+        *CELLS.columns[:4],
+        Column("sharing", "", "how nodes share their caches (empty: no nodes)"),
+        Column("cache_policy", "", "what leaves these caches (empty: no nodes)"),
+        Column("decoder", "", "cpu or gpu (empty: as the scenario has it)"),
+        *CELLS.columns[4:],
+        Column("hit_share", "", "of the blocks, those that some node's cache has (nan: no nodes)"),
+        Column("store_bytes", "bytes", "from the store in an epoch, all nodes together (nan: no nodes)"),
+        Column("peer_bytes", "bytes", "from other nodes' caches, all nodes together (nan: no nodes)"),
+        Column("saved_s", "s", "less than an epoch without caches takes (nan: no nodes)"),
+    ),
+    CELLS.meaning,
 )
 SPLIT: Final = TableSchema(
     "split",
@@ -272,6 +303,34 @@ def epochs_table(epochs: Sequence[Epoch], *, cached: bool) -> Table:
     )
 
 
+def nodes_table(epochs: Sequence[Epoch], laws: Sequence[Shares | None]) -> Table:
+    """A row an epoch of all nodes.
+
+    Parameters
+    ----------
+    epochs : of all nodes.
+    laws : where an epoch's bytes come from by the closed form, by its number (None: none is known).
+    """
+    rows = []
+    for number, law in enumerate(laws):
+        nodes = [epoch for epoch in epochs if epoch.number == number]
+        local = peers = store = 0.0
+        for epoch in nodes:
+            assert epoch.streamed is not None
+            requests = epoch.streamed.requests
+            hit = np.isfinite(requests.taken_s) & (requests.source >= 0)
+            own = requests.source == epoch.job
+            local += float(requests.size_bytes[hit & own].sum())
+            peers += float(requests.size_bytes[hit & ~own].sum())
+            store += epoch.store_bytes
+        total_s = max(epoch.total_s for epoch in nodes)
+        samples = sum(float(epoch.samples.sum()) for epoch in nodes)
+        hits, by_law = (local + peers) / (local + peers + store), math.nan if law is None else 1 - law.store
+        rate = samples / total_s if total_s else math.inf
+        rows.append((number, total_s, rate, store, local, peers, hits, by_law))
+    return Table.of_rows(NODES, rows)
+
+
 def batches_table(epochs: Sequence[Epoch]) -> Table:
     """A row a batch of every epoch."""
     return Table.of_parts(
@@ -340,11 +399,18 @@ def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) 
             return math.nan
         return _finite(payback_epochs(merge_s, alone_s.get(replace(entry.cell, block=0), 0.0), entry.total_s))
 
-    of_cell = {name: f"cell.{name}" for name in ("threads", "workers", "cache_bytes", "placement")}
+    more = any(entry.cell.sharing or entry.cell.decoder for entry in cells)
+    names = ["threads", "workers", "cache_bytes", "placement"]
+    given: dict[str, Any] = {}
+    if more:
+        names += ["sharing", "cache_policy", "decoder"]
+        for name in ("hit_share", "store_bytes", "peer_bytes", "saved_s"):
+            given[name] = [getattr(entry.nodes, name) if entry.nodes else math.nan for entry in cells]
     return Table.of_records(
-        CELLS,
+        NODE_CELLS if more else CELLS,
         cells,
-        **of_cell,
+        **{name: f"cell.{name}" for name in names},
+        **given,
         block_samples="cell.block",
         payback_epochs=payback,
         chosen=lambda entry: entry.cell == chosen,

@@ -11,20 +11,24 @@ two arrays and plain numbers costs next to nothing to call, which one that takes
 single numbers, at the constants below. Columns follow; a record `At` has the place where each begins:
 
 In `f`, given: `block_bytes`, `decode_s` and `cpu_s` (one a sample, or one), `start_s` a job, `step_s` (one a batch, or one
-a job), `latency_s` (in the order in which the store begins to serve, or one), `change_s` instants from which on it is
-another, and `change_factor` how many times as long it is before and from each. In `f`, state and record: keys of the three
+a job), `gpu_s` a batch for its decoding on the GPU, `latency_s` (in the order in which the store begins to serve, or one),
+`change_s` instants from which on it is another, and `change_factor` how many times as long it is before and from each; of
+what is shared, `share_one` the most that one gets, and `share_all` what all share. In `f`, state and record: keys of the
 heaps; `wait_since_s` a thread; per batch `ask_s`, `got_s`; per block `taken_s`, `grant_s`, `first_byte_s`, `done_s`,
-`left_s` (last sample put), `put_wait_s`; per job `end_s`.
+`left_s` (last sample put), `put_wait_s`; per job `end_s`, and `trained_s` when its last step ends; of what is shared, its
+clock `share_marked` as of `share_since`, `share_next` when the next is served, and `python_free` when one core is free.
 
 In `i`, given: `block_at` first sample of each block, `block_key`, `block_failures` attempts that will fail; `job_block`,
 `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples a job; `job_cache`
-[job, layer]; `thread_job`; per job `admitted` threads that may take blocks, and `pause_at` the batch before which
-`advance` stops. In `i`, state and record: heaps; queues for a slot and for space in the buffer; per thread its `block`,
-`sample`, `failed` attempts; per job `next_block`, `buffered`, `collected`, `waiting`, `batch`, `delivered`,
-`most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put `put_block`.
+[job, layer]; `owner` of each key among the nodes; `thread_job`; per job `job_cores` and `job_net`, the numbers of its
+cores and of its link to other nodes among what is shared; per job `admitted` threads that may take blocks, and `pause_at`
+the batch before which `advance` stops. In `i`, state and record: heaps; queues for a slot and for space in the buffer; per
+thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `collected`, `waiting`, `batch`,
+`delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put `put_block`; of what is
+shared, `sharing`, how many share it, and `share_planned`, the order of the next.
 
 `decode_many`, `cpu_many`, `latency_many` say whether there is one value each (1) or one for all (0). `heap_size` is the
-number of entries that a heap may have; the two heaps of `share_*` lie one after the other.
+number of entries that a heap may have; the heaps of `share_*` lie one after the other.
 """
 
 from __future__ import annotations
@@ -45,27 +49,30 @@ At: TypeAlias = Any
 
 # kinds of event; who they concern: a thread, or a job for STEP_END and BEGIN
 KINDS: Final = 16
-TOKEN, FIRST_BYTE, TRANSFERRED, ARRIVED, WAITED, DECODED, STEP_END, TIMED_OUT, RETRY, BEGIN = range(10)
+(TOKEN, FIRST_BYTE, TRANSFERRED, ARRIVED, WAITED, DECODED, STEP_END, TIMED_OUT, RETRY, BEGIN,
+ PEER_BYTE) = range(11)  # fmt: skip
 
 # Functions are called with typed numbers: for a plain constant one would be compiled for each value.
-# two things are shared by processor sharing; a pair of numbers each, the link's first
-LINK, CPU, NEITHER = np.int64(0), np.int64(1), np.int64(-1)
+# what is shared by processor sharing has a number: the store's link, then the cores of each job (or of all together), then
+# the link over which each node reads from the others
+LINK, NEITHER = np.int64(0), np.int64(-1)
 MORE, LESS = np.int64(1), np.int64(-1)
-# the first numbers of `f`: the store as given (of a pair: the most that one gets, what all share), then state
-(ONE, ALL, RATE, BURST, CLIENT_S, CLIENT_S_PER_BYTE, TIMEOUT_S, BACKOFF_S,
- NOW, BUCKET, MARK, SINCE, NEXT, PYTHON_FREE, BYTES, FLIGHT_SUM,
- FLIGHT_SINCE, F_FIXED) = (0, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 19, 20, 21, 22)  # fmt: skip
+# how nodes share their caches
+APART, PARTITIONED, REPLICATED = range(3)
+# the first numbers of `f`: the store and the nodes' network as given, then state
+(RATE, BURST, CLIENT_S, CLIENT_S_PER_BYTE, TIMEOUT_S, BACKOFF_S, PEER_S,
+ NOW, BUCKET, BYTES, FLIGHT_SUM, FLIGHT_SINCE, F_FIXED) = range(13)  # fmt: skip
 # the first numbers of `i`
-(SLOTS, RETRIES, ONE_CORE_PYTHON, JOBS, THREADS, LAYERS,
- ORDER, PLANNED, EVENTS, SHARING, IN_FLIGHT, GRANTS, MOST_IN_FLIGHT, QUEUE_HEAD, QUEUED,
- FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, CHANGES, CHANGED, PAUSED, I_FIXED) = (
-    0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)  # fmt: skip
+(SLOTS, RETRIES, ONE_CORE_PYTHON, JOBS, THREADS, LAYERS, SHARES, NODES_SHARE, ON_GPU,
+ ORDER, EVENTS, IN_FLIGHT, GRANTS, MOST_IN_FLIGHT, QUEUE_HEAD, QUEUED,
+ FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, CHANGES, CHANGED, PAUSED, I_FIXED) = range(23)  # fmt: skip
 
 
 @kernel
 def begin(f: F64, i: I64, at: At) -> None:
     """The state before anything happened: each job's beginning is scheduled."""
-    f[NEXT + LINK] = f[NEXT + CPU] = np.inf
+    for shared in range(i[SHARES]):
+        f[at.share_next + shared] = np.inf
     i[FAILED_BLOCK] = -1
     i[ACTIVE_JOBS] = i[JOBS]
     for job in range(i[JOBS]):
@@ -97,10 +104,10 @@ def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
         time_s, order, which = np.inf, 0, NEITHER
         if i[EVENTS] > 0:
             time_s, order = f[at.event_s], i[at.event_order]
-        for shared in (LINK, CPU):
-            planned_s = f[NEXT + shared]
-            if planned_s < time_s or (planned_s == time_s and i[PLANNED + shared] < order):
-                time_s, order, which = planned_s, i[PLANNED + shared], shared
+        for shared in range(i[SHARES]):
+            planned_s = f[at.share_next + shared]
+            if planned_s < time_s or (planned_s == time_s and i[at.share_planned + shared] < order):
+                time_s, order, which = planned_s, i[at.share_planned + shared], np.int64(shared)
         if time_s > until_s or not time_s < np.inf:  # nothing else ever happens, or not before `until_s`
             return True
         f[NOW] = time_s
@@ -108,6 +115,8 @@ def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
             thread = leave_share(f, i, at, which)
             if which == LINK:
                 transferred(f, i, at, caches, thread)
+            elif which == i[at.job_net + i[at.thread_job + thread]]:
+                arrived(f, i, at, caches, thread)
             else:
                 put_sample(f, i, at, caches, thread)
         else:
@@ -124,19 +133,20 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
         put_sample(f, i, at, caches, who)
     elif kind == WAITED:
         demand = f[at.cpu_s + i[at.sample + who] * at.cpu_many]
+        cores = i[at.job_cores + i[at.thread_job + who]]
         if i[ONE_CORE_PYTHON]:
-            f[PYTHON_FREE] = max(f[PYTHON_FREE], f[NOW]) + demand
-            schedule(f, i, at, f[PYTHON_FREE], who * KINDS + DECODED)
+            f[at.python_free + cores] = max(f[at.python_free + cores], f[NOW]) + demand
+            schedule(f, i, at, f[at.python_free + cores], who * KINDS + DECODED)
         else:
-            join_share(f, i, at, CPU, demand, who)
+            join_share(f, i, at, cores, demand, who)
     elif kind == TOKEN:
         join_queue(f, i, at, who)
     elif kind == FIRST_BYTE:
         size = f[at.block_bytes + i[at.block + who]]
         f[at.first_byte_s + i[at.block + who]] = f[NOW]
-        if f[ALL + LINK] == np.inf:
+        if f[at.share_all + LINK] == np.inf:
             # On a link that nobody shares, the end of a transfer is known at once.
-            schedule(f, i, at, f[NOW] + size / f[ONE + LINK], who * KINDS + TRANSFERRED)
+            schedule(f, i, at, f[NOW] + size / f[at.share_one + LINK], who * KINDS + TRANSFERRED)
         else:
             join_share(f, i, at, LINK, size, who)
     elif kind == TRANSFERRED:
@@ -154,6 +164,9 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
             schedule(f, i, at, f[NOW] + f[BACKOFF_S] * 2.0 ** (i[at.failed + who] - 1), who * KINDS + RETRY)
     elif kind == RETRY:
         ask_store(f, i, at, who)
+    elif kind == PEER_BYTE:
+        net = i[at.job_net + i[at.thread_job + who]]
+        join_share(f, i, at, net, f[at.block_bytes + i[at.block + who]], who)
     else:
         for thread in range(i[at.job_thread + who], i[at.job_thread + who + 1]):
             take_block(f, i, at, caches, thread)
@@ -189,6 +202,8 @@ def take_block(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
     i[at.by_thread + block] = thread
     f[at.taken_s + block] = f[NOW]
     size = f[at.block_bytes + block]
+    if i[NODES_SHARE] != APART and ask_nodes(f, i, at, caches, thread):
+        return
     for layer in range(i[LAYERS]):
         c = i[at.job_cache + job * i[LAYERS] + layer]
         if c >= 0 and cache_access(caches, c, i[at.block_key + block], size):
@@ -199,6 +214,38 @@ def take_block(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
             schedule(f, i, at, first + size / caches.about[c, HIT_BYTES_PER_S], thread * KINDS + ARRIVED)
             return
     ask_store(f, i, at, thread)
+
+
+@kernel
+def ask_nodes(f: F64, i: I64, at: At, caches: Caches, thread: int) -> bool:
+    """Ask another node for the thread's block, or give every node a copy; whether the thread need not ask its own cache.
+
+    The number of a node's cache is that of its job. What another node does not have is read from the store after one
+    exchange with it, and its cache takes it from then on as its policy has it.
+    """
+    job, block = i[at.thread_job + thread], i[at.block + thread]
+    key, size = i[at.block_key + block], f[at.block_bytes + block]
+    if i[NODES_SHARE] == PARTITIONED:
+        owner = i[at.owner + key]
+        if owner == job:
+            return False
+        if not cache_access(caches, owner, key, size):
+            schedule(f, i, at, f[NOW] + f[PEER_S], thread * KINDS + RETRY)
+            return True
+        i[at.source + block] = owner
+        f[at.grant_s + block] = f[NOW]
+        first = f[NOW] + f[PEER_S] + caches.about[owner, HIT_LATENCY_S]
+        f[at.first_byte_s + block] = first
+        if f[at.share_all + i[at.job_net + job]] == np.inf:
+            schedule(f, i, at, first, thread * KINDS + ARRIVED)
+        else:
+            schedule(f, i, at, first, thread * KINDS + PEER_BYTE)
+        return True
+    if caches.size_bytes[job, key] < 0:
+        for other in range(i[JOBS]):
+            if other != job and caches.size_bytes[other, key] < 0:
+                cache_access(caches, other, key, size)
+    return False
 
 
 @kernel
@@ -258,9 +305,9 @@ def count_flight(f: F64, i: I64, change: np.int64) -> None:
 
 
 @kernel
-def share_rate(f: F64, i: I64, shared: np.int64) -> float:
+def share_rate(f: F64, i: I64, at: At, shared: np.int64) -> float:
     """What each of those who share gets now: bytes a second, or cores."""
-    return float(min(f[ONE + shared], f[ALL + shared] / max(1, i[SHARING + shared])))
+    return float(min(f[at.share_one + shared], f[at.share_all + shared] / max(1, i[at.sharing + shared])))
 
 
 @kernel
@@ -269,12 +316,12 @@ def join_share(f: F64, i: I64, at: At, shared: np.int64, demand: float, thread: 
 
     All move at one rate: one clock of what each was given and a heap of finishing marks is exact.
     """
-    f[MARK + shared] += share_rate(f, i, shared) * (f[NOW] - f[SINCE + shared])
-    f[SINCE + shared] = f[NOW]
+    f[at.share_marked + shared] += share_rate(f, i, at, shared) * (f[NOW] - f[at.share_since + shared])
+    f[at.share_since + shared] = f[NOW]
     heap = int(shared) * at.heap_size
-    i[SHARING + shared] = heap_push(
-        f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[SHARING + shared],
-        f[MARK + shared] + demand, i[ORDER], thread,
+    i[at.sharing + shared] = heap_push(
+        f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[at.sharing + shared],
+        f[at.share_marked + shared] + demand, i[ORDER], thread,
     )  # fmt: skip
     i[ORDER] += 1
     plan_share(f, i, at, shared)
@@ -285,10 +332,10 @@ def leave_share(f: F64, i: I64, at: At, shared: np.int64) -> int:
     """Who is served now; returns the thread."""
     heap = int(shared) * at.heap_size
     thread = i[at.share_who + heap]
-    f[MARK + shared] = f[at.share_mark + heap]
-    f[SINCE + shared] = f[NOW]
-    i[SHARING + shared] = heap_pop(
-        f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[SHARING + shared]
+    f[at.share_marked + shared] = f[at.share_mark + heap]
+    f[at.share_since + shared] = f[NOW]
+    i[at.sharing + shared] = heap_pop(
+        f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[at.sharing + shared]
     )
     plan_share(f, i, at, shared)
     return int(thread)
@@ -297,13 +344,13 @@ def leave_share(f: F64, i: I64, at: At, shared: np.int64) -> int:
 @kernel
 def plan_share(f: F64, i: I64, at: At, shared: np.int64) -> None:
     """When the next is served, if no request starts or ends before."""
-    if i[SHARING + shared] == 0:
-        f[NEXT + shared] = np.inf
-        f[MARK + shared] = 0.0
+    if i[at.sharing + shared] == 0:
+        f[at.share_next + shared] = np.inf
+        f[at.share_marked + shared] = 0.0
         return
-    left = max(0.0, f[at.share_mark + int(shared) * at.heap_size] - f[MARK + shared])
-    f[NEXT + shared] = f[NOW] + left / share_rate(f, i, shared)
-    i[PLANNED + shared] = i[ORDER]
+    left = max(0.0, f[at.share_mark + int(shared) * at.heap_size] - f[at.share_marked + shared])
+    f[at.share_next + shared] = f[NOW] + left / share_rate(f, i, at, shared)
+    i[at.share_planned + shared] = i[ORDER]
     i[ORDER] += 1
 
 
@@ -378,7 +425,8 @@ def note_put(i: I64, at: At, job: int, thread: int) -> None:
 def ask_batch(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
     """The consumer asks: it empties the buffer into its hands, and those who wait to put move up."""
     batch = i[at.batch + job]
-    f[at.ask_s + batch] = f[NOW]
+    # With a decoder on the GPU, the loop asks when its last step ends, the decoder when that step began.
+    f[at.ask_s + batch] = max(f[NOW], f[at.trained_s + job]) if i[ON_GPU] else f[NOW]
     i[at.queue + batch] = i[at.buffered + job]
     i[at.collected + job] = 0
     batch_samples = i[at.batch_samples + batch]
@@ -404,10 +452,18 @@ def got_batch(f: F64, i: I64, at: At, job: int) -> None:
     """The batch is complete: the step begins."""
     batch = i[at.batch + job]
     i[at.waiting + job] = 0
-    f[at.got_s + batch] = f[NOW]
+    begin_s = f[NOW]
+    if i[ON_GPU]:
+        begin_s = max(f[NOW] + f[at.gpu_s + batch], f[at.trained_s + job])
+    f[at.got_s + batch] = begin_s
     first, many = i[at.job_step + job], i[at.job_step + job + 1] - i[at.job_step + job] > 1
     step = f[at.step_s + first + (batch - i[at.job_batch + job] if many else 0)]
-    schedule(f, i, at, f[NOW] + step, job * KINDS + STEP_END)
+    if i[ON_GPU]:
+        # The decoder takes its next batch as soon as the step takes this one from it.
+        f[at.trained_s + job] = begin_s + step
+        schedule(f, i, at, begin_s, job * KINDS + STEP_END)
+    else:
+        schedule(f, i, at, begin_s + step, job * KINDS + STEP_END)
 
 
 @kernel
@@ -415,7 +471,7 @@ def step_ended(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
     """After its step the consumer asks again at once, or is done."""
     i[at.batch + job] += 1
     if i[at.batch + job] == i[at.job_batch + job + 1]:
-        f[at.end_s + job] = f[NOW]
+        f[at.end_s + job] = f[at.trained_s + job] if i[ON_GPU] else f[NOW]
         i[ACTIVE_JOBS] -= 1
         return
     ask_batch(f, i, at, caches, job)
