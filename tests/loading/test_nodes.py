@@ -21,7 +21,7 @@ from forerun.domains.loading.engine.sharing import hit_shares
 from forerun.domains.loading.engine.threads import open_caches, stream
 from forerun.domains.loading.explain import LoadingExplainer
 from forerun.domains.loading.inputs import prepare
-from forerun.domains.loading.policy import UNBOUNDED
+from forerun.domains.loading.policy import UNBOUNDED, Cell
 from forerun.domains.loading.scenario import Nodes
 from forerun.errors import ScenarioError
 from forerun.scenario.spec import canonical_json, content_id, to_data
@@ -415,3 +415,15 @@ def test_runs_without_nodes_keep_their_id() -> None:
 def test_what_is_refused(changes: tuple[str, ...], where: str) -> None:
     with pytest.raises(ScenarioError, match=where):
         loads(BASE, changes)
+
+
+def test_the_lines_of_a_plan_have_its_cache() -> None:
+    """A node's own pinned cache is in the code to paste; what the reader does not do is said to be left out."""
+    scenario = loads(BASE, NODES)
+    cell = Cell(1, 8, cache_bytes=4e7, sharing="none", cache_policy="pinned")
+    code = planning.code_of(scenario, cell)
+    assert 'cache=BlockCache("CACHE", 40000000)' in code and "rank=RANK, world=4" in " ".join(code.split())
+    compile(code, "code", "exec")
+    for other in (replace(cell, sharing="partitioned"), replace(cell, cache_policy="lru")):
+        code = planning.code_of(scenario, other)
+        assert "BlockCache" not in code and "not in this code" in code

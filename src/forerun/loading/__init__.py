@@ -15,7 +15,8 @@ loading hides behind the training step, and print the lines that do so:
 Data sets of Parquet, TFRecord and MDS are read as they are. torch is not needed; `for key, sample in dataset` does without.
 """
 
+from forerun.loading.cache import BlockCache
 from forerun.loading.dataset import BlockDataset
 from forerun.loading.samples import BlockSampler, BlockSamples
 
-__all__ = ["BlockDataset", "BlockSampler", "BlockSamples"]
+__all__ = ["BlockCache", "BlockDataset", "BlockSampler", "BlockSamples"]

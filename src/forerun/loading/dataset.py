@@ -6,7 +6,7 @@ import inspect
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache as remembered
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Self, cast
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, cast
 from forerun.errors import UsageError
 from forerun.loading.ahead import Ahead
 from forerun.loading.buffers import Buffers
+from forerun.loading.cache import BlockCache
 from forerun.loading.order import I64, EpochOrder, Runs
 from forerun.loading.progress import Progress
 from forerun.loading.source import Decode, Source
@@ -65,6 +66,8 @@ class BlockDataset:
     token : bearer token of an HTTP store (default: none).
     retries, timeout_s : of requests to a store: attempts after the first, with growing pauses, and the longest wait for an
         answer (defaults: 5, 20).
+    cache : a `BlockCache` of this node, in which whole blocks stay for later epochs and for all processes that name its
+        folder; one that is damaged is read from the store again (default: none).
 
     Raises DataError or StoreError for a container that cannot be opened, UsageError for a URL that nobody opens.
     """
@@ -98,6 +101,7 @@ class BlockDataset:
         token: str = "",
         retries: int = RETRIES,
         timeout_s: float = TIMEOUT_S,
+        cache: BlockCache | None = None,
     ) -> None:
         for name, number in (
             ("threads", threads),
@@ -110,7 +114,7 @@ class BlockDataset:
                 raise ValueError(f"{name} is {number}, and cannot be negative")
         self.source = Source.open(
             source, token=token, retries=retries, timeout_s=timeout_s, block_samples=block_samples
-        )
+        ).cached(cache)
         self.threads, self.buffer_samples = threads, buffer_samples
         self.verify, self.decode = verify, decode
         self._buffers = Buffers()
@@ -229,7 +233,7 @@ def _reordered(read: Iterator[tuple[str, Any]], numbers: I64, wanted: I64) -> It
         yield early.pop(number)
 
 
-@cache
+@remembered
 def _of_torch(kind: type, iterable: type) -> type:
     """The same class, which torch takes for one of its own; bytes can be sent between processes, views cannot."""
     return type(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.domains.loading.blocks.container import (
     INDEX,
@@ -23,6 +27,7 @@ from forerun.domains.loading.blocks.samples import member_stem, part_name, undec
 from forerun.domains.loading.blocks.shards import payload_of
 from forerun.errors import DataError, ForerunError, StoreError, UsageError
 from forerun.loading.buffers import Buffers
+from forerun.loading.cache import BlockCache
 from forerun.measure.loading.clients import Client, LocalFiles, open_client
 from forerun.measure.loading.objects import Repeating
 
@@ -44,6 +49,7 @@ class Source:
     digest : SHA-256 of the index, by which a container is known again.
     data_set : the same of another library's format, which has blocks and no container (default: none).
     block_samples : samples a block, as it was opened with.
+    cache : of whole blocks on this node (default: none).
     """
 
     name: str
@@ -52,6 +58,7 @@ class Source:
     digest: str
     data_set: DataSet | None = None
     block_samples: int | None = None
+    cache: BlockCache | None = None
 
     @classmethod
     def open(
@@ -125,6 +132,21 @@ class Source:
         index = checked_index(manifest, client.read_whole(INDEX), f"{name}/{INDEX}")
         return cls(name, client, index, str(manifest["index_sha256"]))
 
+    def cached(self, cache: BlockCache | None) -> Source:
+        """The same with a cache of its blocks.
+
+        Parameters
+        ----------
+        cache : is opened (None: none).
+
+        Raises UsageError for a data set of another library's format, whose files are not read as blocks.
+        """
+        if cache is not None and self.data_set is not None:
+            raise UsageError.at("cache", f"{self.name} is no container: pack it with `forerun pack`")
+        if cache is not None:
+            cache.open()
+        return replace(self, cache=cache)
+
     @property
     def local(self) -> bool:
         """Whether its files lie in a folder."""
@@ -160,10 +182,11 @@ class Source:
         row, end = starts[0], starts[-1]
         offsets, lengths = index.offset[row:end].tolist(), index.length[row:end].tolist()
         begin = offsets[0]
-        name = block_name(int(index.block[row]))
+        block = int(index.block[row])
+        name = block_name(block)
         what = _in_words(index.key, row, end)
         try:
-            data = self._bytes(name, begin, offsets[-1] + lengths[-1] - begin, what, buffers)
+            data = self._bytes(block, begin, offsets[-1] + lengths[-1] - begin, what, buffers)
             views = [data[at - begin : at - begin + length] for at, length in zip(offsets, lengths)]
             if verify:
                 for number, (view, crc32) in enumerate(zip(views, index.crc32[row:end].tolist()), start=row):
@@ -172,6 +195,13 @@ class Source:
                             f"{self.name}/{name}", f"sample {index.key[number]!r} fails its checksum"
                         )
         except (StoreError, DataError) as error:
+            if (
+                isinstance(error, DataError)
+                and self.cache is not None
+                and self.cache.forget(self.digest, name)
+            ):
+                # Damaged in the cache: the store has it.
+                return self.read(first, last, verify=verify, give=give, decode=decode, buffers=buffers)
             self._refuse_another(error)
             raise
         parts: list[Any] = views if give is None else list(map(give, views))
@@ -208,13 +238,23 @@ class Source:
         file = data_set.files[int(self.index.block[first])]
         return [(key, self._decoded(file, key, sample, decode)) for key, sample in samples]
 
-    def _bytes(self, name: str, first: int, length: int, what: str, buffers: Buffers | None) -> memoryview:
-        """The bytes of a stretch, for reading only."""
+    def _bytes(self, block: int, first: int, length: int, what: str, buffers: Buffers | None) -> memoryview:
+        """The bytes of a stretch of a block, for reading only."""
+        name = block_name(block)
+        if self.cache is not None:
+            size = int(self._block_bytes[block])
+            return self.cache.read(self.client, self.digest, name, size, first, length, what)
         if buffers is None or not isinstance(self.client, LocalFiles):
             return memoryview(self.client.read(name, first, length, what))
         data = buffers.take(length).data
         self.client.read_into(name, first, data, what)
         return data.toreadonly()
+
+    @cached_property
+    def _block_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each block."""
+        last = self.index.first[1:] - 1
+        return np.asarray(self.index.offset[last] + self.index.length[last], np.int64)
 
     def _sample(self, row: int, end: int, parts: list[Any]) -> tuple[str, Any]:
         """Key and sample of some rows of the index: a single part, or a dictionary of several.

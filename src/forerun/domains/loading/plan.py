@@ -179,7 +179,7 @@ class Plan(ShownPlan):
 def code_of(scenario: Scenario, cell: Cell) -> str:
     """Lines to paste into a training program, and what they leave out, as comments.
 
-    FILES and BLOCKS stand for the user's folders or URLs.
+    FILES and BLOCKS stand for the user's folders or URLs, CACHE for a folder on the node, RANK for the number of the node.
 
     Parameters
     ----------
@@ -200,15 +200,23 @@ def code_of(scenario: Scenario, cell: Cell) -> str:
     loading = ["dataset", f"batch_size={batch}"]
     loading += [f"num_workers={cell.workers}", f"prefetch_factor={loader.prefetch}"] if cell.workers else []
     loading += ["drop_last=True"] if scenario.run.drop_last else []
-    left_out = []
-    if cell.cache_bytes:
+    left_out, imported = [], "BlockDataset"
+    if scenario.nodes is not None:
+        given += ["rank=RANK", f"world={scenario.nodes.count}"]
+        kept = cell.cache_policy == "pinned" and cell.sharing == "none"
+    else:
+        kept = not scenario.caches or scenario.caches[0].policy == "pinned"
+    if cell.cache_bytes and kept:
+        imported = "BlockCache, BlockDataset"
+        given.append(f'cache=BlockCache("CACHE", {cell.cache_bytes:.10g})')
+    elif cell.cache_bytes:
         left_out.append(f"# the plan counts on a cache of {cell.cache_bytes:.4g} bytes, not in this code")
     return "\n".join((
         f"# once: forerun pack FILES BLOCKS --block-samples {cell.block}",
         *left_out,
         "from torch.utils.data import DataLoader",
         "",
-        "from forerun.loading import BlockDataset",
+        f"from forerun.loading import {imported}",
         "",
         _call("dataset = BlockDataset", ['"BLOCKS"', *given]),
         _call("batches = DataLoader", loading),
