@@ -221,7 +221,7 @@ def test_pools_lend_what_a_brute_force_can_lend(number: int) -> None:
     rules = [
         LimitRule(
             name, {"partition": frozenset({name})}, gpus=int(nominal[at] + borrows[at]),
-            own_gpus=int(nominal[at] - lends[at]), pool="all",
+            own_gpus=int(nominal[at] - lends[at]), pool="all", nominal_gpus=int(nominal[at]),
         )
         for at, name in enumerate(names)
     ]  # fmt: skip
@@ -237,10 +237,7 @@ def test_pools_lend_what_a_brute_force_can_lend(number: int) -> None:
         then[whose[job]] += asks[job]
         fits = tally.fits(job, 0, int(asks[job]))
         assert fits == can_be_lent(then, nominal, lends, borrows)
-        assert tally.borrows(job, 0, int(asks[job])) == bool(
-            max(0, then[whose[job]] - (nominal - lends)[whose[job]])
-            > max(0, used[whose[job]] - (nominal - lends)[whose[job]])
-        )
+        assert tally.borrows(job, 0, int(asks[job])) == (then[whose[job]] > nominal[whose[job]])
         if fits:
             tally.add(job, 0, int(asks[job]))
             used = then
@@ -253,6 +250,52 @@ def can_be_lent(used: np.ndarray, nominal: np.ndarray, lends: np.ndarray, borrow
         return False
     spare = [range(int(min(lends[at], max(0, nominal[at] - used[at]))) + 1) for at in range(len(used))]
     return any(sum(lent) >= beyond.sum() for lent in itertools.product(*spare))
+
+
+@pytest.mark.parametrize(
+    "policy", [Easy(promises=10**6), Conservative(), FirstFit(order=Fcfs()), FirstFit()], ids=repr
+)
+def test_partitions_of_their_own_nodes_are_clusters_of_their_own(policy: Policy) -> None:
+    """Limits that are planned by, as those of partitions: each partition runs as if it were alone."""
+    for number in range(500, 520):
+        setting, columns, _ = drawn(number)
+        sizes = {"gpu": 5, "big": 7}
+        rules = [
+            LimitRule(name, {"partition": frozenset({name})}, gpus=size, planned=True)
+            for name, size in sizes.items()
+        ]
+        limits = resolved(rules, {}, columns, ("",))
+        whole = Cluster((NodeGroup("all", 1, sum(sizes.values())),))
+        record, held = played(replace(setting, cluster=whole, limits=limits), policy)
+        assert not any(over(now, columns, rules) for _, now in held)
+        for name, size in sizes.items():
+            rows = [row for row, of in enumerate(columns["partition"]) if of == name]
+            if not rows:
+                continue
+            alone = replace(
+                setting,
+                jobs=setting.jobs.take(rows),
+                cluster=Cluster((NodeGroup(name, 1, size),)),
+                limits=None,
+            )
+            expected, _ = played(alone, policy)
+            assert record.first_start_s[rows].tolist() == expected.first_start_s.tolist(), (number, name)
+
+
+def test_a_wide_job_of_a_partition_is_promised_its_start() -> None:
+    """Job 1 asks for the whole partition and is promised 100 s; the third may not pass it, a job of no partition may."""
+    jobs = Jobs.of([0, 1, 2, 3], [3, 4, 1, 1], [100, 50, 200, 200], requested_s=[100, 50, 200, 200])
+    columns: Columns = {
+        "user": [""] * 4, "account": [""] * 4, "qos": [""] * 4, "partition": ["p", "p", "p", ""],
+    }  # fmt: skip
+    whole = Cluster((NodeGroup("all", 1, 8),))
+    for planned, starts in ((True, [0, 100, 150, 3]), (False, [0, 202, 2, 3])):
+        rule = LimitRule("p", {"partition": frozenset({"p"})}, gpus=4, planned=planned)
+        limits = resolved([rule], {}, columns, ("",))
+        for policy in (Easy(), Conservative()):
+            record, _ = played(Setting(jobs, whole, None, 60, limits=limits), policy)
+            assert record.first_start_s.tolist() == starts, (policy, planned)
+            assert record.quota_s[1] == starts[1] - 1
 
 
 LOG = "job_id,submit_s,gpus,duration_s,requested_s,user,account,qos,vc\n" + "".join(

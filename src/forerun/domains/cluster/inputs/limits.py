@@ -40,6 +40,8 @@ class LimitRule:
         of its own).
     own_gpus, pool : GPUs beyond `own_gpus` are taken from a pool of this name, which others share (default: no pool).
     nominal_gpus : beyond these, GPUs are borrowed (default: none are).
+    planned : whether backfilling plans by it as by free GPUs, so that jobs which it keeps waiting are promised starts, too;
+        as for a partition, whose limit is its nodes (default: no).
     """
 
     name: str
@@ -54,6 +56,7 @@ class LimitRule:
     own_gpus: int = 0
     pool: str = ""
     nominal_gpus: int = UNLIMITED
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class Limits:
     pool_gpus : int64[pools], GPUs in each pool.
     groups_of : by GPU type and job, the groups that the job counts against on GPUs of that type.
     nominal_gpus : int64[groups], beyond which GPUs are borrowed.
+    planned_of : as `groups_of`, those of the groups that backfilling plans by.
     queues : the queues that jobs are in (default: they have no order of their own).
     """
 
@@ -121,6 +125,7 @@ class Limits:
     pool_gpus: I64
     groups_of: tuple[tuple[tuple[int, ...], ...], ...]
     nominal_gpus: I64
+    planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
 
     def forbidding(self, jobs: Jobs) -> dict[int, str]:
@@ -161,10 +166,16 @@ class Tally:
     Parameters
     ----------
     limits : the limits.
+    planned : whether groups count that backfilling plans by (default: yes).
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, planned: bool = True) -> None:
         self.groups_of = limits.groups_of
+        self.left_out = frozenset[int]()
+        if not planned:
+            self.left_out = frozenset(
+                group for of in limits.planned_of for groups in dict.fromkeys(of) for group in groups
+            )
         self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
         self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
         self.nominal_gpus = limits.nominal_gpus.tolist()
@@ -183,6 +194,8 @@ class Tally:
         gpus : how many.
         """
         for group in self.groups_of[gpu_type][job]:
+            if group in self.left_out:
+                continue
             if self.gpus[group] + gpus > self.most_gpus[group] or self.jobs[group] >= self.most_jobs[group]:
                 return False
             pool = self.pool[group]
@@ -239,6 +252,13 @@ def resolved(
         )
     pool_number = {name: at for at, name in enumerate(pools)}
     chosen = [rules[at] for at, _ in numbers]
+    planned = [
+        {
+            values: tuple(group for group in of if chosen[group].planned and chosen[group].gpus < UNLIMITED)
+            for values, of in by_values.items()
+        }
+        for by_values in groups
+    ]
     names = [
         f"{rules[at].name} ({', '.join(values)})" if values else rules[at].name for at, values in numbers
     ]
@@ -250,6 +270,7 @@ def resolved(
         own_gpus=np.array([rule.own_gpus for rule in chosen], np.int64),
         pool=np.array([pool_number[rule.pool] if rule.pool else -1 for rule in chosen], np.int64),
         pool_gpus=np.array(list(pools.values()), np.int64),
+        planned_of=tuple(tuple(by_values[values] for values in combined) for by_values in planned),
         nominal_gpus=np.array([rule.nominal_gpus for rule in chosen], np.int64),
         groups_of=tuple(tuple(by_values[values] for values in combined) for by_values in groups),
     )

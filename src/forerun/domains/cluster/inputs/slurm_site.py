@@ -375,7 +375,7 @@ class _Made:
         name = f"partition {one.name}"
         gpus = self._gpus_of(one, "TotalNodes")
         if gpus < self.cluster.gpus:
-            self.rules.append(LimitRule(name, of, gpus=gpus))
+            self.rules.append(LimitRule(name, of, gpus=gpus, planned=True))
         if "MaxTime" in one.says and (
             limit_s := self.read.seconds(one.where, "MaxTime", one.says["MaxTime"])
         ):

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.inputs.limits import Tally
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.setting import F64, I64
 from forerun.domains.cluster.policies.orders.fcfs import Fcfs
 from forerun.domains.cluster.policy import Allocation, Allocator, Order, Scheduler, View, orders
 from forerun.scenario.spec import chosen_from
@@ -97,17 +97,69 @@ class FreeProfile:
             at += 1
         return True
 
-    def earliest(self, seconds: float, gpus: int) -> float:
-        """The first instant from which so many GPUs are free for so long; infinite if there is none."""
+    def earliest(self, seconds: float, gpus: int, after_s: float = -math.inf) -> float:
+        """The first instant, from `after_s` on, at which so many GPUs are free for so long; infinite if there is none."""
         start_s = math.inf  # where the steps with enough of them begin
         for at, (from_s, free) in enumerate(zip(self.times_s, self.free, strict=True)):
             if free < gpus:
                 start_s = math.inf
                 continue
-            start_s = min(start_s, from_s)
+            start_s = min(start_s, max(from_s, after_s))
             if at + 1 == len(self.times_s) or self.times_s[at + 1] >= start_s + seconds:
                 return start_s
         return math.inf
+
+
+class FreeProfiles:
+    """Several profiles that a job takes GPUs from at once: those of a GPU type, and what its groups may have.
+
+    Parameters
+    ----------
+    parts : the profiles; methods as of `FreeProfile`.
+    """
+
+    def __init__(self, parts: list[FreeProfile]) -> None:
+        self.parts = parts
+
+    def take(self, from_s: float, to_s: float, gpus: int) -> None:
+        """Somebody has GPUs from one instant to another; a negative number gives them back."""
+        for part in self.parts:
+            part.take(from_s, to_s, gpus)
+
+    def fits(self, start_s: float, seconds: float, gpus: int) -> bool:
+        """Whether so many GPUs are free for so long from an instant on."""
+        return all(part.fits(start_s, seconds, gpus) for part in self.parts)
+
+    def earliest(self, seconds: float, gpus: int) -> float:
+        """The first instant from which so many GPUs are free for so long; infinite if there is none."""
+        start_s = -math.inf
+        while True:
+            later_s = max(part.earliest(seconds, gpus, start_s) for part in self.parts)
+            if later_s == start_s or later_s == math.inf:
+                return later_s
+            start_s = later_s
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What is believed to be free from now on.
+
+    Parameters
+    ----------
+    types : by GPU type.
+    groups : what groups of jobs may have, by group, where backfilling plans by it.
+    planned_of : the groups of each job, by GPU type and job; empty where there are none.
+    """
+
+    types: list[FreeProfile]
+    groups: dict[int, FreeProfile]
+    planned_of: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def of(self, job: int, gpu_type: int) -> FreeProfile | FreeProfiles:
+        """What a job takes its GPUs from. gpu_type: of these GPUs."""
+        if not self.groups or not (groups := self.planned_of[gpu_type][job]):
+            return self.types[gpu_type]
+        return FreeProfiles([self.types[gpu_type], *(self.groups[group] for group in groups)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +209,7 @@ class BackfillScheduler:
                 view.over_quota[at] = not types_for
             mine = self.promised.pop(job, None)
             if mine is not None:
-                profiles[mine.gpu_type].take(mine.start_s, mine.start_s + request_s, -need)
+                profiles.of(job, mine.gpu_type).take(mine.start_s, mine.start_s + request_s, -need)
             if place >= examined and not self.policy.keeps_promises:
                 break
             if not types_for:
@@ -185,19 +237,30 @@ class BackfillScheduler:
                 left -= 1
                 if best.start_s > view.now_s + (self.policy.window_s or math.inf):
                     continue
-            profiles[best.gpu_type].take(best.start_s, best.start_s + request_s, need)
+            profiles.of(job, best.gpu_type).take(best.start_s, best.start_s + request_s, need)
+        if profiles.groups:
+            _note_limits(view, given, types)
         return Allocation(given, types, wake_s=wake_s)
 
-    def _believed(self, view: View) -> list[FreeProfile]:
-        """The GPUs of each type that are free beside the running jobs."""
+    def _believed(self, view: View) -> Believed:
+        """The GPUs of each type, and of each group that is planned by, that are free beside the running jobs."""
+        groups: dict[int, FreeProfile] = {}
+        planned_of = () if view.limits is None else view.limits.planned_of
+        if view.limits is not None:
+            for job in view.job.tolist():
+                for group in (group for of in planned_of for group in of[job] if group not in groups):
+                    groups[group] = FreeProfile(view.now_s, int(view.limits.gpus[group]))
         profiles = [FreeProfile(view.now_s, int(size)) for size in view.type_total]
         ends_s = view.changed_s + view.requested_s
         ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
         for window in view.windows:  # of a cluster with one type
             profiles[0].take(max(view.now_s, window.from_s), window.to_s, window.gpus)
         for at in np.flatnonzero(view.held > 0).tolist():
-            profiles[view.gpu_type[at]].take(view.now_s, float(ends_s[at]), int(view.held[at]))
-        return profiles
+            gpu_type, held = int(view.gpu_type[at]), int(view.held[at])
+            profiles[gpu_type].take(view.now_s, float(ends_s[at]), held)
+            for group in planned_of[gpu_type][int(view.job[at])] if groups else ():
+                groups[group].take(view.now_s, float(ends_s[at]), held)
+        return Believed(profiles, groups, planned_of)
 
     def _in_order(self, view: View) -> list[int]:
         """Positions of the waiting jobs in the policy's order."""
@@ -206,7 +269,7 @@ class BackfillScheduler:
         positions: list[int] = order[view.held[order] == 0].tolist()
         return positions
 
-    def _keep(self, view: View, waiting: list[int], tally: Tally | None, profiles: list[FreeProfile]) -> None:
+    def _keep(self, view: View, waiting: list[int], tally: Tally | None, profiles: Believed) -> None:
         """Lay the promises down in order.
 
         Where late jobs or lost nodes have made one impossible, or the job could not be placed on nodes when its time came,
@@ -216,47 +279,56 @@ class BackfillScheduler:
         if not before:
             return
         for at in waiting:
-            promise, need = before.get(int(view.job[at])), int(view.gpus[at])
+            job, need = int(view.job[at]), int(view.gpus[at])
+            promise = before.get(job)
             if promise is None:
                 continue
-            if tally is not None and not tally.fits(int(view.job[at]), promise.gpu_type, need):
+            if tally is not None and not tally.fits(job, promise.gpu_type, need):
                 continue
             request_s, start_s = float(view.requested_s[at]), max(promise.start_s, view.now_s)
-            if profiles[promise.gpu_type].fits(start_s, request_s, need):
+            if profiles.of(job, promise.gpu_type).fits(start_s, request_s, need):
                 promise = Promise(start_s, promise.gpu_type)
             elif (promise := self._soonest(view, at, view.types_for(at, need), profiles)) is None:
                 continue
-            profiles[promise.gpu_type].take(promise.start_s, promise.start_s + request_s, need)
-            self.promised[int(view.job[at])] = promise
+            profiles.of(job, promise.gpu_type).take(promise.start_s, promise.start_s + request_s, need)
+            self.promised[job] = promise
 
-    def _at_once(
-        self, view: View, at: int, types_for: list[int], profiles: list[FreeProfile]
-    ) -> Promise | None:
+    def _at_once(self, view: View, at: int, types_for: list[int], profiles: Believed) -> Promise | None:
         """A start now, on the first type that is free for the whole request; None if there is none."""
         need, request_s = int(view.gpus[at]), float(view.requested_s[at])
         for number in types_for:
-            if profiles[number].fits(view.now_s, request_s, need):
+            if profiles.of(int(view.job[at]), number).fits(view.now_s, request_s, need):
                 return Promise(view.now_s, number)
         return None
 
-    def _soonest(
-        self, view: View, at: int, types_for: list[int], profiles: list[FreeProfile]
-    ) -> Promise | None:
+    def _soonest(self, view: View, at: int, types_for: list[int], profiles: Believed) -> Promise | None:
         """The first possible start, of equals on the first type; None if there is none."""
         need, request_s = int(view.gpus[at]), float(view.requested_s[at])
         best: Promise | None = None
         for number in types_for:
-            start_s = profiles[number].earliest(request_s, need)
+            start_s = profiles.of(int(view.job[at]), number).earliest(request_s, need)
             if start_s < (math.inf if best is None else best.start_s):
                 best = Promise(start_s, number)
         return best
 
 
 def _running(view: View) -> Tally | None:
-    """What groups of jobs have running, where they are limited."""
+    """What groups of jobs have running, where they are limited and backfilling does not plan by it."""
     if view.limits is None:
         return None
-    tally = Tally(view.limits)
+    tally = Tally(view.limits, planned=False)
     for at in np.flatnonzero(view.held > 0).tolist():
         tally.add(int(view.job[at]), int(view.gpu_type[at]), int(view.held[at]))
     return tally
+
+
+def _note_limits(view: View, given: I64, types: I64) -> None:
+    """Note which jobs a limit keeps waiting that backfilling plans by. given, types: GPUs by position."""
+    assert view.limits is not None
+    tally = Tally(view.limits)
+    for at in np.flatnonzero(given > 0).tolist():
+        tally.add(int(view.job[at]), int(types[at]), int(given[at]))
+    for at in np.flatnonzero(given == 0).tolist():
+        job, need = int(view.job[at]), int(view.gpus[at])
+        if not any(tally.fits(job, number, need) for number in view.types_for(at, need)):
+            view.over_quota[at] = 1
