@@ -552,7 +552,7 @@ def test_an_order_of_ones_own_decides_through_a_view() -> None:
     run_rules(rules)
     assert record.first_start_s.tolist() == [0, 15, 15, 10]
     assert isinstance(rules_for(Easy(), made, Record(made), Terms(), 0), BackfillRules)
-    assert orders().names() == ("fcfs", "sjf", "wfp3")
+    assert orders().names() == ("fcfs", "multifactor", "sjf", "wfp3")
 
 
 # -- from a file ---------------------------------------------------------------------------------------------------------

@@ -23,12 +23,14 @@ from forerun.domains.cluster.policy import (
     Allocator,
     OracleAllocator,
     OracleView,
+    Order,
     Scheduler,
     View,
+    orders,
     schedulers,
 )
 from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import PolicyError
+from forerun.errors import PolicyError, UsageError
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 
@@ -66,7 +68,7 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
     name = "cluster"
     scenario_type = Scenario
     observer_type = Observer
-    policy_kinds: Mapping[str, Registry[Any]] = {"policy": schedulers()}
+    policy_kinds: Mapping[str, Registry[Any]] = {"policy": schedulers(), "order": orders()}
     objectives = (
         Objective("deadline_ratio", "higher", "deadlines met", 0.0, 1.0),
         Objective("jct_mean_s", "lower", "mean completion time in s"),
@@ -75,6 +77,14 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         Objective("refused_jobs", "lower", "jobs refused"),
     )
     environment = ("trace",)
+
+    def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
+        """The scenario under another policy; an order of jobs goes to the policy that it has, which must take one."""
+        if not isinstance(policy, Order):
+            return super().with_policy(scenario, policy)
+        if "order" not in scenario.policy.__struct_fields__:
+            raise UsageError.at("policy", f"{type(scenario.policy).__name__} takes no order of jobs")
+        return scenario.with_(policy=scenario.policy.with_(order=policy))
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """Read the scenario's files."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from forerun.domains.cluster.inputs.limits import Limits, Tally
-from forerun.domains.cluster.inputs.setting import F64, I64, Window
+from forerun.domains.cluster.inputs.setting import F64, I64, JobLabels, Window
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
 
@@ -99,9 +99,9 @@ class View:
     now_s: the instant. count: the number of jobs. total, free: GPUs in all, and those that no job has. rate:
     float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
     each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). limits: of what groups of jobs have running
-    (None: none); `tally` counts it. Where nodes are tracked: node_gpus,
-    node_free and node_type, by node (empty otherwise). windows: maintenance that is announced and not over. The arrays
-    belong to the simulator and are valid until the next decision.
+    (None: none); `tally` counts it. Where nodes are tracked: node_gpus, node_free and node_type, by node (empty otherwise).
+    windows: maintenance that is announced and not over. users, labels: names of users, and what else the log says of jobs,
+    by the job's number (labels None: nothing). The arrays belong to the simulator and are valid until the next decision.
     """
 
     __slots__ = (
@@ -109,6 +109,7 @@ class View:
         "float_columns",
         "free",
         "int_columns",
+        "labels",
         "limits",
         "node_free",
         "node_gpus",
@@ -120,6 +121,7 @@ class View:
         "rate",
         "total",
         "type_total",
+        "users",
         "windows",
     )
 
@@ -137,6 +139,8 @@ class View:
         self.quota: I64 | None = None
         self.limits: Limits | None = None
         self.windows: tuple[Window, ...] = ()
+        self.users: tuple[str, ...] = ()
+        self.labels: JobLabels | None = None
         #: jobs that the last `take` passed over because of a quota
         self.over_quota: I64 = np.zeros(0, np.int64)
         #: GPUs by node that a job has, by the job's number
@@ -447,6 +451,13 @@ class PriorityScheduler:
         return view.take(order, skip=self.backfill)
 
 
+class Ranking(Protocol):
+    """An order at work in one run."""
+
+    def keys(self, view: View) -> F64:
+        """A key for each job of a view, the first to look at least; equal keys go by submission."""
+
+
 class Order(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The order in which a backfilling policy looks at waiting jobs.
 
@@ -460,6 +471,10 @@ class Order(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def keys(self, view: View) -> F64:
         """A key for each job of a view, the first to look at least; equal keys go by submission."""
         raise NotImplementedError(f"{type(self).__name__} has no keys")
+
+    def build(self) -> Ranking:
+        """The order at work in one run (default: itself, as orders that remember nothing need no more)."""
+        return self
 
 
 @functools.cache

@@ -50,6 +50,7 @@ COLUMNS: Final = (
     Field(name="reservation", kind="text", missing=("",), meaning="reservation that it asked for"),
     Field(name="priority", missing=("",), meaning="priority, larger goes first; nan: not recorded"),
     Field(name="nice", missing=("",), meaning="what its user takes off its priority; nan: not recorded"),
+    Field(name="site_factor", missing=("",), meaning="what its site adds to its priority; nan: not recorded"),
     Field(name="real_duration_s", kind="int", unit="s", minimum=0, blank=0,
           meaning="duration in the original log; 0: not given"),
     Field(name="real_iterations", kind="int", minimum=0, blank=0, meaning="iterations in the original log; 0: not given"),
@@ -74,6 +75,7 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "reservation": ("reservation",),
     "priority": ("priority",),
     "nice": ("nice",),
+    "site_factor": ("site_factor",),
     "real_duration_s": ("real_duration",),
     "real_iterations": ("real_iteration",),
 }

@@ -305,6 +305,7 @@ class AllocatorRules(ObservingRules[float]):
         """
         state, view = self.state, self.view
         view.now_s = now_s
+        view.users, view.labels = self.setting.jobs.user, self.setting.jobs.labels
         view.count = ak.gather(state, now_s, view.float_columns, view.int_columns)
         view.free = int(state.type_free.sum())
         if self.setting.maintenance:

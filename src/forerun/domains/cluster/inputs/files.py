@@ -12,15 +12,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from forerun.domains.cluster.inputs.setting import (
     I64,
     NO_DEADLINE_S,
     NO_REQUEST_S,
     Cluster,
+    JobLabels,
     Jobs,
     NodeGroup,
     ThroughputTable,
@@ -31,6 +33,8 @@ from forerun.trace.readers.cluster_jobs import NO_DEADLINE, NOT_GIVEN, job_name,
 from forerun.trace.repair import RepairLog
 from forerun.trace.source import Source
 
+#: columns of which the labels of jobs are made
+LABELS: Final = ("submit_s", "eligible_s", "account", "qos", "nice", "site_factor")
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
 
@@ -149,9 +153,28 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
         best_effort=columns.get("best_effort", nothing),
         user=users if any(users) else vcs,
         requested_s=np.where(limit_s == NOT_GIVEN, NO_REQUEST_S, limit_s),
+        labels=labels_of(columns, vcs),
     )
     priority = tuple(columns["priority"].tolist()) if "priority" in columns else ()
     return JobTable(path.name, jobs, vcs, accounts, qos, priority, tuple(rows.lines.tolist()))
+
+
+def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...]) -> JobLabels | None:
+    """The labels that the columns of a log have; None if it has none. partition: of each job, empty: not recorded."""
+    names = [name for name in ("account", "qos") if name in columns]
+    numbers = [name for name in ("nice", "site_factor") if name in columns]
+    if not (names or numbers or "eligible_s" in columns or any(partition)):
+        return None
+    given: dict[str, Any] = {
+        name: tuple(str(text or "") for text in columns[name].tolist()) for name in names
+    }
+    given |= {name: np.nan_to_num(np.asarray(columns[name], np.float64), nan=0.0) for name in numbers}
+    if "eligible_s" in columns:
+        eligible_s = np.asarray(columns["eligible_s"], np.float64)
+        after_s = eligible_s - np.asarray(columns["submit_s"], np.float64)
+        known = (after_s > 0) & (eligible_s < NOT_GIVEN)
+        given["eligible_after_s"] = np.ceil(np.where(known, after_s, 0.0)).astype(np.int64)
+    return JobLabels.of(len(columns["submit_s"]), partition=partition, **given)
 
 
 def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog | None = None) -> Jobs:

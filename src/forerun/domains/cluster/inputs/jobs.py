@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.files import JobTable, read_jobs
+from forerun.domains.cluster.inputs.files import LABELS, JobTable, labels_of, read_jobs
 from forerun.domains.cluster.inputs.setting import (
     BOOL,
     I64,
@@ -97,9 +97,18 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     )
     ids = tuple(str(name) for name in log["job_id"])
     limit_s = _requested_s(log, count)
+    columns = {name: log[name] for name in LABELS if name in log}
     return JobTable(
         source,
-        Jobs.of(submit, whole, duration, id=ids, user=users if any(users) else vcs, requested_s=limit_s),
+        Jobs.of(
+            submit,
+            whole,
+            duration,
+            id=ids,
+            user=users if any(users) else vcs,
+            requested_s=limit_s,
+            labels=labels_of(columns, vcs),
+        ),
         vc=vcs,
         account=accounts,
         qos=qos,

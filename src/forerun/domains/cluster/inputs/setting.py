@@ -33,6 +33,67 @@ NEVER_S: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
+class JobLabels:
+    """What a log says of jobs that only some policies ask for, one element a job.
+
+    Parameters
+    ----------
+    account, partition, qos : names; empty: not recorded.
+    eligible_after_s : seconds from the submission until the job could start by itself.
+    nice, site_factor : what is subtracted from and added to its priority.
+    """
+
+    account: tuple[str, ...]
+    partition: tuple[str, ...]
+    qos: tuple[str, ...]
+    eligible_after_s: I64
+    nice: F64
+    site_factor: F64
+
+    @classmethod
+    def of(
+        cls,
+        count: int,
+        *,
+        account: Sequence[str] = (),
+        partition: Sequence[str] = (),
+        qos: Sequence[str] = (),
+        eligible_after_s: npt.ArrayLike = 0,
+        nice: npt.ArrayLike = 0,
+        site_factor: npt.ArrayLike = 0,
+    ) -> JobLabels:
+        """Labels of `count` jobs; what is left out is not recorded, or 0."""
+        after_s = np.broadcast_to(np.asarray(eligible_after_s, np.int64), count).copy()
+        less, more = (
+            np.broadcast_to(np.asarray(each, np.float64), count).copy() for each in (nice, site_factor)
+        )
+        none = ("",) * count
+        return cls(tuple(account or none), tuple(partition or none), tuple(qos or none), after_s, less, more)
+
+    def take(self, rows: I64) -> JobLabels:
+        """The labels of some rows."""
+        return JobLabels(
+            tuple(self.account[row] for row in rows),
+            tuple(self.partition[row] for row in rows),
+            tuple(self.qos[row] for row in rows),
+            self.eligible_after_s[rows],
+            self.nice[rows],
+            self.site_factor[rows],
+        )
+
+    def followed_by(self, others: JobLabels) -> JobLabels:
+        """These labels, then the others."""
+        return JobLabels(
+            self.account + others.account,
+            self.partition + others.partition,
+            self.qos + others.qos,
+            np.concatenate((self.eligible_after_s, others.eligible_after_s)),
+            np.concatenate((self.nice, others.nice)),
+            np.concatenate((self.site_factor, others.site_factor)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Jobs:
     """Jobs as columns, one element a job; in a run sorted stably by `submit_s`. `Jobs.of` fills columns that a log lacks.
 
@@ -51,6 +112,7 @@ class Jobs:
     user : who submitted it.
     written_deadline_s : the deadline in the file, also for best-effort jobs, whose `deadline_s` is none.
     requested_s : the time limit that it asked for; NO_REQUEST_S: none (default: none for all).
+    labels : account, partition, QOS and the like (default: the log has none).
     """
 
     file_row: I64
@@ -67,6 +129,7 @@ class Jobs:
     user: tuple[str, ...]
     written_deadline_s: I64
     requested_s: I64 = field(default_factory=lambda: _UNFILLED)
+    labels: JobLabels | None = None
 
     def __post_init__(self) -> None:
         if self.requested_s is _UNFILLED:
@@ -88,6 +151,7 @@ class Jobs:
         best_effort: npt.ArrayLike = False,
         user: Sequence[str] = (),
         requested_s: npt.ArrayLike = NO_REQUEST_S,
+        labels: JobLabels | None = None,
     ) -> Jobs:
         """Jobs in the order of a file, of whose columns only three must be known.
 
@@ -117,6 +181,7 @@ class Jobs:
             user=tuple(user or ("",) * count),
             written_deadline_s=written,
             requested_s=limit,
+            labels=labels,
         )
 
     def __len__(self) -> int:
@@ -138,13 +203,23 @@ class Jobs:
         taken: dict[str, Any] = {}
         for name in self.__slots__:
             column = getattr(self, name)
-            taken[name] = tuple(column[row] for row in index) if isinstance(column, tuple) else column[index]
+            if isinstance(column, JobLabels):
+                taken[name] = column.take(index)
+            elif column is not None:
+                taken[name] = (
+                    tuple(column[row] for row in index) if isinstance(column, tuple) else column[index]
+                )
         return Jobs(**taken)
 
     def followed_by(self, others: Jobs) -> Jobs:
         """These jobs, then the others."""
         joined: dict[str, Any] = {}
+        if self.labels is not None or others.labels is not None:
+            first, second = (each.labels or JobLabels.of(len(each)) for each in (self, others))
+            joined["labels"] = first.followed_by(second)
         for name in self.__slots__:
+            if name == "labels":
+                continue
             first, second = getattr(self, name), getattr(others, name)
             joined[name] = first + second if isinstance(first, tuple) else np.concatenate((first, second))
         return Jobs(**joined)

@@ -180,11 +180,13 @@ class BackfillScheduler:
     Attributes
     ----------
     promised : by job, the promises that are kept; empty where each pass makes its own.
+    ranking : the order, with what it remembers of the run.
     """
 
     def __init__(self, policy: BackfillPolicy) -> None:
         self.policy = policy
         self.promised: dict[int, Promise] = {}
+        self.ranking = policy.order.build()
 
     def allocate(self, view: View) -> Allocation:
         """Let running jobs go on, and start what fits for its whole request beside them and beside promises."""
@@ -264,7 +266,7 @@ class BackfillScheduler:
 
     def _in_order(self, view: View) -> list[int]:
         """Positions of the waiting jobs in the policy's order."""
-        keys: F64 = self.policy.order.keys(view)
+        keys: F64 = self.ranking.keys(view)
         order = np.argsort(keys, kind="stable")
         positions: list[int] = order[view.held[order] == 0].tolist()
         return positions
