@@ -15,6 +15,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from forerun.domains.loading.blocks.datasets import DataSet, local_data_set
 from forerun.domains.loading.blocks.tfrecord import example, is_example
 from forerun.errors import DataError, ForerunError, StoreError, UsageError
 from forerun.loading import BlockDataset, BlockSamples
+from forerun.measure.loading import objects
+from forerun.measure.loading.clients import LocalFiles
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.store import LatencyStore
 
@@ -285,6 +288,27 @@ def test_processes_read_what_was_written(
     every = [pair for share in found for pair in share]
     assert len(every) == SAMPLES == len(dict(every)) and set(ours) <= set(every)
     assert sorted(each for _, each in every) == sorted(digest(sample) for sample in wanted(kind))
+
+
+@pytest.mark.parametrize("kind", NEEDED)
+def test_an_object_store_that_fails_gives_what_was_written(
+    folders: dict[str, Path], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers of 503, bodies that end early or stall, as S3's own client sees them; the latency store lists no buckets."""
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install 'forerun[stores]'")
+    folder = folder_of(folders, kind)
+    shutil.copytree(folder, tmp_path / "bucket" / "set")
+    monkeypatch.setattr(objects.ObjectFiles, "names", lambda self: LocalFiles(folder).names())
+    for name, value in (("ACCESS_KEY_ID", "k"), ("SECRET_ACCESS_KEY", "s"), ("REGION", "r")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with LatencyStore(tmp_path, replace(FAILING, error_share=0.15, reset_share=0.15)) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
+        for epoch in range(3):
+            reader = BlockDataset("s3://bucket/set", threads=2, retries=9, timeout_s=0.5)
+            reader.set_epoch(epoch)
+            order, stored = reader.order(), wanted(kind)
+            assert [canon(sample) for _, sample in reader] == [canon(stored[number]) for number in order]
+        assert store.counters.errors > 3
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")

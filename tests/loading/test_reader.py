@@ -762,6 +762,19 @@ def test_without_keys_an_object_store_is_refused(monkeypatch: pytest.MonkeyPatch
     assert "\n" not in str(raised.value)
 
 
+def test_a_decoder_that_fails_or_returns_nothing_is_named(blocks: Blocks) -> None:
+    """A forgotten `return` is found where it is, and not where a batch of nothing is put together."""
+
+    def broken(sample: Any) -> Any:
+        raise ValueError("no such picture\nand more")
+
+    for decode, said in ((lambda sample: None, "`decode` returned nothing"), (broken, "no such picture")):
+        with pytest.raises(
+            DataError, match=rf"b0\d+\.blk: sample '.*' cannot be decoded: ValueError: {said}$"
+        ):
+            list(BlockDataset(blocks.folder, decode=decode))
+
+
 def test_states_that_do_not_fit_are_refused_and_change_nothing(blocks: Blocks, tmp_path: Path) -> None:
     reader = BlockDataset(blocks.folder, seed=1)
     taking = iter(reader)

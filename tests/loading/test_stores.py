@@ -34,6 +34,7 @@ from forerun.measure.loading.remote import remote_files, upload
 from forerun.measure.loading.store import LatencyStore, StoreSpec
 from forerun.measure.loading.torch_loader import run_workers
 
+from . import test_data_sets as data_sets
 from .test_forked import START_METHODS, wanted_of, wrong_reads
 
 KEY, SECRET = "test-key", "test-secret"
@@ -254,6 +255,57 @@ def test_training_programs_read_blocks_on_s3(signed: str, blocks: Blocks, files:
             assert dict(said[0] + said[1]) == wanted and len(said[0]) + len(said[1]) == len(wanted)
     with pytest.raises(StoreError, match=r"s3://train/nothing/manifest\.json"):
         BlockDataset("s3://train/nothing", retries=0)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tfrecord", "mds"])
+def test_data_sets_of_others_on_s3(signed: str, tmp_path: Path, kind: str) -> None:
+    """Listed and read as they are, by four threads and by two processes that are started afresh."""
+    data_sets.needed(kind)
+    folder = data_sets.write(kind, tmp_path / kind)
+    client = objects.ObjectFiles(f"s3://train/sets/{kind}")
+    for path in folder.iterdir():
+        client.write(path.name, path)
+    stored = sorted(map(data_sets.digest, data_sets.wanted(kind)))
+    reader = BlockDataset(f"s3://train/sets/{kind}", threads=4)
+    assert sorted(data_sets.digest(sample) for _, sample in reader) == stored
+    shares = [BlockDataset(f"s3://train/sets/{kind}", threads=2, rank=rank, world=2) for rank in range(2)]
+    if kind == "parquet":
+        with_processes: Any = multiprocessing.get_context("spawn")
+        results = with_processes.Queue()
+        crew = [
+            with_processes.Process(target=data_sets._read_share, args=(share, results), daemon=True)
+            for share in shares
+        ]
+        for process in crew:
+            process.start()
+        found = [results.get(timeout=120) for _ in crew]
+        for process in crew:
+            process.join(10)
+        assert sorted(digest for share in found for _, digest in share) == stored
+    else:
+        assert sorted(data_sets.digest(sample) for share in shares for _, sample in share) == stored
+
+
+def test_without_credentials_it_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the library says is that a service of the cloud's machines does not answer: nobody guesses what that means."""
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install 'forerun[stores]'")
+
+    def unanswered(*_: Any, **__: Any) -> bytes:
+        raise OSError("Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms")
+
+    for name in ("get", "list"):
+        monkeypatch.setattr(f"obstore.{name}", unanswered)
+    monkeypatch.setattr(objects, "BACKOFF_S", 0.0)
+    monkeypatch.setenv("AWS_REGION", "somewhere")
+    with pytest.raises(
+        StoreError, match=r"^s3://bucket/x: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET"
+    ):
+        BlockDataset("s3://bucket/x", retries=1)
+    assert command_line(["measure", "loading", "s3://bucket/x"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "s3://bucket/x: no credentials: set AWS_ACCESS_KEY_ID" in said
 
 
 def test_what_is_wrong_on_s3_is_named(signed: str, blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:

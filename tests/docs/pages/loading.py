@@ -283,6 +283,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
 GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "| option |"),
     (PAGE, "| tuner |"),
+    (PAGE, "| format |"),
     (PAGE, "one thread without decoding, blocks of 256 over single files"),
 }
 
