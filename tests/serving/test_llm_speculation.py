@@ -191,6 +191,17 @@ def test_an_explanation_tries_fewer_tokens_and_none() -> None:
     assert tried[f"{where}.draft_tokens"] == (2, 1, 8) and tried[where] == (None,)
 
 
+def test_drafts_in_vain_are_the_next_step() -> None:
+    """Where decoding is too slow and drafts make it slower, the next step is to do without; it helps."""
+    useless = {"draft_tokens": 4, "acceptance": 0.05, "draft_ms": 2.0}
+    missed = simulate(scenario(speculation=useless, tpot_slo_ms=9.0))
+    assert not missed.summary["slo_met"]
+    assert any("decoding is slower than without" in note for note in missed.notes)
+    assert missed.next_steps[0].endswith("--set configuration.Llama.llm.speculation=null")
+    plain = simulate(scenario(tpot_slo_ms=9.0))
+    assert plain.summary["tpot_attainment"] > missed.summary["tpot_attainment"]
+
+
 def test_problems_are_named() -> None:
     wrong = problems(llm(speculation={"draft_tokens": 0, "acceptance": 1.5}))
     assert len(wrong) == 2 and "draft_tokens" in wrong[0] and "acceptance" in wrong[1]

@@ -20,6 +20,7 @@ from forerun.domains.serving.summary.latency_split import (
     TRANSFER,
     Account,
 )
+from forerun.domains.serving.summary.llm.drafts import drafting
 from forerun.domains.serving.summary.llm.laws import time_of_requests
 from forerun.domains.serving.summary.llm.objectives import (
     WORDS,
@@ -229,6 +230,8 @@ def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: 
         change = f"{setting}.llm.memory.tensor_parallel={2 * placed.llm.memory.tensor_parallel}"
     elif cause.kind == REFUSED:
         change = f"{setting}.llm.kv_blocks={_enough_blocks(inputs, run, cause.stage)}"
+    elif cause.kind == DECODE and _drafts_in_vain(inputs, run, cause.stage):
+        change = f"{setting}.llm.speculation=null"
     elif placed.llm is not None and placed.llm.decode is not None and cause.kind in _DECODING:
         decode = placed.llm.decode
         change = f"{setting}.llm.decode.replicas={decode.replicas + 1}"
@@ -248,6 +251,13 @@ def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: 
     else:
         change = f"{setting}.max_batch={placed.max_batch // 2}"
     return f"forerun simulate {{scenario}} --set {change}"
+
+
+def _drafts_in_vain(inputs: Inputs, run: Run, stage: str) -> bool:
+    """Whether decoding at a stage would be faster without drafts."""
+    number = inputs.pipeline.names.index(stage)
+    found = drafting(inputs.pipeline.stages[number], run.requests[number])
+    return found is not None and not found.pays
 
 
 def _shared(cause: Cause) -> bool:

@@ -225,10 +225,11 @@ def _end(model: Model, state: State, r: int) -> None:
         # Beyond the latest token there are those that a draft proposed.
         drafted = max(request.cached + given[r, i] - request.prompt - request.emitted, 0)
         accepted = 0
-        while accepted < drafted and _guessed(model, request.key, request.emitted + accepted):
-            accepted += 1
-        whole.drafted += drafted
-        whole.accepted += accepted
+        if drafted > 0:
+            while accepted < drafted and _guessed(model, request.key, request.emitted + accepted):
+                accepted += 1
+            whole.drafted += drafted
+            whole.accepted += accepted
         request.cached += given[r, i] - drafted + accepted
         _share(model, state, r, who)
         if given[r, i] > 0 and request.cached == request.prompt + request.emitted + accepted:

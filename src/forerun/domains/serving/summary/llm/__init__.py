@@ -14,6 +14,7 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Pipeline, Stage
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.summary.confidence import BATCHES, from_parts, headline
+from forerun.domains.serving.summary.llm.drafts import drafting
 from forerun.domains.serving.summary.llm.laws import time_of_requests
 from forerun.domains.serving.summary.llm.objectives import (
     TokenObjective,
@@ -156,25 +157,13 @@ def _guess_figures(requests: Requests) -> dict[str, Any]:
 
 def _drafting(stage: Stage, requests: Requests | None) -> list[str]:
     """A sentence on what drafts cost in the mean iteration that decodes, and what they bring."""
-    assert stage.llm is not None
-    llm = stage.llm if stage.llm.decode is None else stage.llm.decode.llm
-    own, guesses = llm.speculation, None if requests is None else requests.guesses
-    each = None if requests is None else requests.recorded
-    if own is None or guesses is None or requests is None or each is None or not requests.gaps.sum():
+    found = drafting(stage, requests)
+    if found is None:
         return []
-    rows = each.decodes > 0
-    decodes, kv = float(each.decodes[rows].mean()), float(each.kv[rows].mean())
-    prefill = float(each.prefill[rows].mean())
-    drafted = guesses.drafted / int(rows.sum())
-    plain_ms = llm.cost.iteration_ms(prefill, decodes, kv, 0.0)
-    pairs = drafted * (kv / decodes + 1 + own.draft_tokens / 2)
-    verified_ms = llm.cost.iteration_ms(prefill + drafted, decodes, kv, pairs)
-    longer = (verified_ms + own.extra_ms(own.draft_tokens, drafted)) / plain_ms
-    brought = 1 + guesses.accepted / int(requests.gaps.sum())
     return [
-        f"{stage.name}: speculation: a step yields {brought:.3g} tokens, and with the {decodes:.3g} requests that decode on "
-        f"average an iteration takes {longer:.3g} times as long as without drafts: decoding is "
-        f"{'slower' if longer > brought else 'faster'} than without"
+        f"{stage.name}: speculation: a step yields {found.tokens:.3g} tokens, and with the {found.decodes:.3g} requests "
+        f"that decode on average an iteration takes {found.longer:.3g} times as long as without drafts: decoding is "
+        f"{'faster' if found.pays else 'slower'} than without"
     ]
 
 
