@@ -187,13 +187,27 @@ def rows() -> Iterator[dict[str, Any]]:
             "kept": abs(changes[1] - changes[0]) <= BAR,
         }
         if calibrated is not None:
-            drawn = [mean_rps(after[0], after[1][-1], one, own) for one in calibrated.draws(DRAWS)]
+            drawn = [
+                mean_rps(after[0], after[1][-1], one, draft_as_it_may_be)
+                for one, draft_as_it_may_be in zip(calibrated.draws(DRAWS), unsure(own))
+            ]
             middle = mean_rps(after[0], after[1][-1], costs, own)
             low, high = np.quantile(drawn, [0.5 - COVERED / 2, 0.5 + COVERED / 2]) / middle
             row["interval_percent"] = [
                 round(100 * (share * predicted[1] / base - 1), 2) for share in (low, high)
             ]
         yield row
+
+
+def unsure(draft: Speculation | None) -> Iterator[Speculation | None]:
+    """A draft as it may be: a pass is as unsure as an iteration, a token as a decode."""
+    rng = np.random.default_rng(1)
+    for _ in range(DRAWS):
+        one, token = np.exp(rng.normal(size=2) * occupancy.KERNEL_SPREAD[[0, 2]]).tolist()
+        if draft is None:
+            yield None
+        else:
+            yield replace(draft, pass_ms=draft.pass_ms * one, seq_ms=draft.seq_ms * token)
 
 
 def mean_rps(server: Server, of: Experiment, values: Floats, draft: Speculation | None) -> float:
