@@ -417,6 +417,53 @@ def test_a_plan_with_fitted_costs_says_where_they_were_not_measured() -> None:
     assert simulate(found.scenario_planned()).summary["slo_met"]
 
 
+def long_prompts(tpot_slo_ms: float) -> Scenario:
+    """Prompts of thousands of tokens on two cards, which share the work or split it."""
+    return scenario_of(
+        {
+            "domain": "serving",
+            "trace": {"process": {"name": "gamma", "rate_rps": 3.6, "scv": 0.02}, "queries": 200},
+            "stages": [{"name": "Chat", "parents": ["source"]}],
+            "configuration": {
+                "Chat": {
+                    "hardware": "H100",
+                    "llm": {
+                        "max_seqs": 256,
+                        "token_budget": 8192,
+                        "kv_blocks": 27_000,
+                        "kv_token_bytes": 131_072,
+                        "cost": {"a_ms": 6.9, "prefill_ms_per_token": 0.018, "decode_ms_per_seq": 0.018,
+                                 "kv_ms_per_token": 4.4e-5, "attn_ms_per_token2": 1.06e-6},
+                        "tokens": {"prompt": 8000, "output": 200},
+                        "tpot_slo_ms": tpot_slo_ms,
+                        "plan": {"replicas": [1, 2], "decode": [None, {"replicas": 1, "bandwidth": "25GB/s"}]},
+                    },
+                }
+            },
+            "prices_usd_per_h": {"H100": 4.0},
+            "attainment": 0.9,
+            "intervals": {"replications": 0},
+        }
+    )  # fmt: skip
+
+
+def test_pools_apart_are_no_plan_where_as_many_do_both() -> None:
+    """Where both keep the objectives at one cost, replicas do both; else as many that do both stand beside the plan."""
+    found = language_plan(long_prompts(25.0)).check()
+    (choice,) = found.data()["configuration"].values()
+    assert choice["replicas"] == 2 and choice["decode"] is None
+    apart = language_plan(long_prompts(11.0)).check()
+    (choice,) = apart.data()["configuration"].values()
+    assert choice["decode"]["replicas"] == 1
+    assert any("gained nothing" in note for note in apart.notes)
+    options = apart.tables["options"]
+    beside = dict(
+        zip(options["option"].tolist(), zip(options["met"].tolist(), options["tpot_p99_ms"].tolist()))
+    )
+    assert not beside["as many that do both"][0]
+    assert beside["as many that do both"][1] > apart.summary["tpot_p99_ms"]
+
+
 def test_a_plan_near_saturation_has_intervals_instead_of_figures() -> None:
     """Where iterations a little longer change the first token by half, no table has its time; below that nothing changes."""
     fit = {"experiments": 5, "prefill_tokens": 10**4, "decodes": 64, "kv_tokens": 10**6, "step_error": 0.03}

@@ -20,9 +20,17 @@ from forerun.domains.serving.plan.llm import tables as plan_tables
 from forerun.domains.serving.plan.llm.language_plan import LanguagePlan, certificate_of, traffics_of
 from forerun.domains.serving.plan.llm.runs import Figures, Shown, attempt, shown, whole
 from forerun.domains.serving.plan.llm.search import TOGETHER, Found, Objective, Search, Tried, rank
-from forerun.domains.serving.plan.llm.space import Cell, Space, output_tokens, space_of
+from forerun.domains.serving.plan.llm.space import (
+    Cell,
+    Choice,
+    Space,
+    Variant,
+    output_tokens,
+    space_of,
+)
 from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.scenario.language_model import PLAN_AXES
 from forerun.domains.serving.scenario.limits import check_traces
 from forerun.domains.serving.summary.llm.fitted import COVERED, fit_report
 from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss, prefixes
@@ -192,6 +200,8 @@ def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
         cells["runner-up"] = second.cell
     if (nearest := _nearest(search, best, inputs)) is not None:
         cells[CHEAPER] = nearest
+    if (both := _doing_both(space, best.cell)) is not None:
+        cells["as many that do both"] = both
     now = (space.named(space.now()), _cost_now(inputs), inputs.pipeline)
     beside = {
         name: (space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs))
@@ -201,6 +211,22 @@ def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
         name: _Option(text, cost, pipeline, whole(space, pipeline, inputs))
         for name, (text, cost, pipeline) in (beside | {"as it is now": now}).items()
     }
+
+
+def _doing_both(space: Space, cell: Cell) -> Cell | None:
+    """A cell with as many replicas that do both instead of pools apart; None where it has none apart, or where the space
+    has none that do both."""
+    both = []
+    for stage, choice in zip(space.stages, cell):
+        pool = stage.specs[choice.variant].decode
+        if pool is not None:
+            settings = dict(zip(PLAN_AXES, choice.variant.settings)) | {"decode": None}
+            choice = Choice(
+                Variant(choice.variant.hardware, tuple(settings.values())), choice.replicas + pool.replicas
+            )
+        both.append(choice)
+    known = all(choice.variant in stage.specs for stage, choice in zip(space.stages, both))
+    return tuple(both) if known and tuple(both) != cell else None
 
 
 def _nearest(search: Search, best: Tried, inputs: Inputs) -> Cell | None:
