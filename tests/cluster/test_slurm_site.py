@@ -278,6 +278,20 @@ def test_maintenance_by_the_calendar_drains(tmp_path: Path) -> None:
     assert any("1 windows of maintenance; fifo does not plan" in note for note in result.notes)
 
 
+def test_maintenance_takes_the_nodes_of_their_partition(tmp_path: Path) -> None:
+    """All nodes of `gpu` but one are out, and the one of `debug` is not: no job of `gpu` may have its GPUs."""
+    hour = 3600
+    path = site_of_a_scenario(
+        tmp_path,
+        f"1 ann nlp gpu normal {7 * hour} {hour} 8 01:00:00",
+        f"2 bob nlp gpu normal {8 * hour - 60} {hour} 8 01:00:00",
+        f"3 bob nlp gpu normal {8 * hour - 30} {hour} 4 01:00:00",
+        f"4 bob nlp debug normal {8 * hour} {hour} 4 01:00:00",
+        reservations=RESERVATIONS, partitions=PARTITIONS,
+    )  # fmt: skip
+    assert starts(forerun.simulate(load(path))) == [0, hour - 60, 2 * hour - 60, hour]
+
+
 def test_a_quota_does_not_go_with_a_site(tmp_path: Path) -> None:
     path = site_of_a_scenario(tmp_path, "1 ann nlp gpu normal 0 100 8 01:00:00", qos=QOS)
     with pytest.raises(ScenarioError, match="has limits, which neither a quota nor real jobs"):

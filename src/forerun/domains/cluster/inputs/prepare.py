@@ -139,7 +139,8 @@ def prepare(scenario: Scenario) -> Inputs:
         # Only now: whatever is drawn for jobs at random is that of the jobs as they were.
         jobs, rows = edited(jobs, edit, profile, cluster, keeps=keeps)
         slowness = None if slowness is None else slowness[rows]
-    outages, unplanned = _outages_of(scenario, site, table, jobs, cluster)
+    limits = limits_of(scenario, site, table, jobs, cluster)
+    outages, unplanned = _outages_of(scenario, site, limits, table, jobs, cluster)
     setting = Setting(
         jobs=jobs,
         cluster=cluster,
@@ -156,7 +157,7 @@ def prepare(scenario: Scenario) -> Inputs:
         if scenario.placement_kept is None
         else scenario.placement_kept,
         maintenance=(*maintenance_of(scenario, cluster), *outages),
-        limits=limits_of(scenario, site, table, jobs, cluster),
+        limits=limits,
     )
     notes = (
         *_notes(setting, {repair.rule for repair in repairs.repairs}),
@@ -225,7 +226,7 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
 
 
 def _outages_of(
-    scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, cluster: Cluster
+    scenario: Scenario, site: Site, limits: Limits | None, table: JobTable, jobs: Jobs, cluster: Cluster
 ) -> tuple[tuple[Window, ...], tuple[str, ...]]:
     """The maintenance of a site's calendar in the time of the jobs, and notes on what is not simulated.
 
@@ -243,8 +244,15 @@ def _outages_of(
     if len(set(cluster.node_types())) > 1:
         raise ScenarioError.at("$.machines.site", "maintenance needs a cluster whose GPUs are of one type")
     until_s = float(jobs.submit_s.max(initial=0))
+    names = () if limits is None else limits.names
     windows = tuple(
-        Window(one.from_s - table.origin_s, one.to_s - table.origin_s, one.gpus, 0.0)
+        Window(
+            one.from_s - table.origin_s,
+            one.to_s - table.origin_s,
+            one.gpus,
+            0.0,
+            tuple((group, one.of_rules[name]) for group, name in enumerate(names) if name in one.of_rules),
+        )
         for one in site.outages
         if one.to_s > table.origin_s and one.from_s - table.origin_s <= until_s
     )

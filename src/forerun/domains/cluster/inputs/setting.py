@@ -352,12 +352,14 @@ class Window:
     from_s, to_s : from when to when.
     gpus : how many.
     announced_s : when schedulers learn of it.
+    of_groups : (group, GPUs) of the limits that are planned by, how many of these GPUs are within each (default: none).
     """
 
     from_s: float
     to_s: float
     gpus: int
     announced_s: float
+    of_groups: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,14 @@ class Outage:
     name : of the reservation.
     from_s, to_s : seconds since 1970, on the clock of the file.
     gpus : how many.
+    of_rules : how many of them are within what a rule limits, by the rule's name; as those of a partition's nodes.
     """
 
     name: str
     from_s: float
     to_s: float
     gpus: int
+    of_rules: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

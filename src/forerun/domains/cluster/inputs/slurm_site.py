@@ -412,8 +412,14 @@ class _Made:
         if every_s and np.isfinite(until_s):
             times = min(max(1, 1 + int((until_s - begin_s) // every_s)), _MOST_REPEATS)
         gpus = self._gpus_of(one, "NodeCnt")
+        mine = self._nodes_of(one)
+        of_rules = {
+            f"partition {partition.name}": sum((self.node_gpus or {})[name] for name in mine & theirs)
+            for partition in self.read.partitions
+            if (theirs := self._nodes_of(partition)) & mine
+        }
         self.outages += [
-            Outage(one.name, begin_s + at * every_s, end_s + at * every_s, gpus)
+            Outage(one.name, begin_s + at * every_s, end_s + at * every_s, gpus, of_rules)
             for at in range(times)
             if gpus
         ]
@@ -431,12 +437,7 @@ class _Made:
         if one.says.get("Nodes", "").lower() == "all":
             return self.cluster.gpus
         if self.node_gpus is not None and "Nodes" in one.says:
-            try:
-                names = node_names(one.says["Nodes"], 1_000_000)
-            except ValueError as error:
-                self.read.complain(f"{one.where}:Nodes", str(error))
-                return 0
-            return sum(self.node_gpus.get(name, 0) for name in dict.fromkeys(names))
+            return sum(self.node_gpus[name] for name in self._nodes_of(one))
         if "TRES" in one.says:
             counts, _ = self.read.gpus(one.where, "TRES", one.says["TRES"])
             if counts:
@@ -449,6 +450,18 @@ class _Made:
             return 0
         nodes = self.read.whole(one.where, count, one.says.get(count, "0"))
         return min(nodes * self.cluster.gpus_per_node, self.cluster.gpus)
+
+    def _nodes_of(self, one: Block) -> set[str]:
+        """The nodes of a reservation or partition, of those that count; none where no file names the nodes."""
+        known = set(self.node_gpus or ())
+        text = one.says.get("Nodes", "")
+        if text.lower() == "all":
+            return known
+        try:
+            return known & set(node_names(text, 1_000_000))
+        except ValueError as error:
+            self.read.complain(f"{one.where}:Nodes", str(error))
+            return set()
 
     def _limits(
         self,

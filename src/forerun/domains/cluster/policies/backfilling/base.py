@@ -257,6 +257,9 @@ class BackfillScheduler:
         ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
         for window in view.windows:  # of a cluster with one type
             profiles[0].take(max(view.now_s, window.from_s), window.to_s, window.gpus)
+            for group, gpus in window.of_groups:
+                if group in groups:
+                    groups[group].take(max(view.now_s, window.from_s), window.to_s, gpus)
         for at in np.flatnonzero(view.held > 0).tolist():
             gpu_type, held = int(view.gpu_type[at]), int(view.held[at])
             profiles[gpu_type].take(view.now_s, float(ends_s[at]), held)
