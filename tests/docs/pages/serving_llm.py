@@ -53,6 +53,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
 #: what defines something, or carries a figure over whose source stands beside it
 GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "| key |"),
+    (PAGE, "vLLM does so by default since 0.14"),
     (PAGE, "a 90th percentile of at most 500 ms"),
     (PAGE, "off by 2.5 % and its 99th percentile by 33 % in the median of cases"),
     (PAGE, "a stage below 1 may still fall behind"),
