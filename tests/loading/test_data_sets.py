@@ -41,7 +41,7 @@ from .test_interop import mds_folder
 from .test_reader import FAILING, HAS_TORCH, START_METHODS
 
 #: what each format is read through
-NEEDED = {"parquet": "pyarrow", "tfrecord": "google_crc32c", "mds": "json"}
+NEEDED = {"parquet": "pyarrow", "tfrecord": "google_crc32c", "mds": "json", "litdata": "json"}
 #: drawn damages of each format in a run of the suite; set FORERUN_CASES for more
 CASES = max(150, int(os.environ.get("FORERUN_CASES", "0")))
 SAMPLES = 90
@@ -129,6 +129,28 @@ def write(kind: str, folder: Path) -> Path:
         for number, half in enumerate((rows[:50], rows[50:])):
             text = [{**row, "caption": row["caption"].encode()} for row in half]
             (folder / f"train-{number}-of-2").write_bytes(b"".join(record(encoded(row)) for row in text))
+    elif kind == "litdata":
+        chunks = []
+        for number, half in enumerate((rows[:50], rows[50:])):
+            values = [
+                (
+                    struct.pack("<d", row["score"]),
+                    row["image"],
+                    row["caption"].encode(),
+                    struct.pack("<q", row["label"]),
+                )
+                for row in half
+            ]
+            items = [struct.pack("<4I", *map(len, each)) + b"".join(each) for each in values]
+            edges = itertools.accumulate(map(len, items), initial=4 * (len(items) + 2))
+            content = struct.pack(f"<{len(items) + 2}I", len(items), *edges) + b"".join(items)
+            (folder / f"chunk-0-{number}.bin").write_bytes(content)
+            chunks.append(
+                {"filename": f"chunk-0-{number}.bin", "samples_here": len(half), "chunk_bytes": len(content)}
+            )
+        write_litdata_index(
+            folder, chunks, ["float", "jpeg", "str", "int"], ["score", "image", "caption", "label"]
+        )
     else:
         folder.rmdir()
         types = {
@@ -146,6 +168,16 @@ def write(kind: str, folder: Path) -> Path:
         ]  # fmt: skip
         mds_folder(folder, types, content)  # type: ignore[arg-type]
     return folder
+
+
+def write_litdata_index(folder: Path, chunks: list[Any], encodings: list[str], names: list[str]) -> None:
+    leaf = {"type": None, "context": None, "children_spec": []}
+    tree = {"type": "builtins.dict", "context": json.dumps(names), "children_spec": [leaf] * len(names)}
+    config = {
+        "compression": None, "encryption": None, "data_format": encodings, "item_loader": "PyTreeLoader",
+        "data_spec": json.dumps([1, tree]),
+    }  # fmt: skip
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config, "updated_at": "0"}))
 
 
 def canon(value: Any) -> Any:
@@ -441,7 +473,7 @@ def damaged(rng: np.random.Generator, content: bytes) -> bytes:
 def test_damaged_files_are_a_line_and_no_wrong_byte(
     folders: dict[str, Path], kind: str, tmp_path: Path
 ) -> None:
-    """Drawn damages. What has checksums gives the stored bytes or an error; MDS has none, and gives no traceback."""
+    """Drawn damages. What has checksums gives the stored bytes or an error; MDS and LitData give no traceback."""
     copy = Path(shutil.copytree(folder_of(folders, kind), tmp_path / kind))
     path = sorted(path for path in copy.iterdir() if path.suffix != ".json")[0]
     whole, stored = path.read_bytes(), [digest(sample) for sample in wanted(kind)]
@@ -456,9 +488,74 @@ def test_damaged_files_are_a_line_and_no_wrong_byte(
         except ForerunError as error:
             refused += 1
             assert str(error).count("\n") == len(error.problems) - 1 and str(copy.name) in str(error)
-        if kind != "mds":
+        if kind in ("parquet", "tfrecord"):
             assert got == stored[: len(got)] or len(got) == 0
     assert refused > CASES // 4
+
+
+def test_litdata_writes_what_we_read(tmp_path: Path) -> None:
+    """With the library itself: dictionaries, pairs and single values; arrays are refused by name."""
+    litdata = pytest.importorskip("litdata", reason="litdata is not installed: pip install litdata")
+    for name, function in (("rows", _row), ("pairs", _pair), ("single", _single), ("arrays", _array)):
+        litdata.optimize(
+            fn=function, inputs=list(range(40)), output_dir=str(tmp_path / name), chunk_size=7, num_workers=1
+        )
+        if name == "arrays":
+            with pytest.raises(DataError, match=r"index\.json: is of LitData, where '0' has the encoding"):
+                BlockDataset(tmp_path / name)
+            continue
+        found = [canon(sample) for _, sample in BlockDataset(tmp_path / name, shuffle=False)]
+        expected = [function(number) for number in range(40)]
+        if name == "pairs":
+            expected = [{"0": a, "1": b} for a, b in expected]
+        assert found == [canon(each) for each in expected]
+
+
+def _row(number: int) -> Any:
+    return {
+        "n": -number,
+        "data": bytes([number]) * number,
+        "text": f"é{number}",
+        "x": number / 3,
+        "odd": bool(number % 2),
+    }
+
+
+def _pair(number: int) -> Any:
+    return bytes([number]) * 3, number
+
+
+def _single(number: int) -> Any:
+    return bytes([number]) * (number + 1)
+
+
+def _array(number: int) -> Any:
+    return np.arange(number + 1.0), number
+
+
+def test_litdata_that_is_not_read_is_named(tmp_path: Path) -> None:
+    chunks = [{"filename": "chunk-0-0.bin"}]
+    for encodings, said in (
+        (
+            ["pickle"],
+            "has the encoding 'pickle'; read are bytes, jpeg.*pickles are not read, they can run code",
+        ),
+        (["no_header_tensor:1"], "has the encoding 'no_header_tensor:1'; read are bytes"),
+    ):
+        write_litdata_index(tmp_path, chunks, encodings, ["x"])
+        with pytest.raises(DataError, match=said):
+            BlockDataset(tmp_path)
+    write_litdata_index(tmp_path, chunks, ["int"], ["x"])
+    with pytest.raises(DataError, match=r"chunk-0-0\.bin: is absent, and the index names it"):
+        BlockDataset(tmp_path)
+    index = json.loads((tmp_path / "index.json").read_text())
+    for key, value, said in (
+        ("compression", "zstd", "LitData with compression 'zstd'"), ("item_loader", "TokensLoader", "for 'TokensLoader'"),
+        ("data_spec", "[1]", "no dictionary or list of values"), ("data_format", None, "names no chunks, or no data_format"),
+    ):  # fmt: skip
+        (tmp_path / "index.json").write_text(json.dumps(index | {"config": index["config"] | {key: value}}))
+        with pytest.raises(DataError, match=said):
+            BlockDataset(tmp_path)
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:
@@ -510,9 +607,9 @@ def test_every_command_takes_them(
                 assert len(data) == piece.length
     assert command_line(["measure", "loading", str(folder), "--decoder", "pillow"]) == 2
     assert f"decode files and blocks, not {kind}: run `forerun pack" in capsys.readouterr().err
-    first = "index.json" if kind == "mds" else sorted(path.name for path in folder.iterdir())[0]
+    first = "index.json" if kind in ("mds", "litdata") else sorted(path.name for path in folder.iterdir())[0]
     for file, count in (
-        (folder / first, SAMPLES if kind == "mds" else 50),
+        (folder / first, SAMPLES if kind in ("mds", "litdata") else 50),
         (blocks / "index.parquet", SAMPLES),
     ):
         text = tmp_path / "scenario.yaml"
@@ -524,7 +621,10 @@ def test_every_command_takes_them(
 def sum_of(file: Path) -> int:
     """Bytes of samples that a file speaks of, by another way than the product's."""
     if file.name == "index.json":
-        shards = json.loads(file.read_text())["shards"]
+        index = json.loads(file.read_text())
+        if "chunks" in index:
+            return sum(each["chunk_bytes"] - 4 * (each["samples_here"] + 2) for each in index["chunks"])
+        shards = index["shards"]
         return sum(each["raw_data"]["bytes"] for each in shards) - head_bytes(file.parent)
     if file.name == "index.parquet":
         return sum(path.stat().st_size for path in file.parent.glob("*.blk"))

@@ -294,8 +294,9 @@ MALFORMED_INPUTS = (
     BadFile("a TFRecord file that is compressed", "TFRecordOptions(compression_type='GZIP')", "train.tfrecord",
             gzip.compress(bytes(100), mtime=0), samples),
     BadFile("Arrow files where files of samples are wanted", "saved data sets", "data.arrow", b"x", samples),
-    BadFile("a LitData folder where files of samples are wanted", "litdata.optimize", "index.json",
-            b'{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"compression": null}}', samples),
+    BadFile("a LitData folder with pickled values", "litdata.optimize", "index.json",
+            b'{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"compression": null, "data_format": ["pickle"], '
+            b'"data_spec": "[1, {\\"type\\": null, \\"context\\": null, \\"children_spec\\": []}]"}}', samples),
     BadFile("MDS shards that are compressed", "MDSWriter(compression='zstd')", "index.json",
             b'{"version": 2, "shards": [{"compression": "zstd", "raw_data": {"basename": "shard.00000.mds"}}]}', samples),
     BadFile("a tar that is compressed", "tar -cz, downloads", "shard.tar", gzip.compress(b"x" * 2000, mtime=0), samples),

@@ -297,6 +297,12 @@ def data_sets() -> Iterator[Seed]:
     listed = {"raw_data": {"basename": "s.mds"}, "compression": None, "format": "mds", "version": 2}
     index = json.dumps({"shards": [listed], "version": 2}).encode()
     yield Seed("loading MDS", {INDEX: index, "s.mds": shard}, read)
+    tree = {"type": "builtins.list", "context": None, "children_spec": [{"children_spec": []}] * 2}
+    config = {"data_format": ["int", "str"], "data_spec": json.dumps([1, tree])}
+    items = [b"\x08\0\0\0\x01\0\0\0" + bytes(8) + b"a", b"\x08\0\0\0\0\0\0\0" + b"\xff" * 8]
+    chunk = np.array([2, 16, 33, 49], "<u4").tobytes() + b"".join(items)
+    index = json.dumps({"chunks": [{"filename": "c.bin"}], "config": config}).encode()
+    yield Seed("loading LitData", {INDEX: index, "c.bin": chunk}, read)
     if find_spec("google_crc32c") is not None:
         from forerun.domains.loading.blocks.tfrecord import checksum
 

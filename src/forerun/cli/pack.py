@@ -52,8 +52,9 @@ def command(
 ) -> None:
     """Pack the files below SOURCE into blocks in TARGET; resumable, deterministic, verified.
 
-    SOURCE may also contain blocks, WebDataset tar, MDS, Parquet or TFRecord, to convert them; or be the URL of plain
-    files (http, https, s3, gs, az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are put there.
+    SOURCE may also contain blocks, WebDataset tar, MDS, LitData, Parquet or TFRecord, to convert them; or be the URL
+    of plain files (http, https, s3, gs, az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are
+    put there.
     """
     from forerun.domains.loading.blocks.container import Blocks
     from forerun.domains.loading.blocks.convert import convert, kind_of, passed_over

@@ -25,10 +25,10 @@ class BlockDataset:
     """Iterates a container block by block, which threads read ahead, in a fresh seeded order of blocks each epoch.
 
     Gives pairs of key and sample. A sample is a view of its block's bytes, or what `decode` makes of it. One of several
-    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem; one of Parquet, TFRecord or
-    MDS is a dictionary of values by column. Every sample comes once an epoch, and its checksum is compared. What cannot be
-    read is asked for again; then the iteration ends with an error that names block and sample, after all samples before it
-    were given.
+    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem; one of Parquet, TFRecord,
+    MDS or LitData is a dictionary of values by column. Every sample comes once an epoch, and its checksum is compared. What
+    cannot be read is asked for again; then the iteration ends with an error that names block and sample, after all samples
+    before it were given.
 
     torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`,
     to be given to a `DataLoader`: its workers share the epoch, each with threads of its own, and samples are `bytes`, since
@@ -39,7 +39,7 @@ class BlockDataset:
 
     Parameters
     ----------
-    source : folder of the container, or of Parquet, TFRecord or MDS, or a file of these; or the URL of such a folder:
+    source : folder of the container, or of Parquet, TFRecord, MDS or LitData; or the URL of such a folder:
         http(s) by itself, s3, gs, az and what fsspec opens with `pip install 'forerun[stores]'`; keys come from the
         environment.
     threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for). More than one
@@ -62,7 +62,7 @@ class BlockDataset:
     verify : compare every sample's checksum (default: yes).
     decode : makes something of a sample, in the reading threads; one that is a function of a module also works in
         spawned workers (default: samples are views of bytes).
-    block_samples : samples a block of TFRecord and MDS shards, which have no blocks of their own (default: 64).
+    block_samples : samples a block of TFRecord, MDS and LitData, which have no blocks of their own (default: 64).
     token : bearer token of an HTTP store (default: none).
     retries, timeout_s : of requests to a store: attempts after the first, with growing pauses, and the longest wait for an
         answer (defaults: 5, 20).

@@ -299,7 +299,7 @@ class Source:
         if self.data_set is None:
             return str(parse_manifest(client.read_whole(MANIFEST), MANIFEST).get("index_sha256"))
         names = client.names()
-        if self.data_set.kind != "mds":  # whose index says which files belong to it
+        if self.data_set.kind not in ("mds", "litdata"):  # whose index says which files belong to it
             mine = set(self.data_set.files)
             names = (pair for pair in names if pair[0] in mine or not payload_of([pair]))
         found = _data_set(list(names), client, self.name, self.block_samples)

@@ -174,7 +174,7 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
             source,
             f"contains WebDataset tar shards, which are read as a whole: run `forerun pack {source} OUT`, measure OUT",
         )
-    if kind in ("mds", "parquet", "tfrecord"):
+    if kind in ("mds", "parquet", "tfrecord", "litdata"):
         found = local_data_set(folder_path, block_samples=0)
         assert found is not None
         folder = folder_path.parent if folder_path.is_file() else folder_path

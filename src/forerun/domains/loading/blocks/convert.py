@@ -34,7 +34,7 @@ from forerun.regular import read_regular, unreadable
 Kind = Literal["files", "blocks", "tar", "mds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: what is read and not written
-Source = Literal["files", "blocks", "tar", "mds", "parquet", "tfrecord"]
+Source = Literal["files", "blocks", "tar", "mds", "parquet", "tfrecord", "litdata"]
 
 
 def kind_of(path: Path) -> Source:
@@ -66,10 +66,13 @@ def kind_of(path: Path) -> Source:
         for base, _, files in os.walk(path)
         for name in sorted(files)
     ]
-    return _READ.get(shards_in(path, names)[0], "files")
+    kind, key = shards_in(path, names)
+    if kind == "LitData" and key != MDS_INDEX:
+        return "files"  # refused when they are listed
+    return _READ.get(kind, "files")
 
 
-_READ: Final[dict[str, Source]] = {"Parquet": "parquet", "TFRecord": "tfrecord"}
+_READ: Final[dict[str, Source]] = {"Parquet": "parquet", "TFRecord": "tfrecord", "LitData": "litdata"}
 
 
 def _lists_shards(index: Path) -> bool:
@@ -100,7 +103,7 @@ def samples_of(path: Path, kind: Source | None = None) -> Iterator[tuple[str, by
             yield from read_mds(path)
         case "blocks":
             yield from Blocks.open(path)
-        case "parquet" | "tfrecord":
+        case "parquet" | "tfrecord" | "litdata":
             yield from _of_data_set(path)
         case "files":
             for entry in list_files(path):
@@ -112,7 +115,7 @@ def samples_of(path: Path, kind: Source | None = None) -> Iterator[tuple[str, by
 
 
 def _of_data_set(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The parts of the samples of a Parquet or TFRecord data set."""
+    """The parts of the samples of a data set of another library."""
     found, folder = local_data_set(path), path.parent if path.is_file() else path
     if found is None:
         raise DataError.at(path, "contains no samples")

@@ -1,8 +1,8 @@
-"""Data sets of other libraries as blocks: Parquet, TFRecord and MDS, in a folder or a store.
+"""Data sets of other libraries as blocks: Parquet, TFRecord, MDS and LitData, in a folder or a store.
 
 Where each block lies is learnt when a data set is opened, from a few short reads of each file; a block is then one request,
-as one of our own is. A block of Parquet is a row group. Records of TFRecord and samples of MDS shards can be read alone, so
-their blocks are of any number of samples. What a file is read with is given, so nothing here opens one.
+as one of our own is. A block of Parquet is a row group. Records of TFRecord and samples of MDS and LitData can be read
+alone, so their blocks are of any number of samples. What a file is read with is given, so nothing here opens one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.loading.blocks import mds, parquet, tfrecord
+from forerun.domains.loading.blocks import litdata, mds, parquet, tfrecord
 from forerun.domains.loading.blocks.container import INDEX, Index
 from forerun.domains.loading.blocks.shards import kind_by_head, payload_of, refuse_shards, shards_in
 from forerun.errors import DataError
 from forerun.regular import open_regular, unreadable
 
-Kind = Literal["parquet", "tfrecord", "mds"]
+Kind = Literal["parquet", "tfrecord", "mds", "litdata"]
 I64 = NDArray[np.int64]
 
 #: bytes of a file of a data set: its name, where from, how many
@@ -122,16 +122,20 @@ def open_data_set(
     names : of the files, with their bytes.
     read : bytes of a file.
     where : what messages call the data set.
-    block_samples : samples a block of TFRecord and MDS (default: 64; 0: each file is a block).
+    block_samples : samples a block of TFRecord, MDS and LitData (default: 64; 0: each file is a block).
     window_bytes : of a TFRecord file without an index, read at once to find its records (default: 4096).
 
     Raises DataError for files that are damaged, or of a format that is not read; UsageError without a library.
     """
     sizes = dict(names)
     if mds.INDEX in sizes:
-        shards = mds.listed_shards(read(mds.INDEX, 0, sizes[mds.INDEX]))
+        index = read(mds.INDEX, 0, sizes[mds.INDEX])
+        shards = mds.listed_shards(index)
         if shards is not None:
             return _mds(shards, sizes, read, where, block_samples)
+        chunks = litdata.listed_chunks(index, f"{where}/{mds.INDEX}")
+        if chunks is not None:
+            return _litdata(*chunks, sizes, read, where, block_samples)
     payload = payload_of(names)
     kind = shards_in(None, names)[0]
     if not kind and payload:
@@ -197,6 +201,26 @@ def _mds(
     return _made(
         "mds", index, names, at, begins, sizes, mds.TypedColumns(tuple(columns[file] for file in at))
     )
+
+
+def _litdata(
+    names: Sequence[str],
+    items: litdata.Items,
+    sizes: dict[str, int],
+    read: ReadFile,
+    where: str,
+    block_samples: int,
+) -> DataSet:
+    edges = []
+    for name in names:
+        place = f"{where}/{name}"
+        if name not in sizes:
+            raise DataError.at(place, "is absent, and the index names it")
+        count = int.from_bytes(read(name, 0, min(4, sizes[name])), "little")
+        head = read(name, 0, min(sizes[name], 4 + 4 * (count + 1)))
+        edges.append(litdata.chunk_edges(head, sizes[name], place))
+    index, at, begins = _indexed(names, edges, where, block_samples)
+    return _made("litdata", index, names, at, begins, sizes, items)
 
 
 def _parquet(files: Sequence[str], sizes: dict[str, int], read: ReadFile, where: str) -> DataSet:
@@ -347,7 +371,7 @@ def sample_sizes(path: Path) -> I64 | None:
 
     Parameters
     ----------
-    path : the `index.parquet` of blocks, a Parquet or TFRecord file, or the `index.json` of MDS.
+    path : the `index.parquet` of blocks, a Parquet or TFRecord file, or the `index.json` of MDS or LitData.
 
     Raises DataError for one that is damaged, UsageError without a library.
     """

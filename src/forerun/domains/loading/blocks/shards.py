@@ -29,7 +29,7 @@ _MAX_INDEX_BYTES: Final = 64 * 1024**2
 
 #: what reads each format
 _READERS: Final = {
-    "LitData": "litdata.StreamingDataset",
+    "LitData": "forerun.loading.BlockDataset",
     "Parquet": "forerun.loading.BlockDataset",
     "Arrow": "datasets.load_from_disk",
     "TFRecord": "forerun.loading.BlockDataset",
@@ -91,12 +91,11 @@ def refuse_shards(
     if not kind or (alone and kind == "tar"):
         return
     at = f"{where}/{key}"
-    if kind in ("tar", "MDS"):
+    if kind in ("tar", "MDS") or (kind == "LitData" and "/" in key):
         parent = f"{where}/{key}".rpartition("/")[0]
         if kind == "tar" and not key.lower().endswith(".tar"):
             raise DataError.at(at, f"is a compressed tar; decompress it with {unpacking(key)}")
-        what = "tar" if kind == "tar" else "MDS"
-        raise DataError.at(at, f"is of {what} shards in a folder below; name that folder, {parent}")
+        raise DataError.at(at, f"is of {kind} shards in a folder below; name that folder, {parent}")
     article = "an" if kind == "Arrow" else "a"
     raise DataError.at(
         at,
