@@ -18,8 +18,10 @@ from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
 from forerun.domains.cluster.replay.history import History, Names, read_history
 from forerun.domains.cluster.wait_time import forecast as fc
-from forerun.domains.cluster.wait_time import kernel
+from forerun.domains.cluster.wait_time import kernel, reference
 from forerun.domains.cluster.wait_time.answer import Answer, answer
+from forerun.domains.cluster.wait_time.backtest import block_interval, pinball
+from forerun.domains.cluster.wait_time.classes import class_of
 from forerun.domains.cluster.wait_time.machine import nodes_of, outages_of, pool_of, regular_maintenance
 from forerun.domains.cluster.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
 
@@ -66,15 +68,15 @@ def easy(
     return queue.first_start
 
 
-def busy_log(seed: int, jobs: int = 240, nodes: int = 16) -> History:
-    """Random jobs of ten days, and when EASY started them."""
+def busy_log(seed: int, jobs: int = 240, days: int = 10) -> History:
+    """Random jobs on 16 nodes, and when EASY started them."""
     rng = np.random.default_rng(seed)
-    submit_s = np.sort(rng.integers(0, int(10 * DAY_S), jobs))
+    submit_s = np.sort(rng.integers(0, int(days * DAY_S), jobs))
     submit_s -= submit_s[0]
     request_s = rng.choice([1800, 7200, 20_000, 40_000, 90_000], jobs)
     work_s = np.maximum((request_s * rng.random(jobs) * 1.02).astype(np.int64), 1)
     need = rng.choice([1, 2, 4, 8, 16], jobs)
-    start_s = easy(submit_s, need, request_s, work_s, nodes, bk.FCFS)
+    start_s = easy(submit_s, need, request_s, work_s, 16, bk.FCFS)
     return history(submit_s, start_s, start_s + work_s, need, request_s)
 
 
@@ -400,3 +402,73 @@ def test_a_real_log_cut_at_an_instant_gives_the_same_bits(
         assert run(["wait-time", str(path), *job, "--at", str(int(at_s))]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] and json.loads(texts[0])["answer"]
+
+
+# -- back-tests ----------------------------------------------------------------------------------------------------------
+
+
+def test_class_histories_are_the_quantiles_of_what_was_known() -> None:
+    rows = np.flatnonzero(LOG.submit_s >= 0)
+    asked = rows[::7]
+    found = reference.class_histories(LOG, rows, asked)["nodes and requested time, last 25"]
+    for k, row in enumerate(asked.tolist()):
+        known = np.flatnonzero(LOG.start_s <= LOG.submit_s[row])
+        known = known[np.argsort(LOG.start_s[known], kind="stable")]
+        mine = known[class_of(LOG.nodes, LOG.requested_s)[known] == class_of(LOG.nodes, LOG.requested_s)[row]]
+        last = (mine if len(mine) >= reference.LEAST else known)[-25:]
+        if len(last) < reference.LEAST:
+            assert np.isnan(found[k]).all()
+        else:
+            np.testing.assert_allclose(found[k], np.quantile(fc.scale(LOG.wait_s[last]), fc.LEVELS))
+
+
+def test_bounds_hold_as_often_as_they_say() -> None:
+    """Waits that are alike: a bound on the 90 % quantile is above nine in ten of them, with confidence."""
+    rng = np.random.default_rng(0)
+    submit_s = np.arange(2000) * 10_000.0
+    start_s = submit_s + rng.exponential(1000.0, 2000)
+    log = history(submit_s, start_s, start_s + 1.0, [1] * 2000, [60.0] * 2000)
+    rows = np.arange(2000)
+    bounds = reference.qbets(log, rows, rows)[500:]
+    wait = fc.scale(log.wait_s)[500:]
+    shares = (wait[:, None] <= bounds).mean(axis=0)
+    assert (shares[3:8] > np.array(fc.LEVELS)[3:8] - 0.02).all() and shares[6] < 0.97
+
+
+def test_the_interval_of_a_mean_difference() -> None:
+    rng = np.random.default_rng(0)
+    at_s = np.arange(600) * DAY_S / 10
+    noise = rng.standard_normal(600)
+    mean, low, high = block_interval(noise - 0.5, at_s, 0)
+    assert low < mean < high < 0 and high - low == pytest.approx(2 * 1.96 / np.sqrt(600), rel=0.3)
+    wide = block_interval(np.repeat(rng.standard_normal(20), 30), at_s, 0)
+    assert wide[2] - wide[1] > 4 * (high - low), "neighbours that are alike count as few"
+
+
+def test_pinball_loss() -> None:
+    quantiles = np.tile(np.arange(9.0), (2, 1))
+    found = pinball(quantiles, np.array([4.0, np.nan]))
+    levels = np.array(fc.LEVELS)
+    expected = [level * (4 - q) if q < 4 else (1 - level) * (q - 4) for level, q in zip(levels, range(9))]
+    assert found[0] == pytest.approx(np.mean(expected)) and np.isnan(found[1])
+
+
+def test_a_back_test_is_saved_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(busy_log(2, 400, 40), tmp_path / "log.csv")
+    saved, page = tmp_path / "back.json", tmp_path / "page.html"
+    words = ["--every", "2", "-o", str(saved), "--report", str(page)]
+    assert run(["wait-time", "backtest", str(path), *words]) == 0
+    text = capsys.readouterr().out
+    assert "of the best class history" in text and "busy machine" in text
+    content = json.loads(saved.read_text())
+    (whole, *regimes) = content["coverage"]
+    assert whole["answers"] == sum(part["answers"] for part in regimes)
+    assert whole["answers"] == sum(part["answers"] for part in content["fortnights"])
+    assert content["jobs asked about"] == whole["answers"] + content["without an answer"]
+    assert "Is a quantile what it promises?" in page.read_text()
+    assert run(["report", str(saved), "-o", str(tmp_path / "again.html")]) == 0
+    capsys.readouterr()
+    assert run(["wait-time", "backtest", str(path), "--every", "100"]) == 2
+    assert "answers can be scored" in capsys.readouterr().err
+    assert run(["wait-time", "backtest", str(path), "-o", str(tmp_path)]) == 2
+    assert "is a directory" in capsys.readouterr().err

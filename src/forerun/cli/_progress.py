@@ -37,3 +37,23 @@ def counted(workers: int, output: Output, show: Callable[[str], None]) -> Callab
         show(f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}")
 
     return progress
+
+
+def left_of(show: Callable[[str], None]) -> Callable[[int, int], None]:
+    """What says how many of a known number of steps are done, and how long the others take.
+
+    Parameters
+    ----------
+    show : what shows the present state.
+    """
+    from forerun.study.estimate import Estimate
+
+    estimate = Estimate()
+    estimate.see(0)
+
+    def progress(done: int, of: int) -> None:
+        estimate.see(done)
+        left = estimate.left(of)
+        show(f"{done} of {of}{f', {left} left' if left else ''}")
+
+    return progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from forerun.domains.cluster.inputs.setting import Window
     from forerun.domains.cluster.replay.history import History
     from forerun.domains.cluster.wait_time.answer import Answer
+    from forerun.domains.cluster.wait_time.backtest import BackTest
 
 command = DefaultGroup("wait-time", default="ask")
 
@@ -68,7 +70,7 @@ def ask(
     `squeue -a -r -o "%i|%u|%P|%D|%l|%T|%V|%S|%M"` prints.
 
     The queue is played on many times, and corrected by how far that was off for the jobs that started last. What is known at
-    the instant is all that is used.
+    the instant is all that is used. `forerun wait-time backtest LOG` says how well such answers do.
     """
     from forerun.domains.cluster.wait_time.answer import answer
     from forerun.domains.cluster.wait_time.forecast import Forecaster
@@ -97,6 +99,115 @@ def ask(
         _show.print_json(found.data())
         return
     _print(found, shown_instant(at_s + known.origin_s))
+    output.hint(f"next: forerun wait-time backtest {shlex.quote(str(history or log))}")
+
+
+@command.command(name="backtest")
+@click.argument("log", type=_options.PATH, metavar="LOG")
+@click.option(
+    "--partition", default="", metavar="NAME", help="Only jobs of a partition, if it has nodes of its own."
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Nodes of the pool (default: as many as were in use).",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Ask about each K-th job only; the errors of fewer former answers are then known.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@_options.out_option("FILE", "Save the back-test; forerun report shows it.")
+@_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
+@reading_options
+@_options.output_options
+def backtest(
+    log: Path,
+    partition: str,
+    nodes: int | None,
+    every: int,
+    seed: int,
+    out: Path | None,
+    page: Path | None,
+    reading: Reading,
+    output: Output,
+) -> None:
+    """How well would answers have done? Asks about the jobs of the largest pool of LOG at their submissions, each time as of
+    that instant, and compares the answers with what came, with the history of each job's class, and with upper bounds.
+    """
+    from forerun.cli._progress import left_of
+    from forerun.domains.cluster.wait_time.backtest import back_test
+    from forerun.domains.cluster.wait_time.forecast import Forecaster
+    from forerun.errors import UsageError
+
+    for option, path in (("--out", out), ("--report", page)):
+        if path is not None and path.is_dir():
+            raise UsageError.at(option, f"{path} is a directory; name the file")
+    known = reading.read(log)
+    forecaster = Forecaster(known, seed=seed, partition=partition, nodes=nodes or 0)
+    with output.working(f"asking about the jobs of {log.name}") as state:
+        found = back_test(forecaster, every=every, said=left_of(state))
+    content = found.data()
+    if out is not None:
+        _save(content, out)
+    if page is not None:
+        from forerun.report import write_page
+        from forerun.report.stored import measurement_document
+
+        write_page([measurement_document((out or log).name.split(".")[0], content)], page)
+    if output.as_json:
+        _show.print_json(content)
+        return
+    _print_backtest(found)
+    for path in (out, page):
+        if path is not None:
+            _show.prose(f"saved to {path}")
+
+
+def _save(content: dict[str, Any], path: Path) -> None:
+    import json
+
+    from forerun.atomic_write import write_text
+    from forerun.result.numbers import plain
+
+    write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _print_backtest(found: BackTest) -> None:
+    """The back-test for people."""
+    from forerun.domains.cluster.wait_time.forecast import INTERVALS
+
+    rows = [
+        (
+            part.name,
+            part.covered.answers,
+            *(f"{part.covered.shares[promised]:.0%}" for promised in INTERVALS),
+            f"{part.pinball:.3f}",
+            f"{part.history:.3f}",
+            f"{part.bounds:.3f}",
+        )
+        for part in (found.whole, *found.regimes, *found.fortnights)
+    ]
+    _show.print_table(
+        ("part", "answers", *(f"in {promised:.0%}" for promised in INTERVALS), "loss", "class", "bound"),
+        rows,
+        title=f"Answers at the submissions of {found.source}, {found.pool}",
+        about="in 50%: share of jobs that started within the 50 % interval; loss: mean pinball loss of the answers on the "
+        f"scale log10(wait + a minute); class: of the best class history ({found.best}); bound: of bounds as QBETS makes "
+        "them",
+    )
+    difference, low, high = found.difference
+    _show.prose(f"\n{found.why}")
+    _show.prose(f"difference of the losses: {difference:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    _show.prose(
+        f"{found.asked} jobs asked about; {found.unanswered} without an answer, as too few had started before; of "
+        f"{found.unknown} the log does not tell the start"
+    )
 
 
 def _job(text: str) -> dict[str, Any]:
@@ -246,7 +357,7 @@ def _print(found: Answer, at: str) -> None:
     _show.prose(queue)
     click.echo()
     _show.print_table(
-        ("what it waits for", "half of the draws start within"),
+        ("cause", "median wait"),
         [(cause, _shown(wait_s)) for cause, wait_s in found.medians_s.items()],
         title="What it waits for",
         about="each line adds to those above; the last one is the answer. Holds, dependencies and limits of users are not "

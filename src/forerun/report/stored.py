@@ -116,7 +116,7 @@ def open_stored(path: Path) -> Stored:
         case given if given == PLAN_FORMAT:
             return _plan(path, data)
         case given if given == MEASUREMENT_FORMAT:
-            return _measurement(path, data)
+            return measurement_document(path.stem, data)
         case given if given == BOUNDS_FORMAT:
             return bound_document(path.stem, data)
         case given:
@@ -273,14 +273,14 @@ def job_document(explained: JobExplanation, run: str) -> StoredDocument:
     )
 
 
-def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
+def measurement_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
     """The content of a measurement file, its profile's values among the facts.
 
     A note is added if the machine was busy while it was measured.
 
     Parameters
     ----------
-    path : of the file.
+    name : of the file.
     data : its content.
 
     Raises
@@ -297,7 +297,7 @@ def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
         if host.get("quiet") is False:
             notes.append("the load average was above twice the cores: measure again on a quiet machine")
         return StoredDocument(
-            name=path.stem,
+            name=name,
             kind="measurement",
             domain=str(data["domain"]),
             version=str(data.get("forerun", "")),
@@ -309,7 +309,7 @@ def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
             content=data,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StoreError.at(path, f"is no measurement: {type(error).__name__}: {error}") from error
+        raise StoreError.at(name, f"is no measurement: {type(error).__name__}: {error}") from error
 
 
 def _is_table(rows: Any) -> bool:

@@ -144,7 +144,11 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         return plan_figures(plan)
 
     def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
-        """The figures of a training program that was profiled."""
+        """The figures of a training program that was profiled, or of a back-test of waits."""
+        if measured.get("what") == "wait-time":
+            from forerun.domains.cluster.wait_time.figures import figures
+
+            return figures(measured)
         from forerun.domains.cluster.figures import measured_figures
 
         return measured_figures(measured)

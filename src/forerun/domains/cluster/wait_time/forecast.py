@@ -2,8 +2,8 @@
 
 Waits are compared on a logarithmic scale, log10(wait + a minute): being an hour off matters less after a day than after a
 minute. An answer is a set of weighted waits. Most of the weight is on the median of the draws plus each recent error of such
-medians, apart for an empty machine (where the draws start the job at once) and a busy one; an error counts in proportion to
-the square root of how much the draws differ now and differed then. The rest is on the waits of the job's class.
+medians, apart for an empty machine (where the draws start the job at once) and a busy one, where an error counts in
+proportion to the square root of how much the draws differ now and differed then. The rest is on the waits of the class.
 """
 
 from __future__ import annotations
@@ -137,9 +137,12 @@ def calibrated(
     known = asked.known_at(at_s, before)
     if len(known) < LEAST_PAST:
         return None
-    alike = known[asked.empty[known] == bool(middle <= scale(AT_ONCE_S))]
+    empty = bool(middle <= scale(AT_ONCE_S))
+    alike = known[asked.empty[known] == empty]
     errors_of = (alike if len(alike) >= LEAST_PAST else known)[-ERRORS:]
-    errors = (asked.wait()[errors_of] - asked.middle[errors_of]) * np.sqrt(spread / asked.spread[errors_of])
+    errors = asked.wait()[errors_of] - asked.middle[errors_of]
+    if not empty:
+        errors = errors * np.sqrt(spread / asked.spread[errors_of])
     share = HISTORY_SHARE if len(history) else 0.0
     points = np.concatenate([np.maximum(middle + errors, scale(0.0)), history])
     weights = np.concatenate(
