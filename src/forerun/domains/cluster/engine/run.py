@@ -77,7 +77,8 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
     plain = plain and len(set(setting.cluster.node_types())) == 1
-    if isinstance(policy, BackfillPolicy) and plain and not policy.round_s and policy.order.number >= 0:
+    plain = plain and not policy.round_s
+    if isinstance(policy, BackfillPolicy) and plain and policy.compiles and policy.order.number >= 0:
         return BackfillRules(setting, record, policy)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 

@@ -212,7 +212,7 @@ class _Changes:
         deadlines = bool(self.setting.jobs.has_deadline.any())
         requests = bool(np.isfinite(self.setting.jobs.request_s).all())
         known = [name for name in OTHERS if deadlines or name not in BY_DEADLINE]
-        names = [name for name in (*known, *(BACKFILLING[:1] if requests else ())) if name != self.policy]
+        names = [name for name in (*known, *(BACKFILLING if requests else ())) if name != self.policy]
         return [self._once(f"policy {name}", (("policy", name),)) for name in names]
 
 

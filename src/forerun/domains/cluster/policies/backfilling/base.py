@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
@@ -54,6 +55,16 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
         """How far away a start may be that a job is promised for one decision; 0: any."""
         return 0.0
 
+    @property
+    def resolution_s(self) -> float:
+        """The profile changes at multiples of so many seconds from now; 0: at any instant."""
+        return 0.0
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the compiled queue decides as the scheduler does."""
+        return True
+
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers its promises, if the policy keeps them."""
         return BackfillScheduler(self)
@@ -66,18 +77,28 @@ class FreeProfile:
     ----------
     now_s : from when.
     gpus : how many are free from then on, before anybody takes some.
+    resolution_s : whoever has GPUs has them for whole multiples of so many seconds from now (default 0: as long as said).
     """
 
-    def __init__(self, now_s: float, gpus: int) -> None:
+    def __init__(self, now_s: float, gpus: int, resolution_s: float = 0.0) -> None:
         self.times_s, self.free = [now_s], [gpus]
+        self.now_s, self.resolution_s = now_s, resolution_s
 
     def take(self, from_s: float, to_s: float, gpus: int) -> None:
         """Somebody has GPUs from one instant to another; a negative number gives them back."""
         if not from_s < to_s:
             return
+        if self.resolution_s:
+            from_s, to_s = self._on_grid(from_s, math.floor), self._on_grid(to_s, math.ceil)
         first = self._cut(from_s)
         for at in range(first, self._cut(to_s)):
             self.free[at] -= gpus
+
+    def _on_grid(self, at_s: float, rounded: Callable[[float], int]) -> float:
+        """A multiple of the resolution from now."""
+        if math.isinf(at_s):
+            return at_s
+        return self.now_s + self.resolution_s * rounded(round((at_s - self.now_s) / self.resolution_s, 9))
 
     def _cut(self, at_s: float) -> int:
         """Let a step begin at an instant; which one it is."""
@@ -181,12 +202,14 @@ class BackfillScheduler:
     ----------
     promised : by job, the promises that are kept; empty where each pass makes its own.
     ranking : the order, with what it remembers of the run.
+    in_order_only : whether the first job that does not start ends a pass (no).
     """
 
     def __init__(self, policy: BackfillPolicy) -> None:
         self.policy = policy
         self.promised: dict[int, Promise] = {}
         self.ranking = policy.order.build()
+        self.in_order_only = False
 
     def allocate(self, view: View) -> Allocation:
         """Let running jobs go on, and start what fits for its whole request beside them and beside promises."""
@@ -199,7 +222,7 @@ class BackfillScheduler:
         used = np.bincount(view.user, view.held, 0 if view.quota is None else len(view.quota) - 1)
         view.over_quota = np.zeros(view.count, np.int64)
         left, wake_s = self.policy.promises, math.inf
-        examined = self.policy.examined or len(waiting)
+        examined = len(waiting) if self.in_order_only else self.policy.examined or len(waiting)
         for place, at in enumerate(waiting):
             job, need, request_s = jobs[at], gpus[at], requests[at]
             if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
@@ -219,12 +242,18 @@ class BackfillScheduler:
             if mine is not None and mine.gpu_type not in types_for:
                 mine = None
             moves = place < examined or mine is None or mine.start_s == view.now_s
-            if not moves or (mine is None and not self.policy.keeps_promises and not left):
+            if (
+                not moves
+                or (mine is None and not self.policy.keeps_promises and not left)
+                or self.in_order_only
+            ):
                 best = self._at_once(view, at, types_for, profiles)
             else:
                 best = self._soonest(view, at, types_for, profiles)
             if mine is not None and (best is None or mine.start_s <= best.start_s):
                 best = mine
+            if best is None and self.in_order_only:
+                break
             if best is None:
                 continue
             if best.start_s == view.now_s:
@@ -251,8 +280,10 @@ class BackfillScheduler:
         if view.limits is not None:
             for job in view.job.tolist():
                 for group in (group for of in planned_of for group in of[job] if group not in groups):
-                    groups[group] = FreeProfile(view.now_s, int(view.limits.gpus[group]))
-        profiles = [FreeProfile(view.now_s, int(size)) for size in view.type_total]
+                    limit = int(view.limits.gpus[group])
+                    groups[group] = FreeProfile(view.now_s, limit, self.policy.resolution_s)
+        grid_s = self.policy.resolution_s
+        profiles = [FreeProfile(view.now_s, int(size), grid_s) for size in view.type_total]
         ends_s = view.changed_s + view.requested_s
         ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
         for window in view.windows:  # of a cluster with one type
