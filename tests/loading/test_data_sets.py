@@ -247,6 +247,15 @@ def test_an_epoch_is_what_was_written(folders: dict[str, Path], kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", NEEDED)
+def test_samples_that_are_kept_stay_as_they_are(folders: dict[str, Path], kind: str) -> None:
+    """Blocks are read into memory that was used before, never into what a sample still looks at."""
+    reader = BlockDataset(folder_of(folders, kind), threads=2, buffer_samples=8)
+    kept = [list(reader)[::3], list(reader), list(reader)[1::2]]
+    stored = {digest(sample) for sample in wanted(kind)}
+    assert all(digest(sample) in stored for samples in kept for _, sample in samples)
+
+
+@pytest.mark.parametrize("kind", NEEDED)
 def test_views_are_bytes_where_they_are_sent(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,7 @@ class Source:
         each named; and for a container that is another one by now.
         """
         if self.data_set is not None:
-            return self._of_data_set(self.data_set, first, last, verify, give, decode)
+            return self._of_data_set(self.data_set, first, last, verify, give, decode, buffers)
         index = self.index
         starts = index.starts[first : last + 1].tolist()
         row, end = starts[0], starts[-1]
@@ -223,11 +223,16 @@ class Source:
         verify: bool,
         give: Decode | None,
         decode: Decode | None,
+        buffers: Buffers | None,
     ) -> list[tuple[str, Any]]:
         """The same of a data set."""
         what = _in_words(self.index.key, first, last)
+
+        def read(name: str, begin: int, length: int) -> memoryview:
+            return self._stored(name, begin, length, what, buffers)
+
         try:
-            samples = data_set.read(_reading(self.client, what), first, last, verify=verify, where=self.name)
+            samples = data_set.read(read, first, last, verify=verify, where=self.name)
         except (StoreError, DataError) as error:
             self._refuse_another(error)
             raise
@@ -244,6 +249,10 @@ class Source:
         if self.cache is not None:
             size = int(self._block_bytes[block])
             return self.cache.read(self.client, self.digest, name, size, first, length, what)
+        return self._stored(name, first, length, what, buffers)
+
+    def _stored(self, name: str, first: int, length: int, what: str, buffers: Buffers | None) -> memoryview:
+        """The bytes of a stretch of a file where it lies, for reading only."""
         if buffers is None or not isinstance(self.client, LocalFiles):
             return memoryview(self.client.read(name, first, length, what))
         data = buffers.take(length).data

@@ -81,7 +81,13 @@ class DataSet:
         return self.kind == "parquet"
 
     def read(
-        self, read: ReadFile, first: int, last: int, *, verify: bool, where: str
+        self,
+        read: Callable[[str, int, int], bytes | memoryview],
+        first: int,
+        last: int,
+        *,
+        verify: bool,
+        where: str,
     ) -> list[tuple[str, Any]]:
         """Keys and samples of a stretch of one block.
 
