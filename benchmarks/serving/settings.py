@@ -24,7 +24,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +47,7 @@ from forerun.domains.serving.calibration.server import Server
 from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm.model import Speculation
 from forerun.domains.serving.inputs.pipeline import Floats
-from forerun.domains.serving.scenario.language_model import DrawnPrefixes
+from forerun.domains.serving.scenario.language_model import DrawnPrefixes, SpeculationSpec
 from forerun.scenarios import from_data
 
 MODEL: Final = "meta-llama/Llama-3.1-8B-Instruct"
@@ -93,12 +92,10 @@ def built(card: str, max_seqs: int) -> tuple[ModelKernels, Floats]:
     return kernels, with_overhead(kernel_times(kernels, max_seqs), OVERHEAD)
 
 
-def carried_rps(server: Server, of: Experiment, values: Floats, draft: Speculation | None = None) -> float:
+def carried_rps(server: Server, of: Experiment, values: Floats) -> float:
     """The rate that a server carries when it always has work."""
     load = Load(np.zeros(len(of.load)), of.load.prompt, of.load.output, UNDER_WAY)
     trial = trial_of(server, Experiment("", load, {"throughput_rps": 1.0}), ScenarioFiles(), 0)
-    keys = np.random.default_rng(0).integers(2**32, size=len(load))
-    trial = replace(trial, model=replace(trial.model, speculation=draft, keys=keys))
     return trial.figures(values)["throughput_rps"]
 
 
@@ -126,7 +123,7 @@ def acceptance(before: str, after: str) -> float:
     return low
 
 
-def eagle(kernels: ModelKernels, right: float, seats: int) -> Speculation:
+def eagle(kernels: ModelKernels, right: float, seats: int) -> SpeculationSpec:
     """What EAGLE-3's head takes, by the same kernels and the same overhead of a server as the model's own iterations.
 
     A pass is an iteration of one layer, a projection of three layers' outputs, and a last layer of its own vocabulary, with
@@ -138,11 +135,11 @@ def eagle(kernels: ModelKernels, right: float, seats: int) -> Speculation:
     head_ms = head_ms + kernels.kernels.product_ms(sizes, hidden, HEAD_INPUTS * hidden)
     few_ms, many_ms = kernels.last_ms(np.array([1.0, 1.0 + DRAFTS]) * seats)
     row_ms = max(0.0, float(head_ms[1] - head_ms[0])) / (seats - 1) + (many_ms - few_ms) / (seats * DRAFTS)
-    return Speculation(
-        DRAFTS,
-        right,
-        OVERHEAD.scale * float(head_ms[0]) + OVERHEAD.host_ms,
-        OVERHEAD.scale * float(row_ms) + OVERHEAD.request_ms,
+    return SpeculationSpec(
+        draft_tokens=DRAFTS,
+        acceptance=right,
+        draft_ms=OVERHEAD.scale * float(head_ms[0]) + OVERHEAD.host_ms,
+        draft_ms_per_seq=OVERHEAD.scale * float(row_ms) + OVERHEAD.request_ms,
     )
 
 
@@ -160,19 +157,20 @@ def rows() -> Iterator[dict[str, Any]]:
     start = Physics(values, occupancy.KERNEL_SPREAD, "kernels")
     known = [(PLAIN, one) for one in plain]
     both = [*known, *((CACHED, one) for one in cached)]
-    draft = eagle(kernels, acceptance("vllm+chunking_and_prefix_caching", "vllm+eagle"), PLAIN.max_seqs)
+    right = acceptance("vllm+chunking_and_prefix_caching", "vllm+eagle")
+    drafting = CACHED.with_(speculation=eagle(kernels, right, PLAIN.max_seqs))
     caching = "prefix caching and chunked prefill"
-    for change, what, runs, before, after, own in (
-        (caching, "kernels alone", [], (PLAIN, plain), (CACHED, cached), None),
-        (caching, "kernels and the runs before", known, (PLAIN, plain), (CACHED, cached), None),
-        ("EAGLE", "kernels and the runs before", both, (CACHED, cached), (CACHED, drafted), draft),
-        (f"{caching}, EAGLE", "kernels and the runs before", known, (PLAIN, plain), (CACHED, drafted), draft),
+    for change, what, runs, before, after in (
+        (caching, "kernels alone", [], (PLAIN, plain), (CACHED, cached)),
+        (caching, "kernels and the runs before", known, (PLAIN, plain), (CACHED, cached)),
+        ("EAGLE", "kernels and the runs before", both, (CACHED, cached), (drafting, drafted)),
+        (f"{caching}, EAGLE", "kernels and the runs before", known, (PLAIN, plain), (drafting, drafted)),
     ):
         calibrated = occupancy.calibrated(runs, start) if runs else None
         costs = values if calibrated is None else calibrated.values
         predicted = [
             carried_rps(before[0], before[1][-1], costs),
-            carried_rps(after[0], after[1][-1], costs, own),
+            carried_rps(after[0], after[1][-1], costs),
         ]
         measured = [most(before[1]), most(after[1])]
         # Where the runs before the change are known, so is what they carried.
@@ -188,10 +186,10 @@ def rows() -> Iterator[dict[str, Any]]:
         }
         if calibrated is not None:
             drawn = [
-                mean_rps(after[0], after[1][-1], one, draft_as_it_may_be)
-                for one, draft_as_it_may_be in zip(calibrated.draws(DRAWS), unsure(own))
+                mean_rps(server, after[1][-1], one)
+                for one, server in zip(calibrated.draws(DRAWS), unsure(after[0]))
             ]
-            middle = mean_rps(after[0], after[1][-1], costs, own)
+            middle = mean_rps(after[0], after[1][-1], costs)
             low, high = np.quantile(drawn, [0.5 - COVERED / 2, 0.5 + COVERED / 2]) / middle
             row["interval_percent"] = [
                 round(100 * (share * predicted[1] / base - 1), 2) for share in (low, high)
@@ -199,21 +197,21 @@ def rows() -> Iterator[dict[str, Any]]:
         yield row
 
 
-def unsure(draft: Speculation | None) -> Iterator[Speculation | None]:
-    """A draft as it may be: a pass is as unsure as an iteration, a token as a decode."""
-    rng = np.random.default_rng(1)
+def unsure(server: Server) -> Iterator[Server]:
+    """A server with its draft as it may be: a pass is as unsure as an iteration, a token as a decode."""
+    rng, draft = np.random.default_rng(1), server.speculation
     for _ in range(DRAWS):
         one, token = np.exp(rng.normal(size=2) * occupancy.KERNEL_SPREAD[[0, 2]]).tolist()
-        if draft is None:
-            yield None
-        else:
-            yield replace(draft, pass_ms=draft.pass_ms * one, seq_ms=draft.seq_ms * token)
+        if draft is not None:
+            times = {"draft_ms": draft.draft_ms * one, "draft_ms_per_seq": draft.draft_ms_per_seq * token}
+            server = server.with_(speculation=draft.with_(**times))
+        yield server
 
 
-def mean_rps(server: Server, of: Experiment, values: Floats, draft: Speculation | None) -> float:
+def mean_rps(server: Server, of: Experiment, values: Floats) -> float:
     """The same rate from the mean iteration, which takes no replay."""
     prompt, output = float(of.load.prompt.mean()), float(of.load.output.mean())
-    return occupancy.carried_rps(values, server, prompt, output, draft)
+    return occupancy.carried_rps(values, server, prompt, output)
 
 
 def apart() -> Iterator[dict[str, Any]]:

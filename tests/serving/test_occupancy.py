@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -17,18 +15,17 @@ from forerun.domains.serving.calibration.occupancy import (
     occupied,
 )
 from forerun.domains.serving.calibration.physics import Physics
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.domains.serving.calibration.replay import COEFFICIENTS
 from forerun.domains.serving.calibration.server import Server
 from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.inputs.llm.model import Speculation
-from forerun.domains.serving.inputs.pipeline import Floats
-from forerun.domains.serving.scenario.language_model import DrawnPrefixes
+from forerun.domains.serving.scenario.language_model import DrawnPrefixes, SpeculationSpec
 
 SERVER = Server(max_seqs=64, token_budget=8192, kv_blocks=20_000)
 CACHED = SERVER.with_(prefix_cache=DrawnPrefixes(system_prompts=20, system_tokens=160))
 #: a, prompt token, decode, cached token, pair, request, hidden
 COSTS = np.array([7.0, 0.025, 0.02, 4.5e-5, 1e-6, 0.0, 90.0])
 PROMPT, OUTPUT = 200, 60
+DRAFTED = SpeculationSpec(draft_tokens=4, acceptance=0.3, draft_ms=0.8, draft_ms_per_seq=0.01)
 
 
 def load(rate_rps: float, count: int, most: int | None = None) -> Load:
@@ -38,12 +35,10 @@ def load(rate_rps: float, count: int, most: int | None = None) -> Load:
     return Load(send_ms, np.full(count, PROMPT), output, most)
 
 
-def run(server: Server, of: Load, costs: Floats = COSTS, draft: Speculation | None = None) -> Experiment:
+def run(server: Server, of: Load) -> Experiment:
     """What a server with known costs shows under a load."""
     trial = trial_of(server, Experiment("", of, {}), ScenarioFiles(), 0)
-    keys = np.random.default_rng(1).integers(2**32, size=len(of))
-    model = replace(trial.model, speculation=draft, keys=keys)
-    return Experiment("", of, replay(model, 1, of, cost_of(costs)).figures)
+    return Experiment("", of, trial.figures(COSTS))
 
 
 def test_the_mean_iteration_is_that_of_the_run() -> None:
@@ -59,9 +54,16 @@ def test_the_carried_rate_is_that_of_a_replay(server: Server) -> None:
 
 
 def test_the_carried_rate_with_a_draft_is_that_of_a_replay() -> None:
-    draft = Speculation(4, 0.3, 0.8, 0.01)
-    full = run(CACHED, load(1.0, 4000, 200), draft=draft).measured["throughput_rps"]
-    assert carried_rps(COSTS, CACHED, PROMPT, OUTPUT, draft) == pytest.approx(full, rel=0.05)
+    server = CACHED.with_(speculation=DRAFTED)
+    full = run(server, load(1.0, 4000, 200)).measured["throughput_rps"]
+    assert carried_rps(COSTS, server, PROMPT, OUTPUT) == pytest.approx(full, rel=0.05)
+
+
+def test_the_mean_iteration_of_a_server_that_drafts_is_without_its_drafts() -> None:
+    for rate in (1.0, 20.0, 35.0):
+        server = SERVER.with_(speculation=DRAFTED)
+        took_ms, of = occupied(server, run(server, load(rate, 1500)))
+        assert iteration_ms(COSTS, of) == pytest.approx(took_ms, rel=0.06)
 
 
 def test_what_a_change_is_worth_follows_from_the_runs_before_it() -> None:

@@ -82,23 +82,27 @@ def processed_tokens(server: Server, prompt: Floats) -> Floats:
 
 
 def occupied(server: Server, experiment: Experiment) -> tuple[float, Occupied]:
-    """What an iteration of a run took, in ms, and what it consisted of, on each replica.
+    """What an iteration of a run took without its drafts, in ms, and what it consisted of, on each replica.
 
     Parameters
     ----------
     server : that was measured.
     experiment : with the rate, and the means of the latencies.
     """
-    measured, load = experiment.measured, experiment.load
+    measured, load, draft = experiment.measured, experiment.load, Speculation.of(server.speculation)
     per_ms = measured["throughput_rps"] / 1e3 / server.replicas
-    took_ms = measured["tpot_mean_ms"]
+    took_ms = measured["tpot_mean_ms"] * (1.0 if draft is None else draft.mean_tokens)
     prompt, gaps_ms = load.prompt.astype(np.float64), np.diff(load.send_ms)
     even = not experiment.holds_back and len(gaps_ms) > 0 and gaps_ms.std() < EVEN * gaps_ms.mean()
-    return took_ms, Occupied(
-        per_ms * (measured["e2e_mean_ms"] - measured["ttft_mean_ms"]),
+    decodes = per_ms * (measured["e2e_mean_ms"] - measured["ttft_mean_ms"])
+    drafts = 0 if draft is None else draft.draft_tokens
+    draft_ms = 0.0 if draft is None else draft.extra_ms(drafts, drafts * decodes)
+    return took_ms - draft_ms, Occupied(
+        decodes,
         per_ms * took_ms,
         float(processed_tokens(server, prompt).mean()),
         float(prompt.mean() + load.output.mean() / 2),
+        drafts * decodes,
         even=bool(even),
     )
 
@@ -194,18 +198,16 @@ def _descended(residuals: Callable[[Floats], Floats], x: Floats) -> Floats:
     return x
 
 
-def carried_rps(
-    values: Floats, server: Server, prompt: float, output: float, draft: Speculation | None = None
-) -> float:
+def carried_rps(values: Floats, server: Server, prompt: float, output: float) -> float:
     """The rate at which all seats are taken, in the mean iteration.
 
     Parameters
     ----------
     values : in the order of `replay.COEFFICIENTS`.
-    server : seats, prefix cache and replicas.
+    server : seats, prefix cache, drafts and replicas.
     prompt, output : tokens of a request.
-    draft : how decodes are drafted (default: they are not).
     """
+    draft = Speculation.of(server.speculation)
     drafts, tokens = (0, 1.0) if draft is None else (draft.draft_tokens, draft.mean_tokens)
     processed = float(processed_tokens(server, np.array([prompt]))[0])
     steps = (output - 1) / tokens

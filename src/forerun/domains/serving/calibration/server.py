@@ -24,6 +24,7 @@ from forerun.domains.serving.scenario.language_model import (
     LanguageModelSpec,
     ModelMemory,
     Seats,
+    SpeculationSpec,
     Tokens,
 )
 from forerun.errors import ScenarioError
@@ -44,6 +45,7 @@ class Server(Spec, frozen=True, kw_only=True):
     prefix_cache: what prompts begin with, where the server kept it (left out: nothing was kept).
     scheduler: which requests an iteration works on, as in a scenario (default chunked-prefill).
     replicas: how many there were, requests in turn (default 1).
+    speculation: how decodes were drafted, as in a scenario (left out: they were not).
     """
 
     max_seqs: Seats
@@ -56,6 +58,7 @@ class Server(Spec, frozen=True, kw_only=True):
         default_factory=ChunkedPrefill
     )
     replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    speculation: SpeculationSpec | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """The cache is said one way."""
@@ -72,6 +75,7 @@ class Server(Spec, frozen=True, kw_only=True):
             block_tokens=self.block_tokens,
             prefix_cache=self.prefix_cache,
             scheduler=self.scheduler,
+            speculation=self.speculation,
             cost=Coefficients(a_ms=1.0),
         )
 

@@ -81,7 +81,7 @@ def language_model_of(
         rules=spec.scheduler.rules(),
         ranks=_ranks(spec, stage, trace, queries, seed, where),
         host=_host(spec, token_bytes),
-        speculation=_speculation(spec),
+        speculation=Speculation.of(spec.speculation),
         keys=_keys(spec, stage, queries, seed),
     )
     if spec.decode is not None:
@@ -308,13 +308,6 @@ def _dense(classes: Ints, where: str) -> Ints:
             where, f"{len(known)} classes of requests; at most {MOST_CLASSES} are simulated"
         )
     return ranks.astype(np.int64)
-
-
-def _speculation(spec: LanguageModelSpec) -> Speculation | None:
-    given = spec.speculation
-    if given is None:
-        return None
-    return Speculation(given.draft_tokens, given.acceptance, given.draft_ms, given.draft_ms_per_seq)
 
 
 def _keys(spec: LanguageModelSpec, stage: str, queries: int, seed: int) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.domains.serving.policy.scheduling import Rules
-from forerun.domains.serving.scenario.language_model import FitRecord, Limit, Routing
+from forerun.domains.serving.scenario.language_model import FitRecord, Limit, Routing, SpeculationSpec
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,13 @@ class Speculation:
     acceptance: float
     pass_ms: float = 0.0
     seq_ms: float = 0.0
+
+    @classmethod
+    def of(cls, spec: SpeculationSpec | None) -> Speculation | None:
+        """As a scenario or a server says it."""
+        if spec is None:
+            return None
+        return cls(spec.draft_tokens, spec.acceptance, spec.draft_ms, spec.draft_ms_per_seq)
 
     @property
     def threshold(self) -> int:
