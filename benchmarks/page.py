@@ -321,6 +321,13 @@ def accuracy() -> Iterator[tuple[str, str, str]]:
         text = f"loading from a store {one['latency_ms']:g} ms away, settings that were not probed"
         yield text, "seconds an epoch, the worst setting", f"{rounded(100 * one['worst_error'])} %"
         yield text, "seconds an epoch, mean", f"{rounded(100 * one['mean_error'])} %"
+    cached = record("loading-caches")["figures"]["rows"]
+    text = (
+        "four nodes on a store, without caches and with caches that are shared in three ways, pinned and LRU"
+    )
+    yield text, "seconds of a warm epoch", worst(cached, "error")
+    apart = [abs(one["store_bytes"] - one["predicted_store_bytes"]) / one["whole_bytes"] for one in cached]
+    yield text, "bytes from the store, of all bytes", f"{rounded(100 * max(apart))} %"
     for one in of_the_reader("behind_latency"):
         text = f"`BlockDataset` as planned ({one['cell']}), store {one['latency_ms']:g} ms away"
         yield (

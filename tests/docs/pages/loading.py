@@ -157,6 +157,23 @@ def _reality() -> Iterator[Claim]:
             100 * max(abs(one["error"]) for one in slots),
         ),
     )
+    caches = "benchmarks/loading/caches.py"
+    yield Claim(
+        page,
+        "on a link of {} MB/s that is {} ms away, each",
+        (constant(caches, "LINK_BYTES_PER_S") / 1e6, 1e3 * constant(caches, "LATENCY_S")),
+    )
+    for one in record("loading-caches")["rows"]:
+        own = {"no cache": "none", "none": "own"}.get(one["sharing"], one["sharing"])
+        policy = {"": "", "pinned": ", pinned", "lru": ", LRU"}[one["policy"]]
+        law = "–" if one["law_store_bytes"] is None else "{} MB"
+        numbers = [one["store_bytes"], one["predicted_store_bytes"]]
+        numbers += [] if one["law_store_bytes"] is None else [one["law_store_bytes"]]
+        yield Claim(
+            page,
+            f"| {own}{policy} | {{}} MB | {{}} MB | {law} | {{}} s | {{}} % |",
+            (*(number / 1e6 for number in numbers), one["last_epoch_s"], 100 * one["error"]),
+        )
     rows = record("loading-workers")["rows"]
     yield Claim(
         page,

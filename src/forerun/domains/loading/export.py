@@ -28,7 +28,8 @@ _STRETCHES: Final = 10
 def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
     """The supply profile of a loading scenario, at some numbers of readers (default 1, 2, 4, 8).
 
-    Raises UsageError for readers that cannot be simulated: loaders of worker processes know one job only.
+    Raises UsageError for readers that cannot be simulated: loaders of worker processes know one job only, and nodes share
+    one job's data.
 
     Parameters
     ----------
@@ -41,6 +42,10 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
         raise UsageError.at("--at", f"{readers[0]} readers; at least 1 is required")
     if not plain and readers != (1,):
         raise UsageError.at("--at", f"loader.mode {scenario.loader.mode} is simulated for 1 reader only")
+    if scenario.nodes is not None:
+        raise UsageError.at(
+            "nodes", "share one job's data; a profile is of equal readers that each read all: leave them out"
+        )
     instantaneous = scenario.step.with_(step_s=0.0, overhead_s=0.0)
     inputs = prepare(scenario)
     rates = [_supply(inputs.of(scenario.with_(jobs=count, step=instantaneous))) for count in readers]

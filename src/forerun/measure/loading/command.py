@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forerun.domains.loading.scenario import Nodes, Sharing
     from forerun.measure.loading.answers import Answer, Job
     from forerun.measure.loading.caching import CachingPolicy
     from forerun.measure.loading.corpus import Corpus
@@ -60,12 +61,29 @@ if TYPE_CHECKING:
     help="Also run this many jobs at once, each a process, on the chosen cell.",
 )  # fmt: skip
 @click.option(
-    "--cache", default="", metavar="SIZE", help="With --jobs: a cache in each job, over two epochs."
+    "--cache",
+    default="",
+    metavar="SIZE",
+    help="With --jobs or --nodes: a cache in each; jobs run two epochs.",
 )
 @click.option(
     "--cache-policy", type=click.Choice(["lru", "fifo", "pinned"]), default="lru", show_default=True,
     help="Who leaves that cache.",
 )  # fmt: skip
+@click.option(
+    "--nodes", type=click.IntRange(0, 64), default=0,
+    help="Also run this many nodes of one job at once, each a process with a --cache, over three epochs.",
+)  # fmt: skip
+@click.option(
+    "--sharing", type=click.Choice(["none", "partitioned", "replicated"]), default="none", show_default=True,
+    help="How nodes share their caches.",
+)  # fmt: skip
+@click.option(
+    "--link-latency", default="0s", show_default=True, help="Of asking another node, beside loopback's."
+)
+@click.option(
+    "--link", default="", metavar="RATE", help="Bandwidth at which a node reads from others, such as 1GB/s."
+)
 @click.option(
     "--pace", default="", metavar="POLICY",
     help="Also run two epochs with this pace policy (by_interval, hill_climb) in charge of threads and blocks.",
@@ -110,6 +128,10 @@ def command(
     jobs: int,
     cache: str,
     cache_policy: CachingPolicy,
+    nodes: int,
+    sharing: Sharing,
+    link_latency: str,
+    link: str,
     pace: str,
     loader: str,
     workers: str,
@@ -128,6 +150,7 @@ def command(
     Nothing is written to the store. Local files are read through the page cache unless --cold is given.
     """
     from forerun.domains.loading.policy import paces
+    from forerun.domains.loading.scenario import Nodes
     from forerun.errors import UsageError
     from forerun.measure.loading.answers import Job
     from forerun.measure.loading.corpus import open_corpus
@@ -152,16 +175,33 @@ def command(
         probe_s = parse_quantity(probe, "s")
         memory_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
         cache_bytes = parse_quantity(cache, "bytes") if cache else 0.0
+        link_s, link_rate = (
+            parse_quantity(link_latency, "s"),
+            parse_quantity(link, "bytes_per_s") if link else 0.0,
+        )
     except ValueError as error:
-        raise UsageError.at("--step, --decode, --probe, --memory, --cache", str(error)) from error
+        where = "--step, --decode, --probe, --memory, --cache, --link-latency, --link"
+        raise UsageError.at(where, str(error)) from error
     if job.step_s < 0 or job.decode_s < 0 or memory_bytes <= 0 or probe_s <= 0:
         raise UsageError.at(
             "--step, --decode, --probe, --memory", "times are not negative, probes and memory are above 0"
         )
     if compat and out is None:
         raise UsageError.at("--compat", "name the folder to write with -o")
-    if cache and jobs == 1:
-        raise UsageError.at("--cache", "is of the jobs' processes: add --jobs 2 or more")
+    if cache and jobs == 1 and not nodes:
+        raise UsageError.at(
+            "--cache", "is of the jobs' or nodes' processes: add --jobs 2 or more, or --nodes"
+        )
+    if nodes and (jobs > 1 or loader != "threads"):
+        raise UsageError.at(
+            "--nodes", "are of one job with a loader of threads: leave out --jobs and --loader"
+        )
+    if nodes and cache_policy == "fifo":
+        raise UsageError.at("--cache-policy", "fifo is not predicted for nodes; use lru or pinned")
+    if min(cache_bytes, link_s, link_rate) < 0:
+        raise UsageError.at("--cache, --link-latency, --link", "are not negative")
+    if not nodes and (sharing != "none" or link_s or link):
+        raise UsageError.at("--sharing, --link-latency, --link", "are of nodes: add --nodes")
     if pace and loader != "threads":
         raise UsageError.at("--pace", f"is of a loader of threads, not of {loader}")
     if pace:
@@ -195,6 +235,12 @@ def command(
             }
             if jobs > 1:
                 data["jobs"] = _jobs(corpus, answered, samples, jobs, cache_bytes, cache_policy, report)
+            if nodes:
+                spec = Nodes(
+                    count=nodes, cache_bytes=cache_bytes, policy="lru" if cache_policy == "lru" else "pinned",
+                    sharing=sharing, link_latency_s=link_s, link_bytes_per_s=link_rate,
+                )  # fmt: skip
+                data["nodes"] = _nodes(corpus, answered, samples, spec, report)
             if pace:
                 data["pace"] = _paced(corpus, job, pace, samples, memory_bytes, report)
             if compat and out is not None:
@@ -338,6 +384,41 @@ def _jobs(
     ]  # fmt: skip
 
 
+def _nodes(
+    corpus: Corpus, answered: Answer, samples: int, nodes: Nodes, report: Report
+) -> list[dict[str, Any]]:
+    """Several nodes of one job on the chosen cell over three epochs, and the same simulated.
+
+    Parameters
+    ----------
+    corpus : what they share.
+    answered : the chosen cell, and the store as its probes show it.
+    samples : of an epoch of all nodes.
+    nodes : how many, with what caches.
+    report : called with a line.
+    """
+    from forerun.domains.loading.engine.calibration import StoreProfile
+    from forerun.measure.loading.nodes import predict_nodes, run_nodes
+
+    cell, job = answered.runnable, answered.job
+    report(
+        f"running {nodes.count} nodes, {samples} samples an epoch, {cell.threads} threads each, blocks of {cell.block}"
+    )
+    measured = run_nodes(corpus, job, cell, samples, nodes, epochs=3)
+    profile = answered.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
+    predicted = predict_nodes(corpus, profile, job.work(corpus, samples), cell, nodes, epochs=3)
+    return [
+        {
+            "epoch": real.epoch, "total_s": real.total_s, "predicted_s": model.total_s,
+            "error": model.total_s / real.total_s - 1, "store_bytes": real.store_bytes,
+            "predicted_store_bytes": model.store_bytes, "local_bytes": real.local_bytes,
+            "predicted_local_bytes": model.local_bytes, "peer_bytes": real.peer_bytes,
+            "predicted_peer_bytes": model.peer_bytes,
+        }
+        for real, model in zip(measured, predicted)
+    ]  # fmt: skip
+
+
 def _paced(
     corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, report: Report
 ) -> dict[str, Any]:
@@ -446,6 +527,11 @@ _TABLES: Final = {
     "jobs": (
         ("job", "job", "3"), ("epoch", "epoch", "5"), ("samples/s", "samples_per_s", "9.4g"),
         ("predicted", "predicted_samples_per_s", "9.4g"), ("hits", "hits", "6"), ("predicted hits", "predicted_hits", "14"),
+    ),
+    "nodes": (
+        ("epoch", "epoch", "5"), ("from store", "store_bytes", "11"), ("predicted", "predicted_store_bytes", "11"),
+        ("from peers", "peer_bytes", "11"), ("measured s", "total_s", "10.3f"), ("predicted s", "predicted_s", "11.3f"),
+        ("error", "error", "+6.1%"),
     ),
 }  # fmt: skip
 

@@ -126,7 +126,7 @@ def run_jobs(
     try:
         epochs_of_jobs: list[JobEpoch] = []
         while len(epochs_of_jobs) < jobs * epochs:
-            entry = _next(results, processes)
+            entry = next_result(results, processes)
             if isinstance(entry, ForerunError):
                 raise entry
             epochs_of_jobs.append(entry)
@@ -138,7 +138,7 @@ def run_jobs(
     return tuple(sorted(epochs_of_jobs, key=lambda entry: (entry.epoch, entry.job)))
 
 
-def _next(results: Any, processes: Sequence[Any]) -> Any:
+def next_result(results: Any, processes: Sequence[Any]) -> Any:
     """What a job sent next. Raises StoreError where one died, or all are silent for `STUCK_S`."""
     waited_s = 0.0
     while waited_s < STUCK_S:
