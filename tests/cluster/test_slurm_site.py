@@ -9,9 +9,11 @@ import pytest
 
 import forerun
 from forerun.domains.cluster.inputs.limits import LimitRule
+from forerun.domains.cluster.inputs.prepare import prepare
 from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
 from forerun.domains.cluster.inputs.site import Site
 from forerun.domains.cluster.inputs.slurm_site import SlurmSite, read_slurm_site
+from forerun.domains.cluster.policies.orders.multifactor import Account, Multifactor, Weights
 from forerun.errors import ScenarioError
 from forerun.result.run import Result
 from forerun.scenario.spec import content_id
@@ -290,6 +292,57 @@ def test_maintenance_takes_the_nodes_of_their_partition(tmp_path: Path) -> None:
         reservations=RESERVATIONS, partitions=PARTITIONS,
     )  # fmt: skip
     assert starts(forerun.simulate(load(path))) == [0, hour - 60, 2 * hour - 60, hour]
+
+
+PRIORITIES = """PriorityType=priority/multifactor
+PriorityWeightAge=1000
+PriorityWeightFairshare=100000
+PriorityWeightQOS=5000
+PriorityWeightPartition=300
+PriorityWeightTRES=CPU=10,GRES/gpu=70
+PriorityMaxAge=1-0
+PriorityDecayHalfLife=14-0
+PriorityFlags=NO_FAIR_TREE,DEPTH_OBLIVIOUS
+PriorityFavorSmall=YES
+FairShareDampeningFactor=5
+PartitionName=gpu Nodes=gpu[01-03] PriorityJobFactor=7
+PartitionName=debug Nodes=dbg01 PriorityTier=9
+"""
+
+
+def test_the_multifactor_order_is_that_of_the_site(tmp_path: Path) -> None:
+    """What the scenario leaves out comes from slurm.conf, the shares and the QOS; its own values stay."""
+    path = site_of_a_scenario(
+        tmp_path, "1 ann nlp gpu normal 0 100 8 01:00:00", "2 bob nlp gpu high 1 100 4 01:00:00",
+        policy="{name: easy, order: {name: multifactor, weights: {age: 3}}}", qos=QOS, assoc=ASSOC,
+    )  # fmt: skip
+    (tmp_path / "slurm.conf").write_text(PRIORITIES + CONF)
+    inputs = prepare(load(path))
+    order = inputs.policy.order  # type: ignore[attr-defined]
+    assert isinstance(order, Multifactor)
+    assert order.weights == Weights(age=3)
+    assert (order.max_age_s, order.half_life_s, order.fairshare, order.damping) == (
+        86_400,
+        14 * 86_400,
+        "classic",
+        5,
+    )
+    assert order.favor_small and order.qos == {"high": 1000}
+    assert order.accounts == {
+        "vision": Account(shares=10),
+        "vision-sub": Account(shares=5, parent="vision", users={"ann": 1, "bob": 1}),
+        "nlp": Account(shares=30),
+    }
+    assert {name: (one.priority, one.tier) for name, one in order.partitions.items()} == {
+        "gpu": (7, 1), "debug": (1, 9),
+    }  # fmt: skip
+    assert any(note.startswith("multifactor: accounts, damping") for note in inputs.notes)
+    whole = prepare(load(path, ["policy={name: easy, order: multifactor}"])).policy.order  # type: ignore[attr-defined]
+    assert whole.weights == Weights(age=1000, fairshare=100_000, qos=5000, partition=300, tres_gpu=70)
+    assert forerun.simulate(load(path)).tables["jobs"]["end_s"].tolist() == [100, 101]
+    (tmp_path / "slurm.conf").write_text(CONF + "PriorityWeightAge=much\nPriorityMaxAge=soon\n")
+    with pytest.raises(ScenarioError, match=r"slurm.conf:4:priorityweightage: 'much' is not a whole number"):
+        prepare(load(path))
 
 
 def test_a_quota_does_not_go_with_a_site(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def run(inputs: Inputs, record: Record, observers: Sequence[Observer] = ()) -> N
     decision; the record then has the run up to it.
     """
     scenario, setting = inputs.scenario, inputs.setting
-    rules = rules_for(scenario.policy, setting, record, terms_of(scenario, setting), scenario.seed)
+    rules = rules_for(inputs.policy, setting, record, terms_of(scenario, setting), scenario.seed)
     run_rules(rules, [_shows(observer, record) for observer in observers])
 
 

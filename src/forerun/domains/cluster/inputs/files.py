@@ -47,7 +47,6 @@ class JobTable:
     source : name of the file, or how the jobs were made.
     jobs : the jobs; their `user` is the virtual cluster where the log names no user.
     vc : virtual cluster or partition of each job (default: none).
-    account, qos : account or group that each job is charged to, and its quality of service (default: none).
     priority : of each job, larger goes first, nan where it has none (default: not recorded).
     line : line of the file of each job (default: as in a file with a header).
     read_as : the reader of a foreign log (default: not foreign).
@@ -58,8 +57,6 @@ class JobTable:
     source: str
     jobs: Jobs
     vc: tuple[str, ...] = ()
-    account: tuple[str, ...] = ()
-    qos: tuple[str, ...] = ()
     priority: tuple[float, ...] = ()
     line: tuple[int, ...] = ()
     read_as: str = ""
@@ -76,13 +73,10 @@ class JobTable:
     def take(self, rows: Sequence[int] | I64) -> JobTable:
         """The rows of a table as a table of its own."""
         jobs = replace(self.jobs.take(rows), file_row=np.arange(len(rows)))
-        vc, account, qos = (
-            tuple(column[row] for row in rows) if column else ()
-            for column in (self.vc, self.account, self.qos)
-        )
+        vc = tuple(self.vc[row] for row in rows) if self.vc else ()
         priority = tuple(self.priority[row] for row in rows) if self.priority else ()
         line = tuple(self.line[row] for row in rows) if self.line else ()
-        return replace(self, jobs=jobs, vc=vc, account=account, qos=qos, priority=priority, line=line)
+        return replace(self, jobs=jobs, vc=vc, priority=priority, line=line)
 
 
 def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
@@ -137,10 +131,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     nothing, unnamed = np.zeros(count, np.int64), ("",) * count
     written_s = columns.get("deadline_s", np.full(count, NO_DEADLINE))
     limit_s = columns.get("requested_s", np.full(count, NOT_GIVEN))
-    users, vcs, accounts, qos = (
-        tuple(columns[name].tolist()) if name in columns else unnamed
-        for name in ("user", "vc", "account", "qos")
-    )
+    users, vcs = (tuple(columns[name].tolist()) if name in columns else unnamed for name in ("user", "vc"))
     jobs = Jobs.of(
         columns["submit_s"],
         columns["gpus"],
@@ -156,7 +147,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
         labels=labels_of(columns, vcs),
     )
     priority = tuple(columns["priority"].tolist()) if "priority" in columns else ()
-    return JobTable(path.name, jobs, vcs, accounts, qos, priority, tuple(rows.lines.tolist()))
+    return JobTable(path.name, jobs, vcs, priority, tuple(rows.lines.tolist()))
 
 
 def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...]) -> JobLabels | None:

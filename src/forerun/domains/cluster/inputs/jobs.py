@@ -91,9 +91,9 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
     count = len(submit)
-    vcs, users, accounts, qos = (
+    vcs, users = (
         tuple(str(text or "") for text in log[name].tolist()) if name in log else ("",) * count
-        for name in ("vc", "user", "account", "qos")
+        for name in ("vc", "user")
     )
     ids = tuple(str(name) for name in log["job_id"])
     limit_s = _requested_s(log, count)
@@ -110,8 +110,6 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
             labels=labels_of(columns, vcs),
         ),
         vc=vcs,
-        account=accounts,
-        qos=qos,
         priority=tuple(log["priority"].tolist()) if "priority" in log else (),
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),

@@ -38,6 +38,7 @@ from forerun.domains.cluster.inputs.limits import (
 from forerun.domains.cluster.inputs.setting import (
     F64,
     Cluster,
+    JobLabels,
     Jobs,
     NodeGroup,
     Setting,
@@ -45,13 +46,15 @@ from forerun.domains.cluster.inputs.setting import (
     Window,
 )
 from forerun.domains.cluster.inputs.site import Site, with_time_limits
-from forerun.domains.cluster.inputs.slurm_conf import read_slurm_nodes
+from forerun.domains.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
+from forerun.domains.cluster.inputs.slurm_priority import with_site_priorities
 from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
 from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.domains.cluster.inputs.throughput import analytic, filled
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policies.kueue import Kueue
-from forerun.domains.cluster.policy import Schedule
+from forerun.domains.cluster.policies.orders.multifactor import Multifactor
+from forerun.domains.cluster.policy import Policy, Schedule
 from forerun.domains.cluster.scenario import (
     MOST_GPUS,
     RIGID,
@@ -74,12 +77,14 @@ class Inputs:
     """A scenario whose files are read.
 
     setting: jobs, cluster and throughput as arrays. notes: what was assumed, repaired or ignored, for the result.
-    step_use: what a step is made of, where the scenario limits power, loads data or has a bill; None otherwise.
+    step_use: what a step is made of, where the scenario limits power, loads data or has a bill; None otherwise. policy: that
+    of the scenario, with what it leaves to the files of the site.
     """
 
     scenario: Scenario
     setting: Setting
     notes: tuple[str, ...]
+    policy: Policy
     step_use: StepUse | None = None
 
 
@@ -98,7 +103,7 @@ def prepare(scenario: Scenario) -> Inputs:
         _check_quota_names(scenario.quota, table, scenario.trace)
         jobs = replace(table.jobs, user=_owners(table, scenario.quota.per))
         table = replace(table, jobs=jobs)
-    policy = scenario.policy
+    policy, configured = _configured(scenario)
     keeps = policy.keeps_requests
     if profile is not None and keeps and (counts := _unmeasured(table, profile)):
         extrapolate = scenario.profile[0].extrapolate
@@ -166,11 +171,12 @@ def prepare(scenario: Scenario) -> Inputs:
         *_log_notes(table, cluster, apart=any("partition" in rule.of for rule in site.rules)),
         *site.notes,
         *filled_in,
+        *configured,
         *unplanned,
         *slower,
         *(str(repair) for repair in repairs.repairs),
     )
-    return Inputs(scenario, setting, notes, step_use)
+    return Inputs(scenario, setting, notes, policy, step_use)
 
 
 def cluster_from(scenario: Scenario) -> Cluster:
@@ -199,6 +205,22 @@ def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, 
         included=[Path(one.path) for one in machines.included or ()],
         most_gpus=MOST_GPUS,
     )
+
+
+def _configured(scenario: Scenario) -> tuple[Policy, tuple[str, ...]]:
+    """The policy of a scenario, with what it leaves to the files of the site; and a note on that."""
+    policy, machines = scenario.policy, scenario.machines
+    order = policy.order if isinstance(policy, BackfillPolicy) else None
+    if not isinstance(order, Multifactor) or (not machines.is_slurm and not machines.site):
+        return policy, ()
+    conf = None
+    if machines.file is not None and machines.is_slurm:
+        conf = read_slurm_priorities(
+            Path(machines.file.path), [Path(one.path) for one in machines.included or ()]
+        )
+    files = [Path(one.path) for one in machines.site or () if not is_kueue(Path(one.path))]
+    order, note = with_site_priorities(order, conf, files)
+    return policy.with_(order=order), note
 
 
 def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
@@ -375,7 +397,8 @@ def _columns_of(table: JobTable, jobs: Jobs) -> dict[LimitColumn, list[str]]:
 def _limit_columns(table: JobTable) -> dict[LimitColumn, tuple[str, ...]]:
     """What jobs of a log may be limited by."""
     none = ("",) * len(table)
-    given = (table.jobs.user, table.account, table.qos, table.vc)
+    labels = table.jobs.labels or JobLabels.of(len(table))
+    given = (table.jobs.user, labels.account, labels.qos, table.vc)
     return {name: column or none for name, column in zip(LIMIT_COLUMNS, given, strict=True)}
 
 

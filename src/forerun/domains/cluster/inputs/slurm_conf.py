@@ -28,6 +28,8 @@ MOST_DEPTH: Final = 8
 #: initial states of nodes that run no jobs
 _AWAY: Final = ("down", "future")
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
+#: parameters of job priorities
+_PRIORITY: Final = ("priority", "fairsharedampeningfactor")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -54,6 +56,7 @@ class _Read:
     nodes: list[_Line] = field(default_factory=list)
     partitions: dict[str, _Line] = field(default_factory=dict)
     sets: dict[str, _Line] = field(default_factory=dict)
+    settings: dict[str, _Line] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     _defaults: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -72,6 +75,8 @@ class _Read:
             kind = pairs[0][0].lower()
             if kind in ("nodename", "partitionname", "nodeset"):
                 self._take(kind, _Line(where, {name.lower(): value for name, _, value in pairs}))
+            elif kind.startswith(_PRIORITY):
+                self.settings[kind] = _Line(where, {kind: pairs[0][2]})
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
         """Lines that say something, with the number at which each begins, comments cut and continued lines joined."""
@@ -194,6 +199,38 @@ def _numbers(text: str, most_nodes: int) -> Sequence[str]:
             raise ValueError(f"names more than {most_nodes:,} nodes")
         numbers += (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
     return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmPriorities:
+    """What a Slurm configuration says of priorities.
+
+    Parameters
+    ----------
+    settings : parameters such as `PriorityWeightAge`, in lower case, each with where it stands.
+    partitions : by name, parameters in lower case, with where they stand.
+    """
+
+    settings: Mapping[str, tuple[str, str]]
+    partitions: Mapping[str, tuple[str, Mapping[str, str]]]
+
+
+def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPriorities:
+    """What a Slurm configuration says of priorities. Raises ScenarioError if it cannot be read.
+
+    Parameters
+    ----------
+    path : the configuration.
+    included : copies of the files that it includes (default: none).
+    """
+    read = _Read({one.name: one for one in included}, 1_000_000)
+    read.read(path)
+    if read.problems:
+        raise ScenarioError(*dict.fromkeys(read.problems))
+    return SlurmPriorities(
+        {name: (line.where, line.says[name]) for name, line in read.settings.items()},
+        {line.says["partitionname"]: (line.where, line.says) for line in read.partitions.values()},
+    )
 
 
 def read_slurm_conf(
