@@ -283,6 +283,60 @@ def bounds() -> Iterator[tuple[str, ...]]:
         )
 
 
+def waits() -> Iterator[tuple[str, ...]]:
+    """(answers, how many, coverage of the four intervals, losses of the answers, of class histories and of bounds)."""
+    figures = record("cluster-wait_time")["figures"]
+    for part in (*figures["coverage"], *figures["fortnights"]):
+        yield (
+            part["part"],
+            f"{part['answers']:,}",
+            *(f"{100 * part[f'within {promised}']:.0f} %" for promised in ("50%", "80%", "90%", "95%")),
+            *(f"{part[name]:.3f}" for name in ("loss", "class history", "bounds")),
+        )
+
+
+def waits_measured() -> Iterator[tuple[str, str]]:
+    """(measured, value) of forecasts of waits, besides the rows of `waits`."""
+    figures = record("cluster-wait_time")["figures"]
+    difference, low, high = figures["difference"]
+    yield "loss of the answers over that of the best class history", f"{figures['ratio']:.2f}"
+    yield "difference of the two (95 % interval)", f"{difference:.3f} ({low:.3f} to {high:.3f})"
+    yield "jobs asked about", f"{figures['jobs asked about']:,}"
+    yield "without an answer, as too few had started before", f"{figures['without an answer']:,}"
+    yield "an answer with 100 draws, processor time", f"{rounded(figures['answer_s'])} s"
+    yield (
+        "with the former questions that it is judged by",
+        f"{rounded(figures['answer_with_former_questions_s'])} s",
+    )
+    yield "the back-test", f"{rounded(figures['back_test_s'])} s"
+
+
+def waits_text() -> str:
+    """How forecasts of waits did on a real log, and what they cost."""
+    figures = record("cluster-wait_time")["figures"]
+    return (
+        "`forerun wait-time backtest` on five months of Theta (ALCF), its large jobs: how often intervals contained\n"
+        "the start, and the mean pinball loss on the scale log10(wait + a minute), beside the best class history, chosen\n"
+        "afterwards, and bounds as QBETS makes them.\n\n"
+        + table(
+            (
+                "answers",
+                "how many",
+                "in 50 %",
+                "in 80 %",
+                "in 90 %",
+                "in 95 %",
+                "loss",
+                "class history",
+                "bounds",
+            ),
+            waits(),
+        )
+        + "\n"
+        + table(("measured", f"value; class history: {figures['best'].partition(',')[0]}"), waits_measured())
+    )
+
+
 def first_runs() -> Iterator[tuple[str, str, str]]:
     """(command, first time, later), in seconds of processor time: the first run compiles the kernels."""
     start = record("cli-start")["figures"]
@@ -578,6 +632,7 @@ def page() -> str:
             "of both and of verifying the proof. Where the two columns differ, the best schedule lies between them.\n\n"
             + table(("cluster", "jobs", "met", "most", "gap", "search, s", "verification, s"), bounds()),
         ),
+        ("When will my job start?", waits_text()),
         (
             "The first run",
             "The first run in a domain compiles its kernels once and keeps them.\n\n"

@@ -26,6 +26,7 @@ from forerun.domains.cluster.wait_time.machine import nodes_of, outages_of, pool
 from forerun.domains.cluster.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
 
 DAY_S = 86_400.0
+CASES = int(os.environ.get("FORERUN_CASES", "0"))
 
 
 def history(
@@ -90,7 +91,7 @@ def bits(found: Answer) -> str:
 LOG = busy_log(1)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=max(4, CASES), deadline=None)
 @given(
     day=st.floats(3, 9.5),
     seed=st.integers(0, 2**32 - 1),
@@ -318,6 +319,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--job", "nodes=4,requested=2h", "--history", "other.csv"], "is for a snapshot"),
         (["--job", "nodes=4,requested=2h,partition=big"], "the log has no partition 'big'; known: none"),
         (["--job", "nodes=40,requested=2h", "--nodes", "16"], "asks for 40 nodes; the pool has 16"),
+        (["--job", "nodes=40,requested=2h"], "the pool has 16, as more were not in use lately"),
     ],
 )
 def test_bad_questions(

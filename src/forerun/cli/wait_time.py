@@ -74,6 +74,7 @@ def ask(
     """
     from forerun.domains.cluster.wait_time.answer import answer
     from forerun.domains.cluster.wait_time.forecast import Forecaster
+    from forerun.domains.cluster.wait_time.machine import nodes_of
     from forerun.domains.cluster.wait_time.situation import Question
     from forerun.errors import UsageError
 
@@ -86,8 +87,12 @@ def ask(
         known, seed=seed, windows=windows, partition=str(wanted.get("partition", "")), nodes=nodes or 0
     )
     question = Question(at_s, int(wanted["nodes"]), float(wanted["requested"]))
-    if nodes is not None and question.nodes > nodes:
-        raise UsageError.at("--job", f"asks for {question.nodes} nodes; the pool has {nodes}")
+    there = nodes or nodes_of(forecaster.known(at_s, question.nodes), at_s)
+    if 0 < there < question.nodes:
+        what = f"asks for {question.nodes} nodes; the pool has {there}"
+        raise UsageError.at(
+            "--job", what if nodes else f"{what}, as more were not in use lately; --nodes says otherwise"
+        )
     with output.working(f"asking {log.name}") as state:
         found = answer(
             forecaster,
@@ -333,7 +338,7 @@ def _print(found: Answer, at: str) -> None:
         )
         return
     waits, covered = found.waits_s, found.covered
-    shares = covered.shares if covered is not None else {}
+    shares = covered.shares if covered is not None and covered.answers else {}
     rows = [
         (
             f"{promised:.0%}",
@@ -363,6 +368,10 @@ def _print(found: Answer, at: str) -> None:
         about="each line adds to those above; the last one is the answer. Holds, dependencies and limits of users are not "
         "in a log: they are in the last line only",
     )
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _shown(wait_s: float) -> str:

@@ -31,6 +31,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "servers",
         "changed",
         "cluster",
+        "answers",
     )
 }
 

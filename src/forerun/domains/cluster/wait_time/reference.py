@@ -68,6 +68,7 @@ def qbets(log: History, rows: I64, asked: I64) -> F64:
     z = normal_quantile(CONFIDENCE)
     levels = np.array(LEVELS)
     waits: dict[int, list[float]] = {}
+    everyone: list[float] = []
     beyond: dict[int, int] = {}
     bounds = np.full((len(asked), len(LEVELS)), np.nan)
     learned = _Learned(log, rows)
@@ -79,11 +80,13 @@ def qbets(log: History, rows: I64, asked: I64) -> F64:
                 bound = _bound(np.sort(known), np.array([CONFIDENCE]), z)[0]
                 beyond[of] = beyond.get(of, 0) + 1 if wait > bound else 0
             known.append(wait)
+            everyone.append(wait)
             if beyond.get(of, 0) >= IN_A_ROW:
                 waits[of], beyond[of] = known[-AFTER_CHANGE:], 0
         known = waits.get(int(key[row]), [])
-        if len(known) >= LEAST:
-            bounds[k] = _bound(np.sort(known), levels, z)
+        last = known if len(known) >= LEAST else everyone[-max(WINDOWS) :]
+        if len(last) >= LEAST:
+            bounds[k] = _bound(np.sort(last), levels, z)
     return bounds
 
 
