@@ -23,6 +23,7 @@ from forerun.domains.loading.engine.setup import cache_that_frees_link
 from forerun.domains.loading.engine.sharing import hit_shares
 from forerun.domains.loading.engine.threads import open_caches, stream
 from forerun.domains.loading.explain import LoadingExplainer
+from forerun.domains.loading.figures import figures
 from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policy import UNBOUNDED, Cell
 from forerun.domains.loading.scenario import Nodes
@@ -308,6 +309,8 @@ def test_nodes_of_a_scenario() -> None:
     assert "stops binding with 5e+07 bytes" in result.why
     enough = forerun.simulate(loads(BASE, [*NODES, "nodes.cache_bytes=60MB"])).summary
     assert enough["bottleneck"] == "compute"
+    (shown,) = (figure for figure in figures(result) if figure.id == "nodes")
+    assert "caches had 40.0% of the bytes; by the closed form 40.0%" in shown.caption
     what_ifs = LoadingExplainer().what_ifs(loads(BASE, NODES), result)
     assert any(one.path == "nodes.cache_bytes" and one.values[-1] == 400e6 for one in what_ifs)
     alone = loads(BASE, [*NODES, "nodes.sharing=none", "store.shared_bytes_per_s=10MB/s", "nodes.count=1"])

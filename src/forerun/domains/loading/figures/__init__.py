@@ -40,6 +40,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
         shown.append(split_by_step(tables["split"]))
     if "pace" in tables:
         shown += pace(tables["pace"], tables["epochs"], tables["laws"])
+    if "nodes" in tables:
+        shown.append(nodes(tables["nodes"]))
     shown += [
         waits(tables["batches"]),
         epochs(tables["epochs"]),
@@ -62,9 +64,10 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 
 def _of_chosen(cells: Table) -> Table:
-    """The cells with the chosen one's workers, cache and placement: what a plane of two axes can show."""
-    chosen = int(np.argmax(cells["chosen"]))
-    same = [cells[name] == cells[name][chosen] for name in ("workers", "cache_bytes", "placement")]
+    """The cells with the chosen one's workers, caches, placement and decoder: what a plane of two axes can show."""
+    chosen, there = int(np.argmax(cells["chosen"])), {column.name for column in cells.schema.columns}
+    others = ("workers", "cache_bytes", "placement", "sharing", "cache_policy", "decoder")
+    same = [cells[name] == cells[name][chosen] for name in others if name in there]
     return cells.rows(np.all(same, axis=0))
 
 
@@ -195,6 +198,33 @@ def split_by_step(split: Table) -> Figure:
     )
 
 
+def nodes(table: Table) -> Figure:
+    """Where the bytes of each epoch came from, of all nodes.
+
+    Parameters
+    ----------
+    table : a row an epoch of all nodes.
+    """
+    sources = {"the store": "store_bytes", "other nodes": "peer_bytes", "own cache": "local_bytes"}
+    numbers = [f"{number}" for number in table["epoch"].tolist()]
+    last, law = float(table["hit_share"][-1]), float(table["law_hit_share"][-1])
+    by_law = f"; by the closed form {law:.1%}" if np.isfinite(law) else ""
+    return Figure.of(
+        "stacked_bar",
+        "nodes",
+        "Where each epoch's bytes come from",
+        by_series(
+            "source", {source: {"epoch": numbers, "bytes": table[name]} for source, name in sources.items()}
+        ),
+        x="epoch",
+        y=Axis("bytes", "read by all nodes", "bytes"),
+        series="source",
+        series_label="read from",
+        order=sources,
+        caption=f"In the last epoch caches had {last:.1%} of the bytes{by_law}.",
+    )
+
+
 def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
     """What the pace policy of the first job did, and how fast its loop went.
 
@@ -290,6 +320,7 @@ def laws(table: Table, measured: float) -> Figure:
     table : of all laws; those that do not apply are left out.
     measured : samples a second of the run.
     """
+    caches = "with full" if "peers" in table["law"] else "without"
     table = table.rows(np.isfinite(table["samples_per_s"]))
     least = int(np.argmin(table["samples_per_s"]))
     of_least = measured / float(table["samples_per_s"][least])
@@ -301,8 +332,8 @@ def laws(table: Table, measured: float) -> Figure:
         x="law",
         y=Axis("samples_per_s", "bound", "samples/s", log=True),
         rules=[Rule(measured, "this run", axis="y")],
-        caption=f"Bounds without caches; the line is the simulated run, at {of_least:.3g} times the least "
-        f"of them, {table['law'][least]}.",
+        caption=f"Bounds {caches} caches; the line is the simulated run, at {of_least:.3g} times the least of them, "
+        f"{table['law'][least]}.",
     )
 
 
