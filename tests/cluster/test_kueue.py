@@ -412,6 +412,24 @@ def test_other_policies_keep_to_the_quotas(tmp_path: Path, policy: str) -> None:
             assert may_have(case, next(iter(next(iter(case.quotas.values())))), used), (number, now)
 
 
+def test_objects_beside_each_other_in_yaml_are_a_log_and_machines(tmp_path: Path) -> None:
+    """Several documents in a file are no description of a scenario's section."""
+    import yaml
+
+    other = json.loads(json.dumps(WORKLOAD))
+    other["metadata"]["name"] = "second"
+    other["spec"]["podSets"][1]["count"] = 1
+    for name in ("trace.yaml", "machines.yaml"):
+        written(tmp_path, yaml.safe_dump_all([WORKLOAD, other]) + "---\n" + QUEUES, name)
+    path = written(
+        tmp_path,
+        "domain: cluster\ntrace: trace.yaml\nmachines: machines.yaml\npolicy: kueue\n",
+        "cluster.yaml",
+    )
+    # nlp has 8 GPUs and may borrow 8 of vision's: 9 for the first, 3 for the second
+    assert forerun.simulate(load(path)).tables["jobs"]["first_start_s"].tolist() == [0, 0]
+
+
 def test_a_job_of_no_queue_is_an_error(tmp_path: Path) -> None:
     case = drawn(1)
     path = scenario(tmp_path, case)

@@ -86,7 +86,7 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
         try:
             described = read_document(path).data
         except ScenarioError:
-            if path.suffix == ".json":
+            if path.suffix == ".json" or _has_documents(path):
                 return value
             raise
         section = described.get(key) if isinstance(described, dict) else None
@@ -94,6 +94,12 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
 
     data = out(document.data, "")
     return data, Document(document.name, data, document.lines)
+
+
+def _has_documents(path: Path) -> bool:
+    """Whether a file has several YAML documents, as objects of Kubernetes do; a description is one."""
+    with path.open("rb") as file:
+        return path.suffix != ".toml" and b"\n---" in file.read(1 << 20)
 
 
 def apply_overrides(
