@@ -58,6 +58,7 @@ _KINDS: Final = {
     "plan": "plans",
     "measurement": "measurements",
     "bound": "bounds",
+    "replay": "replays",
     "explanation": "explanations",
 }
 #: sections that are shown unfolded on a page of several items

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import forerun
 from forerun.domain import find_domain
+from forerun.domains.cluster.replay.stored import REPLAY_FORMAT, replay_figures
 from forerun.errors import StoreError
 from forerun.result.bound import BOUNDS_FORMAT
 from forerun.result.bound_figures import bound_figures
@@ -55,7 +56,7 @@ class StoredDocument:
     Parameters
     ----------
     name : of the file, without its suffix.
-    kind : `plan`, `measurement`, `bound` or `explanation`.
+    kind : `plan`, `measurement`, `bound`, `explanation` or `replay`.
     domain : whose it is.
     version : of the forerun that wrote it; empty if the file does not say.
     answer : one sentence.
@@ -69,7 +70,7 @@ class StoredDocument:
     """
 
     name: str
-    kind: Literal["plan", "measurement", "bound", "explanation"]
+    kind: Literal["plan", "measurement", "bound", "explanation", "replay"]
     domain: str
     version: str
     answer: str
@@ -119,8 +120,12 @@ def open_stored(path: Path) -> Stored:
             return measurement_document(path.stem, data)
         case given if given == BOUNDS_FORMAT:
             return bound_document(path.stem, data)
+        case given if given == REPLAY_FORMAT:
+            return replay_document(path.stem, data)
         case given:
-            known = ", ".join((COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT, BOUNDS_FORMAT))
+            known = ", ".join(
+                (COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT, BOUNDS_FORMAT, REPLAY_FORMAT)
+            )
             raise StoreError.at(
                 path, f"has format {given!r}; known: {known}; a run is given as its directory"
             )
@@ -143,6 +148,8 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
     try:
         if document.kind == "explanation":
             return document.figures
+        if document.kind == "replay":
+            return replay_figures(document.content)
         if document.kind == "bound":
             return bound_figures(document.content["brackets"])
         if document.kind == "plan":
@@ -231,6 +238,41 @@ def bound_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
         )
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise StoreError.at(name, f"is no bound: {type(error).__name__}: {error}") from error
+
+
+def replay_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
+    """The content of a file of a replay.
+
+    Parameters
+    ----------
+    name : of the file.
+    data : its content.
+
+    Raises
+    ------
+    StoreError : it lacks what a replay has.
+    """
+    try:
+        log = data["log"]
+        return StoredDocument(
+            name=name,
+            kind="replay",
+            domain="cluster",
+            version=str(data.get("forerun", "")),
+            answer=str(data["why"]),
+            notes=tuple(map(str, data["notes"])),
+            facts={line["figure"]: line["measured"] for line in data["card"]},
+            tables={
+                "report card": data["card"],
+                "policies, one decision at a time": data["policies"],
+                "what the log says of the machine": data["findings"],
+                "mean wait by class": data["classes"],
+            },
+            provenance={key: value for key, value in log.items() if not isinstance(value, list)},
+            content=data,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StoreError.at(name, f"is no replay: {type(error).__name__}: {error}") from error
 
 
 def job_document(explained: JobExplanation, run: str) -> StoredDocument:

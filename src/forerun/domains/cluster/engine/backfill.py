@@ -16,7 +16,7 @@ from forerun.domains.cluster.engine.kernels import linked_profile as lp
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.priority import QueueRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import I64, Setting, Window
+from forerun.domains.cluster.inputs.setting import F64, I64, Setting, Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 
 
@@ -54,21 +54,45 @@ class BackfillRules(QueueRules):
 
 def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
     """The compiled queue at the start of a run. `capacity`: entries of its log."""
-    jobs, total = setting.jobs, setting.cluster.gpus
-    count = len(jobs)
-    windows = sorted(setting.maintenance, key=lambda window: window.announced_s)
+    jobs = setting.jobs
+    request_s = np.maximum(jobs.request_s, 1.0)
+    total = setting.cluster.gpus
+    return build_queue(
+        jobs.submit_s, jobs.gpus, work_on_request_s(setting), request_s, total, setting.maintenance, capacity
+    )
+
+
+def build_queue(
+    submit_s: F64 | I64,
+    gpus: I64,
+    work_s: F64,
+    request_s: F64,
+    total: int,
+    windows: Sequence[Window],
+    capacity: int,
+) -> bk.Backfill:
+    """The compiled queue of some jobs at their first submission.
+
+    Parameters
+    ----------
+    submit_s, gpus, work_s, request_s : of the jobs, by submission: what they take and ask for.
+    total : GPUs of the cluster.
+    windows : maintenance.
+    capacity : entries of its log, at least.
+    """
+    count = len(submit_s)
+    windows = sorted(windows, key=lambda window: window.announced_s)
     # of the counts that jobs ask for, some between which equally many jobs are
-    some = np.quantile(jobs.gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower")
+    some = np.quantile(gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower")
     levels = np.unique(some).astype(np.int64)
     marks = {at_s for window in windows for at_s in (window.announced_s, window.from_s, window.to_s)}
     queue = blank_backfill(count, min(count, total) + 1, levels, windows, sorted(marks), capacity)
-    queue.submit[:], queue.gpus[:], queue.work[:] = jobs.submit_s, jobs.gpus, work_on_request_s(setting)
-    queue.request[:] = np.maximum(jobs.request_s, 1.0)
+    queue.submit[:], queue.gpus[:], queue.work[:], queue.request[:] = submit_s, gpus, work_s, request_s
     queue.meta[qk.FREE] = total
     linked = queue.linked
-    linked.jobs[:, lp.LEVEL] = np.searchsorted(levels, jobs.gpus, "right") - 1
+    linked.jobs[:, lp.LEVEL] = np.searchsorted(levels, gpus, "right") - 1
     linked.levels[:, lp.GPUS] = levels
-    begin_s = float(jobs.submit_s[0]) if count else 0.0
+    begin_s = float(submit_s[0]) if count else 0.0
     fp.start_over(queue.time, queue.free, queue.meta, begin_s, total)
     lp.start_over(linked.time, linked.steps, linked.levels, linked.meta, begin_s, total)
     return queue
@@ -91,11 +115,15 @@ def blank_backfill(
     # each running job ends once, each promise and window begins and ends
     steps = running + 2 * jobs + 2 * len(windows) + 16
     capacity = max(capacity, 8 * running + 256)
+    submit_s = np.zeros(jobs)
     return bk.Backfill(
-        submit=np.zeros(jobs),
+        submit=submit_s,
         gpus=np.zeros(jobs, np.int64),
         work=np.zeros(jobs),
         request=np.zeros(jobs),
+        since=submit_s,
+        user=np.zeros(jobs, np.int64),
+        allowed=np.full(1, jobs),
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
         promise=np.full(jobs, bk.NO_PROMISE),

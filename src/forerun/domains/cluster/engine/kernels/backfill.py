@@ -49,6 +49,8 @@ class Backfill(NamedTuple):
     Parameters
     ----------
     submit, gpus, work, request : of the jobs, in order of submission; `work` is what a job really takes.
+    since : from when the wait of a job counts; it may be before `submit`, from which on it can start.
+    user : whose job it is; allowed : by user, how many more jobs may start.
     first_start, end : what becomes of each job.
     promise : the start that a waiting job is promised; infinite: none can be given.
     first_promise : the first start that it was promised.
@@ -71,6 +73,9 @@ class Backfill(NamedTuple):
     gpus: I64
     work: F64
     request: F64
+    since: F64
+    user: I64
+    allowed: I64
     first_start: F64
     end: F64
     promise: F64
@@ -175,6 +180,7 @@ def _end(q: Backfill, now: float, keeps: bool) -> None:
     q.meta[RUNNING] = pop_least(q.ending, q.end_key, q.meta[RUNNING])
     q.end[job] = now
     q.meta[FREE] += q.gpus[job]
+    q.allowed[q.user[job]] += 1
     if q.belief[job] > now:
         if keeps:
             p = q.linked
@@ -193,6 +199,7 @@ def _start(q: Backfill, job: int, now: float) -> None:
     q.first_start[job] = now
     q.belief[job] = now + q.request[job]
     meta[FREE] -= q.gpus[job]
+    q.allowed[q.user[job]] -= 1
     meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, now + q.work[job])
     if q.work[job] > q.request[job]:  # others end before anybody asks
         meta[BELIEVED] = push_least(q.believed, q.believed_key, meta[BELIEVED], job, q.belief[job])
@@ -211,7 +218,7 @@ def _log(q: Backfill, job: int, gpus: int) -> None:
 def _join(q: Backfill, job: int, order: int) -> None:
     """A job takes its place in the queue."""
     q.promise[job] = NO_PROMISE
-    key = q.request[job] if order == SJF else 0.0
+    key = q.request[job] if order == SJF else q.since[job]
     at = q.meta[WAITING]
     while at > 0 and q.key[at - 1] > key:  # of equals the later submitted stands behind
         q.key[at] = q.key[at - 1]
@@ -227,7 +234,7 @@ def _sort(q: Backfill, now: float) -> None:
     """Bring the queue into the order of WFP3 as of now; it is nearly in it already."""
     for k in range(q.meta[WAITING]):
         job = q.queue[k]
-        waits = (now - q.submit[job]) / q.request[job]
+        waits = (now - q.since[job]) / q.request[job]
         key = -(waits * waits * waits * q.gpus[job])
         at = k
         while at > 0 and (q.key[at - 1] > key or (q.key[at - 1] == key and q.queue[at - 1] > job)):
@@ -314,8 +321,8 @@ def _pass_once(q: Backfill, now: float, order: int, reserved: int, examined: int
     for k in range(waits):
         job = q.queue[k]
         need = q.gpus[job]
-        starts = False
-        if k < examined and need <= q.free[meta[fp.LOW]]:
+        starts, allowed = False, q.allowed[q.user[job]] > 0
+        if k < examined and allowed and need <= q.free[meta[fp.LOW]]:
             while laid < chosen:  # only now is a promise of any consequence
                 first = q.chosen[laid]
                 at_s = fp.earliest(q.time, q.free, meta, now, q.request[first], q.gpus[first], np.inf)
@@ -335,7 +342,7 @@ def _pass_once(q: Backfill, now: float, order: int, reserved: int, examined: int
             _start(q, job, now)
             steps = 0
         else:
-            if chosen < reserved:
+            if allowed and chosen < reserved:
                 q.chosen[chosen] = job
                 chosen += 1
             q.queue[kept] = job
@@ -403,6 +410,18 @@ def _pass_kept(q: Backfill, now: float, order: int, came: int, examined: int) ->
     for k in range(waits):
         job = q.queue[k]
         need, request, promise = q.gpus[job], q.request[job], q.promise[job]
+        if q.allowed[q.user[job]] <= 0:  # nothing is kept for whom a limit keeps waiting
+            if promise != NO_PROMISE and promise < np.inf:
+                begins, ends = jobs[job, lp.BEGINS], jobs[job, lp.ENDS]
+                lp.give_back(p.time, steps, p.levels, p.holes, p.meta, begins, ends, need)
+                lp.release(steps, p.meta, begins)
+                lp.release(steps, p.meta, ends)
+                raised = True
+            q.promise[job] = NO_PROMISE
+            q.queue[kept] = job
+            q.key[kept] = q.key[k]
+            kept += 1
+            continue
         first = lp.NONE  # the step to which its promise moves, if it does
         fresh = promise == NO_PROMISE
         if fresh or promise == np.inf:

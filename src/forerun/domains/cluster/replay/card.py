@@ -1,0 +1,308 @@
+"""How well a replay reproduces its own history, and how sure it is which policy made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.domains.cluster.replay.cases import Case
+from forerun.domains.cluster.replay.history import F64, Mask
+from forerun.domains.cluster.replay.play import CANDIDATES, OneStep, one_step, policy_name, replayed
+
+_DAY_S: Final = 86_400.0
+#: waits below a minute are alike
+_ALIKE_S: Final = 60.0
+#: a class of jobs that is scored has so many
+_CLASS: Final = 50
+#: policies whose one-step F1 is closer than this are alike
+TIE: Final = 0.05
+#: limits of the report card
+MEAN_WAIT: Final = 0.10
+CLASS_WAIT: Final = 0.30
+UTILISATION: Final = 0.08
+F1: Final = 0.50
+HELD: Final = 0.20
+LOG10: Final = 0.85
+LOG10_ALL: Final = 0.45
+#: a replay beyond so many times its limit says nothing about the machine
+_FAR: Final = 4.0
+_LOW_F1: Final = 0.25
+_HELD_FAR: Final = 0.30
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One figure of the report card.
+
+    Parameters
+    ----------
+    what : the figure.
+    value : measured.
+    limit : what it may be.
+    at_most : whether the limit is a maximum.
+    fatal : whether it is so far from the limit that the replay is rejected.
+    """
+
+    what: str
+    value: float
+    limit: float
+    at_most: bool = True
+    fatal: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the limit is met."""
+        return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What one policy does on the first part of the log.
+
+    Parameters
+    ----------
+    policy : the policy.
+    step : one decision at a time.
+    log10 : mean error of the logarithm of waits in a free replay, of jobs that are not held.
+    mean : relative error of their mean wait.
+    """
+
+    policy: BackfillPolicy
+    step: OneStep
+    log10: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitClass:
+    """Waits of a class of jobs that are not held, in seconds on average.
+
+    Parameters
+    ----------
+    name : of the class.
+    jobs : how many.
+    history_s, replay_s : what happened, and what the replay has.
+    """
+
+    name: str
+    jobs: int
+    history_s: float
+    replay_s: float
+
+    @property
+    def error(self) -> float:
+        """Relative; of classes that hardly wait, relative to a minute."""
+        return abs(self.replay_s - self.history_s) / max(self.history_s, _ALIKE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCard:
+    """The report card of a replay.
+
+    Parameters
+    ----------
+    policy : with which the log is replayed: of those that the one-step F1 of the first part cannot tell apart, that
+        with the smallest error of waits there.
+    tried : all of them, on the first part; the best one-step F1 first.
+    named : the policy that the log shows it had; None: it cannot be told.
+    lines : the figures on the last part.
+    classes : waits by class, of the main pool.
+    history_s, replay_s : mean wait of jobs that are not held.
+    jobs : how many those are.
+    held_share, held_waiting : share of jobs that are held, and of all waiting that is theirs.
+    step : of the policy, one decision at a time on the last part.
+    """
+
+    policy: BackfillPolicy
+    tried: tuple[Tried, ...]
+    named: BackfillPolicy | None
+    lines: tuple[Line, ...]
+    classes: tuple[WaitClass, ...]
+    history_s: float
+    replay_s: float
+    jobs: int
+    held_share: float
+    held_waiting: float
+    step: OneStep
+
+    @property
+    def error_s(self) -> float:
+        """By how much the replay misses the mean wait."""
+        return abs(self.replay_s - self.history_s)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the replay is rejected; none if it is not."""
+        return tuple(f"{line.what} is {line.value:.2f}, {_bound(line)}" for line in self.lines if line.fatal)
+
+    @property
+    def missed(self) -> tuple[Line, ...]:
+        """Limits that are not met."""
+        return tuple(line for line in self.lines if not line.met)
+
+    @property
+    def alike(self) -> tuple[BackfillPolicy, ...]:
+        """Policies that the log cannot tell from the best."""
+        best = self.tried[0].step.f1
+        return tuple(one.policy for one in self.tried if one.step.f1 > best - TIE)
+
+
+def _bound(line: Line) -> str:
+    return f"{'at most' if line.at_most else 'at least'} {line.limit:g} is needed"
+
+
+def report_card(
+    cases: Sequence[Case],
+    calibrated_s: float,
+    until_s: float,
+    *,
+    candidates: Sequence[BackfillPolicy] = CANDIDATES,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[ReportCard, tuple[F64, ...]]:
+    """Choose a policy on the first part, and score it on the last; also the starts of each pool, replayed from
+    history at the end of the first part.
+
+    Parameters
+    ----------
+    cases : of each pool; the one with the most node-seconds is the main one.
+    calibrated_s, until_s : where the first part ends, and the last.
+    candidates : policies that are tried.
+    progress : is called with what is being done.
+    """
+    main = main_case(cases)
+    begin_s = main.begin_s
+    tried = []
+    for policy in candidates:
+        progress(policy_name(policy))
+        start_s = replayed(main, policy)
+        first = scored(main, start_s, begin_s, calibrated_s)
+        mean = _relative(main, start_s, first)
+        step = one_step(main, policy, begin_s, calibrated_s)
+        tried.append(Tried(policy, step, log10_error(main, start_s, first), mean))
+    ranked = sorted(tried, key=lambda one: -one.step.f1)
+    alike = [one for one in ranked if one.step.f1 > ranked[0].step.f1 - TIE]
+    best = min(alike, key=lambda one: one.log10)
+    lead = ranked[0].step.f1 - ranked[1].step.f1 if len(ranked) > 1 else 1.0
+    named = ranked[0].policy if ranked[0].step.f1 >= F1 and lead >= TIE else None
+    policy = best.policy
+    starts = tuple(replayed(replace(case, begin_s=calibrated_s), policy) for case in cases)
+    start_s = starts[cases.index(main)]
+    last = scored(main, start_s, calibrated_s, until_s)
+    step = one_step(main, policy, calibrated_s, until_s)
+    wait_s = main.start_s - main.submit_s
+    part = (main.submit_s >= calibrated_s) & (main.submit_s < until_s)
+    held_share = float(main.held[part].mean()) if part.any() else 0.0
+    held_waiting = float(wait_s[part & main.held].sum() / max(wait_s[part].sum(), 1.0))
+    mean = abs(_relative(main, start_s, last))
+    classes = _classes(main, start_s, last)
+    used = utilisation_error(main, start_s, calibrated_s, until_s)
+    everybody = [scored(case, mine, calibrated_s, until_s) for case, mine in zip(cases, starts, strict=True)]
+    errors = np.concatenate(
+        [_log10(case, mine, rows) for case, mine, rows in zip(cases, starts, everybody, strict=True)]
+    )
+    worst = max((one.error for one in classes), default=0.0)
+    lines = (
+        Line("error of the mean wait", mean, MEAN_WAIT, fatal=mean > _FAR * MEAN_WAIT),
+        Line("error of the mean wait, worst class", worst, CLASS_WAIT),
+        Line("error of daily utilisation", used, UTILISATION, fatal=used > _FAR * UTILISATION),
+        Line("one-step F1", step.f1, F1, at_most=False, fatal=step.f1 < _LOW_F1),
+        Line("share of jobs held", held_share, HELD, fatal=held_share > _HELD_FAR),
+        Line("log10 error of waits", log10_error(main, start_s, last), LOG10),
+        Line("log10 error of waits, all pools", float(errors.mean()) if len(errors) else 0.0, LOG10_ALL),
+    )
+    card = ReportCard(
+        policy=policy,
+        tried=tuple(ranked),
+        named=named,
+        lines=lines,
+        classes=classes,
+        history_s=float(wait_s[last].mean()) if last.any() else 0.0,
+        replay_s=float((start_s - main.submit_s)[last].mean()) if last.any() else 0.0,
+        jobs=int(last.sum()),
+        held_share=held_share,
+        held_waiting=held_waiting,
+        step=step,
+    )
+    return card, starts
+
+
+def main_case(cases: Sequence[Case]) -> Case:
+    """The pool whose jobs hold the most node-seconds."""
+    return max(cases, key=lambda case: float(((case.end_s - case.start_s) * case.nodes).sum()))
+
+
+def scored(case: Case, start_s: F64, from_s: float, until_s: float) -> Mask:
+    """bool[jobs]: submitted between two instants, not held, and started in the replay."""
+    return (case.submit_s >= from_s) & (case.submit_s < until_s) & ~case.held & np.isfinite(start_s)
+
+
+def _relative(case: Case, start_s: F64, rows: Mask) -> float:
+    if not rows.any():
+        return 0.0
+    real_s = float((case.start_s - case.submit_s)[rows].mean())
+    return (float((start_s - case.submit_s)[rows].mean()) - real_s) / max(real_s, _ALIKE_S)
+
+
+def _log10(case: Case, start_s: F64, rows: Mask) -> F64:
+    ours_s = np.maximum((start_s - case.submit_s)[rows], _ALIKE_S)
+    real_s = np.maximum((case.start_s - case.submit_s)[rows], _ALIKE_S)
+    errors: F64 = np.abs(np.log10(ours_s / real_s))
+    return errors
+
+
+def log10_error(case: Case, start_s: F64, rows: Mask) -> float:
+    """Mean error of the decimal logarithm of waits, those below a minute taken as one."""
+    return float(_log10(case, start_s, rows).mean()) if rows.any() else 0.0
+
+
+def daily(case: Case, start_s: F64, from_s: float, until_s: float) -> F64:
+    """float64[days], share of the pool's nodes in use on each whole day between two instants."""
+    days = int((until_s - from_s) // _DAY_S)
+    edges = from_s + _DAY_S * np.arange(days + 1)
+    known = np.isfinite(start_s)
+    begin_s, nodes = start_s[known], case.nodes[known]
+    end_s = begin_s + (case.end_s - case.start_s)[known]
+    order, done = np.argsort(begin_s), np.argsort(end_s)
+    # node-seconds until an instant: those begun by then, less what is left of them
+    begun = np.searchsorted(begin_s[order], edges, "right")
+    ended = np.searchsorted(end_s[done], edges, "right")
+    held = np.append(0.0, np.cumsum(nodes[order]))[begun] - np.append(0.0, np.cumsum(nodes[done]))[ended]
+    weight = (
+        np.append(0.0, np.cumsum((nodes * end_s)[done]))[ended]
+        - np.append(0.0, np.cumsum((nodes * begin_s)[order]))[begun]
+        + held * edges
+    )
+    used: F64 = np.diff(weight) / (_DAY_S * case.pool.nodes)
+    return used
+
+
+def utilisation_error(case: Case, start_s: F64, from_s: float, until_s: float) -> float:
+    """Mean error of the share of nodes in use, by day."""
+    known = np.where(np.isfinite(start_s) | (case.end_s > from_s), case.start_s, np.nan)
+    ours = daily(case, np.where(np.isfinite(start_s), start_s, known), from_s, until_s)
+    real = daily(case, case.start_s, from_s, until_s)
+    return float(np.abs(ours - real).mean()) if len(real) else 0.0
+
+
+def _classes(case: Case, start_s: F64, rows: Mask) -> tuple[WaitClass, ...]:
+    """Waits of narrow and wide, short and long jobs, which the medians part."""
+    if not rows.any():
+        return ()
+    wide = case.nodes > np.median(case.nodes[rows])
+    long = case.request_s > np.median(case.request_s[rows])
+    classes = []
+    for name, mine in (
+        ("narrow, short", ~wide & ~long),
+        ("narrow, long", ~wide & long),
+        ("wide, short", wide & ~long),
+        ("wide, long", wide & long),
+    ):
+        of = rows & mine
+        if of.sum() >= _CLASS:
+            real_s, ours_s = (case.start_s - case.submit_s)[of], (start_s - case.submit_s)[of]
+            classes.append(WaitClass(name, int(of.sum()), float(real_s.mean()), float(ours_s.mean())))
+    return tuple(classes)

@@ -1,0 +1,146 @@
+"""A log replayed from beginning to end: what it has, what is inferred, and the report card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.domains.cluster.replay.card import ReportCard, main_case, report_card
+from forerun.domains.cluster.replay.cases import Case, case_of, pool_of
+from forerun.domains.cluster.replay.history import F64, History
+from forerun.domains.cluster.replay.infer import infer
+from forerun.domains.cluster.replay.system import Finding, System
+from forerun.errors import InputError
+
+#: where the part of a log ends on which everything is inferred, if that is not said
+FIRST_PART = 0.6
+#: the last waits of a log are cut short; jobs are scored that came earlier by this quantile of waits, and this at most
+_USUAL = 0.95
+_MARGIN_S = 7 * 86_400.0
+_FEW = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay of a log.
+
+    Parameters
+    ----------
+    log : its history.
+    system : the machine, given or inferred.
+    findings : what was inferred.
+    calibrated_s, until_s : where the first part ends, and the last; seconds from the log's origin.
+    cases : of each pool.
+    starts : float64[jobs] of each pool, starts replayed from history at `calibrated_s`.
+    card : how well it reproduces history.
+    notes : what else to know.
+    """
+
+    log: History
+    system: System
+    findings: tuple[Finding, ...]
+    calibrated_s: float
+    until_s: float
+    cases: tuple[Case, ...]
+    starts: tuple[F64, ...]
+    card: ReportCard
+    notes: tuple[str, ...]
+
+    @property
+    def main(self) -> Case:
+        """The pool whose jobs hold the most node-seconds."""
+        return main_case(self.cases)
+
+    @property
+    def main_starts(self) -> F64:
+        """The replayed starts of that pool."""
+        return self.starts[self.cases.index(self.main)]
+
+
+def replay_log(
+    log: History,
+    *,
+    system: System | None = None,
+    off: Collection[str] = (),
+    calibrate_until_s: float | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Replay:
+    """Replay a log: infer its machine on the first part, choose a policy there, and score it on the last.
+
+    Parameters
+    ----------
+    log : the history.
+    system : the machine (default: inferred).
+    off : what is not inferred, of `system.INFERRED` (default: all is).
+    calibrate_until_s : where the first part ends, in seconds since 1970 on the log's clock (default: after 60 %).
+    progress : is called with what is being done (default: nobody is).
+
+    Raises InputError for a log without requested times, of too few jobs, or without an instant to calibrate until.
+    """
+    name = log.source or "the log"
+    if np.isnan(log.requested_s).all():
+        what = (
+            "has no requested times, so neither backfilling nor what would change it can be replayed; "
+            "SWF logs that have them elsewhere: --option columns=requested_s=6"
+        )
+        raise InputError.at(name, what)
+    begin_s, end_s = log.complete_from_s, log.complete_until_s
+    waited = log.wait_s[log.started & (log.submit_s >= begin_s)]
+    if len(waited) < _FEW:
+        raise InputError.at(
+            name, f"{len(waited)} jobs started while the log is complete; at least {_FEW} are needed"
+        )
+    until_s = max(end_s - min(float(np.quantile(waited, _USUAL)), _MARGIN_S), begin_s)
+    calibrated_s = begin_s + FIRST_PART * (end_s - begin_s)
+    if calibrate_until_s is not None:
+        calibrated_s = calibrate_until_s - log.origin_s
+    if not begin_s < calibrated_s < until_s:
+        what = f"ends outside of what can be scored, {begin_s + log.origin_s:.0f} to {until_s + log.origin_s:.0f}"
+        raise InputError.at("--calibrate-until", what)
+    progress("inferring the machine")
+    found = infer(log, calibrated_s, given=system, off=off)
+    cases = tuple(case_of(log, found.system, number) for number in range(len(found.system.pools)))
+    cases = tuple(case for case in cases if len(case))
+    if not cases:
+        raise InputError.at(name, "no job fits in any pool of the machine")
+    card, starts = report_card(cases, calibrated_s, until_s, progress=progress)
+    return Replay(
+        log,
+        found.system,
+        found.findings,
+        calibrated_s,
+        until_s,
+        cases,
+        starts,
+        card,
+        _notes(log, found.system),
+    )
+
+
+def _notes(log: History, system: System) -> tuple[str, ...]:
+    """What was repaired or left out."""
+    notes = list(log.evidence)
+    notes += [str(repair) for repair in log.repairs]
+    none = int(np.isnan(log.requested_s).sum())
+    if none:
+        notes.append(f"{none} jobs without a requested time are taken to ask for the longest")
+    outside = int((pool_of(log, system.pools) < 0).sum())
+    if outside:
+        notes.append(f"{outside} jobs on more nodes than any pool has, or in no pool, are left out")
+    waiting = int((~log.started & np.isnan(log.end_s)).sum())
+    gone = int((~log.started & np.isfinite(log.end_s)).sum())
+    if waiting or gone:
+        notes.append(f"jobs that never started are left out: {waiting} wait still, {gone} left the queue")
+    for pool in system.pools:
+        jobs = log.of(log.started & (pool_of(log, (pool,)) == 0))
+        if len(jobs):
+            at, busy = jobs.busy()
+            over = float(np.diff(at)[busy[:-1] > pool.nodes].sum())
+            if over > 0:
+                notes.append(
+                    f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.nodes} nodes, for "
+                    f"{over / 3600:.1f} h: rows overlap"
+                )
+    return tuple(notes)

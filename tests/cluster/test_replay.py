@@ -1,0 +1,283 @@
+"""Replays: histories that our own policies made are reproduced exactly, and what-ifs on them know the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from forerun.cli.main import run
+from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.domains.cluster.replay.cases import case_of
+from forerun.domains.cluster.replay.history import F64, History, Names
+from forerun.domains.cluster.replay.infer import infer
+from forerun.domains.cluster.replay.play import CANDIDATES, one_step, policy_name, replayed
+from forerun.domains.cluster.replay.replay import replay_log
+from forerun.domains.cluster.replay.system import Outage, Pool, System, read_system
+from forerun.domains.cluster.replay.whatif import Change, what_if
+from forerun.errors import InputError, ScenarioError
+
+DAY_S = 86_400.0
+NODES = 100
+
+
+def history(start_s: F64, jobs: dict[str, F64], until_s: float) -> History:
+    """A log of jobs with the starts that a policy gave them."""
+    count = len(start_s)
+    none = Names.of([""] * count)
+    return History(
+        job_id=np.arange(count).astype(str),
+        submit_s=jobs["submit_s"].copy(),
+        eligible_s=jobs["submit_s"].copy(),
+        start_s=start_s.copy(),
+        end_s=start_s + jobs["run_s"],
+        nodes=jobs["nodes"].astype(np.int64),
+        requested_s=jobs["requested_s"].copy(),
+        user=Names.of([f"u{at % 7}" for at in range(count)]),
+        account=none,
+        partition=none,
+        qos=none,
+        state=none,
+        origin_s=1.6e9,
+        clock="UTC",
+        selection="submit",
+        complete_from_s=0.0,
+        complete_until_s=until_s,
+        source="made.csv",
+    )
+
+
+def drawn(seed: int, days: int = 60, jobs: int = 1500) -> dict[str, F64]:
+    """Jobs on 100 nodes that queue for hours; whole seconds; some overrun their request."""
+    rng = np.random.default_rng(seed)
+    submit_s = np.sort(np.floor(rng.uniform(0, days * DAY_S, jobs)))
+    submit_s[0] = 0
+    nodes = rng.choice([4, 8, 16, 32, 64], jobs, p=[0.3, 0.3, 0.2, 0.15, 0.05])
+    run_s = np.ceil(rng.lognormal(8.6, 1.0, jobs)).clip(60, 2 * DAY_S)
+    run_s *= 0.92 * days * DAY_S * NODES / (run_s * nodes).sum()
+    run_s = np.ceil(run_s)
+    requested_s = np.ceil(run_s * rng.uniform(0.97, 4.0, jobs) / 600) * 600
+    return {"submit_s": submit_s, "nodes": nodes.astype(float), "run_s": run_s, "requested_s": requested_s}
+
+
+def machine(pool: Pool | None = None, windows: tuple[Outage, ...] = (), held_after: int = 3) -> System:
+    return System(pools=(pool or Pool(name="all", nodes=NODES),), windows=windows, held_after=held_after)
+
+
+def made_by(policy: BackfillPolicy, jobs: dict[str, F64], system: System) -> History:
+    """The history that a policy makes of jobs, from an empty machine on."""
+    blank = history(jobs["submit_s"] + 1e7, jobs, jobs["submit_s"].max() + 2e7)
+    case = replace(case_of(blank, msgspec.structs.replace(system, held_after=0), 0), begin_s=-1.0)
+    start_s = replayed(case, policy)
+    assert np.isfinite(start_s).all()
+    return history(start_s, jobs, float(jobs["submit_s"].max()))
+
+
+OUTAGES = (
+    Outage(from_s=1.6e9 + 20 * DAY_S, to_s=1.6e9 + 20.4 * DAY_S, announced_s=1.6e9 + 18 * DAY_S),
+    Outage(from_s=1.6e9 + 40 * DAY_S, to_s=1.6e9 + 40.3 * DAY_S, announced_s=1.6e9 + 40 * DAY_S),
+)
+#: with users' limits, latencies and outages
+BUSY = Pool(name="all", nodes=NODES, launch_s=30.0, turnover_s=60.0, running_per_user=4)
+
+
+@pytest.mark.parametrize("policy", CANDIDATES, ids=policy_name)
+@pytest.mark.parametrize(
+    "system", [machine(held_after=0), machine(BUSY, OUTAGES, held_after=0)], ids=["plain", "busy"]
+)
+def test_a_policy_reproduces_its_own_run(policy: BackfillPolicy, system: System) -> None:
+    log = made_by(policy, drawn(1), system)
+    case = case_of(log, system, 0)
+    np.testing.assert_array_equal(replayed(replace(case, begin_s=-1.0), policy), log.start_s)
+    step = one_step(case, policy, 0.0, 60 * DAY_S)
+    assert step.f1 == 1.0
+    assert step.hits > 1000
+    seen = case_of(log, msgspec.structs.replace(system, held_after=3), 0)
+    assert seen.held.mean() < 0.005, (
+        "those whom a kept promise or a limit makes wait are hardly ever taken for held"
+    )
+
+
+@pytest.mark.parametrize("policy", [one for one in CANDIDATES if not one.keeps_promises], ids=policy_name)
+def test_a_run_goes_on_from_history_at_any_instant(policy: BackfillPolicy) -> None:
+    system = machine(BUSY, OUTAGES)
+    log = made_by(policy, drawn(2), system)
+    case = replace(case_of(log, system, 0), begin_s=25.3 * DAY_S)
+    start_s = replayed(case, policy)
+    later = np.isfinite(start_s)
+    np.testing.assert_array_equal(start_s[later], log.start_s[later])
+    assert (later | (case.end_s <= 25.4 * DAY_S)).all()
+
+
+def test_nobody_runs_more_than_the_machine_or_a_limit_allows() -> None:
+    for policy in CANDIDATES:
+        log = made_by(policy, drawn(3), machine(BUSY, OUTAGES))
+        assert log.busy()[1].max() <= NODES
+        for user in range(len(log.user.names)):
+            own = log.of(log.user.codes == user)
+            alone = replace(own, nodes=np.ones(len(own), np.int64))
+            assert alone.busy()[1].max() <= BUSY.running_per_user
+        for window in OUTAGES:
+            inside = (log.start_s > window.from_s - log.origin_s) & (
+                log.start_s - 30 < window.to_s - log.origin_s
+            )
+            assert not inside.any()
+
+
+def test_what_the_machine_has_is_inferred() -> None:
+    policy = CANDIDATES[0]
+    jobs = drawn(4, jobs=2500)
+    announced = tuple(msgspec.structs.replace(one, announced_s=one.from_s - 3 * DAY_S) for one in OUTAGES)
+    log = made_by(policy, jobs, machine(msgspec.structs.replace(BUSY, launch_s=0.0), announced))
+    found = infer(log, 50 * DAY_S)
+    (pool,) = found.system.pools
+    assert abs(pool.nodes - NODES) <= 4
+    assert len(found.system.windows) <= 4, "idle hours while the machine is drained are apart from the outage"
+    for real in announced:
+        (window,) = (one for one in found.system.windows if abs(one.to_s - real.to_s) <= 3600)
+        assert window.from_s <= real.from_s + 1
+        assert window.announced_s < real.from_s - DAY_S
+    assert {finding.about for finding in found.findings} >= {"pools", "windows", "holds"}
+    assert abs(pool.turnover_s + pool.launch_s - 60) <= 10
+    assert pool.running_per_user == BUSY.running_per_user
+    nothing = infer(log, 50 * DAY_S, off=("pools", "windows", "latencies", "limits", "holds"))
+    assert nothing.system.windows == ()
+    assert nothing.system.held_after == 0
+    assert nothing.findings == ()
+
+
+def test_held_jobs_are_seen_by_what_others_do_alone() -> None:
+    policy, system = CANDIDATES[0], machine()
+    log = made_by(policy, drawn(5), system)
+    late = np.flatnonzero((log.submit_s < 40 * DAY_S) & (log.nodes <= 8))[::40]
+    start_s = log.start_s.copy()
+    start_s[late] += 10 * DAY_S  # nothing else knows of it: they are held
+    held = replace(log, start_s=start_s, end_s=start_s + log.run_s)
+    case = case_of(held, system, 0)
+    assert case.held[late].mean() >= 0.8
+    assert case.held.sum() == case.held[late].sum()
+    # when one of them starts does not matter for being seen
+    later = start_s.copy()
+    later[late] += 3 * DAY_S
+    again = case_of(replace(held, start_s=later, end_s=later + log.run_s), system, 0)
+    np.testing.assert_array_equal(again.held_s[case.held], case.held_s[case.held])
+
+
+def test_what_if_knows_the_answer() -> None:
+    """On histories whose policy is known: the interval contains the true difference, and its sign is never wrong."""
+    covered = wrong = 0
+    histories = 20 if os.environ.get("FORERUN_CASES") else 4
+    for seed in range(histories):
+        policy = CANDIDATES[(0, 2, 6, 3)[seed % 4]]
+        system, jobs = machine(), drawn(100 + seed, days=90)
+        replay = replay_log(
+            made_by(policy, jobs, system), system=system, off=("pools", "windows", "latencies", "limits")
+        )
+        assert policy in replay.card.alike
+        change = Change(nodes=(32, 64, -20, 16)[seed % 4])
+        answer = what_if(replay, change)
+        other = msgspec.structs.replace(system.pools[0], nodes=NODES + change.nodes)
+        truth = made_by(policy, jobs, machine(other)).wait_s.mean() - replay.log.wait_s.mean()
+        covered += answer.low_s <= truth <= answer.high_s
+        wrong += (answer.verdict == "shorter" and truth > 0) or (answer.verdict == "longer" and truth < 0)
+    assert covered >= 0.9 * histories - 0.5
+    assert wrong == 0
+
+
+def test_changes_that_cannot_be(tmp_path: Path) -> None:
+    log = made_by(CANDIDATES[0], drawn(7), machine())
+    replay = replay_log(log, system=machine(), off=("windows",))
+    with pytest.raises(ValueError, match="3 is none of them"):
+        what_if(replay, Change(without_window=3))
+    with pytest.raises(ValueError, match="a job asks for 64"):
+        what_if(replay, Change(nodes=-50))
+    same = what_if(replay, Change(policy=replay.card.policy))
+    assert same.verdict == "cannot tell"
+    with pytest.raises(InputError, match="no requested times"):
+        replay_log(replace(log, requested_s=np.full(len(log), np.nan)))
+    with pytest.raises(InputError, match="at least 200"):
+        replay_log(log.of(np.arange(50)))
+    with pytest.raises(InputError, match="outside of what can be scored"):
+        replay_log(log, calibrate_until_s=5.0)
+    with pytest.raises(InputError, match="no job fits"):
+        replay_log(log, system=machine(Pool(name="all", nodes=1)))
+    path = tmp_path / "machine.yaml"
+    path.write_text("pools: [{name: all, nodes: 100}]\nwindows: [{from_s: 5, to_s: 4, announced_s: 1}]\n")
+    with pytest.raises(ScenarioError, match=r"machine.yaml:2: at \$.windows\[0\]: a window"):
+        read_system(path)
+
+
+def written(log: History, path: Path) -> Path:
+    rows = ["id,submit_s,start_s,end_s,nodes,requested_s,user"]
+    columns = (log.submit_s, log.start_s, log.end_s, log.nodes, log.requested_s)
+    for at, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        submit_s, start_s, end_s, nodes, requested_s = row
+        times = ",".join(f"{log.origin_s + value:.3f}" for value in (submit_s, start_s, end_s))
+        rows.append(f"{at},{times},{nodes},{requested_s},u{at % 7}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(made_by(CANDIDATES[2], drawn(8), machine(windows=OUTAGES)), tmp_path / "log.csv")
+    kept, page = tmp_path / "kept.json", tmp_path / "page.html"
+    assert run(["replay", str(log), "-o", str(kept), "--report", str(page), "--without", "limits"]) == 0
+    shown = capsys.readouterr().out
+    assert "Report card" in shown
+    assert "outages" in shown
+    assert "one-step F1" in page.read_text()
+    content = kept.read_bytes()
+    assert run(["replay", str(log), "-o", str(kept), "--without", "limits", "--json"]) == 0
+    assert kept.read_bytes() == content, "the same log, the same bytes"
+    assert json.loads(capsys.readouterr().out) == json.loads(content)
+    assert run(["report", str(kept), "-o", str(tmp_path / "again.html")]) == 0
+    capsys.readouterr()
+    for change in (
+        ["--nodes", "+64"],
+        ["--policy", "conservative"],
+        ["--no-window", "1"],
+        ["--limit", "user.running=2"],
+    ):
+        assert run(["replay", "whatif", str(kept), *change, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["verdict"] in ("shorter", "longer", "cannot tell")
+        assert answer["low_s"] <= answer["difference_s"] <= answer["high_s"]
+    assert run(["replay", "whatif", str(kept), "--nodes", "+64"]) == 0
+    assert "Mean wait" in capsys.readouterr().out
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(made_by(CANDIDATES[0], drawn(9), machine()), tmp_path / "log.csv")
+    kept = tmp_path / "kept.json"
+    assert run(["replay", str(log), "-o", str(kept), "-q"]) == 0
+    capsys.readouterr()
+    cases: list[tuple[list[str], str]] = [
+        (["whatif", str(kept)], "say what is otherwise"),
+        (["whatif", str(kept), "--policy", "esay"], "did you mean"),
+        (["whatif", str(kept), "--nodes", "many"], "such as +128"),
+        (["whatif", str(kept), "--nodes=-90"], "a job asks for 64"),
+        (["whatif", str(kept), "--no-window", "9"], "none of them"),
+        (["whatif", str(kept), "--limit", "running=3"], "user.running=20"),
+        (["whatif", str(log), "--nodes", "+1"], "log.csv"),
+        ([str(log), "--without", "pool"], "did you mean"),
+        ([str(log), "--zone", "Nowhere/Atall"], "time zone"),
+        ([str(log), "--calibrate-until", "soon"], "is no instant"),
+        ([str(tmp_path / "gone.csv")], "no such file"),
+    ]
+    for words, what in cases:
+        assert run(["replay", *words]) == 2, words
+        error = capsys.readouterr().err
+        assert what in error, (words, error)
+        assert "Traceback" not in error
+    log.write_text(log.read_text() + "# more\n")
+    assert run(["replay", "whatif", str(kept), "--nodes", "+1"]) == 2
+    assert "has changed" in capsys.readouterr().err
+    text = log.read_text().splitlines()
+    log.write_text("\n".join(",".join(line.split(",")[:5]) for line in text[:-1]))
+    assert run(["replay", str(log)]) == 2
+    assert "no requested times" in capsys.readouterr().err
