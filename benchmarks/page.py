@@ -230,7 +230,8 @@ def throughput() -> Iterator[tuple[str, str]]:
         overhead_ms = loading[f"own loader's overhead, ms a sample, {case}"]
         yield f"loading: overhead of our loader a sample, {case}", f"{rounded(overhead_ms * 1e3)} us"
     for one in of_the_reader("local"):
-        case = f"local blocks of {one['block_samples']}, {one['threads']} threads"
+        threads = f"{one['threads']} thread{'s' * (one['threads'] != 1)}"
+        case = f"local blocks of {one['block_samples']}, {threads}"
         for name, time in (("cpu_overhead", "processor time"), ("overhead", "wall time")):
             yield (
                 f"loading: {time} of `BlockDataset` over a plain loop's, {case}",

@@ -640,10 +640,15 @@ def sum_of(file: Path) -> int:
     if file.suffix == ".parquet":
         import pyarrow.parquet as parquet
 
-        about = parquet.read_metadata(file).to_dict()
-        return sum(
-            column["total_compressed_size"] for group in about["row_groups"] for column in group["columns"]
-        )
+        total = 0
+        for group in parquet.read_metadata(file).to_dict()["row_groups"]:
+            # Old writers leave some bytes between the columns of a row group.
+            begins = [
+                column["dictionary_page_offset"] or column["data_page_offset"] for column in group["columns"]
+            ]
+            ends = [a + column["total_compressed_size"] for a, column in zip(begins, group["columns"])]
+            total += max(ends) - min(begins)
+        return total
     return file.stat().st_size
 
 
