@@ -410,6 +410,7 @@ def test_runs_without_nodes_keep_their_id() -> None:
         (("nodes.count=2", "jobs=2"), "nodes"),
         (("nodes.count=2", "dataset.shuffle=none"), "dataset.shuffle"),
         (("nodes.count=2", "loader.mode=workers"), "nodes"),
+        (("nodes.count=2", "run.steps=3"), "run.steps"),
         (("nodes.count=2", "caches=[{capacity_bytes: 1}]"), "caches"),
         (("nodes.count=2", "nodes.sharing=some"), "nodes.sharing"),
         (("nodes.count=2", "nodes.cache_bytes=-1"), "nodes.cache_bytes"),

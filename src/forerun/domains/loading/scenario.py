@@ -698,6 +698,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
         for name in ("caches", "cluster", "pace", "tuner"):
             if getattr(self, name):
                 problems.append((name, "and nodes: give one of them"))
+        if self.run.steps:
+            problems.append(
+                ("run.steps", "ends epochs early, and nodes' caches fill by whole epochs: leave it out")
+            )
         if self.dataset.shuffle == "none":
             problems.append(("dataset.shuffle", "none: nodes share a shuffled order; use block or global"))
         if self.dataset.samples < nodes.count * max(self.run.batch, self.layout.block_samples):
