@@ -201,7 +201,7 @@ def trace_seeds() -> Iterator[Seed]:
     )
     yield trace_format(
         "job_history",
-        "# seconds since 1970\nid,submit_s,start_s,end_s,nodes,requested_s,user\n"
+        "id,submit_s,start_s,end_s,nodes,requested_s,user\n"
         "1,1641021254,1641073899,1641084748,128,10800,7\n"
         "2,1641022430,1641063289,-1,640,12600,0\n3,1641022430,1641063289,1641075985,640,12600,0\n",
     )
