@@ -32,6 +32,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "changed",
         "cluster",
         "answers",
+        "policy",
     )
 }
 
