@@ -251,15 +251,15 @@ class Connection:
         Raises Failure for everything but a whole answer.
         """
         seen.sent_s = self._clock()
-        status, head = await self._told(self._send(request))
+        status, head = await self._in_words(self._send(request))
         kind = head.get("content-type", "nothing")
         if status != 200:
-            said = await self._told(self._plain(head))
+            said = await self._in_words(self._plain(head))
             raise Failure(f"answers {status}{_quoted(_message(said))}", status=status)
         if "text/event-stream" not in kind:
             raise Failure(f"answers {kind}, not a stream of events")
         try:
-            await self._told(self._follow(head, most_tokens, seen))
+            await self._in_words(self._follow(head, most_tokens, seen))
         except Failure:
             # What comes behind the end of an answer, or does not come, changes nothing.
             if not seen.finished:
@@ -281,13 +281,13 @@ class Connection:
         Raises Failure.
         """
         request = "\r\n".join([*_head("GET", address, path, token), "", ""]).encode()
-        status, head = await self._told(self._send(request))
-        body = await self._told(self._plain(head))
+        status, head = await self._in_words(self._send(request))
+        body = await self._in_words(self._plain(head))
         if status != 200:
             raise Failure(f"answers {status}{_quoted(_message(body))}", status=status)
         return body
 
-    async def _told(self, what: Awaitable[T]) -> T:
+    async def _in_words(self, what: Awaitable[T]) -> T:
         """The same, with every way to fail in words."""
         try:
             return await what
