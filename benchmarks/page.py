@@ -573,6 +573,47 @@ def simulators() -> Iterator[tuple[str, ...]]:
         yield one["name"], f"{one['experiments']}", *errors
 
 
+#: times of an engine that ran beside its simulation, and their headings
+BESIDE: Final = {
+    "ttft_p50": "first token, P50",
+    "ttft_p99": "its P99",
+    "itl_p50": "between tokens, P50",
+    "itl_p99": "its P99",
+}
+
+
+def beside() -> Iterator[tuple[str, ...]]:
+    """(load, requests, measured time and error of each figure; a star where it misses its bar)."""
+    for one in record("serving-truth")["figures"]["rows"]:
+        shown = {each["figure"]: each for each in one["figures"]}
+        cells = []
+        for name in BESIDE:
+            each, star = shown[name], "*" if name in one["over"] else ""
+            off = "saturating"
+            if not each["saturating"]:
+                low, high = 100 * each["error_low"], 100 * each["error_high"]
+                off = f"{100 * each['error']:+.1f}{star} ({low:+.1f} to {high:+.1f})"
+            cells.append(f"{rounded(each['measured_ms'], 3)}: {off}")
+        yield f"{one['load']:g}", f"{one['requests']}", *cells
+    found = record("serving-truth")["figures"]
+    yield "bar", "", *(f"{100 * found['bars'][name]:g}" for name in BESIDE)
+    shift = (f"{100 * found['machine_changed'][name]:+.1f}" for name in ("ttft", "itl"))
+    yield "the machine", "", *(cell for one in shift for cell in (one, ""))
+
+
+def beside_text() -> str:
+    """An engine that ran, beside its simulation; empty while that has not been measured."""
+    if not (RESULTS / "serving-truth.json").is_file():
+        return ""
+    return (
+        "\nAn engine that ran for it: llama.cpp's server on one core with a small model of random weights. Loads are\n"
+        "shares of what it carries. Costs are fitted to a client that holds requests back and to loads of other rates and\n"
+        "lengths. Each cell: measured ms, the error of the prediction in percent, and the interval of the error; the last\n"
+        "row says by how much the medians of one light load changed from beginning to end, which no prediction knows:\n\n"
+        + table(("load", "requests", *BESIDE.values()), beside())
+    )
+
+
 def language_model_text() -> str:
     """The section on servers of language models."""
     headings = ("model", "experiment", "under way", *PREDICTED.values())
@@ -583,6 +624,7 @@ def language_model_text() -> str:
         + table(("model", "load", *SERVED.values()), language_models())
         + "\n"
         + table(("checked", "value"), checks())
+        + beside_text()
         + "\nServers of many models with one kind of traffic (BLIS's experiments: vLLM on H100, prompts nearly all in the\n"
         "prefix cache, constant rates), below saturation; those whose rate is not public are left out. Answers are taken\n"
         "to be as long as they were asked for, because the client counts tokens of their text. Median and mean errors in\n"

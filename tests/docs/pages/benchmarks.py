@@ -25,6 +25,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "what ran",
         "record",
         "model",
+        "load",
         "checked",
         "simulator",
         "predicted from",

