@@ -43,6 +43,7 @@ from forerun.domains.serving.calibration.server import Server
 from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
 from forerun.domains.serving.inputs.llm.architecture import Architecture, read_architecture
+from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.scenario.language_model import DrawnPrefixes
 
 SEATS: Final = 128
@@ -155,7 +156,8 @@ def group_of(row: Mapping[str, str]) -> tuple[str, str, int]:
 
 
 def server_of(row: Mapping[str, str], workload: Workload, prompt: int) -> Server:
-    """The server's limits, with prompts of which all but the last tokens are in the cache."""
+    """The server's limits, with prompts of which all but the last tokens are in the cache; iterations are composed ahead,
+    the default of vLLM when these experiments ran."""
     shared = DrawnPrefixes(system_prompts=workload.sessions, system_tokens=(prompt - 1) // 16 * 16)
     blocks = int(row["kv_blocks_total_gpu"] or BLOCKS)
     return Server(
@@ -163,6 +165,7 @@ def server_of(row: Mapping[str, str], workload: Workload, prompt: int) -> Server
         token_budget=int(row["max_num_batched_tokens"]),
         kv_blocks=blocks,
         prefix_cache=shared,
+        scheduler=ChunkedPrefill(ahead=True),
         replicas=int(row["dp"] or 1),
     )
 
@@ -302,7 +305,8 @@ def overhead_of(kernels: Mapping[tuple[str, str, int], Any], without: str = "") 
         tpot_ms = (e2e_ms - ttft_ms) / (workload.output - 1)
         alone_ms = own[0] + own[2] * count + own[3] * count * (workload.prompt + workload.output / 2)
         columns.append(np.array([alone_ms, 1.0, count]) / tpot_ms)
-        first.append((own[0], ttft_ms - 1.5 * tpot_ms))
+        # It comes within an iteration, the next one is composed already, and the one behind that is its own.
+        first.append((own[0], ttft_ms - 2.5 * tpot_ms))
     (scale, host_ms, request_ms), *_ = np.linalg.lstsq(np.array(columns), np.ones(len(columns)), rcond=None)
     rest = [late_ms / (scale * a + host_ms) for a, late_ms in first]
     return Overhead(float(scale), float(host_ms), float(request_ms), float(np.median(rest)))
