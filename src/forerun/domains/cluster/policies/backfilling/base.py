@@ -223,6 +223,7 @@ class BackfillScheduler:
         view.over_quota = np.zeros(view.count, np.int64)
         left, wake_s = self.policy.promises, math.inf
         examined = len(waiting) if self.in_order_only else self.policy.examined or len(waiting)
+        stopped = False  # those behind are only asked for their quota and limits
         for place, at in enumerate(waiting):
             job, need, request_s = jobs[at], gpus[at], requests[at]
             if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
@@ -237,7 +238,7 @@ class BackfillScheduler:
                 profiles.of(job, mine.gpu_type).take(mine.start_s, mine.start_s + request_s, -need)
             if place >= examined and not self.policy.keeps_promises:
                 break
-            if not types_for:
+            if not types_for or stopped:
                 continue
             if mine is not None and mine.gpu_type not in types_for:
                 mine = None
@@ -252,9 +253,8 @@ class BackfillScheduler:
                 best = self._soonest(view, at, types_for, profiles)
             if mine is not None and (best is None or mine.start_s <= best.start_s):
                 best = mine
-            if best is None and self.in_order_only:
-                break
             if best is None:
+                stopped = self.in_order_only
                 continue
             if best.start_s == view.now_s:
                 given[at], types[at] = need, best.gpu_type
