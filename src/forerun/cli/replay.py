@@ -194,7 +194,7 @@ def _print(made: Replay) -> None:
         about="--without NAME switches one off",
     )
     _show.print_table(
-        ("policy", "F1", "precision", "recall", "log10 error"),
+        ("policy", "F1", "precision", "recall", "log10 error", "mean wait"),
         [
             (
                 policy_name(one.policy),
@@ -202,11 +202,12 @@ def _print(made: Replay) -> None:
                 f"{one.step.precision:.3f}",
                 f"{one.step.recall:.3f}",
                 f"{one.log10:.2f}",
+                f"{one.mean:+.1%}",
             )
             for one in card.tried
         ],
         title="What each policy would have started, decision by decision",
-        about="on the first part; log10 error: of waits in a free replay",
+        about="on the first part; the last two columns: errors of waits in a free replay",
     )
     _show.prose(f"{named_of(made)}. The replay uses {policy_name(card.policy)}.")
     _show.print_table(

@@ -185,7 +185,7 @@ def report_card(
         tried.append(Tried(policy, step, log10_error(main, start_s, first), mean))
     ranked = sorted(tried, key=lambda one: -one.step.f1)
     alike = [one for one in ranked if one.step.f1 > ranked[0].step.f1 - TIE]
-    best = min(alike, key=lambda one: one.log10)
+    best = min(alike, key=lambda one: abs(one.mean))
     lead = ranked[0].step.f1 - ranked[1].step.f1 if len(ranked) > 1 else 1.0
     named = ranked[0].policy if ranked[0].step.f1 >= F1 and lead >= TIE else None
     policy = best.policy

@@ -85,6 +85,7 @@ def content_of(replay: Replay, asked: Asked) -> dict[str, Any]:
                 "precision": one.step.precision,
                 "recall": one.step.recall,
                 "log10 error of waits": one.log10,
+                "error of the mean wait": one.mean,
             }
             for one in card.tried
         ],
