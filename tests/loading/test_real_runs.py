@@ -462,11 +462,10 @@ def test_shards_and_network_folders_are_told_apart(
     from forerun.measure.loading import corpus as corpora
 
     make_corpus(tmp_path / "files", 120, mean_bytes=2000)
-    for kind in ("tar", "mds"):
-        assert command_line(["pack", str(tmp_path / "files"), str(tmp_path / kind), "--to", kind, "-q"]) == 0
-        assert command_line(["measure", "loading", str(tmp_path / kind), "-q"]) == 2
-        error = capsys.readouterr().err
-        assert "shards" in error and "as a whole: run `forerun pack" in error
+    assert command_line(["pack", str(tmp_path / "files"), str(tmp_path / "tar"), "--to", "tar", "-q"]) == 0
+    assert command_line(["measure", "loading", str(tmp_path / "tar"), "-q"]) == 2
+    error = capsys.readouterr().err
+    assert "shards" in error and "as a whole: run `forerun pack" in error
     mine = (tmp_path / "files").stat().st_dev
     mounts = tmp_path / "mountinfo"
     line = f"36 35 {os.major(mine)}:{os.minor(mine)} / /data rw,relatime shared:1 - {{}} host:/export rw\n"
