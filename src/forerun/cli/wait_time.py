@@ -350,10 +350,10 @@ def _print(found: Answer, at: str) -> None:
     ]
     half = shown_instant(found.at_s + waits[0.5])
     _show.print_table(
-        ("interval", "waits from", "to", "did"),
+        ("interval", "waits from", "to", "covered"),
         rows,
         title=title,
-        about=f"did: share of the last {covered.answers if covered else 0} answers whose interval contained the start",
+        about=f"covered: share of the last {covered.answers if covered else 0} answers whose interval contained the start",
     )
     _show.prose(f"\nEven odds to start within {_shown(waits[0.5])}, by {half}.")
     if found.by_share is not None and found.by_s is not None:

@@ -106,9 +106,9 @@ class ReportCard:
     Parameters
     ----------
     policy : with which the log is replayed: of those that the one-step F1 of the first part cannot tell apart, that
-        with the smallest error of waits there.
+        whose mean wait is nearest there.
     tried : all of them, on the first part; the best one-step F1 first.
-    named : the policy that the log shows it had; None: it cannot be told.
+    named : the policy that the log shows it had; None: it does not show one.
     lines : the figures on the last part.
     classes : waits by class, of the main pool.
     history_s, replay_s : mean wait of jobs that are not held.

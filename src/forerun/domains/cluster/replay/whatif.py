@@ -20,7 +20,7 @@ from forerun.rng import stream
 _FORTNIGHT_S: Final = 14 * 86_400.0
 _DRAWS: Final = 1000
 _CONFIDENCE: Final = 0.95
-#: a change below so many times the error of the reproduction cannot be told
+#: a change below so many times the error of the reproduction is not distinguished from that error
 _ERRORS: Final = 2.0
 #: an interval from fewer stretches says little
 _STRETCHES: Final = 4

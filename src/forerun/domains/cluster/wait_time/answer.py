@@ -134,7 +134,9 @@ def answer(
     waits = fc.scale(situation.waits_s(draws))
     middle, spread = fc.middle_and_spread(waits)
     known = situation.known
-    told = fc.calibrated(asked, len(rows), question.at_s, middle, spread, fc.class_history(known, question))
+    calibrated = fc.calibrated(
+        asked, len(rows), question.at_s, middle, spread, fc.class_history(known, question)
+    )
     causes = _causes(situation, draws, float(fc.unscale(middle)))
     queue = situation.queue
     return Answer(
@@ -150,14 +152,14 @@ def answer(
         empty=bool(middle <= fc.scale(fc.AT_ONCE_S)),
         past=len(asked.known_at(question.at_s, len(rows))),
         waits_s={}
-        if told is None
-        else dict(zip(fc.LEVELS, fc.unscale(told.quantiles(fc.LEVELS)).tolist(), strict=True)),
+        if calibrated is None
+        else dict(zip(fc.LEVELS, fc.unscale(calibrated.quantiles(fc.LEVELS)).tolist(), strict=True)),
         by_s=by_s,
-        by_share=None if told is None or by_s is None else told.share_within(by_s),
+        by_share=None if calibrated is None or by_s is None else calibrated.share_within(by_s),
         medians_s={}
-        if told is None
-        else dict(zip(CAUSES, [*causes, float(fc.unscale(told.quantiles([0.5]))[0])], strict=True)),
-        covered=None if told is None else _covered(forecaster, rows, asked, question.at_s),
+        if calibrated is None
+        else dict(zip(CAUSES, [*causes, float(fc.unscale(calibrated.quantiles([0.5]))[0])], strict=True)),
+        covered=None if calibrated is None else _covered(forecaster, rows, asked, question.at_s),
     )
 
 
