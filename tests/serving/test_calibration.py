@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from forerun.domain import simulate
-from forerun.domains.serving.calibration.calibrate import Compared, calibrate, interval_errors
+from forerun.domains.serving.calibration.calibrate import Compared, calibrate, composed_ahead, interval_errors
 from forerun.domains.serving.calibration.experiment import Experiment, Load, Steps
 from forerun.domains.serving.calibration.fitting import PRECISION, Trial, fit
 from forerun.domains.serving.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
@@ -24,6 +24,7 @@ from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
 from forerun.domains.serving.inputs.llm.architecture import read_architecture
 from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.policies.prefill_first import PrefillFirst
 from forerun.domains.serving.scenario.language_model import FitRecord
 from forerun.domains.serving.summary.llm.fitted import interval
@@ -283,6 +284,22 @@ def test_a_server_may_have_another_scheduler() -> None:
     apart = replay(whole.language_model(of, ScenarioFiles(), 0), 1, of, cost_of(TRUE)).figures
     shared = replay(model(of), 1, of, cost_of(TRUE)).figures
     assert apart["ttft_mean_ms"] != shared["ttft_mean_ms"] and apart["tpot_mean_ms"] > shared["tpot_mean_ms"]
+
+
+def test_a_fit_says_whether_iterations_were_composed_ahead() -> None:
+    """Measurements of a server that composes ahead are explained better so, and only then; nothing is tried where its file
+    says how it composes."""
+    files, made = ScenarioFiles(), SERVER.with_(scheduler=ChunkedPrefill(ahead=True))
+    loads = [load(1, 1.0, 100, 60), load(2, 4.0, 1500, 60), load(3, 9.0, 300, 80)]
+    start = from_measurements([trial(of).experiment for of in loads])
+    for server, better in ((made, True), (SERVER, False)):
+        trials = []
+        for of in loads:
+            measured = replay(server.language_model(of, files, 0), 1, of, cost_of(TRUE)).figures
+            trials.append(Trial(Experiment("made", of, measured), model(of), 1))
+        found = fit(trials, start, near=TRUE)
+        assert bool(composed_ahead(SERVER, trials, found, files, 0)) is better
+        assert composed_ahead(made, trials, found, files, 0) == []
 
 
 def test_too_little_is_an_input_error(tmp_path: Path) -> None:

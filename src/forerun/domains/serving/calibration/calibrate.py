@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
@@ -21,6 +22,7 @@ from forerun.domains.serving.calibration.steps import StepFit, fit_steps
 from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
 from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.scenario.language_model import Coefficients, FitRecord
 from forerun.errors import TraceError
 from forerun.result.stats import student_quantile
@@ -35,6 +37,9 @@ LEAST_LEFT_OUT: Final = 3
 STEP_SPREAD: Final = 0.02
 #: share of the seats from which on a server counts as saturated
 SEATS_SHARE: Final = 0.85
+#: a fit explains measurements clearly better than another if its loss is less by so much, and by this factor
+LESS_LOSS: Final = 10.0
+CLEARLY: Final = 0.5
 
 Say = Callable[[str], None]
 
@@ -135,7 +140,13 @@ def calibrate(
             left_out += comparison(trial, without.values, "left out")
     held = [row for trial in later for row in comparison(trial, found.values, "held out")]
     errors, basis = interval_errors(left_out, held, compared)
-    notes += [basis, *_unsaid(found), *_saturated(useful)]
+    say("trying iterations that are composed ahead")
+    notes += [
+        basis,
+        *_unsaid(found),
+        *_saturated(useful),
+        *composed_ahead(server, useful, found, reads, seed),
+    ]
     record = _record(useful, found.values, errors)
     cost = section_of(found.values, record)
     return Calibration(cost, found, steps, (*compared, *left_out, *held), tuple(notes))
@@ -144,6 +155,33 @@ def calibrate(
 def trial_of(server: Server, experiment: Experiment, files: ScenarioFiles, seed: int) -> Trial:
     """An experiment ready to be replayed on a server. Raises ScenarioError where none of its requests fits."""
     return Trial(experiment, server.language_model(experiment.load, files, seed), server.replicas)
+
+
+def composed_ahead(
+    server: Server, trials: Sequence[Trial], found: Fit, files: ScenarioFiles, seed: int
+) -> list[str]:
+    """A note where iterations composed ahead explain the measurements clearly better; none where the server's file says
+    how they are composed.
+
+    Parameters
+    ----------
+    server, files, seed : as of `trial_of`.
+    trials : the experiments.
+    found : fitted to them.
+    """
+    scheduler = server.scheduler
+    if not isinstance(scheduler, ChunkedPrefill) or scheduler.ahead is not None:
+        return []
+    other = msgspec.structs.replace(server, scheduler=msgspec.structs.replace(scheduler, ahead=True))
+    again = [trial_of(other, trial.experiment, files, seed) for trial in trials]
+    loss = fit(again, found.start, near=found.values).loss
+    if loss > min(found.loss - LESS_LOSS, CLEARLY * found.loss):
+        return []
+    return [
+        f"iterations composed ahead explain the measurements better (misfit {loss:.3g} instead of {found.loss:.3g}): if the "
+        "server schedules asynchronously, as vLLM does by default since 0.14, say so in its file and in scenarios: "
+        "scheduler: {name: chunked-prefill, ahead: true}"
+    ]
 
 
 def _start(
