@@ -183,7 +183,7 @@ def replay_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
     over, classes = content["over_time"], content["classes"]
     log = content["log"]
     split = (float(content["calibrate_until_s"]) - float(log["complete_from_s"])) / _DAY_S
-    rules = (Rule(split, "scored from here, begun anew"),)
+    rules = (Rule(split, "scored after"),)
     figures = []
     for name, title, label in (
         ("used", "Nodes in use, day by day", "share of nodes"),
@@ -207,7 +207,8 @@ def replay_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
                 y=Axis("value", label),
                 series="who",
                 rules=rules,
-                caption=f"Pool {content['pool']}. Outages and holds are those of history in both.",
+                caption=f"Pool {content['pool']}. Outages and holds are those of history in both; at the line the replay "
+                "begins anew.",
             )
         )
     if classes:
