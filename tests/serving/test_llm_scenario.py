@@ -334,6 +334,7 @@ def test_costs_without_hidden_tokens_keep_their_ids() -> None:
     llm_data = data["configuration"]["Llama"]["llm"]
     assert llm_data["cost"].pop("hidden_prefill_tokens") is None
     assert llm_data.pop("speculation") is None and llm_data["plan"].pop("speculation") is None
+    assert llm_data["scheduler"].pop("ahead") is None
     assert content_id(plain, "1") == hashlib.sha256(b"1\0" + canonical_json(data)).hexdigest()[:16]
     hidden = scenario_data()
     hidden["configuration"]["Llama"]["llm"]["cost"] = {**LLM["cost"], "hidden_prefill_tokens": 10}

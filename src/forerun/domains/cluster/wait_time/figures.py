@@ -41,8 +41,8 @@ def _reliability(content: Mapping[str, Any]) -> Figure:
         series="answers",
         order=names,
         equal=True,
-        caption="For each level of an answer, the share of jobs that had started by the instant it gives. On the line, the "
-        "answers are right as often as they say.",
+        caption="For each level of an answer, the share of jobs that had started by the instant it gives. The line is "
+        "where both are equal.",
     )
 
 
