@@ -286,6 +286,16 @@ def test_a_server_may_have_another_scheduler() -> None:
     assert apart["ttft_mean_ms"] != shared["ttft_mean_ms"] and apart["tpot_mean_ms"] > shared["tpot_mean_ms"]
 
 
+def test_slow_processors_are_within_the_reach_of_a_search() -> None:
+    """An engine whose decodes take a millisecond each, where only measurements say what it is."""
+    slow = np.array([9.0, 1.1, 1.6, 3e-5, 2e-5, 3.0, 8.0])
+    trials = [
+        trial(load(n, *of), slow) for n, of in enumerate([(0.5, 60, 30), (4.0, 60, 30), (2.5, 130, 40)])
+    ]
+    found = fit(trials, from_measurements([one.experiment for one in trials]))
+    assert found.values[2] == pytest.approx(1.6, rel=0.15)
+
+
 def test_a_fit_says_whether_iterations_were_composed_ahead() -> None:
     """Measurements of a server that composes ahead are explained better so, and only then; nothing is tried where its file
     says how it composes."""

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
-from forerun.domains.serving.calibration.fitting import PRECISION, Fit, Trial, fit, slower
+from forerun.domains.serving.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit, slower
 from forerun.domains.serving.calibration.knee import STEP, saturating
 from forerun.domains.serving.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.domains.serving.calibration.readers import read_measurements
@@ -144,6 +144,7 @@ def calibrate(
     notes += [
         basis,
         *_unsaid(found),
+        *_at_limits(found),
         *_saturated(useful),
         *composed_ahead(server, useful, found, reads, seed),
     ]
@@ -289,6 +290,16 @@ def _unsaid(found: Fit) -> list[str]:
         return []
     words = f"the data say little of {', '.join(missing)}: taken from {found.start.source}"
     return [f"{words}; loads of other lengths and rates would say more"]
+
+
+def _at_limits(found: Fit) -> list[str]:
+    far = np.abs(np.log(found.values / found.start.values)) > 0.999 * math.log(FARTHEST)
+    names = [name for name, one in zip(COEFFICIENTS, far) if one]
+    return (
+        [f"{', '.join(names)}: as far from the start as the search goes ({FARTHEST:g} times)"]
+        if names
+        else []
+    )
 
 
 def is_full(trial: Trial) -> bool:

@@ -27,6 +27,8 @@ EXCHANGE_MS: Final = 0.012
 #: a decode's share beyond its cache: sampling, its rows of the matrices
 DECODE_MS: Final = 0.02
 REQUEST_MS: Final = 5.0
+#: the same as a share of a prompt's token, where only measurements say what the engine is: processors are slower at both
+DECODES: Final = 0.5
 #: share of an iteration without prompts that reading the weights takes, where no configuration says it
 HIDES: Final = 0.5
 #: standard deviation of the logarithm of each coefficient around its start, with a configuration and without
@@ -100,5 +102,5 @@ def from_measurements(experiments: Sequence[Experiment]) -> Physics:
     first_ms = ttft_ms if np.isfinite(ttft_ms) else 2 * a
     prefill = max(first_ms - 1.5 * a, 0.1 * first_ms) / prompt
     request_ms = min(REQUEST_MS, 0.3 * first_ms)
-    values = [a, prefill, DECODE_MS, 3e-5, prefill / 50_000, request_ms, HIDES * a / prefill]
+    values = [a, prefill, DECODES * prefill, 3e-5, prefill / 50_000, request_ms, HIDES * a / prefill]
     return Physics(np.array(values), WIDE_SPREAD, "the lightest measurements alone")
