@@ -26,9 +26,9 @@ HOST_MS: Final = 3.0
 EXCHANGE_MS: Final = 0.012
 #: a decode's share beyond its cache: sampling, its rows of the matrices
 DECODE_MS: Final = 0.02
-REQUEST_MS: Final = 5.0
-#: the same as a share of a prompt's token, where only measurements say what the engine is: processors are slower at both
+#: the same as a share of a prompt's token, where no data sheet says what the engine is: a processor is slower at both
 DECODES: Final = 0.5
+REQUEST_MS: Final = 5.0
 #: share of an iteration without prompts that reading the weights takes, where no configuration says it
 HIDES: Final = 0.5
 #: standard deviation of the logarithm of each coefficient around its start, with a configuration and without
