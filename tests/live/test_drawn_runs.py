@@ -232,7 +232,7 @@ def until_two_on_one(folder: Path, first: int, kind: type[Node] = Node) -> None:
         shutil.rmtree(folder / str(seed))
 
 
-@pytest.mark.parametrize(("kind", "first"), [(CountsFromReceipt, 40), (Unfenced, 60)])
+@pytest.mark.parametrize(("kind", "first"), [(CountsFromReceipt, 120), (Unfenced, 60)])
 def test_a_node_that_breaks_the_protocol_is_caught(kind: type[Node], first: int, folder: Path) -> None:
     """The laws are able to fail: with these faults, two jobs get on one slot in some run."""
     until_two_on_one(folder, first, kind)
