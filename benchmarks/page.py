@@ -352,6 +352,15 @@ def waits_text() -> str:
     )
 
 
+def replays() -> Iterator[tuple[str, ...]]:
+    """(log, figure, measured, limit) of the report cards of replays."""
+    for name, card in record("cluster-replay")["figures"]["cards"].items():
+        for line in card["lines"]:
+            bound = "at most" if line["at_most"] else "at least"
+            star = "" if line["met"] else " *"
+            yield name, line["figure"], f"{line['measured']:.3f}{star}", f"{bound} {line['limit']:g}"
+
+
 def first_runs() -> Iterator[tuple[str, str, str]]:
     """(command, first time, later), in seconds of processor time: the first run compiles the kernels."""
     start = record("cli-start")["figures"]
@@ -690,6 +699,12 @@ def page() -> str:
             + table(("cluster", "jobs", "met", "most", "gap", "search, s", "verification, s"), bounds()),
         ),
         ("When will my job start?", waits_text()),
+        (
+            "Replays of real queues",
+            "`forerun replay` infers machine and policy from the first three fifths of a log; the report card is of the "
+            "rest.\n\\* misses its limit: the replay says so, and what-ifs stay silent below twice its error.\n\n"
+            + table(("log", "figure", "measured", "limit"), replays()),
+        ),
         (
             "Backfilling",
             "A hundred thousand jobs, with a queue that stays as long: each start is followed by a submission.\n"

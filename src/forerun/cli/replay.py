@@ -98,7 +98,7 @@ def whatif(
     limit: str | None,
     output: Output,
 ) -> int:
-    """Change one thing in a kept REPLAY, and say what that does to waits, or that it cannot be told.
+    """Change one thing in a kept REPLAY, and say what that does to waits, or that the log does not show it.
 
     The change is measured against the replay, not against history, on jobs that are not held.
     """

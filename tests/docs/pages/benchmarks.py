@@ -34,6 +34,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "cluster",
         "answers",
         "policy",
+        "log",
     )
 }
 

@@ -230,7 +230,7 @@ class Limit(Spec, frozen=True, kw_only=True):
     """What some jobs may have running at once; those beyond it wait, and others go on.
 
     user, account, qos, partition: whose jobs count, by the names of the log (default: everybody's). per: by which of these
-    four columns jobs are told apart, each value with a limit of its own (default: one limit for all). gpus, jobs: at once
+    four columns jobs are grouped, each value with a limit of its own (default: one limit for all). gpus, jobs: at once
     (at least one of the two). gpu_type: of the GPUs that count (default: any).
     """
 

@@ -32,7 +32,7 @@ class LimitRule:
     ----------
     name : how messages call it, such as `QOS short: MaxJobsPU`.
     of : whose jobs count, as the values that they have in columns of the log (default: all jobs).
-    per : columns by whose values the jobs are told apart, each value with a limit of its own (default: one for all).
+    per : columns by whose values the jobs are grouped, each value with a limit of its own (default: one for all).
     gpus, jobs : at once (default: unlimited).
     job_gpus : of one job (default: unlimited).
     gpu_type : the GPUs that count (default: of any type).

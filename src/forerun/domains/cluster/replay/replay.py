@@ -83,7 +83,7 @@ def replay_log(
     if np.isnan(log.requested_s).all():
         what = (
             "has no requested times, so neither backfilling nor what would change it can be replayed; "
-            "SWF logs that have them elsewhere: --option columns=requested_s=6"
+            "where a column has another name or number: --columns requested_s=6"
         )
         raise InputError.at(name, what)
     begin_s, end_s = log.complete_from_s, log.complete_until_s

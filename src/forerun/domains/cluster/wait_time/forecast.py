@@ -303,7 +303,7 @@ def answers(forecaster: Forecaster, rows: I64, asked: Asked, which: I64) -> F64:
         known = forecaster.known(question.at_s, question.nodes, int(rows[number]))
         history = class_history(known, question)
         middle, spread = float(asked.middle[number]), float(asked.spread[number])
-        told = calibrated(asked, number, question.at_s, middle, spread, history)
-        if told is not None:
-            quantiles[k] = told.quantiles(LEVELS)
+        forecast = calibrated(asked, number, question.at_s, middle, spread, history)
+        if forecast is not None:
+            quantiles[k] = forecast.quantiles(LEVELS)
     return quantiles

@@ -36,7 +36,7 @@ class Pool:
     Parameters
     ----------
     least, most : nodes of its smallest and largest jobs; infinite: any.
-    partition : its name in the log; empty where pools are told apart by the size of jobs.
+    partition : its name in the log; empty where pools differ in the size of jobs.
     """
 
     least: int = 1

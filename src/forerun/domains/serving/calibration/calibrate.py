@@ -108,7 +108,7 @@ def calibrate(
     files : measurements to fit to.
     held_out : measurements to compare with only (default: none).
     seed : of what files do not list, and of the starts of the search (default 0).
-    say : told how far it is (default: nobody).
+    say : is called with how far it is (default: nobody is).
 
     Raises TraceError, ProfileError or ScenarioError for what cannot be used.
     """

@@ -30,7 +30,7 @@ Floats: TypeAlias = NDArray[np.float64]
 LawName: TypeAlias = Literal["poisson", "weibull", "hawkes", "modulated"]
 
 TIE: Final = 2.0
-"""Laws whose criteria differ by no more are not told apart."""
+"""Laws whose criteria differ by no more count as equal."""
 FEWEST: Final = 20
 """Failures below which laws with more than two parameters are not tried."""
 
@@ -79,7 +79,7 @@ def fit_laws(times_s: Floats, horizon_s: float) -> tuple[LawFit, ...]:
 
 
 def supported(fits: Sequence[LawFit]) -> tuple[LawFit, ...]:
-    """The laws that the log supports: those not told apart from the best, the simplest first."""
+    """The laws that the log supports: those as good as the best, the simplest first."""
     best = min(fit.aic for fit in fits)
     return tuple(sorted((fit for fit in fits if fit.aic <= best + TIE), key=lambda fit: (fit.free, fit.aic)))
 

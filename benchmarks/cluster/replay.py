@@ -1,0 +1,67 @@
+"""How well `forerun replay` reproduces the queues of a real machine: its report cards.
+
+    python benchmarks/cluster/replay.py [--json]
+
+The logs are Theta's of early 2023 and of 2022, in FORERUN_DATA_DIR, or in ../shared/data beside the project. Machine and
+policy come from the first 60 % of each; the last 40 % score them. Exit code 1 if a limit of a report card is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Final
+
+from wait_time import log
+
+from forerun.domains.cluster.replay.history import read_history
+from forerun.domains.cluster.replay.play import policy_name
+from forerun.domains.cluster.replay.replay import replay_log
+
+LOGS: Final = {
+    "Theta, early 2023": "theta_2023a_first60.csv.gz",
+    "Theta, 2022, large jobs": "theta_2022_main.csv.gz",
+}
+
+
+def card(file: str) -> dict[str, Any]:
+    """The report card of a log."""
+    made = replay_log(read_history(log().with_name(file)))
+    lines = [
+        {
+            "figure": one.what,
+            "measured": one.value,
+            "limit": one.limit,
+            "at_most": one.at_most,
+            "met": one.met,
+        }
+        for one in made.card.lines
+        # Where there is one pool, all pools are that one.
+        if len(made.cases) > 1 or not one.what.endswith(", all pools")
+    ]
+    return {"policy": policy_name(made.card.policy), "named": made.card.named is not None, "lines": lines}
+
+
+def main() -> int:
+    """Replay; 1 if a limit is missed."""
+    if not log().exists():
+        print(f"no log at {log()}", file=sys.stderr)
+        return 2
+    cards = {name: card(file) for name, file in LOGS.items()}
+    missed = [
+        f"{name}: {line['figure']}" for name, one in cards.items() for line in one["lines"] if not line["met"]
+    ]
+    if "--json" in sys.argv[1:]:
+        print(json.dumps({"cards": cards, "missed": missed}))
+    else:
+        for name, one in cards.items():
+            print(f"{name}, replayed with {one['policy']}")
+            for line in one["lines"]:
+                bound = "at most" if line["at_most"] else "at least"
+                print(f"  {line['figure']}: {line['measured']:.3f}, {bound} {line['limit']:g}")
+    print(f"missed: {', '.join(missed)}" if missed else "no limit is missed", file=sys.stderr)
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
