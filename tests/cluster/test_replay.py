@@ -18,6 +18,7 @@ from forerun.domains.cluster.replay.history import F64, History, Names
 from forerun.domains.cluster.replay.infer import infer
 from forerun.domains.cluster.replay.play import CANDIDATES, one_step, policy_name, replayed
 from forerun.domains.cluster.replay.replay import replay_log
+from forerun.domains.cluster.replay.stored import replay_figures
 from forerun.domains.cluster.replay.system import Outage, Pool, System, read_system
 from forerun.domains.cluster.replay.whatif import Change, what_if
 from forerun.errors import InputError, ScenarioError
@@ -235,6 +236,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["replay", str(log), "-o", str(kept), "--without", "limits", "--json"]) == 0
     assert kept.read_bytes() == content, "the same log, the same bytes"
     assert json.loads(capsys.readouterr().out) == json.loads(content)
+    *_, waits = replay_figures(json.loads(content))
+    assert set(waits.data[waits.series]) == {"history", "replay"}, "two colours"
     assert run(["report", str(kept), "-o", str(tmp_path / "again.html")]) == 0
     capsys.readouterr()
     for change in (

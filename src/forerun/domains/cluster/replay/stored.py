@@ -211,6 +211,7 @@ def replay_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
                 "begins anew.",
             )
         )
+    whose = ("history", "replay")
     if classes:
         figures.append(
             Figure.of(
@@ -218,11 +219,13 @@ def replay_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
                 "replay-waits",
                 "Mean wait by class of jobs",
                 {
-                    "class": [f"{one['class']}: {who}" for one in classes for who in ("history", "replay")],
-                    "hours": [one[f"{who}_s"] / 3600 for one in classes for who in ("history", "replay")],
+                    "class": [one["class"] for one in classes for _ in whose],
+                    "hours": [one[f"{who}_s"] / 3600 for one in classes for who in whose],
+                    "who": [who for _ in classes for who in whose],
                 },
                 x=Axis("class", "class"),
                 y=Axis("hours", "mean wait", "h"),
+                series="who",
                 caption="Jobs of the scored part that are not held; medians part narrow from wide and short from long ones.",
             )
         )
