@@ -1,9 +1,9 @@
-"""Options that say how to read the history of a queue, and instants on its clock."""
+"""Options that say how to read the history of a queue, instants on its clock, and kept replays of it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from forerun.domains.cluster.replay.history import History
+    from forerun.domains.cluster.replay.replay import Replay
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -108,8 +109,19 @@ def reading_options(function: F) -> F:
     return cast(F, made)
 
 
-def shown_instant(at_s: float) -> str:
-    """`2023-05-01 12:00 UTC`, from seconds since 1970."""
-    from datetime import UTC, datetime
+def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
+    """The replay of a file, made again from its log. Raises StoreError for what is no replay, or if its log has changed.
 
-    return f"{datetime.fromtimestamp(round(at_s / 60) * 60, UTC):%Y-%m-%d %H:%M} UTC"
+    Parameters
+    ----------
+    kept : the file.
+    content : what it says.
+    """
+    from forerun.domains.cluster.replay.stored import asked_of, replay_again
+    from forerun.errors import StoreError
+
+    asked, digest = asked_of(content, kept)
+    history = Reading(asked.format, asked.columns, asked.zone).read(Path(asked.log))
+    if history.sha256 != digest:
+        raise StoreError.at(kept, f"{asked.log} has changed since it was replayed; replay it again")
+    return replay_again(content, history, kept)

@@ -63,7 +63,7 @@ def explain_one(run: SavedRun, job: str, page: Path | None, workers: int, output
     _show.prose(f"why: {explained.story.why}")
     for name, rows in explained.shown().items():
         if rows:
-            _print(name, rows)
+            print_rows(rows, *_TABLES[name])
     for one in explained.tried:
         if one.why_not:
             _show.prose(f"{one.what}: {one.why_not}")
@@ -83,11 +83,10 @@ def _draw(explained: JobExplanation, page: Path, run: str) -> None:
     write_page([job_document(explained, run)], page)
 
 
-def _print(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One table; of a long one the first rows."""
+def print_rows(rows: Sequence[Mapping[str, Any]], title: str, about: str) -> None:
+    """Print a table of one job; of a long one the first rows. rows: of the same keys, which carry units."""
     from forerun.units import readable_unit, split_name
 
-    title, about = _TABLES[name]
     columns = list(rows[0])
     heads = [
         f"{label} ({readable_unit(unit)})" if unit else label for label, unit in map(split_name, columns)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="explain")
-@click.argument("run", type=_options.PATH, metavar="RUN")
+@click.argument("run", type=_options.PATH, metavar="RUN|REPLAY")
 @click.option(
     "--ties",
     "orders",
@@ -52,7 +52,10 @@ def command(
     workers: int,
     output: Output,
 ) -> None:
-    """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer."""
+    """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer.
+
+    With --job also a job of REPLAY, a file that `forerun replay LOG -o REPLAY` kept.
+    """
     from dataclasses import asdict
 
     from forerun.errors import UsageError
@@ -69,6 +72,11 @@ def command(
         raise UsageError.at("--report", "is for one job: give --job ID (forerun report draws a run)")
     if page is not None and page.is_dir():  # before the simulations
         raise UsageError.at("--report", f"{page} is a directory; name the page, for example job.html in it")
+    if run.is_file():
+        from forerun.cli._replayed_job import explain_replayed
+
+        explain_replayed(run, job, page, output)
+        return
     loaded = load_result(run)
     if job is not None:
         from forerun.cli._job import explain_one

@@ -9,7 +9,7 @@ import click
 
 from forerun.cli import _options, _show
 from forerun.cli._default import DefaultGroup
-from forerun.cli._history import Reading, reading_options
+from forerun.cli._history import Reading, kept_replay, reading_options
 from forerun.cli._options import Output
 
 if TYPE_CHECKING:
@@ -102,18 +102,13 @@ def whatif(
 
     The change is measured against the replay, not against history, on jobs that are not held.
     """
-    from forerun.domains.cluster.replay.stored import asked_of, replay_again
     from forerun.domains.cluster.replay.whatif import what_if
-    from forerun.errors import StoreError, UsageError
+    from forerun.errors import UsageError
     from forerun.result.plan import read_document
 
     content = read_document(kept)
-    asked, digest = asked_of(content, kept)
-    with output.working(f"replaying {Path(asked.log).name}"):
-        history = Reading(asked.format, asked.columns, asked.zone).read(Path(asked.log))
-        if history.sha256 != digest:
-            raise StoreError.at(kept, f"{asked.log} has changed since it was replayed; replay it again")
-        made = replay_again(content, history, kept)
+    with output.working(f"replaying {kept.name}"):
+        made = kept_replay(kept, content)
         change = _change(made, policy, order, nodes, window, limit)
         try:
             answer = what_if(made, change)

@@ -10,8 +10,9 @@ import click
 
 from forerun.cli import _options, _show
 from forerun.cli._default import DefaultGroup
-from forerun.cli._history import Reading, reading_options, shown_instant
+from forerun.cli._history import Reading, reading_options
 from forerun.cli._options import Output
+from forerun.result.numbers import shown_instant
 
 if TYPE_CHECKING:
     from forerun.domains.cluster.inputs.setting import Window

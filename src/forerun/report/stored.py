@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import forerun
 from forerun.domain import find_domain
+from forerun.domains.cluster.replay.explain import JobStory
 from forerun.domains.cluster.replay.stored import REPLAY_FORMAT, replay_figures
 from forerun.errors import StoreError
 from forerun.result.bound import BOUNDS_FORMAT
@@ -312,6 +313,44 @@ def job_document(explained: JobExplanation, run: str) -> StoredDocument:
         scenario=explained.scenario,
         provenance={"run": explained.run},
         figures=() if story.figure is None else (story.figure,),
+    )
+
+
+def replayed_job_document(story: JobStory, origin_s: float, replay: str) -> StoredDocument:
+    """The explanation of one job of a replay, as a page shows it.
+
+    Parameters
+    ----------
+    story : of the job.
+    origin_s : of its log, in seconds since 1970.
+    replay : what the replay is called.
+    """
+    names = {
+        "life": "what happened to it",
+        "causes": "what it waited for in the replay",
+        "waits": "every stretch in which it waited",
+        "holders": "who had the nodes while others kept it waiting",
+        "users": "the same by user",
+        "changes": "what would have changed its start",
+    }
+    return StoredDocument(
+        name=f"job {story.job} of {replay}",
+        kind="explanation",
+        domain="cluster",
+        version=forerun.__version__,
+        answer=story.why,
+        notes=story.notes,
+        facts={
+            "wait in the replay_s": story.start_s - story.submit_s,
+            "wait in history_s": story.history_s - story.submit_s,
+            "nodes": story.nodes,
+            "requested_s": story.request_s,
+            "ran_s": story.run_s,
+            "pool": story.pool,
+            "policy": story.policy,
+        },
+        tables={names[name]: rows for name, rows in story.shown(origin_s).items() if rows},
+        provenance={"replay": replay},
     )
 
 

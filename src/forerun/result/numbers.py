@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from forerun.units import readable_unit, split_name
@@ -57,6 +58,11 @@ def quantity(value: float, unit: str, largest: float) -> str:
 def signed(value: float) -> str:
     """A difference as people read it: with its sign, if it is not zero."""
     return ("+" if value > 0 else "") + format_number(value)
+
+
+def shown_instant(at_s: float) -> str:
+    """`2023-05-01 12:00 UTC`, from seconds since 1970."""
+    return f"{datetime.fromtimestamp(round(at_s / 60) * 60, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def capital(text: str) -> str:

@@ -288,19 +288,30 @@ def utilisation_error(case: Case, start_s: F64, from_s: float, until_s: float) -
     return float(np.abs(ours - real).mean()) if len(real) else 0.0
 
 
-def _classes(case: Case, start_s: F64, rows: Mask) -> tuple[WaitClass, ...]:
-    """Waits of narrow and wide, short and long jobs, which the medians part."""
+def classes_of(case: Case, rows: Mask) -> tuple[tuple[str, Mask], ...]:
+    """Narrow and wide, short and long jobs of a case, which the medians of some of them part.
+
+    Parameters
+    ----------
+    case : the jobs.
+    rows : whose medians; none of them: there are no classes.
+    """
     if not rows.any():
         return ()
     wide = case.nodes > np.median(case.nodes[rows])
     long = case.request_s > np.median(case.request_s[rows])
-    classes = []
-    for name, mine in (
+    return (
         ("narrow, short", ~wide & ~long),
         ("narrow, long", ~wide & long),
         ("wide, short", wide & ~long),
         ("wide, long", wide & long),
-    ):
+    )
+
+
+def _classes(case: Case, start_s: F64, rows: Mask) -> tuple[WaitClass, ...]:
+    """Waits of the classes that have enough jobs."""
+    classes = []
+    for name, mine in classes_of(case, rows):
         of = rows & mine
         if of.sum() >= _CLASS:
             real_s, ours_s = (case.start_s - case.submit_s)[of], (start_s - case.submit_s)[of]

@@ -39,8 +39,31 @@ def policy_name(policy: BackfillPolicy) -> str:
     return f"{member_name(type(policy))} {member_name(type(policy.order))}"
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a free replay makes of the jobs of a case. Times in seconds from the log's origin.
+
+    Parameters
+    ----------
+    ready_s : from when on each stands in the queue.
+    decided_s : when each is chosen to start, a launch before that; infinite: never.
+    start_s : when each starts; nan: it ended before the replay begins.
+    promise_s : the first start that each was promised, where promises are kept; nan: none.
+    """
+
+    ready_s: F64
+    decided_s: F64
+    start_s: F64
+    promise_s: F64
+
+
 def replayed(case: Case, policy: BackfillPolicy) -> F64:
-    """When each job starts under a policy, from history at `case.begin_s` on without it; nan where the job ended before.
+    """When each job starts under a policy: `start_s` of `played`."""
+    return played(case, policy).start_s
+
+
+def played(case: Case, policy: BackfillPolicy) -> Played:
+    """Replay a case under a policy, from history at `case.begin_s` on without it.
 
     A job that is held comes back into the queue when it was last seen to be held.
     """
@@ -61,12 +84,17 @@ def replayed(case: Case, policy: BackfillPolicy) -> F64:
     while next_s < np.inf:
         queue.meta[qk.LOGGED] = queue.meta[qk.EVENTS] = 0
         next_s = bk.advance(queue, *_parameters(case, policy), np.inf)
-    started = np.full(len(case), np.nan)
-    started[order] = np.where(queue.first_start >= 0, queue.first_start + case.pool.launch_s, np.nan)
+    begun = queue.first_start >= 0
+    promises = (queue.first_promise != bk.NO_PROMISE) & np.isfinite(queue.first_promise)
     gone = case.end_s + case.pool.turnover_s <= case.begin_s
-    started[runs] = case.start_s[runs]
-    started[gone] = np.nan
-    return started
+    chosen_s, started_s, promise_s = np.full((3, len(case)), np.nan)
+    chosen_s[order] = np.where(begun, queue.first_start, np.inf)
+    chosen_s[gone] = np.inf
+    started_s[order] = np.where(begun, queue.first_start + case.pool.launch_s, np.nan)
+    started_s[runs] = case.start_s[runs]
+    started_s[gone] = np.nan
+    promise_s[order] = np.where(promises, queue.first_promise + case.pool.launch_s, np.nan)
+    return Played(ready_s, chosen_s, started_s, promise_s)
 
 
 @dataclass(frozen=True, slots=True)

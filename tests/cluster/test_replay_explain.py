@@ -1,0 +1,333 @@
+"""One job of a replay explained: the parts of its wait, who had the nodes, and changes that are replays of edited logs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from forerun.cli.main import run
+from forerun.domains.cluster.engine.backfill import build_queue
+from forerun.domains.cluster.engine.kernels import backfill as bk
+from forerun.domains.cluster.engine.kernels import priority as qk
+from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.domains.cluster.replay.cases import Case, case_of
+from forerun.domains.cluster.replay.explain import CAUSES, JobStory, explain_job
+from forerun.domains.cluster.replay.history import History, read_history
+from forerun.domains.cluster.replay.play import CANDIDATES, policy_name, replayed
+from forerun.domains.cluster.replay.replay import Replay, replay_log
+from forerun.domains.cluster.replay.system import Outage, Pool, System
+from forerun.errors import UnknownName, UsageError
+
+from .test_replay import BUSY, DAY_S, NODES, OUTAGES, drawn, machine, made_by, written
+
+OFF = ("pools", "windows", "latencies", "limits")
+ANNOUNCED = tuple(msgspec.structs.replace(one, announced_s=one.from_s - 2 * DAY_S) for one in OUTAGES)
+
+
+def replay_of(log: History, system: System, policy: BackfillPolicy) -> Replay:
+    """The replay of a log, under a given policy."""
+    made = replay_log(log, system=system, off=OFF, calibrate_until_s=log.origin_s + 30 * DAY_S)
+    return replace(made, card=replace(made.card, policy=policy))
+
+
+def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...]) -> list[dict[str, float]]:
+    """The seconds of each job's wait by cause, from the queue of the engine after each of its decisions.
+
+    windows: of the machine, on the log's clock. Asks of each waiting job in turn, as slowly as it gets.
+    """
+    pool, count = case.pool, len(case)
+    extra_s = pool.launch_s + pool.turnover_s
+    ready_s = np.maximum(case.submit_s, case.eligible_s)
+    order = np.argsort(ready_s, kind="stable")
+    queue = build_queue(
+        ready_s[order], case.nodes[order], (case.end_s - case.start_s + extra_s)[order],
+        (case.request_s + extra_s)[order], pool.nodes, case.windows, 1 << 10,
+    )  # fmt: skip
+    allowed = np.full(case.users, pool.running_per_user or 1 << 40)
+    queue = queue._replace(
+        since=case.submit_s[order], user=case.user[order], allowed=allowed, event_time=queue.event_time[:2]
+    )
+    rules = (policy.order.number, policy.keeps_promises, policy.promises, count, math.inf, policy.grace_s)
+    found: list[dict[str, float]] = [{} for _ in range(count)]
+
+    def note(job: int, cause: str, seconds: float) -> None:
+        if seconds:
+            mine = found[order[job]]
+            mine[cause] = mine.get(cause, 0.0) + seconds
+
+    def key(job: int, now: float) -> tuple[float, int]:
+        if policy.order.number == bk.WFP3:
+            return -(((now - queue.since[job]) / queue.request[job]) ** 3) * float(queue.gpus[job]), job
+        return float(queue.request[job] if policy.order.number == bk.SJF else queue.since[job]), job
+
+    def cause(job: int, now: float, waiting: list[int]) -> str:
+        ends_s = now + queue.request[job]
+        known = [one for one in windows if one.announced_s <= now < one.to_s]
+        if queue.allowed[queue.user[job]] <= 0:
+            return "limit"
+        if any(one.from_s <= now for one in known):
+            return "outage"
+        if queue.meta[qk.FREE] < queue.gpus[job]:
+            others = [one for one in waiting if queue.allowed[queue.user[one]] > 0]
+            return "behind" if any(key(one, now) < key(job, now) for one in others) else "few"
+        return "drain" if any(one.from_s < ends_s for one in known) else "hole"
+
+    now = 0.0
+    waiting: list[int] = []
+    while True:
+        queue.meta[qk.LOGGED] = queue.meta[qk.EVENTS] = 0
+        next_s = bk.advance(queue, *rules, np.inf)
+        if not queue.meta[qk.EVENTS]:
+            break
+        now = float(queue.event_time[0])
+        waiting = sorted(queue.queue[: queue.meta[qk.WAITING]].tolist())
+        for job in waiting:
+            # an outage also comes near between two decisions, and anything may happen to those who wait for no pass
+            marks = [one.from_s - queue.request[job] for one in windows]
+            marks += [at for one in windows for at in (one.announced_s, one.from_s, one.to_s)]
+            inner = sorted(at for at in marks if now < at < next_s)
+            for from_s, to_s in zip([now, *inner], [*inner, next_s], strict=True):
+                note(job, cause(job, from_s, waiting), to_s - from_s)
+    for job in range(count):
+        note(job, "launch", pool.launch_s)
+        note(job, "eligible", float(ready_s[order[job]] - case.submit_s[order[job]]))
+    return found
+
+
+def explained(replay: Replay, case: Case, policy: BackfillPolicy, row: int) -> JobStory:
+    """The story of a job in a replay of the whole log."""
+    whole = replace(
+        replay, calibrated_s=np.inf, cases=(case,), card=replace(replay.card, policy=policy, tried=replay.card.tried[:1])
+    )  # fmt: skip
+    return explain_job(whole, str(replay.log.job_id[case.rows[row]]))
+
+
+@pytest.mark.parametrize("policy", CANDIDATES, ids=policy_name)
+@pytest.mark.parametrize("pool", [machine().pools[0], BUSY], ids=["plain", "busy"])
+def test_the_parts_of_each_wait_are_those_of_the_engine(policy: BackfillPolicy, pool: Pool) -> None:
+    jobs = drawn(21, days=20, jobs=260)
+    outages = tuple(
+        msgspec.structs.replace(
+            one, from_s=one.from_s - 12 * DAY_S, to_s=one.to_s - 12 * DAY_S, announced_s=one.announced_s - 12 * DAY_S
+        )
+        for one in ANNOUNCED
+    )  # fmt: skip
+    pool = msgspec.structs.replace(pool, running_per_user=min(pool.running_per_user, 2))
+    system = machine(pool, outages, held_after=0)
+    log = made_by(policy, jobs, system)
+    late = np.arange(len(log)) % 9 == 0
+    log = replace(log, eligible_s=np.where(late, np.minimum(log.submit_s + 1800, log.start_s), log.submit_s))
+    made = replay_log(log, system=system, off=OFF)
+    case = replace(case_of(log, system, 0), begin_s=-1.0)
+    windows = tuple(
+        Outage(
+            from_s=one.from_s - log.origin_s,
+            to_s=one.to_s - log.origin_s,
+            announced_s=one.announced_s - log.origin_s,
+        )
+        for one in outages
+    )
+    expected = by_the_engine(case, policy, windows)
+    seen: set[str] = set()
+    for row in range(len(case)):
+        story = explained(made, case, policy, row)
+        assert story.by_cause == {name: expected[row][name] for name in CAUSES if name in expected[row]}
+        edges = [story.submit_s, *(one.to_s for one in story.stretches)]
+        assert [one.from_s for one in story.stretches] == edges[:-1]
+        assert edges[-1] == story.start_s
+        assert math.fsum(story.by_cause.values()) == story.start_s - story.submit_s
+        seen |= set(story.by_cause)
+    wanted = {"eligible", "few", "behind", "outage", "drain"} | (
+        {"limit", "launch"} if pool.launch_s else set()
+    )
+    assert seen == wanted | (set() if "first-fit" in policy_name(policy) else {"hole"})
+
+
+def test_nodes_that_others_had_are_those_of_their_runs() -> None:
+    system, policy = machine(BUSY, ANNOUNCED), CANDIDATES[2]
+    made = replay_of(made_by(policy, drawn(22), system), system, policy)
+    case = replace(made.cases[0], begin_s=made.calibrated_s)
+    starts = replayed(case, policy)
+    waited = np.flatnonzero((case.submit_s > made.calibrated_s) & (starts - case.submit_s > 6 * 3600))
+    for row in waited[:: max(len(waited) // 8, 1)]:
+        story = explain_job(made, str(made.log.job_id[case.rows[row]]))
+        busy = [one for one in story.stretches if one.cause in ("few", "behind", "hole")]
+        node_s = {}
+        for other in np.flatnonzero(np.isfinite(starts)).tolist():
+            begin_s = starts[other] - BUSY.launch_s
+            end_s = starts[other] + (case.end_s - case.start_s)[other] + BUSY.turnover_s
+            had_s = sum(max(0.0, min(one.to_s, end_s) - max(one.from_s, begin_s)) for one in busy)
+            if had_s > 0:
+                node_s[str(made.log.job_id[case.rows[other]])] = had_s * float(case.nodes[other])
+        most = sorted(node_s.values(), reverse=True)[:10]
+        assert [one.node_s for one in story.holders] == pytest.approx(most)
+        for one in story.holders:
+            assert one.node_s == pytest.approx(node_s[one.name])
+        assert sum(one.node_s for one in story.users) == pytest.approx(sum(node_s.values()))
+        assert sum(one.share for one in story.users) <= 1
+
+
+def test_the_earliest_start_by_requests() -> None:
+    """On 10 nodes: 6 until 1000 by request (they end at 400), 4 until 3000; an outage from 4000 to 5000."""
+    hour = 3600.0
+    pool = Pool(name="all", nodes=10)
+    count = 260  # a replay needs many; all but the first come much later
+    later = 1e6 + 1e4 * np.arange(count - 4)
+    jobs = {
+        "submit_s": np.concatenate([[0.0, 0, 10, 20], later]),
+        "nodes": np.concatenate([[6.0, 4, 6, 9], np.ones(count - 4)]),
+        "run_s": np.concatenate([[400.0, 2900, 100, 100], np.full(count - 4, hour)]),
+        "requested_s": np.concatenate([[1000.0, 3000, 500, 2000], np.full(count - 4, hour)]),
+    }
+    outage = Outage(from_s=1.6e9 + 4000, to_s=1.6e9 + 5000, announced_s=1.6e9)
+    system = machine(pool, (outage,), held_after=0)
+    policy = CANDIDATES[0]
+    log = made_by(policy, jobs, system)
+    made = replay_log(log, system=system, off=OFF)
+    case = replace(case_of(log, system, 0), begin_s=-1.0)
+    first, wide = explained(made, case, policy, 2), explained(made, case, policy, 3)
+    assert (first.expected_s, first.start_s) == (1000.0, 400.0)
+    assert first.by_cause == {"few": 390.0}
+    # were it first, its 2000 s end after 4000 if it starts with the last believed end
+    assert (wide.expected_s, wide.start_s) == (5000.0, 5000.0)
+    assert not wide.promised
+    assert [(one.cause, one.from_s, one.to_s) for one in wide.stretches] == [
+        ("behind", 20.0, 400.0),
+        ("few", 400.0, 2900.0),
+        ("drain", 2900.0, 4000.0),
+        ("outage", 4000.0, 5000.0),
+    ]
+    kept = explained(made, case, CANDIDATES[3], 3)
+    assert (kept.expected_s, kept.promised) == (5000.0, True)
+    assert "without outage 1" in [one.what for one in wide.tried]
+
+
+def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
+    """Each change is written into the log's file, which is read and replayed again."""
+    small = Pool(name="small", nodes=20, most_nodes=8)
+    main = Pool(name="main", nodes=NODES, running_per_user=3)
+    system = System(pools=(small, main), held_after=0)
+    policy = CANDIDATES[2]
+    jobs = drawn(23)
+    jobs["nodes"] = np.where(jobs["nodes"] == 8, 12, jobs["nodes"])
+    log = made_by(policy, jobs, machine(Pool(name="all", nodes=NODES), held_after=0))
+    made = replay_of(log, system, policy)
+    checked = moved = 0
+    for row in np.flatnonzero(log.submit_s > made.calibrated_s)[::37].tolist():
+        try:
+            story = explain_job(made, str(row))
+        except UsageError:
+            continue
+        edits: dict[str, dict[str, Any]] = {
+            "asks for half the time": {"requested_s": log.requested_s[row] / 2},
+            "asks for half the nodes": {"nodes": log.nodes[row] // 2},
+            "submitted an hour earlier": {"submit_s": log.submit_s[row] - 3600},
+        }
+        for what, change in edits.items():
+            (tried,) = (one for one in story.tried if one.what.startswith(what))
+            columns = {name: getattr(log, name).copy() for name in change}
+            for name, value in change.items():
+                columns[name][row] = value
+            path = written(replace(log, **columns), tmp_path / "edited.csv")
+            again = read_history(path, complete_from_s=log.origin_s)
+            place = again.job_id.tolist().index(str(row))
+            cases = [case_of(again, system, number) for number in range(2)]
+            (case,) = (one for one in cases if place in one.rows)
+            shift_s = log.origin_s - again.origin_s
+            start_s = replayed(replace(case, begin_s=made.calibrated_s + shift_s), policy)
+            assert float(start_s[case.rows == place][0]) - shift_s == pytest.approx(tried.start_s, abs=0.01)
+            checked += 1
+            moved += bool(tried.note.startswith("then it is in pool small"))
+        if "limit" in story.by_cause:
+            (free,) = (one for one in story.tried if one.what.startswith("no limit"))
+            other = System(pools=(small, msgspec.structs.replace(main, running_per_user=0)), held_after=0)
+            case = replace(case_of(log, other, 1), begin_s=made.calibrated_s)
+            assert float(replayed(case, policy)[case.rows == row][0]) == free.start_s
+            checked += 1
+    assert checked > 30
+    assert moved > 0
+
+
+def test_held_jobs_and_those_of_either_part() -> None:
+    policy, system = CANDIDATES[0], machine()
+    log = made_by(policy, drawn(5), system)
+    late = np.flatnonzero((log.submit_s < 40 * DAY_S) & (log.nodes <= 8))[::40]
+    start_s = log.start_s.copy()
+    start_s[late] += 10 * DAY_S
+    made = replay_of(replace(log, start_s=start_s, end_s=start_s + log.run_s), system, policy)
+    case = made.cases[0]
+    for row in late.tolist():
+        if not case.held[row]:
+            continue
+        story = explain_job(made, str(row))
+        whole = log.submit_s[row] < made.calibrated_s
+        assert story.begin_s == (made.log.complete_from_s if whole else made.calibrated_s)
+        assert story.released_s is not None
+        assert story.by_cause["held"] == story.released_s - story.submit_s
+        (free,) = (one for one in story.tried if one.what == "not held")
+        assert free.start_s < story.start_s
+        assert "it was held" in story.why
+    plain = explain_job(made, str(np.flatnonzero(~case.held & (case.submit_s > 35 * DAY_S))[0]))
+    assert plain.error is not None
+    assert plain.error.median_s <= plain.error.ninth_s
+    assert dict(plain.alike)[policy_name(policy)] == plain.start_s
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = drawn(24)
+    jobs["nodes"][700] = 96.0
+    log = made_by(CANDIDATES[2], jobs, machine(windows=OUTAGES))
+    path = written(log, tmp_path / "log.csv")
+    rows = path.read_text().splitlines()
+    waits = rows[5].split(",")
+    path.write_text("\n".join([*rows, f"waiting,{log.origin_s + 59 * DAY_S},,,4,{waits[5]},u1"]) + "\n")
+    kept, page = tmp_path / "kept.json", tmp_path / "job.html"
+    system = tmp_path / "system.yaml"
+    system.write_text("pools: [{name: all, nodes: 95}]\n")
+    assert run(["replay", str(path), "-o", str(kept), "--system", str(system), "-q"]) == 0
+    capsys.readouterr()
+    job = str(int(np.argmax(np.where(log.submit_s > 40 * DAY_S, log.wait_s * (log.nodes <= 64), 0))))
+    assert run(["explain", str(kept), "--job", job, "--report", str(page)]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "why: job",
+        "What it waited for in the replay",
+        "Who had the nodes",
+        "asks for half the time",
+    ):
+        assert text in shown
+    assert "what it waited for in the replay" in page.read_text()
+    assert run(["explain", str(kept), "--job", job, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert math.fsum(data["by_cause_s"].values()) == data["start_s"] - data["submit_s"]
+    assert data["history_s"] == pytest.approx(log.start_s[int(job)] + log.origin_s)
+    for words, what in (
+        (["--job", "nobody"], "no job named 'nobody'"),
+        (["--job", "700"], "700 is set aside: it asks for 96 nodes"),
+        (["--job", "waiting"], "waiting never started in the log"),
+        ([], "give a run directory, or --job ID"),
+        (["--job", job, "--ties", "2"], "leave --ties"),
+    ):
+        assert run(["explain", str(kept), *words]) == 2, words
+        error = capsys.readouterr().err
+        assert what in error, (words, error)
+        assert error.count("\n") == 1
+    assert run(["explain", str(path), "--job", job]) == 2
+    assert "log.csv" in capsys.readouterr().err
+
+
+def test_what_cannot_be_explained() -> None:
+    log = made_by(CANDIDATES[0], drawn(25), machine())
+    made = replay_of(log, machine(), CANDIDATES[0])
+    with pytest.raises(UnknownName, match="no job named 'x'"):
+        explain_job(made, "x")
+    early = replace(made, cases=tuple(replace(one, begin_s=10 * DAY_S) for one in made.cases))
+    with pytest.raises(UsageError, match="3 started before the replay begins"):
+        explain_job(early, "3")
