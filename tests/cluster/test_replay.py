@@ -16,6 +16,7 @@ from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.replay.cases import case_of
 from forerun.domains.cluster.replay.history import F64, History, Names
 from forerun.domains.cluster.replay.infer import infer
+from forerun.domains.cluster.replay.machine import small_pool
 from forerun.domains.cluster.replay.play import CANDIDATES, one_step, policy_name, replayed
 from forerun.domains.cluster.replay.replay import replay_log
 from forerun.domains.cluster.replay.stored import replay_figures
@@ -150,6 +151,15 @@ def test_what_the_machine_has_is_inferred() -> None:
     assert nothing.system.windows == ()
     assert nothing.system.held_after == 0
     assert nothing.findings == ()
+
+
+@pytest.mark.parametrize("policy", CANDIDATES, ids=policy_name)
+def test_small_jobs_on_the_nodes_of_all_are_no_pool(policy: BackfillPolicy) -> None:
+    """Backfilling makes small jobs wait beside free nodes, too."""
+    jobs, rng = drawn(6, jobs=2500), np.random.default_rng(6)
+    small = rng.random(2500) < 0.5
+    jobs["nodes"] = np.where(small, rng.choice([1, 2, 3], 2500), rng.choice([12, 24, 48], 2500)).astype(float)
+    assert small_pool(made_by(policy, jobs, machine())) is None
 
 
 def test_held_jobs_are_seen_by_what_others_do_alone() -> None:

@@ -13,25 +13,18 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.replay.cases import case_of, pool_of
-from forerun.domains.cluster.replay.history import F64, I64, History, Mask
+from forerun.domains.cluster.replay.history import History, Mask
+from forerun.domains.cluster.replay.machine import ABOVE, ceiling, in_use, outages_of, small_pool, waiting_at
 from forerun.domains.cluster.replay.system import Finding, Outage, Pool, System
 
 _HOUR_S: Final = 3600.0
-_DAY_S: Final = 86_400.0
-#: the nodes in use are above the ceiling of a pool for no longer than this share of the time: rows that overlap
-_ABOVE: Final = 0.001
-#: a pool of small jobs is one if it was full so many times while others waited for it
-_TIMES_FULL: Final = 20
-#: two sizes of jobs are so many times apart where one pool ends
-_APART: Final = 2.0
-#: an outage is so long at least; two are one if they are closer together
-_SHORTEST_S: Final = _HOUR_S
 #: a start sooner after a submission or an end than this has not waited for anything else
 _AT_ONCE_S: Final = 600.0
 #: jobs that show a latency, at least
 _SHOWN: Final = 30
-#: users who reach a limit, at least
+#: users who reach a limit, at least, and how often they do while more of their jobs wait
 _USERS: Final = 2
+_REACHED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,137 +74,55 @@ def infer(
     return Inferred(system, tuple(findings))
 
 
-def ceiling(at: F64, busy: I64) -> tuple[int, float]:
-    """The nodes in use that are exceeded for hardly any time, and the share of time that exactly so many are."""
-    seconds = np.diff(at, append=at[-1])
-    levels, place = np.unique(busy, return_inverse=True)
-    share = np.bincount(place, seconds) / max(float(seconds.sum()), 1.0)
-    above = 1.0 - np.cumsum(share)
-    first = int(np.argmax(above <= _ABOVE))
-    return int(levels[first]), float(share[first])
-
-
 def _pools(log: History, off: Collection[str], findings: list[Finding]) -> tuple[Pool, ...]:
-    """Where partitions are named, one each; else a pool of small jobs, if there is one, and one of all others."""
-    if "pools" in off or not log.started.any():
-        at, busy = log.busy()
-        return (Pool(name="all", nodes=max(ceiling(at, busy)[0], 1)),)
-    small = _small(log, findings)
-    rest = log.of(log.nodes > small.most_nodes) if small is not None else log
-    nodes, share = ceiling(*rest.busy())
-    name = "main" if small is not None else "all"
+    """A pool of small jobs, if there is one, and one of all others."""
+    found = small_pool(log) if "pools" not in off else None
+    most = 0
+    if found is not None:
+        most = found[0].most_nodes
+        findings.append(found[1])
+    rest = log.of(log.nodes > most)
+    nodes, share = ceiling(*in_use(rest, log.complete_from_s, log.last_s))
+    pool = Pool(name="main" if most else "all", nodes=max(nodes, 1))
+    if "pools" in off or not nodes:
+        return (pool,)
     beyond = int((rest.nodes > nodes).sum())
     findings.append(
         Finding(
             about="pools",
-            what=f"pool {name}: {nodes} nodes",
-            evidence=f"exactly {nodes} in use for {100 * share:.2f} % of the time, more for at most {100 * _ABOVE:g} %"
+            what=f"pool {pool.name}: {nodes} nodes",
+            evidence=f"exactly {nodes} in use for {100 * share:.2f} % of the time, more for at most {100 * ABOVE:g} %"
             + (f"; {beyond} jobs on more nodes set aside, as of the whole machine" if beyond else ""),
         )
     )
-    main = Pool(name=name, nodes=nodes)
-    return (main,) if small is None else (small, main)
-
-
-def _small(log: History, findings: list[Finding]) -> Pool | None:
-    """The pool of small jobs, if there is one: full again and again, with its jobs waiting, while other nodes are free."""
-    sizes = np.unique(log.nodes)
-    everywhere, used = log.busy()
-    most, _ = ceiling(everywhere, used)
-    for size in sizes[:-1][sizes[1:] >= _APART * sizes[:-1]].tolist():
-        mine, others = log.of(log.nodes <= size), log.of(log.nodes > size)
-        if min(mine.started.sum(), others.started.sum()) < 0.02 * len(log):
-            continue
-        at, busy = mine.busy()
-        nodes = int(busy.max())
-        seconds = np.diff(at, append=at[-1])
-        share = float(seconds[busy == nodes].sum() / max(seconds.sum(), 1.0))
-        full = np.flatnonzero(busy == nodes)
-        place = np.searchsorted(everywhere, at[full], "right") - 1
-        free = most - used[place]
-        waiting = _waiting_at(mine, at[full])
-        times = int(((waiting > 0) & (free >= size)).sum())
-        if times >= _TIMES_FULL:
-            findings.append(
-                Finding(
-                    about="pools",
-                    what=f"pool small: {nodes} nodes, for jobs of up to {size} nodes",
-                    evidence=f"exactly {nodes} in use for {100 * share:.1f} % of the time; full {times} times "
-                    "while one of its "
-                    "jobs "
-                    f"waited and {size} other nodes were free",
-                )
-            )
-            return Pool(name="small", nodes=nodes, most_nodes=size)
-    return None
-
-
-def _waiting_at(log: History, at: F64) -> I64:
-    """How many jobs wait at some instants."""
-    gone_s = np.fmin(log.start_s, log.end_s)
-    gone_s = np.sort(np.where(np.isnan(gone_s), np.inf, gone_s))
-    came = np.searchsorted(np.sort(log.submit_s), at, "right")
-    counts: I64 = came - np.searchsorted(gone_s, at, "right")
-    return counts
+    return (pool,) if found is None else (found[0], pool)
 
 
 def _windows(log: History, system: System, findings: list[Finding]) -> tuple[Outage, ...]:
-    """Stretches of an hour and more in which nothing runs although somebody waits.
-
-    One was announced if no job started before it whose request reached beyond its end, for the length of the longest request
-    at most. It then begins when the last of those requests ends.
-    """
-    jobs = log.of((pool_of(log, system.pools) == len(system.pools) - 1) & log.started)
-    at, busy = jobs.busy()
-    idle = np.flatnonzero((busy[:-1] == 0) & (at[:-1] >= log.complete_from_s))
-    idle = idle[_waiting_at(log.of(log.started), at[idle] + 1.0) > 0]
-    stretches: list[list[float]] = []
-    for begin_s, end_s in zip(at[idle].tolist(), at[idle + 1].tolist(), strict=True):
-        if stretches and begin_s - stretches[-1][1] < _SHORTEST_S:
-            stretches[-1][1] = end_s
-        else:
-            stretches.append([begin_s, end_s])
-    request_s = np.where(np.isnan(jobs.requested_s), 0.0, jobs.requested_s)
-    longest_s = float(request_s.max(initial=0.0))
-    believed_s = jobs.start_s + request_s
-    windows, announced, drained_h = [], 0, []
-    for begin_s, end_s in stretches:
-        if end_s - begin_s < _SHORTEST_S:
-            continue
-        before = jobs.start_s < begin_s
-        last_s = max(
-            float(jobs.start_s[before & (believed_s > end_s)].max(initial=-np.inf)), begin_s - longest_s
+    """The outages of the last pool."""
+    windows = outages_of(log.of(pool_of(log, system.pools) == len(system.pools) - 1))
+    if not windows:
+        return ()
+    hours = sum(window.to_s - window.from_s for window in windows) / _HOUR_S
+    drained_s = [
+        window.from_s - window.announced_s for window in windows if window.announced_s < window.from_s
+    ]
+    drained = f"; the scheduler drained for {np.median(drained_s) / _HOUR_S:.0f} h (median) before those"
+    findings.append(
+        Finding(
+            about="windows",
+            what=f"{len(windows)} outages of {hours:.0f} h together, {len(drained_s)} of them announced",
+            evidence=f"nothing ran for an hour or more although somebody waited{drained if drained_s else ''}",
         )
-        known_s = begin_s
-        if begin_s - last_s >= _SHORTEST_S:
-            announced += 1
-            drained_h.append((begin_s - last_s) / _HOUR_S)
-            known_s = last_s
-            ends = believed_s[(jobs.start_s > last_s) & before & (believed_s <= end_s)]
-            begin_s = max(begin_s, float(ends.max(initial=begin_s)))
-        if begin_s < end_s:
-            windows.append(
-                Outage(
-                    from_s=begin_s + log.origin_s,
-                    to_s=end_s + log.origin_s,
-                    announced_s=known_s + log.origin_s,
-                )
-            )
-    if windows:
-        hours = sum(window.to_s - window.from_s for window in windows) / _HOUR_S
-        drained = (
-            f"; the scheduler drained for {np.median(drained_h):.0f} h (median) before those"
-            if announced
-            else ""
+    )
+    return tuple(
+        Outage(
+            from_s=window.from_s + log.origin_s,
+            to_s=window.to_s + log.origin_s,
+            announced_s=window.announced_s + log.origin_s,
         )
-        findings.append(
-            Finding(
-                about="windows",
-                what=f"{len(windows)} outages of {hours:.0f} h together, {announced} of them announced",
-                evidence=f"nothing ran for an hour or more although somebody waited{drained}",
-            )
-        )
-    return tuple(windows)
+        for window in windows
+    )
 
 
 def _latencies(log: History, system: System, number: int, findings: list[Finding]) -> Pool:
@@ -225,7 +136,7 @@ def _latencies(log: History, system: System, number: int, findings: list[Finding
     came = np.maximum(np.searchsorted(at, case.submit_s, "left") - 1, 0)
     begun = np.maximum(np.searchsorted(at, case.start_s, "left") - 1, 0)
     wait_s = case.start_s - np.maximum(case.submit_s, case.eligible_s)
-    alone = _waiting_at(jobs, case.submit_s) <= 1
+    alone = waiting_at(jobs, case.submit_s) <= 1
     # an end frees nodes at the instant before the start, and there were too few before it
     fits_at_once = (free[came] >= case.nodes) & (wait_s < _AT_ONCE_S) & alone
     ended_s, enough_before = at[begun], free[np.maximum(begun - 1, 0)] >= case.nodes
@@ -266,12 +177,12 @@ def _limits(log: History, system: System, number: int, pool: Pool, findings: lis
         running = np.cumsum(change[order])
         top = int(running.max())
         reached = instants[order][running == top]
-        most.append((top, int((_waiting_at(own, reached) > 0).sum())))
+        most.append((top, int((waiting_at(own, reached) > 0).sum())))
     if not most:
         return pool
     limit = max(top for top, _ in most)
     at_limit = [times for top, times in most if top == limit and times > 0]
-    if limit < 2 or len(at_limit) < _USERS or sum(at_limit) < _TIMES_FULL:
+    if limit < 2 or len(at_limit) < _USERS or sum(at_limit) < _REACHED:
         return pool
     findings.append(
         Finding(
