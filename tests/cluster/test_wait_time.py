@@ -17,12 +17,13 @@ from forerun.domains.cluster.engine.backfill import build_backfill
 from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
 from forerun.domains.cluster.replay.history import History, Names, read_history
+from forerun.domains.cluster.replay.machine import outages_of
 from forerun.domains.cluster.wait_time import forecast as fc
 from forerun.domains.cluster.wait_time import kernel, reference
 from forerun.domains.cluster.wait_time.answer import Answer, answer
 from forerun.domains.cluster.wait_time.backtest import block_interval, pinball
 from forerun.domains.cluster.wait_time.classes import class_of
-from forerun.domains.cluster.wait_time.machine import nodes_of, outages_of, pool_of, regular_maintenance
+from forerun.domains.cluster.wait_time.machine import nodes_of, pools_of, regular_maintenance
 from forerun.domains.cluster.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
 
 DAY_S = 86_400.0
@@ -91,21 +92,40 @@ def bits(found: Answer) -> str:
 LOG = busy_log(1)
 
 
-@settings(max_examples=max(4, CASES), deadline=None)
+def two_pools() -> History:
+    """Large jobs, of which none runs in the last hours of each other day, and small ones, which queue for two nodes."""
+    rng, count = np.random.default_rng(3), 800
+    submit_s = np.floor(np.arange(count) * 10 * DAY_S / count)
+    small = np.arange(count) % 2 == 0
+    run_s = np.where(small, 4320.0, rng.integers(600, 15_000, count))
+    start_s = submit_s + np.where(small, 2500.0, rng.integers(0, 5000, count))
+    back_s = np.ceil(start_s / (2 * DAY_S)) * 2 * DAY_S
+    start_s = np.where(~small & (start_s + run_s > back_s - 4 * 3600.0), back_s, start_s)
+    nodes = np.where(small, 1, rng.choice([8, 16, 32], count))
+    return history(submit_s, start_s, start_s + run_s, nodes, np.where(small, 7200.0, 20_000.0))
+
+
+TWO_POOLS = two_pools()
+
+
+@settings(max_examples=max(8, CASES), deadline=None)
 @given(
+    whole=st.sampled_from([LOG, TWO_POOLS]),
     day=st.floats(3, 9.5),
     seed=st.integers(0, 2**32 - 1),
     keep=st.floats(0, 1),
     added=st.integers(0, 50),
 )
-def test_what_comes_later_changes_no_bit(day: float, seed: int, keep: float, added: int) -> None:
+def test_what_comes_later_changes_no_bit(
+    whole: History, day: float, seed: int, keep: float, added: int
+) -> None:
     """Later submissions, starts, ends, requests, names and announcements are other ones, and the answer is the same."""
     at_s, rng = day * DAY_S, np.random.default_rng(seed)
     question = Question(at_s, 4, 7200.0)
     announced = Window(at_s + 3600.0, at_s + 7200.0, 0, at_s - 100.0)
-    known = answer(fc.Forecaster(LOG, windows=[announced]), question, 3600.0)
+    known = answer(fc.Forecaster(whole, windows=[announced]), question, 3600.0)
     assert known.known
-    stays = LOG.of((LOG.submit_s <= at_s) | (rng.random(len(LOG)) < keep))
+    stays = whole.of((whole.submit_s <= at_s) | (rng.random(len(whole)) < keep))
     new_s = at_s + 1.0 + np.sort(rng.random(added)) * DAY_S
 
     def column(name: str, later: np.ndarray) -> np.ndarray:
@@ -236,7 +256,7 @@ def test_maintenance_that_comes_every_other_week_is_expected() -> None:
     for begin_s in begins:
         start_s[(submit_s > begin_s - 3600.0) & (submit_s < begin_s + 8 * 3600.0)] = begin_s + 8 * 3600.0
     log = history(submit_s, start_s, start_s + 3600.0, [1] * len(submit_s), [3600.0] * len(submit_s))
-    assert len(outages_of(log, 40 * DAY_S)) == 3
+    assert [round(one.to_s / DAY_S) for one in outages_of(log)] == [10, 24, 38]
     assert regular_maintenance(log.as_of(20 * DAY_S), 20 * DAY_S) == ()
     (window,) = regular_maintenance(log.as_of(30 * DAY_S), 30 * DAY_S)
     assert window.from_s == pytest.approx(38 * DAY_S, abs=3600.0)
@@ -256,8 +276,12 @@ def test_pools_are_seen_by_their_ceiling() -> None:
         [2000.0] * 600,
     )
     log = log.of(np.argsort(log.submit_s, kind="stable"))
-    assert (pool_of(log, 1).most, pool_of(log, 32).least) == (1, 32)
-    assert pool_of(log.as_of(50_000.0), 1) == pool_of(log.as_of(50_000.0), 32)
+    known = TWO_POOLS.as_of(7 * DAY_S)
+    assert [str(pool) for pool in pools_of(known)] == ["jobs of up to 1 nodes", "jobs of 2 nodes and more"]
+    assert regular_maintenance(known.of(pools_of(known)[1].has(known)), 7 * DAY_S)
+    small, large = pools_of(log)
+    assert (small.most, large.least) == (1, 2)
+    assert len(pools_of(log.as_of(50_000.0))) == 1
 
 
 # -- real logs and the command line --------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class History:
         np.add.at(change, place, by)
         return instants, np.cumsum(change)
 
-    def of(self, rows: Mask | I64) -> History:
+    def of(self, rows: Mask | I64 | slice) -> History:
         """The history of some jobs, on the same clock."""
         columns = ("job_id", "submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
         names = ("user", "account", "partition", "qos", "state")
@@ -193,7 +193,7 @@ class History:
         The state of a job that had not ended is not known. Selection and completeness are those of the whole log, but
         nothing is known after the instant.
         """
-        cut = self.of(self.submit_s <= at_s)
+        cut = self.of(slice(int(np.searchsorted(self.submit_s, at_s, side="right"))))
         later = ~(cut.end_s <= at_s)
         return replace(
             cut,

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from forerun.domains.cluster.inputs.setting import Window
 from forerun.domains.cluster.replay.history import F64, I64, History, Mask
 from forerun.domains.cluster.wait_time.classes import class_of, request_class
-from forerun.domains.cluster.wait_time.machine import Pool, nodes_of, pool_of, regular_maintenance
+from forerun.domains.cluster.wait_time.machine import Pool, nodes_of, pools_of, regular_maintenance
 from forerun.domains.cluster.wait_time.situation import Question, Situation
 from forerun.errors import TraceError, UsageError
 from forerun.rng import stream
@@ -190,17 +190,17 @@ class Forecaster:
             raise UsageError.at("--job", f"the log has no partition {partition!r}; known: {known}")
         self.log, self.seed, self.windows = log, seed, tuple(windows)
         self.partition, self.nodes = partition, nodes
-        self._pools: dict[tuple[int, int], Pool] = {}
+        self._pools: dict[int, tuple[Pool, ...]] = {}
         self._rows: dict[Pool, I64] = {}
 
     def pool(self, at_s: float, nodes: int) -> Pool:
         """The pool of a job of so many nodes, by what was known when the day began."""
+        if self.partition:
+            return Pool(partition=self.partition)
         day = int(np.floor(at_s / _DAY_S))
-        key = (day, int(nodes))
-        if key not in self._pools:
-            known = self.log if self.partition else self.log.as_of(day * _DAY_S)
-            self._pools[key] = pool_of(known, nodes, self.partition)
-        return self._pools[key]
+        if day not in self._pools:
+            self._pools[day] = pools_of(self.log.as_of(day * _DAY_S))
+        return next(pool for pool in self._pools[day] if nodes <= pool.most)
 
     def known(self, at_s: float, nodes: int, before: int | None = None) -> History:
         """The pool of a job of so many nodes, as of an instant; as `situation` takes them."""
