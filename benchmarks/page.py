@@ -182,6 +182,12 @@ def throughput() -> Iterator[tuple[str, str]]:
     python = cluster["python_policy"]["jobs_per_s"]
     yield "cluster: jobs a second, a Python policy in rounds of 60 s", f"{rounded(python / 1e3)} thousand"
     yield "cluster: memory of a million jobs", f"{rounded(cluster['memory_mb'])} MB"
+    logs = record("cluster-log_memory")["figures"]
+    for format, one in logs["formats"].items():
+        yield (
+            f"cluster: memory of reading a log of {logs['jobs']:,} jobs, `{format}`, at most {logs['most_mb']:,.0f} MB",
+            f"{rounded(one['mb'])} MB",
+        )
     for size in (cluster["growth"][0], cluster["growth"][-1]):
         yield (
             f"cluster: an event in a trace of {size['jobs']:,} jobs, at most {size['most_waiting']:,} waiting",
