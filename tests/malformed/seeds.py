@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -325,6 +327,20 @@ def data_sets() -> Iterator[Seed]:
         yield Seed("loading Parquet", {"a.parquet": buffer.getvalue()}, read)
 
 
+@functools.cache
+def replayed_log() -> Any:
+    """A log of two jobs, which a machine is for."""
+    from forerun.domains.cluster.replay.history import read_history
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        path.write_text(
+            "id,submit_s,start_s,end_s,nodes,requested_s,partition,qos\n"
+            "a,1709366400,1709366400,1709370000,2,3600,p,normal\nb,1709452800,1709452800,1709456400,3,7200,q,normal\n"
+        )
+        return read_history(path)
+
+
 def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
@@ -333,6 +349,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
     from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
     from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
+    from forerun.domains.cluster.replay.site import Given
     from forerun.domains.loading.blocks.tar import read_tar
     from forerun.domains.serving.inputs.llm.medians import read_medians
     from forerun.domains.serving.inputs.profile import read_profile
@@ -395,6 +412,20 @@ def room_seeds() -> Iterator[Seed]:
             lambda path: read_slurm_site([path], Cluster((NodeGroup("n", 4, 8),)), {"n1": 8, "n2": 8}),
             "site.txt",
         )
+    site = {f"{name}.txt": text.encode() for name, text in SLURM_SITE.items()}
+    conf = b"NodeName=n[1-4]\nPartitionName=p Nodes=n1 MaxTime=60 \\\n MaxNodes=2 QOS=normal\nPartitionName=q Nodes=ALL\n"
+    yield Seed(
+        "machine of a replay, a Slurm site",
+        {"slurm.conf": conf, **site},
+        lambda folder: Given(sorted(folder.iterdir()), "UTC").of(replayed_log()),
+    )
+    yield one(
+        "machine of a replay",
+        "pools: [{name: all, nodes: 9, partition: p}]\n"
+        "windows: [{from_s: 5, to_s: 9, announced_s: 1, nodes: {all: 3}}]\n",
+        lambda path: Given([path], "UTC"),
+        "machine.yaml",
+    )
     yield Seed(
         "cluster throughputs",
         {"bert.csv": b"global_batch_size,1,2,4\n64,6.03,8.64,10.3\n128,nan,9.1,11.2\n",

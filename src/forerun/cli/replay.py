@@ -23,7 +23,12 @@ _LIMIT: Final = "user.running="
 
 @command.command(name="log")
 @click.argument("log", type=_options.PATH, metavar="LOG")
-@_options.path_option("--system", metavar="FILE", help="The machine: pools and windows (default: inferred).")
+@_options.path_option(
+    "--system",
+    multiple=True,
+    metavar="FILE",
+    help="The machine (default: inferred): our own file, or slurm.conf and what scontrol and sacctmgr print; repeatable.",
+)
 @click.option(
     "--calibrate-until", "until", metavar="INSTANT", help="Infer before, score after (default: 60 %)."
 )
@@ -39,7 +44,7 @@ _LIMIT: Final = "user.running="
 @_options.output_options
 def replay(
     log: Path,
-    system: Path | None,
+    system: tuple[Path, ...],
     until: str | None,
     without: tuple[str, ...],
     out: Path | None,
@@ -51,20 +56,26 @@ def replay(
 
     With `whatif` in front: what would have been otherwise, in a replay that was kept.
     """
+    from dataclasses import replace
+
     from forerun.domains.cluster.replay.replay import replay_log
+    from forerun.domains.cluster.replay.site import Given
     from forerun.domains.cluster.replay.stored import Asked, content_of, save_replay
-    from forerun.domains.cluster.replay.system import INFERRED, read_system
+    from forerun.domains.cluster.replay.system import INFERRED
     from forerun.errors import UsageError, known_names
 
     for name in without:
         if name not in INFERRED:
             raise UsageError.at(f"--without {name}", known_names(name, INFERRED))
-    machine = read_system(system) if system is not None else None
+    reading.place()
+    given = Given(system, reading.zone) if system else None
     until_s = reading.instant_s("--calibrate-until", until) if until is not None else None
     asked = Asked(str(log), reading.format, reading.columns, reading.zone)
     with output.working(f"replaying {log.name}") as state:
         history = reading.read(log)
+        machine, notes = given.of(history) if given is not None else (None, ())
         made = replay_log(history, system=machine, off=without, calibrate_until_s=until_s, progress=state)
+        made = replace(made, notes=(*notes, *made.notes))
     if out is not None:
         save_replay(made, asked, out)
     if page is not None:

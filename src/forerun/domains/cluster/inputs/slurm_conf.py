@@ -49,10 +49,12 @@ class _Read:
     ----------
     included : files that `Include` may name, by file name.
     most_nodes : more are an error.
+    advice : what to do about a file that is not among them.
     """
 
     included: Mapping[str, Path]
     most_nodes: int
+    advice: str = "name its copy in machines.included"
     nodes: list[_Line] = field(default_factory=list)
     partitions: dict[str, _Line] = field(default_factory=dict)
     sets: dict[str, _Line] = field(default_factory=dict)
@@ -98,10 +100,15 @@ class _Read:
         if so_far.strip():
             yield begin, so_far.strip()
 
+    def includes(self, path: Path) -> set[str]:
+        """The names of files that a file includes itself, without their folders."""
+        words = [text.split(None, 1) for _, text in self._lines(path)]
+        return {Path(one[1].strip()).name for one in words if one[0].lower() == "include" and len(one) > 1}
+
     def _include(self, where: str, name: str, depth: int) -> None:
         path = self.included.get(Path(name).name)
         if path is None:
-            what = f"includes {name or 'nothing'}; name its copy in machines.included, or write its lines into this file"
+            what = f"includes {name or 'nothing'}; {self.advice}, or write its lines into this file"
             self.problems.append(Problem(where, what))
         elif depth == MOST_DEPTH:
             self.problems.append(Problem(where, f"is the {MOST_DEPTH + 1}th Include within another"))
@@ -231,6 +238,46 @@ def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPri
         {name: (line.where, line.says[name]) for name, line in read.settings.items()},
         {line.says["partitionname"]: (line.where, line.says) for line in read.partitions.values()},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmMachine:
+    """The nodes and partitions of a Slurm configuration.
+
+    Parameters
+    ----------
+    nodes : names of nodes that run jobs.
+    partitions : of each, where it stands, its nodes among these, and its parameters, with names in lower case.
+    settings : parameters of priorities, by their names in lower case.
+    """
+
+    nodes: frozenset[str]
+    partitions: Mapping[str, tuple[str, frozenset[str], Mapping[str, str]]]
+    settings: tuple[str, ...]
+
+
+def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
+    """The nodes and partitions of a configuration, with or without GPUs. Raises ScenarioError with every problem.
+
+    paths: of the configuration, and of copies of files that it includes, in any order.
+    """
+    read = _Read({one.name: one for one in paths}, 1_000_000, "give its copy as another --system")
+    inner = {name for path in paths for name in read.includes(path)}
+    for path in paths:
+        if path.name not in inner:
+            read.read(path)
+    nodes: set[str] = set()
+    for line in read.nodes:
+        if not line.says.get("state", "").lower().startswith(_AWAY):
+            nodes |= set(read.names(line.where, line.says["nodename"]))
+    partitions = {}
+    for name, line in read.partitions.items():
+        members = read.members(line.where, name)
+        mine = frozenset(nodes if members is None else nodes & members)
+        partitions[line.says["partitionname"]] = (line.where, mine, line.says)
+    if read.problems:
+        raise ScenarioError(*dict.fromkeys(read.problems))
+    return SlurmMachine(frozenset(nodes), partitions, tuple(sorted(read.settings)))
 
 
 def read_slurm_conf(

@@ -255,6 +255,43 @@ class SlurmSite:
             return 0
         return 0 if np.isnan(limit_s) else int(limit_s)
 
+    def maintenance(
+        self, one: Block, clock: LocalClock | None, until_s: float
+    ) -> list[tuple[float, float]] | None:
+        """When a reservation is maintenance, in seconds since 1970; None: it is for something else.
+
+        Parameters
+        ----------
+        one : the reservation; nothing after a complaint.
+        clock : on which its times are written; None: they are taken as they are.
+        until_s : until when it repeats; infinite: it is listed once.
+        """
+        flags = set(one.says.get("Flags", "").upper().split(","))
+        if "MAINT" not in flags:
+            return None
+        begin_s, end_s = (self._instant(one, name, clock) for name in ("StartTime", "EndTime"))
+        if np.isnan(begin_s) or np.isnan(end_s):
+            return []
+        if end_s <= begin_s:
+            self.complain(f"{one.where}:EndTime", "is not after StartTime")
+            return []
+        if odd := flags & set(_NOT_REPEATED):
+            self.complain(f"{one.where}:Flags", f"{min(odd)} is not simulated; DAILY and WEEKLY are")
+            return []
+        every_s = next((seconds for flag, seconds in _REPEATS.items() if flag in flags), 0)
+        times = 1
+        if every_s and np.isfinite(until_s):
+            times = min(max(1, 1 + int((until_s - begin_s) // every_s)), _MOST_REPEATS)
+        return [(begin_s + at * every_s, end_s + at * every_s) for at in range(times)]
+
+    def _instant(self, one: Block, name: str, clock: LocalClock | None) -> float:
+        try:
+            text = one.says.get(name, "")
+            return parse_instant(text) / 1e9 if clock is None else clock.utc_s(text, one.where)
+        except ValueError as error:
+            self.complain(f"{one.where}:{name}", str(error))
+            return float("nan")
+
     def gpus(self, where: str, name: str, text: str) -> tuple[dict[str, int], list[str]]:
         """GPUs in a list of resources by type (empty: any), and the names of its other resources."""
         counts: dict[str, int] = {}
@@ -393,24 +430,13 @@ class _Made:
 
     def of_reservation(self, one: Block, clock: LocalClock | None, until_s: float) -> None:
         """The windows of maintenance that a reservation is."""
-        flags = set(one.says.get("Flags", "").upper().split(","))
-        if "MAINT" not in flags:
+        times = self.read.maintenance(one, clock, until_s)
+        if times is None:
             whose = one.says.get("Users") or one.says.get("Accounts") or "some"
             self.beside.append(f"not simulated: reservation {one.name} for {whose}, its GPUs are everybody's")
             return
-        begin_s, end_s = (self._instant(one, name, clock) for name in ("StartTime", "EndTime"))
-        if np.isnan(begin_s) or np.isnan(end_s):
+        if not times:
             return
-        if end_s <= begin_s:
-            self.read.complain(f"{one.where}:EndTime", "is not after StartTime")
-            return
-        if odd := flags & set(_NOT_REPEATED):
-            self.read.complain(f"{one.where}:Flags", f"{min(odd)} is not simulated; DAILY and WEEKLY are")
-            return
-        every_s = next((seconds for flag, seconds in _REPEATS.items() if flag in flags), 0)
-        times = 1
-        if every_s and np.isfinite(until_s):
-            times = min(max(1, 1 + int((until_s - begin_s) // every_s)), _MOST_REPEATS)
         gpus = self._gpus_of(one, "NodeCnt")
         mine = self._nodes_of(one)
         of_rules = {
@@ -418,19 +444,7 @@ class _Made:
             for partition in self.read.partitions
             if (theirs := self._nodes_of(partition)) & mine
         }
-        self.outages += [
-            Outage(one.name, begin_s + at * every_s, end_s + at * every_s, gpus, of_rules)
-            for at in range(times)
-            if gpus
-        ]
-
-    def _instant(self, one: Block, name: str, clock: LocalClock | None) -> float:
-        try:
-            text = one.says.get(name, "")
-            return parse_instant(text) / 1e9 if clock is None else clock.utc_s(text, one.where)
-        except ValueError as error:
-            self.read.complain(f"{one.where}:{name}", str(error))
-            return float("nan")
+        self.outages += [Outage(one.name, begin_s, end_s, gpus, of_rules) for begin_s, end_s in times if gpus]
 
     def _gpus_of(self, one: Block, count: str) -> int:
         """The GPUs of the nodes of a reservation or partition, of those that count."""

@@ -23,7 +23,7 @@ class Case:
     rows : int64[jobs], where they stand in the history.
     submit_s, start_s, end_s : what happened; the end of a job that still runs is when it is believed to end.
     eligible_s : from when on it could start.
-    nodes, request_s : what it asks for; the longest request where it has none.
+    nodes, request_s : what it asks for; the pool's most, or the longest request, where it has none.
     user : int64[jobs], 0: not known.
     doubted_s : when it is first overtaken; infinite: never. From then on no policy is asked about it.
     held_s : from when on it is taken for held; infinite: never.
@@ -67,7 +67,7 @@ def pool_of(log: History, pools: Sequence[Pool]) -> I64:
     names = {name: code for code, name in enumerate(log.partition.names)}
     for number, pool in enumerate(pools):
         if pool.partition:
-            mine = log.partition.codes == names.get(pool.partition, -2)
+            mine = np.isin(log.partition.codes, [names.get(name, -2) for name in pool.partition.split(",")])
         else:
             mine = log.nodes <= (pool.most_nodes or pool.nodes)
         of[(of < 0) & mine & (log.nodes <= pool.nodes)] = number
@@ -86,8 +86,8 @@ def case_of(log: History, system: System, number: int) -> Case:
     pool = system.pools[number]
     rows = np.flatnonzero((pool_of(log, system.pools) == number) & log.started)
     mine = log.of(rows)
-    longest_s = float(np.nanmax(mine.requested_s, initial=1.0))
-    request_s = np.where(np.isnan(mine.requested_s), longest_s, np.maximum(mine.requested_s, 1.0))
+    most_s = pool.most_s or float(np.nanmax(mine.requested_s, initial=1.0))
+    request_s = np.where(np.isnan(mine.requested_s), most_s, np.maximum(mine.requested_s, 1.0))
     believed_s = np.maximum(mine.start_s + request_s, log.last_s + 1.0)
     end_s = np.where(np.isnan(mine.end_s), believed_s, mine.end_s)
     eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
@@ -110,18 +110,18 @@ def case_of(log: History, system: System, number: int) -> Case:
         doubted_s=doubted_s,
         held_s=held_s,
         released_s=np.where(np.isfinite(released_s), released_s, -np.inf),
-        windows=windows_of(log, system, pool.nodes),
+        windows=windows_of(log, system, pool),
         begin_s=log.complete_from_s,
     )
 
 
-def windows_of(log: History, system: System, nodes: int) -> tuple[Window, ...]:
-    """The outages on the log's clock, as windows of a pool."""
+def windows_of(log: History, system: System, pool: Pool) -> tuple[Window, ...]:
+    """All outages on the log's clock, as windows of a pool; one of others takes none of its nodes."""
     return tuple(
         Window(
             from_s=window.from_s - log.origin_s,
             to_s=window.to_s - log.origin_s,
-            gpus=nodes,
+            gpus=window.of(pool),
             announced_s=window.announced_s - log.origin_s,
         )
         for window in system.windows

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.setting import Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policies.orders.sjf import ShortestRequest
 from forerun.domains.cluster.policies.orders.wfp3 import Wfp3
@@ -459,21 +460,40 @@ class _Asked:
         ends = np.append(marks[1:], to_s)
         for k, (mark, end) in enumerate(zip(marks.tolist(), ends.tolist(), strict=True)):
             known = [one for one in enumerate(case.windows, 1) if one[1].announced_s <= mark < one[1].to_s]
-            under = next((number for number, window in known if window.from_s <= mark), 0)
-            before = next((number for number, window in known if window.from_s < mark + request_s), 0)
+            away = [
+                (number, window.gpus) for number, window in known if window.from_s <= mark and window.gpus
+            ]
+            left = int(free[k]) - sum(gpus for _, gpus in away)
+            total = case.pool.nodes - sum(gpus for _, gpus in away)
             number = 0
             if limited[k]:
                 cause = "limit"
-            elif under:
-                cause, number = "outage", under
-            elif free[k] < need:
+            elif left < need and (total < need or free[k] >= need):
+                cause, number = "outage", away[0][0]
+            elif left < need:
                 cause = "behind" if ahead[k] else "few"
-            elif before:
-                cause, number = "drain", before
             else:
-                cause = "hole"
+                number = self._in_the_way(mark, mark + request_s, need, known)
+                cause = "drain" if number else "hole"
             name = str(self.log.job_id[case.rows[first[k]]]) if ahead[k] else ""
             yield Stretch(mark, end, cause, int(free[k]), int(ahead[k]), name, number)
+
+    def _in_the_way(self, now: float, to_s: float, need: int, known: Sequence[tuple[int, Window]]) -> int:
+        """The number of the first outage ahead that leaves it too few nodes, by the requests of those that run; 0: none."""
+        for number, ahead in known:
+            if now < ahead.from_s < to_s and ahead.gpus:
+                runs, believed_s = self._believed(now)
+                used = int(self.case.nodes[runs][believed_s > ahead.from_s].sum())
+                away = sum(one.gpus for _, one in known if one.from_s <= ahead.from_s < one.to_s)
+                if self.case.pool.nodes - used - away < need:
+                    return number
+        return 0
+
+    def _believed(self, now: float) -> tuple[I64, F64]:
+        """The jobs that run at an instant, and when each is believed to end."""
+        runs = np.flatnonzero((self.begin_s <= now) & (self.end_s > now))
+        believed_s = self.begin_s[runs] + (self.case.request_s[runs] + self.extra_s)
+        return runs, np.where(believed_s <= now, now + self.policy.grace_s, believed_s)
 
     def _free(self, at: F64) -> I64:
         """Nodes that no job holds from each of some instants on."""
@@ -539,15 +559,18 @@ class _Asked:
         if np.isfinite(promise_s):
             return promise_s, True
         request_s = float(case.request_s[at]) + self.extra_s
-        runs = np.flatnonzero((self.begin_s < now) & (self.end_s > now))
-        believed_s = self.begin_s[runs] + case.request_s[runs] + self.extra_s
-        believed_s = np.where(believed_s <= now, now + self.policy.grace_s, believed_s)
+        runs, believed_s = self._believed(now)
+        before = self.begin_s[runs] < now  # not those that start at this very instant
+        runs, believed_s = runs[before], believed_s[before]
         windows = [window for window in case.windows if window.announced_s <= now < window.to_s]
-        total = case.pool.nodes
+
+        def left(at_s: float) -> int:
+            away = sum(one.gpus for one in windows if one.from_s <= at_s < one.to_s)
+            return case.pool.nodes - away - int(case.nodes[runs][believed_s > at_s].sum())
+
         for start_s in sorted({now, *believed_s.tolist(), *(window.to_s for window in windows)}):
-            used = int(case.nodes[runs][believed_s > start_s].sum())
-            clear = all(window.to_s <= start_s or start_s + request_s <= window.from_s for window in windows)
-            if clear and total - used >= case.nodes[at]:
+            steps = [start_s, *(one.from_s for one in windows if start_s < one.from_s < start_s + request_s)]
+            if all(left(step_s) >= case.nodes[at] for step_s in steps):
                 return start_s + case.pool.launch_s, False
         raise AssertionError("a job fits when all others have ended")
 

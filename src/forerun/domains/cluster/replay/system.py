@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from forerun.errors import ScenarioError
+from forerun.errors import ScenarioError, known_names
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Spec
 from forerun.scenario.text import read_document
@@ -23,7 +23,8 @@ class Pool(Spec, frozen=True, kw_only=True):
     """Nodes that only some jobs use, and all of them alike.
 
     name: for people. nodes: how many. most_nodes: jobs that ask for no more belong to it, unless a smaller pool has them
-    (default 0: all). partition: jobs of this partition belong to it, whatever they ask for (default: none). launch_s:
+    (default 0: all). partition: jobs of this partition, or of these, with commas between, belong to it, whatever they ask
+    for (default: none). most_s: what a job without a requested time asks for (default 0: the longest request). launch_s:
     from the decision to the start (default 0). turnover_s: from an end until its nodes can be used (default 0).
     running_per_user: how many jobs of a user may run at once (default 0: any number).
     """
@@ -32,21 +33,27 @@ class Pool(Spec, frozen=True, kw_only=True):
     nodes: Positive
     most_nodes: Annotated[int, msgspec.Meta(ge=0)] = 0
     partition: str = ""
+    most_s: Seconds = 0.0
     launch_s: Seconds = 0.0
     turnover_s: Seconds = 0.0
     running_per_user: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Outage(Spec, frozen=True, kw_only=True):
-    """A time in which no job runs, on all pools. Times in seconds since 1970, on the log's clock.
+    """A time in which no job runs on some nodes. Times in seconds since 1970, on the log's clock.
 
     from_s, to_s: from when to when. announced_s: when the scheduler learns of it; no job starts after that whose request
-    reaches into it.
+    reaches into it. nodes: how many of which pool are away, by its name (default: all of all pools).
     """
 
     from_s: float
     to_s: float
     announced_s: float
+    nodes: dict[str, Positive] = {}
+
+    def of(self, pool: Pool) -> int:
+        """How many nodes of a pool are away."""
+        return min(self.nodes.get(pool.name, 0), pool.nodes) if self.nodes else pool.nodes
 
 
 class System(Spec, frozen=True, kw_only=True):
@@ -79,7 +86,17 @@ def read_system(path: Path) -> System:
     system = decode(document, System)
     if not system.pools:
         raise ScenarioError.at(document.where(("pools",)), "a machine has at least one pool")
+    names = [pool.name for pool in system.pools]
+    for at, pool in enumerate(system.pools):
+        if pool.name in names[:at]:
+            raise ScenarioError.at(document.where(("pools", at)), f"two pools are named {pool.name!r}")
     for at, window in enumerate(system.windows):
+        for name in window.nodes:
+            if name not in names:
+                place = ("windows", at, "nodes")
+                raise ScenarioError.at(
+                    document.where(place), f"no pool is named {name!r}; {known_names(name, names)}"
+                )
         if not window.announced_s <= window.from_s < window.to_s:
             what = "a window is announced by the time it begins, and ends after that"
             raise ScenarioError.at(document.where(("windows", at)), what)

@@ -66,7 +66,9 @@ class Change:
         if self.running_per_user is not None:
             pool = msgspec.structs.replace(pool, running_per_user=self.running_per_user)
         windows = [
-            replace(window, gpus=pool.nodes)
+            replace(
+                window, gpus=pool.nodes if window.gpus == case.pool.nodes else min(window.gpus, pool.nodes)
+            )
             for number, window in enumerate(case.windows, 1)
             if number != self.without_window
         ]
