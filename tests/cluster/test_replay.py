@@ -19,7 +19,7 @@ from forerun.domains.cluster.replay.infer import infer
 from forerun.domains.cluster.replay.machine import small_pool
 from forerun.domains.cluster.replay.play import CANDIDATES, one_step, policy_name, replayed
 from forerun.domains.cluster.replay.replay import replay_log
-from forerun.domains.cluster.replay.stored import replay_figures
+from forerun.domains.cluster.replay.stored import identified_of, replay_figures
 from forerun.domains.cluster.replay.system import Outage, Pool, System, read_system
 from forerun.domains.cluster.replay.whatif import Change, what_if
 from forerun.errors import InputError, ScenarioError
@@ -198,6 +198,29 @@ def test_what_if_knows_the_answer() -> None:
         wrong += (answer.verdict == "shorter" and truth > 0) or (answer.verdict == "longer" and truth < 0)
     assert covered >= 0.9 * histories - 0.5
     assert wrong == 0
+
+
+@pytest.mark.parametrize("policy", CANDIDATES[::4], ids=policy_name)
+def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(policy: BackfillPolicy) -> None:
+    """On a log that a policy made, its own log is that log; in another the chosen one is known, whatever made it."""
+    system = machine(BUSY, OUTAGES, held_after=0)
+    log = made_by(policy, drawn(6), system)
+    off = ("pools", "windows", "latencies", "limits")
+    replay = replay_log(log, system=system, off=off)
+    assert replay.card.policy == policy
+    assert [one.own for one in replay.card.tried] == [one.step.f1 for one in replay.card.tried]
+    assert "would reach F1 1.00" in identified_of(replay)
+    start_s = log.start_s + np.where(np.arange(len(log)) % 3 == 0, 7200.0, 0.0)
+    other = replay_log(replace(log, start_s=start_s, end_s=start_s + log.run_s), system=system, off=off)
+    (chosen,) = (one for one in other.card.tried if one.policy == other.card.policy)
+    assert chosen.step.f1 < 0.9
+    assert chosen.own is not None
+    assert chosen.own > 0.99
+    quick = replay_log(log, system=system, off=off, identify=False)
+    assert identified_of(quick) == ""
+    assert quick.card == replace(
+        replay.card, tried=tuple(replace(one, own=None) for one in replay.card.tried)
+    )
 
 
 def test_changes_that_cannot_be(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def _draw(content: dict[str, Any], page: Path, name: str) -> None:
 def _print(made: Replay) -> None:
     """Findings, the report card, and which policy it was."""
     from forerun.domains.cluster.replay.play import policy_name
-    from forerun.domains.cluster.replay.stored import answer_of, named_of
+    from forerun.domains.cluster.replay.stored import answer_of, identified_of, named_of
 
     card = made.card
     _show.print_table(
@@ -200,7 +200,7 @@ def _print(made: Replay) -> None:
         about="--without NAME switches one off",
     )
     _show.print_table(
-        ("policy", "F1", "precision", "recall", "log10 error", "mean wait"),
+        ("policy", "F1", "precision", "recall", "log10 error", "mean wait", "own log"),
         [
             (
                 policy_name(one.policy),
@@ -209,13 +209,17 @@ def _print(made: Replay) -> None:
                 f"{one.step.recall:.3f}",
                 f"{one.log10:.2f}",
                 f"{one.mean:+.1%}",
+                "–" if one.own is None else f"{one.own:.3f}",
             )
             for one in card.tried
         ],
         title="What each policy would have started, decision by decision",
-        about="on the first part; the last two columns: errors of waits in a free replay",
+        about="on the first part; log10 error, mean wait: of waits in a free replay; own log: F1 on a log that the chosen "
+        "policy made of the same jobs",
     )
     _show.prose(f"{named_of(made)}. The replay uses {policy_name(card.policy)}.")
+    if identified := identified_of(made):
+        _show.prose(f"how identified: {identified}.")
     _show.print_table(
         ("figure", "measured", "limit", "met"),
         [

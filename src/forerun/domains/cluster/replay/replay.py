@@ -65,6 +65,7 @@ def replay_log(
     system: System | None = None,
     off: Collection[str] = (),
     calibrate_until_s: float | None = None,
+    identify: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Replay:
     """Replay a log: infer its machine on the first part, choose a policy there, and score it on the last.
@@ -75,6 +76,7 @@ def replay_log(
     system : the machine (default: inferred).
     off : what is not inferred, of `system.INFERRED` (default: all is).
     calibrate_until_s : where the first part ends, in seconds since 1970 on the log's clock (default: after 60 %).
+    identify : whether the policies are also tried on a log that the chosen one made (default: they are).
     progress : is called with what is being done (default: nobody is).
 
     Raises InputError for a log without requested times, of too few jobs, or without an instant to calibrate until.
@@ -105,7 +107,7 @@ def replay_log(
     cases = tuple(case for case in cases if len(case))
     if not cases:
         raise InputError.at(name, "no job fits in any pool of the machine")
-    card, starts = report_card(cases, calibrated_s, until_s, progress=progress)
+    card, starts = report_card(cases, calibrated_s, until_s, identify=identify, progress=progress)
     return Replay(
         log,
         found.system,

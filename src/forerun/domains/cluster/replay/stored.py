@@ -67,7 +67,7 @@ def content_of(replay: Replay, asked: Asked) -> dict[str, Any]:
         "policy": policy_name(card.policy),
         "named": policy_name(card.named) if card.named is not None else None,
         "findings": [to_data(finding) for finding in replay.findings],
-        "notes": list(replay.notes),
+        "notes": [note for note in (identified_of(replay), *replay.notes) if note],
         "card": [
             {
                 "figure": line.what,
@@ -86,6 +86,7 @@ def content_of(replay: Replay, asked: Asked) -> dict[str, Any]:
                 "recall": one.step.recall,
                 "log10 error of waits": one.log10,
                 "error of the mean wait": one.mean,
+                "F1 on a log of the chosen": one.own,
             }
             for one in card.tried
         ],
@@ -122,6 +123,21 @@ def named_of(replay: Replay) -> str:
     return f"no policy is named: {names} start the same jobs within .05 of F1 {best:.2f}"
 
 
+def identified_of(replay: Replay) -> str:
+    """How well the policies could be told apart on this log, in one sentence; empty if that was not asked."""
+    card = replay.card
+    others = [one for one in card.tried if one.policy != card.policy and one.own is not None]
+    if not others:
+        return ""
+    chosen = policy_name(card.policy)
+    (mine,) = (one for one in card.tried if one.policy == card.policy)
+    nearest = max(others, key=lambda one: one.own or 0.0)
+    return (
+        f"on a log that {chosen} had made of these jobs, it would reach F1 {mine.own:.2f}, and the nearest other, "
+        f"{policy_name(nearest.policy)}, {nearest.own:.2f}; on this log it reaches {mine.step.f1:.2f}"
+    )
+
+
 def save_replay(replay: Replay, asked: Asked, path: Path) -> Path:
     """Write a replay; the file appears whole or not at all. Raises StoreError if it cannot be written."""
     text = json.dumps(content_of(replay, asked), indent=1, ensure_ascii=False, allow_nan=False)
@@ -148,7 +164,7 @@ def replay_again(content: Mapping[str, Any], log: History, path: Path) -> Replay
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise StoreError.at(path, f"is no replay: {type(error).__name__}: {error}") from error
     off = ("pools", "windows", "latencies", "limits")
-    return replay_log(log, system=system, off=off, calibrate_until_s=until_s)
+    return replay_log(log, system=system, off=off, calibrate_until_s=until_s, identify=False)
 
 
 def _over_time(case: Case, start_s: F64, replay: Replay) -> dict[str, list[float]]:
