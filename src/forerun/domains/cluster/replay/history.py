@@ -33,6 +33,8 @@ Selection: TypeAlias = Literal["submit", "start", "end"]
 Resource: TypeAlias = Literal["nodes", "gpus"]
 
 SELECTIONS: Final = get_args(Selection)
+#: what is given or inferred of a log
+_COMPLETENESS: Final = ("selection", "complete_from_s", "complete_until_s")
 _HOUR_S: Final = 3600.0
 #: the first jobs whose submissions show whether the log begins all at once
 _BEGINNING: Final = 0.01
@@ -188,10 +190,22 @@ class History:
         return replace(self, **{name: getattr(self, name)[rows] for name in (*columns, *names)})
 
     def as_of(self, at_s: float) -> History:
-        """What was known at an instant: jobs submitted by then, without what happened to them later.
+        """What was known at an instant: the jobs `until` it; completeness as it showed then, or was given."""
+        cut = self.until(at_s)
+        if not len(cut):
+            return cut
+        selection, from_s, until_s = (
+            getattr(cut, name) if name in self.given else None for name in _COMPLETENESS
+        )
+        return replace(
+            _complete(cut, selection, from_s, at_s if until_s is None else until_s), given=self.given
+        )
 
-        The state of a job that had not ended is not known. Selection and completeness are those of the whole log, but
-        nothing is known after the instant.
+    def until(self, at_s: float) -> History:
+        """The jobs submitted until an instant, without what happened to them later.
+
+        The state of a job that had not ended is not known. Selection and completeness stay as they are, but nothing is known
+        after the instant.
         """
         cut = self.of(slice(int(np.searchsorted(self.submit_s, at_s, side="right"))))
         later = ~(cut.end_s <= at_s)
@@ -267,7 +281,10 @@ def read_history(
         sha256=gathered.source.sha256,
         repairs=repairs.repairs,
     )
-    return _complete(log, selection, complete_from_s, complete_until_s)
+    from_s, until_s = (
+        None if unix_s is None else unix_s - origin_s for unix_s in (complete_from_s, complete_until_s)
+    )
+    return _complete(log, selection, from_s, until_s)
 
 
 _TEXT_COLUMNS: Final = ("user", "account", "vc", "qos", "state")
@@ -381,15 +398,15 @@ def _utc_s(local_s: F64, place: ZoneInfo) -> F64:
 def _complete(
     log: History, selection: Selection | None, from_s: float | None, until_s: float | None
 ) -> History:
-    """The log with what is known of its completeness, given or inferred."""
-    given = {"selection": selection, "complete_from_s": from_s, "complete_until_s": until_s}
+    """The log with what is known of its completeness, given or inferred; times on its own clock."""
+    given = zip(_COMPLETENESS, (selection, from_s, until_s), strict=True)
     evidence = []
     if selection is None:
         selection, why = _inferred_selection(log)
         evidence.append(f"jobs are selected by their {selection}: {why}")
     ran = log.started & np.isfinite(log.end_s)
     if from_s is not None:
-        begin_s = from_s - log.origin_s
+        begin_s = from_s
     elif selection == "end":
         begin_s = float(log.end_s[ran].min()) if ran.any() else 0.0
         evidence.append("complete from the first end on")
@@ -401,7 +418,7 @@ def _complete(
             f"complete once jobs from before the log have gone: {longest_s / _HOUR_S:.1f} h, as 99 % run no longer"
         )
     if until_s is not None:
-        finish_s = until_s - log.origin_s
+        finish_s = until_s
     elif selection == "end" and not np.isnan(log.end_s).any() and ran.any():
         usual_s = float(np.quantile(log.run_s[ran], _LATE))
         finish_s = max(begin_s, log.last_s - usual_s)
@@ -414,7 +431,7 @@ def _complete(
         selection=selection,
         complete_from_s=begin_s,
         complete_until_s=finish_s,
-        given=tuple(name for name, value in given.items() if value is not None),
+        given=tuple(name for name, value in given if value is not None),
         evidence=tuple(evidence),
     )
 

@@ -9,7 +9,7 @@ proportion to the square root of how much the draws differ now and differed then
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -190,17 +190,21 @@ class Forecaster:
             raise UsageError.at("--job", f"the log has no partition {partition!r}; known: {known}")
         self.log, self.seed, self.windows = log, seed, tuple(windows)
         self.partition, self.nodes = partition, nodes
-        self._pools: dict[int, tuple[Pool, ...]] = {}
+        self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
         self._rows: dict[Pool, I64] = {}
+
+    def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
+        """The pools, and from when on the log is complete, by what was known when the day began."""
+        day = int(np.floor(at_s / _DAY_S))
+        if day not in self._days:
+            known = self.log.as_of(day * _DAY_S)
+            pools = (Pool(partition=self.partition),) if self.partition else pools_of(known)
+            self._days[day] = pools, known.complete_from_s
+        return self._days[day]
 
     def pool(self, at_s: float, nodes: int) -> Pool:
         """The pool of a job of so many nodes, by what was known when the day began."""
-        if self.partition:
-            return Pool(partition=self.partition)
-        day = int(np.floor(at_s / _DAY_S))
-        if day not in self._pools:
-            self._pools[day] = pools_of(self.log.as_of(day * _DAY_S))
-        return next(pool for pool in self._pools[day] if nodes <= pool.most)
+        return next(pool for pool in self._day(at_s)[0] if nodes <= pool.most)
 
     def known(self, at_s: float, nodes: int, before: int | None = None) -> History:
         """The pool of a job of so many nodes, as of an instant; as `situation` takes them."""
@@ -210,7 +214,7 @@ class Forecaster:
         rows = self._rows[pool]
         came = int(np.searchsorted(self.log.submit_s, at_s, side="right"))
         rows = rows[: np.searchsorted(rows, came if before is None else min(came, before))]
-        return self.log.of(rows).as_of(at_s)
+        return replace(self.log.of(rows).until(at_s), complete_from_s=self._day(at_s)[1])
 
     def situation(self, question: Question, before: int | None = None) -> Situation:
         """The queue at the instant of a question.
@@ -257,10 +261,8 @@ class Forecaster:
 
     def rows_like(self, at_s: float, nodes: int) -> I64:
         """The jobs of a pool that were submitted before an instant and since the log is complete."""
-        log = self.log
-        among = (
-            self.pool(at_s, nodes).has(log) & (log.submit_s >= log.complete_from_s) & (log.submit_s <= at_s)
-        )
+        log, begin_s = self.log, self._day(at_s)[1]
+        among = self.pool(at_s, nodes).has(log) & (log.submit_s >= begin_s) & (log.submit_s <= at_s)
         return np.flatnonzero(among)
 
 

@@ -199,6 +199,7 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
         selection="submit",
         complete_from_s=at_s - origin_s,
         complete_until_s=at_s - origin_s,
+        given=("selection", "complete_from_s", "complete_until_s"),
         source=source,
     )
     if log is not None:
@@ -219,6 +220,7 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
             qos=_joined(past.qos, now.qos),
             state=_joined(past.state, now.state),
             complete_until_s=at_s - origin_s,
+            given=now.given,
             source=source,
         )
     return now.of(np.argsort(now.submit_s, kind="stable"))
