@@ -222,6 +222,11 @@ def test_an_outage_of_some_nodes(tmp_path: Path) -> None:
         read_system(path)
 
 
+def test_a_comment_with_a_bar_is_no_table(tmp_path: Path) -> None:
+    system, _ = Given(files(tmp_path, slurm="# nodes | partitions\nNodeName=n[1-80]\n"), "UTC").of(LOG)
+    assert system.pools == (Pool(name="all", nodes=80),)
+
+
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     own = tmp_path / "machine.yaml"
     own.write_text("pools: [{name: all, nodes: 9}]\n")
@@ -246,6 +251,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
             texts(bad="NodeName=a[1-2]\nPartitionName=p Nodes=ALL MaxTime=soon\n"),
             "maxtime: soon is not a time",
         ),
+        (texts(queues="# of the site\napiVersion: kueue.x-k8s.io/v1beta1\n"), "is of Kueue"),
         (texts(bad="NodeName=a[2-1]\nPartitionName=p Nodes=ALL\n"), "is no list of ranges"),
     ):
         with pytest.raises(ScenarioError) as error:

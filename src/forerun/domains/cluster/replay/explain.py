@@ -136,7 +136,7 @@ class JobStory:
     Parameters
     ----------
     job, user, pool : names; the user is empty where the log does not say.
-    nodes, request_s, run_s : what it asks for, and how long it ran.
+    nodes, request_s, run_s : what it asks for, and how long it ran; None: it runs still.
     submit_s, eligible_s : when it came, and could start at the earliest.
     released_s : when it was last seen to be held in history, and so comes into the queue again; None: it was not held.
     begin_s : where the replay begins.
@@ -159,7 +159,7 @@ class JobStory:
     pool: str
     nodes: int
     request_s: float
-    run_s: float
+    run_s: float | None
     submit_s: float
     eligible_s: float
     released_s: float | None
@@ -370,7 +370,7 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
         pool=case.pool.name,
         nodes=int(case.nodes[at]),
         request_s=float(case.request_s[at]),
-        run_s=float(case.end_s[at] - case.start_s[at]),
+        run_s=_run_s(log, row),
         submit_s=float(case.submit_s[at]),
         eligible_s=float(case.eligible_s[at]),
         released_s=float(case.released_s[at]) if case.held[at] else None,
@@ -676,7 +676,7 @@ def _changes(
     """What would have changed its start: its request, and what it waited for."""
     policy, row = replay.card.policy, int(case.rows[at])
     nodes, request_s = int(case.nodes[at]), float(case.request_s[at])
-    run_s = float(case.end_s[at] - case.start_s[at])
+    run_s = _run_s(replay.log, row)
 
     def otherwise(what: str, note: str = "", **values: float) -> Tried:
         progress(what)
@@ -690,7 +690,7 @@ def _changes(
         return Tried(what, float(replayed(changed, policy)[at]))
 
     half_s = request_s / 2
-    longer = f"it ran {_time(run_s)}, longer than that" if run_s > half_s else ""
+    longer = f"it ran {_time(run_s)}, longer than that" if run_s is not None and run_s > half_s else ""
     yield otherwise(f"asks for half the time, {_time(half_s)}", longer, requested_s=half_s)
     if nodes > 1:
         few = nodes // 2
@@ -721,6 +721,11 @@ def _changes(
 def _moved(seconds: float) -> str:
     """With its sign: `+2.5 h`."""
     return ("+" if seconds > 0 else "") + _time(seconds)
+
+
+def _run_s(log: History, row: int) -> float | None:
+    run_s = float(log.run_s[row])
+    return run_s if math.isfinite(run_s) else None
 
 
 def _user(log: History, row: int) -> str:

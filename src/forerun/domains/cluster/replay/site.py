@@ -27,8 +27,10 @@ from forerun.trace.repair import RepairLog
 _OWN: Final = (".yaml", ".yml", ".json", ".toml")
 #: the beginnings of what Slurm's commands print; of a partition, its totals are not in a configuration
 _PRINTED: Final = re.compile(
-    r"(?i:no reservations)|ReservationName=|[^\n]*\||PartitionName=(?=.*\bTotalNodes=)", re.DOTALL
+    r"(?i:no reservations)|ReservationName=|[^\n#]*\||PartitionName=(?=.*\bTotalNodes=)", re.DOTALL
 )
+#: in every object of Kueue
+_KUEUE: Final = "kueue.x-k8s.io/"
 _UNLIMITED: Final = ("", "unlimited", "infinite")
 #: names in a note
 _NAMED: Final = 5
@@ -72,12 +74,7 @@ class Given:
         self._conf = SlurmMachine(frozenset(), {}, ())
         self._unused: dict[str, int] = {}
         self._taken: set[str] = set()  # QOS whose limit of running jobs is used
-        own = [path for path in paths if path.suffix.lower() in _OWN]
-        if own and len(paths) > 1:
-            raise ScenarioError.at(str(own[0]), "describes the whole machine; give it without other files")
-        if own:
-            self._own = read_system(own[0])
-            return
+        own: list[Path] = []
         configured: list[Path] = []
         for path in paths:
             try:
@@ -85,10 +82,20 @@ class Given:
             except OSError as error:
                 self._site.complain(str(path), unreadable(error))
                 continue
-            if _PRINTED.match(text.lstrip()):
+            if _KUEUE in text:
+                self._site.complain(str(path), "is of Kueue, whose quotas are GPUs; a replay has whole nodes")
+            elif path.suffix.lower() in _OWN:
+                own.append(path)
+            elif _PRINTED.match(text.lstrip()):
                 self._site.read(path)
             else:
                 configured.append(path)
+        if own and len(paths) > 1:
+            self._site.complain(str(own[0]), "describes the whole machine; give it without other files")
+        self._raise()
+        if own:
+            self._own = read_system(own[0])
+            return
         if configured:
             self._conf = read_slurm_machine(configured)
         self._partitions = list(self._read_partitions())
