@@ -93,7 +93,8 @@ class JobRows:
         for name, numbers in self._numbers.items():
             numbers.append(values.get(name, nan))
         for name, texts in self._texts.items():
-            texts.append(sys.intern(values.get(name, "")))
+            text = values.get(name, "")
+            texts.append(text if name == "job_id" else sys.intern(text))  # an id hardly ever comes again
 
     def columns(self) -> dict[str, Any]:
         """The runs column by column."""

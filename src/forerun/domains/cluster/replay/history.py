@@ -258,7 +258,6 @@ def read_history(
     for name in ("submit_s", "eligible_s", "start_s", "end_s"):
         rows[name] = rows[name] - origin_s
     rows.sort("submit_s", noted=False)
-    texts: dict[str, list[str]] = {name: rows[name].tolist() for name in _TEXT_COLUMNS}
     log = History(
         job_id=rows["job_id"],
         submit_s=rows["submit_s"],
@@ -267,11 +266,11 @@ def read_history(
         end_s=rows["end_s"],
         nodes=rows["nodes"].astype(np.int64),
         requested_s=rows["requested_s"],
-        user=Names.of(texts["user"]),
-        account=Names.of(texts["account"]),
-        partition=Names.of(texts["vc"]),
-        qos=Names.of(texts["qos"]),
-        state=Names.of(texts["state"]),
+        user=Names.of(rows["user"].tolist()),
+        account=Names.of(rows["account"].tolist()),
+        partition=Names.of(rows["vc"].tolist()),
+        qos=Names.of(rows["qos"].tolist()),
+        state=Names.of(rows["state"].tolist()),
         origin_s=origin_s,
         clock=zone,
         selection="submit",
