@@ -412,23 +412,30 @@ def test_bad_snapshots(
     assert message in shown.err and "Traceback" not in shown.err
 
 
-THETA = Path(os.environ.get("FORERUN_SHARED", "../shared")) / "data/replay/theta_2023a_first60.csv.gz"
+THETA = Path(os.environ.get("FORERUN_SHARED", "../shared")) / "data/replay"
 
 
-@pytest.mark.skipif(not THETA.is_file(), reason=f"no log of Theta at {THETA}")
+@pytest.mark.skipif(not THETA.is_dir(), reason=f"no logs of Theta at {THETA}")
+@pytest.mark.parametrize(
+    ("name", "selection"),
+    [("theta_2023a_first60", "end"), ("theta_2022_main", "submit")],
+    ids=["end", "submit"],
+)
 def test_a_real_log_cut_at_an_instant_gives_the_same_bits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, selection: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a file says of later times can be cut off or be there."""
-    whole = read_history(THETA)
+    path = THETA / f"{name}.csv.gz"
+    whole = read_history(path)
+    assert whole.selection == selection
     at_s = whole.origin_s + float(
         whole.submit_s[np.searchsorted(whole.submit_s, whole.complete_from_s + 2 * DAY_S)]
     )
     cut = table(whole.as_of(at_s - whole.origin_s), tmp_path / "cut.csv")
     job = ["--job", "nodes=256,requested=6h", "--json"]
     texts = []
-    for path in (THETA, cut):
-        assert run(["wait-time", str(path), *job, "--at", str(int(at_s))]) == 0
+    for file in (path, cut):
+        assert run(["wait-time", str(file), *job, "--at", str(int(at_s))]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] and json.loads(texts[0])["answer"]
 
