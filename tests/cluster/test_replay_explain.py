@@ -138,7 +138,7 @@ def test_the_parts_of_each_wait_are_those_of_the_engine(
     pool = msgspec.structs.replace(pool, running_per_user=min(pool.running_per_user, 2))
     if some:
         outages = tuple(msgspec.structs.replace(one, nodes={"all": 60}) for one in outages)
-    system = machine(pool, outages, held_after=0)
+    system = machine(pool, outages, held_after_s=0)
     log = made_by(policy, jobs, system)
     late = np.arange(len(log)) % 9 == 0
     log = replace(log, eligible_s=np.where(late, np.minimum(log.submit_s + 1800, log.start_s), log.submit_s))
@@ -206,7 +206,7 @@ def test_the_earliest_start_by_requests() -> None:
         "requested_s": np.concatenate([[1000.0, 3000, 500, 2000], np.full(count - 4, hour)]),
     }
     outage = Outage(from_s=1.6e9 + 4000, to_s=1.6e9 + 5000, announced_s=1.6e9)
-    system = machine(pool, (outage,), held_after=0)
+    system = machine(pool, (outage,), held_after_s=0)
     policy = CANDIDATES[0]
     log = made_by(policy, jobs, system)
     made = replay_log(log, system=system, off=OFF)
@@ -232,11 +232,11 @@ def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
     """Each change is written into the log's file, which is read and replayed again."""
     small = Pool(name="small", nodes=20, most_nodes=8)
     main = Pool(name="main", nodes=NODES, running_per_user=3)
-    system = System(pools=(small, main), held_after=0)
+    system = System(pools=(small, main), held_after_s=0)
     policy = CANDIDATES[2]
     jobs = drawn(23)
     jobs["nodes"] = np.where(jobs["nodes"] == 8, 12, jobs["nodes"])
-    log = made_by(policy, jobs, machine(Pool(name="all", nodes=NODES), held_after=0))
+    log = made_by(policy, jobs, machine(Pool(name="all", nodes=NODES), held_after_s=0))
     made = replay_of(log, system, policy)
     checked = moved = 0
     for row in np.flatnonzero(log.submit_s > made.calibrated_s)[::37].tolist():
@@ -266,7 +266,7 @@ def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
             moved += bool(tried.note.startswith("then it is in pool small"))
         if "limit" in story.by_cause:
             (free,) = (one for one in story.tried if one.what.startswith("no limit"))
-            other = System(pools=(small, msgspec.structs.replace(main, running_per_user=0)), held_after=0)
+            other = System(pools=(small, msgspec.structs.replace(main, running_per_user=0)), held_after_s=0)
             case = replace(case_of(log, other, 1), begin_s=made.calibrated_s)
             assert float(replayed(case, policy)[case.rows == row][0]) == free.start_s
             checked += 1

@@ -259,7 +259,7 @@ def test_maintenance_that_comes_every_other_week_is_expected() -> None:
     for begin_s in begins:
         start_s[(submit_s > begin_s - 3600.0) & (submit_s < begin_s + 8 * 3600.0)] = begin_s + 8 * 3600.0
     log = history(submit_s, start_s, start_s + 3600.0, [1] * len(submit_s), [3600.0] * len(submit_s))
-    assert [round(one.to_s / DAY_S) for one in outages_of(log)] == [10, 24, 38]
+    assert [round(one.to_s / DAY_S) for one in outages_of(log, 1, 0)] == [10, 24, 38]
     assert regular_maintenance(log.as_of(20 * DAY_S), 20 * DAY_S) == ()
     (window,) = regular_maintenance(log.as_of(30 * DAY_S), 30 * DAY_S)
     assert window.from_s == pytest.approx(38 * DAY_S, abs=3600.0)

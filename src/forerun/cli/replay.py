@@ -189,6 +189,7 @@ def _draw(content: dict[str, Any], page: Path, name: str) -> None:
 
 def _print(made: Replay) -> None:
     """Findings, the report card, and which policy it was."""
+    from forerun.domains.cluster.replay.card import REPLAYS
     from forerun.domains.cluster.replay.play import policy_name
     from forerun.domains.cluster.replay.stored import answer_of, identified_of, named_of
 
@@ -200,21 +201,20 @@ def _print(made: Replay) -> None:
         about="--without NAME switches one off",
     )
     _show.print_table(
-        ("policy", "F1", "precision", "recall", "log10 error", "mean wait", "own log"),
+        ("policy", "F1", "precision", "recall", "mean", "class", "use", "log10", "own log"),
         [
             (
                 policy_name(one.policy),
                 f"{one.step.f1:.3f}",
                 f"{one.step.precision:.3f}",
                 f"{one.step.recall:.3f}",
-                f"{one.log10:.2f}",
-                f"{one.mean:+.1%}",
+                *(f"{error:.2f}" for error in (one.mean, one.worst, one.used, one.log10)),
                 "–" if one.own is None else f"{one.own:.3f}",
             )
             for one in card.tried
         ],
         title="What each policy would have started, decision by decision",
-        about="on the first part; log10 error, mean wait: of waits in a free replay; own log: F1 on a log that the chosen "
+        about="on the first part; mean, class, use, log10: errors of free replays; own log: F1 on a log that the chosen "
         "policy made of the same jobs",
     )
     _show.prose(f"{named_of(made)}. The replay uses {policy_name(card.policy)}.")
@@ -232,7 +232,8 @@ def _print(made: Replay) -> None:
             for line in card.lines
         ],
         title=f"Report card, pool {made.main.pool.name}, on the last part",
-        about="replayed from the state of the machine at its beginning",
+        about=f"replayed from the state of the machine at its beginning, {REPLAYS} times, each submission up to two "
+        f"minutes later; the mean wait varies by {card.spread_s / max(card.history_s, 1.0):.1%} (standard deviation)",
     )
     if card.classes:
         _show.print_table(

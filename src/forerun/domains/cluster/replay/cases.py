@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from forerun.domains.cluster.engine.kernels.overtaking import overtaken
 from forerun.domains.cluster.inputs.setting import Window
 from forerun.domains.cluster.replay.history import F64, I64, History, Mask
 from forerun.domains.cluster.replay.system import Pool, System
+
+#: jobs that came so much later overtake a waiting one
+_PATIENCE_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,8 @@ class Case:
     nodes, request_s : what it asks for; the pool's most, or the longest request, where it has none.
     user : int64[jobs], 0: not known.
     doubted_s : when it is first overtaken; infinite: never. From then on no policy is asked about it.
-    held_s : from when on it is taken for held; infinite: never.
-    released_s : when it was last seen to be; minus infinity: never.
+    held_s : from when on it is taken for held; infinite: never, as before `play.holds`.
+    released_s : when a policy last would have started it while it was held; minus infinity: it was not held.
     windows : outages.
     begin_s : from when on history is complete.
     """
@@ -54,6 +58,11 @@ class Case:
     def held(self) -> Mask:
         """bool[jobs]: whether it was ever seen to be held."""
         return np.isfinite(self.held_s)
+
+    @property
+    def since_s(self) -> F64:
+        """float64[jobs]: from when on its wait gives it priority; it gathers none while it is held."""
+        return np.maximum(self.submit_s, self.released_s)
 
     @property
     def users(self) -> int:
@@ -91,12 +100,12 @@ def case_of(log: History, system: System, number: int) -> Case:
     believed_s = np.maximum(mine.start_s + request_s, log.last_s + 1.0)
     end_s = np.where(np.isnan(mine.end_s), believed_s, mine.end_s)
     eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
-    doubted_s, held_s, released_s = (np.full(len(rows), np.inf) for _ in range(3))
-    if system.held_after:
+    never_s = np.full(len(rows), np.inf)
+    doubted_s = never_s.copy()
+    if system.held_after_s:
         order = np.argsort(mine.start_s, kind="stable")
-        jobs = (mine.submit_s, mine.start_s, mine.nodes, request_s, order, system.patience_s)
-        overtaken(*jobs, 1, doubted_s, released_s.copy())
-        overtaken(*jobs, system.held_after, held_s, released_s)
+        jobs = (mine.submit_s, mine.start_s, mine.nodes, request_s, order, _PATIENCE_S)
+        overtaken(*jobs, 1, doubted_s, never_s.copy())
     return Case(
         pool=pool,
         rows=rows,
@@ -108,8 +117,8 @@ def case_of(log: History, system: System, number: int) -> Case:
         request_s=request_s,
         user=mine.user.codes + 1,
         doubted_s=doubted_s,
-        held_s=held_s,
-        released_s=np.where(np.isfinite(released_s), released_s, -np.inf),
+        held_s=never_s,
+        released_s=-never_s,
         windows=windows_of(log, system, pool),
         begin_s=log.complete_from_s,
     )

@@ -29,7 +29,7 @@ from forerun.result.numbers import quantity, shown_instant
 #: what keeps a job waiting, in the order in which it is asked; the first that does counts
 CAUSES: Final = {
     "eligible": "it was not eligible yet",
-    "held": "it was held in history: later jobs that needed as much went first",
+    "held": "it was held in history: it did not start although it could have",
     "before": "the replay had not begun",
     "limit": "its user had as many jobs running as may",
     "outage": "an outage was under way",
@@ -547,9 +547,9 @@ class _Asked:
         """What orders some jobs at some instants, a row each; the least is first."""
         case, request_s = self.case, self.case.request_s[jobs] + self.extra_s
         if isinstance(self.policy.order, Wfp3):
-            waits = (now - case.submit_s[jobs]) / request_s
+            waits = (now - case.since_s[jobs]) / request_s
             return -(waits * waits * waits * case.nodes[jobs])
-        key = request_s if isinstance(self.policy.order, ShortestRequest) else case.submit_s[jobs]
+        key = request_s if isinstance(self.policy.order, ShortestRequest) else case.since_s[jobs]
         return np.broadcast_to(key, (len(now), len(jobs)))
 
     def expected(self) -> tuple[float, bool]:

@@ -13,13 +13,15 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.replay.cases import case_of, pool_of
-from forerun.domains.cluster.replay.history import History, Mask
+from forerun.domains.cluster.replay.history import History
 from forerun.domains.cluster.replay.machine import ABOVE, ceiling, in_use, outages_of, small_pool, waiting_at
 from forerun.domains.cluster.replay.system import Finding, Outage, Pool, System
 
 _HOUR_S: Final = 3600.0
 #: a start sooner after a submission or an end than this has not waited for anything else
 _AT_ONCE_S: Final = 600.0
+#: share of the nodes that may still be in use in an outage
+_RUNS_ON: Final = 0.1
 #: jobs that show a latency, at least
 _SHOWN: Final = 30
 #: users who reach a limit, at least, and how often they do while more of their jobs wait
@@ -59,7 +61,7 @@ def infer(
         windows = _windows(log, system, findings)
         system = msgspec.structs.replace(system, windows=windows)
     if "holds" in off:
-        system = msgspec.structs.replace(system, held_after=0)
+        system = msgspec.structs.replace(system, held_after_s=0.0)
     pools = list(system.pools)
     for number, pool in enumerate(pools):
         known = log.as_of(until_s)
@@ -69,8 +71,6 @@ def infer(
             pool = _limits(known, system, number, pool, findings)
         pools[number] = pool
     system = msgspec.structs.replace(system, pools=tuple(pools))
-    if system.held_after:
-        _holds(log, system, findings)
     return Inferred(system, tuple(findings))
 
 
@@ -99,8 +99,10 @@ def _pools(log: History, off: Collection[str], findings: list[Finding]) -> tuple
 
 
 def _windows(log: History, system: System, findings: list[Finding]) -> tuple[Outage, ...]:
-    """The outages of the last pool."""
-    windows = outages_of(log.of(pool_of(log, system.pools) == len(system.pools) - 1))
+    """The outages of the last pool; the others are out as well, unless some of its nodes are not."""
+    pool = system.pools[-1]
+    jobs = log.of(pool_of(log, system.pools) == len(system.pools) - 1)
+    windows = outages_of(jobs, pool.nodes, int(_RUNS_ON * pool.nodes))
     if not windows:
         return ()
     hours = sum(window.to_s - window.from_s for window in windows) / _HOUR_S
@@ -112,7 +114,8 @@ def _windows(log: History, system: System, findings: list[Finding]) -> tuple[Out
         Finding(
             about="windows",
             what=f"{len(windows)} outages of {hours:.0f} h together, {len(drained_s)} of them announced",
-            evidence=f"nothing ran for an hour or more although somebody waited{drained if drained_s else ''}",
+            evidence=f"at most {100 * _RUNS_ON:g} % of the nodes were in use for an hour or more although somebody waited"
+            f"{drained if drained_s else ''}",
         )
     )
     return tuple(
@@ -120,6 +123,7 @@ def _windows(log: History, system: System, findings: list[Finding]) -> tuple[Out
             from_s=window.from_s + log.origin_s,
             to_s=window.to_s + log.origin_s,
             announced_s=window.announced_s + log.origin_s,
+            nodes={pool.name: window.gpus} if window.gpus < pool.nodes else {},
         )
         for window in windows
     )
@@ -193,23 +197,3 @@ def _limits(log: History, system: System, number: int, pool: Pool, findings: lis
         )
     )
     return msgspec.structs.replace(pool, running_per_user=limit)
-
-
-def _holds(log: History, system: System, findings: list[Finding]) -> None:
-    """Say how many jobs are held, and how much of all waiting is theirs."""
-    jobs, held, wait_s, theirs_s = 0, 0, 0.0, 0.0
-    for number in range(len(system.pools)):
-        case = case_of(log, system, number)
-        mine: Mask = case.submit_s >= log.complete_from_s
-        waited = (case.start_s - case.submit_s)[mine]
-        jobs, held = jobs + int(mine.sum()), held + int(case.held[mine].sum())
-        wait_s, theirs_s = wait_s + float(waited.sum()), theirs_s + float(waited[case.held[mine]].sum())
-    findings.append(
-        Finding(
-            about="holds",
-            what=f"{held} of {jobs} jobs held ({100 * held / max(jobs, 1):.0f} %), "
-            f"with {100 * theirs_s / max(wait_s, 1):.0f} % of all waiting",
-            evidence=f"{system.held_after} or more later jobs that needed as many nodes for as long started "
-            "before each of them",
-        )
-    )

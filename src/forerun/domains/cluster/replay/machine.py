@@ -93,18 +93,21 @@ def small_pool(known: History) -> tuple[Pool, Finding] | None:
     return None
 
 
-def outages_of(jobs: History) -> tuple[Window, ...]:
-    """Stretches in which nothing runs although somebody waits, once they are over. Times are on the history's clock.
+def outages_of(jobs: History, nodes: int, runs_on: int) -> tuple[Window, ...]:
+    """Stretches in which hardly a node is in use although somebody waits who would fit, once they are over.
 
     One was announced if no job started before it whose request reached beyond its end, for the length of the longest request
-    at most. It then begins when the last of those requests ends.
+    at most. It then begins when the last of those requests ends. Times are on the history's clock; `gpus` are the nodes out.
 
     Parameters
     ----------
     jobs : of one pool.
+    nodes : of the pool.
+    runs_on : how many of them may still be in use; 0: none.
     """
     at, busy = jobs.busy()
-    idle = np.flatnonzero((busy[:-1] == 0) & (at[:-1] >= jobs.complete_from_s))
+    hardly = busy <= runs_on
+    idle = np.flatnonzero(hardly[:-1] & (at[:-1] >= jobs.complete_from_s))
     stretches: list[list[float]] = []
     for begin_s, end_s in zip(at[idle].tolist(), at[idle + 1].tolist(), strict=True):
         if stretches and begin_s - stretches[-1][1] < SHORTEST_S:
@@ -112,16 +115,20 @@ def outages_of(jobs: History) -> tuple[Window, ...]:
         else:
             stretches.append([begin_s, end_s])
     stretches = [[begin_s, end_s] for begin_s, end_s in stretches if end_s - begin_s >= SHORTEST_S]
-    waited = waiting_at(jobs, np.array([end_s for _, end_s in stretches]) - SHORTEST_S) > 0
+    latest_s = np.array([end_s for _, end_s in stretches]) - SHORTEST_S
+    waited = waiting_at(jobs.of(jobs.nodes <= nodes - runs_on), latest_s) > 0
     ran = jobs.of(jobs.started)
     request_s = np.where(np.isnan(ran.requested_s), 0.0, ran.requested_s)
     longest_s = float(request_s.max(initial=0.0))
     believed_s = ran.start_s + request_s
     windows = []
     for (begin_s, end_s), somebody in zip(stretches, waited.tolist(), strict=True):
-        if not somebody:
-            continue
-        before = ran.start_s < begin_s
+        part = slice(*np.searchsorted(at, (begin_s, end_s)).tolist())
+        used = int(busy[part][hardly[part]].max())
+        after = (ran.start_s >= end_s) & (ran.start_s < end_s + SHORTEST_S)
+        if not somebody or ran.nodes[after].max(initial=0) > nodes - used:
+            continue  # nobody waited, or for a wide job, and that for those that ran on
+        before = (ran.start_s < begin_s) & ~(ran.end_s >= end_s)
         last_s = max(
             float(ran.start_s[before & (believed_s > end_s)].max(initial=-np.inf)), begin_s - longest_s
         )
@@ -131,5 +138,5 @@ def outages_of(jobs: History) -> tuple[Window, ...]:
             ends = believed_s[(ran.start_s > last_s) & before & (believed_s <= end_s)]
             begin_s = max(begin_s, float(ends.max(initial=begin_s)))
         if begin_s < end_s:
-            windows.append(Window(from_s=begin_s, to_s=end_s, gpus=0, announced_s=known_s))
+            windows.append(Window(from_s=begin_s, to_s=end_s, gpus=nodes - used, announced_s=known_s))
     return tuple(windows)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,8 @@ CANDIDATES: Final[tuple[BackfillPolicy, ...]] = tuple(
 )
 #: how many launches and turnovers late a start may be and still count as the decision's
 _LATE: Final = 3.0
+#: a job that a policy would have started in vain is asked about again after so long
+_AGAIN_S: Final = 6 * 3600.0
 _NO_USER_LIMIT: Final = 1 << 40
 
 
@@ -65,14 +68,14 @@ def replayed(case: Case, policy: BackfillPolicy) -> F64:
 def played(case: Case, policy: BackfillPolicy) -> Played:
     """Replay a case under a policy, from history at `case.begin_s` on without it.
 
-    A job that is held comes back into the queue when it was last seen to be held.
+    A job that is held comes back into the queue when it was last seen to be held, and gathers priority from then on.
     """
     ready_s = np.maximum(np.maximum(case.eligible_s, case.submit_s), case.released_s)
     decided_s = case.start_s - case.pool.launch_s
     runs = decided_s <= case.begin_s
     ready_s = np.where(runs, np.minimum(ready_s, decided_s), ready_s)
     order = np.argsort(ready_s, kind="stable")
-    queue, allowed = _queue(case, order, ready_s, stepwise=False)
+    queue, allowed = _queue(case, order, ready_s, case.since_s, stepwise=False)
     here = np.arange(np.searchsorted(queue.submit, case.begin_s, "right"))
     queue.meta[qk.ARRIVED] = len(here)
     never = np.full(len(case), np.inf)
@@ -134,57 +137,131 @@ def one_step(case: Case, policy: BackfillPolicy, from_s: float, until_s: float) 
     A start counts as the policy's if it came within three launches and turnovers of the decision; times at which the policy
     would have started a job one after the other count once. Who is overtaken is not in the queue from then on.
     """
-    pool, count = case.pool, len(case)
-    ready_s = np.maximum(case.eligible_s, case.submit_s)
-    decided_s = np.maximum(case.start_s - pool.launch_s, ready_s)
-    order = np.argsort(ready_s, kind="stable")
-    queue, allowed = _queue(case, order, ready_s, stepwise=True)
-    start_s, end_s = decided_s[order], case.end_s[order] + pool.turnover_s
-    held_s = case.doubted_s[order]
-    begin_s = max(from_s, case.begin_s)
-    asked = _Asked(start_s, _LATE * (pool.launch_s + pool.turnover_s))
-    parameters, number, total = _parameters(case, policy), policy.order.number, pool.nodes
-    meta, ready_s = queue.meta, queue.submit
-    by_start, by_held = np.sort(start_s), np.sort(held_s)
-    begun = int(np.searchsorted(by_start, begin_s, "right"))
-    held = int(np.searchsorted(by_held, begin_s, "right"))
-    by_start_at = np.argsort(start_s, kind="stable")
-    open_jobs = np.zeros(count, np.int64)
-    here = int(np.searchsorted(ready_s, begin_s, "right"))
-    open_jobs[:here] = np.arange(here)
-    meta[qk.ARRIVED] = here
-    put_in = (number, policy.keeps_promises, total, policy.grace_s, start_s, end_s, open_jobs)
-    here = hk.restore(queue, begin_s, *put_in, here, held_s, allowed)
-    while True:
-        due_s = float(by_start[begun]) if begun < count else np.inf
-        # a decision, too, where something started
-        queue.wake[0] = min(queue.wake[0], due_s) if policy.keeps_promises else due_s
-        came = int(meta[qk.ARRIVED])
-        meta[qk.LOGGED] = meta[qk.EVENTS] = 0
-        bk.advance(queue, *parameters, min(float(np.nextafter(due_s, np.inf)), until_s))
-        decides = meta[qk.EVENTS] == 1
-        now = float(queue.event_time[0]) if decides else due_s
-        if now >= until_s:
-            break
-        differs = not decides
-        if decides:
-            for job in range(came, int(meta[qk.ARRIVED])):
-                open_jobs[here] = job
-                here += 1
-            logged = int(meta[qk.LOGGED])
-            chosen = queue.log_row[:logged][queue.log_gpus[:logged] > 0].tolist()
-            differs = asked.decided(now, chosen)
-        while begun < count and by_start[begun] <= now:
-            differs |= queue.first_start[by_start_at[begun]] != now
-            begun += 1
-        if held < count and by_held[held] <= now:
-            held = int(np.searchsorted(by_held, now, "right"))
-            differs = True
-        if differs:
-            here = hk.restore(queue, now, *put_in, here, held_s, allowed)
-    counted = (start_s > begin_s) & (start_s < until_s) & ~(held_s < start_s)
+    beside = _Beside(case, policy, max(from_s, case.begin_s), case.doubted_s)
+    start_s, doubted_s = beside.start_s, beside.withheld_s
+    asked = _Asked(start_s, beside.late_s)
+    doubts_s = np.sort(doubted_s)
+    doubted = int(np.searchsorted(doubts_s, beside.begin_s, "right"))
+    while (now := beside.decide(until_s)) < until_s:
+        asked.decided(now, beside.chosen)
+        before, doubted = doubted, int(np.searchsorted(doubts_s, now, "right"))
+        beside.correct(now, doubted > before)
+    counted = (start_s > beside.begin_s) & (start_s < until_s) & ~(doubted_s < start_s)
     hits = len(asked.hits & set(np.flatnonzero(counted).tolist()))
     return OneStep(hits, asked.false_starts, int(counted.sum()) - hits)
+
+
+def with_holds(case: Case, policy: BackfillPolicy, after_s: float) -> Case:
+    """The case with the jobs that are held: a policy would have started them long before they did.
+
+    The policy is asked at every decision, with the machine and the queue as they were. A job that it would have started and
+    that did not start leaves the queue for a few hours, and is then asked about again. It is taken for held as soon as it
+    still waits `after_s` after the policy would have started it first; when it starts in the end plays no part.
+
+    Parameters
+    ----------
+    case : the jobs.
+    policy : that is asked.
+    after_s : how long after that; 0: nobody is held.
+    """
+    if not after_s:
+        return case
+    beside = _Beside(case, policy, case.begin_s, np.full(len(case), np.inf))
+    wanted_s, seen_s = np.full(len(case), np.inf), np.full(len(case), -np.inf)
+    away: deque[tuple[float, int]] = deque()
+    while (now := beside.decide(np.inf)) < np.inf:
+        changed = False
+        while away and away[0][0] <= now:
+            beside.withheld_s[away.popleft()[1]], changed = np.inf, True
+        for job in beside.chosen:
+            if beside.start_s[job] > now + beside.late_s:
+                wanted_s[job], seen_s[job] = min(wanted_s[job], now), now
+                beside.withheld_s[job], changed = now, True
+                away.append((now + _AGAIN_S, job))
+        beside.correct(now, changed)
+    held = beside.start_s > wanted_s + after_s
+    held_s, released_s = np.empty((2, len(case)))
+    held_s[beside.order] = np.where(held, wanted_s + after_s, np.inf)
+    released_s[beside.order] = np.where(held, seen_s, -np.inf)
+    return replace(case, held_s=held_s, released_s=released_s)
+
+
+class _Beside:
+    """A policy beside history. Before each decision, machine and queue are as they were. Jobs in order of the queue.
+
+    Parameters
+    ----------
+    case : the jobs.
+    policy : the policy.
+    begin_s : from when on it is asked.
+    withheld_s : of `case`, from when on each job is not in the queue.
+
+    Attributes
+    ----------
+    order : int64[jobs], where each stands in the case.
+    start_s : when it was really decided to start each.
+    withheld_s : as above; may be changed between `decide` and `correct`.
+    late_s : how much later than decided a start still counts as the decision's.
+    chosen : what the last decision starts.
+    """
+
+    def __init__(self, case: Case, policy: BackfillPolicy, begin_s: float, withheld_s: F64) -> None:
+        pool = case.pool
+        ready_s = np.maximum(case.eligible_s, case.submit_s)
+        self.order = np.argsort(ready_s, kind="stable")
+        self.begin_s = begin_s
+        self.late_s = _LATE * (pool.launch_s + pool.turnover_s)
+        self.start_s = np.maximum(case.start_s - pool.launch_s, ready_s)[self.order]
+        self.withheld_s = withheld_s[self.order]
+        self.chosen: list[int] = []
+        self._queue, self._allowed = _queue(case, self.order, ready_s, case.submit_s, stepwise=True)
+        self._parameters, self._keeps = _parameters(case, policy), policy.keeps_promises
+        self._put_in = (
+            *(policy.order.number, policy.keeps_promises, pool.nodes, policy.grace_s),
+            *(self.start_s, case.end_s[self.order] + pool.turnover_s, np.zeros(len(case), np.int64)),
+        )
+        self._open = self._put_in[-1]
+        self._by_start = np.argsort(self.start_s, kind="stable")
+        self._starts_s = self.start_s[self._by_start]
+        self._begun = int(np.searchsorted(self._starts_s, begin_s, "right"))
+        self._here = int(np.searchsorted(self._queue.submit, begin_s, "right"))
+        self._open[: self._here] = np.arange(self._here)
+        self._queue.meta[qk.ARRIVED] = self._here
+        self._differs = False
+        self._restore(begin_s)
+
+    def decide(self, until_s: float) -> float:
+        """Play to the next decision, or to the next start in history; when that is. At `until_s` or later: there is none."""
+        queue, meta = self._queue, self._queue.meta
+        due_s = float(self._starts_s[self._begun]) if self._begun < len(self.order) else np.inf
+        # a decision, too, where something started
+        queue.wake[0] = min(queue.wake[0], due_s) if self._keeps else due_s
+        came = int(meta[qk.ARRIVED])
+        meta[qk.LOGGED] = meta[qk.EVENTS] = 0
+        bk.advance(queue, *self._parameters, min(float(np.nextafter(due_s, np.inf)), until_s))
+        decides = meta[qk.EVENTS] == 1
+        now = float(queue.event_time[0]) if decides else due_s
+        self.chosen = []
+        if decides:
+            arrived = int(meta[qk.ARRIVED])
+            self._open[self._here : self._here + arrived - came] = np.arange(came, arrived)
+            self._here += arrived - came
+            logged = int(meta[qk.LOGGED])
+            self.chosen = queue.log_row[:logged][queue.log_gpus[:logged] > 0].tolist()
+        self._differs = not decides or bool((self.start_s[self.chosen] != now).any())
+        return now
+
+    def correct(self, now: float, changed: bool) -> None:
+        """Put history in where it differs from the decision, or where jobs were withheld or came back."""
+        differs = self._differs or changed
+        while self._begun < len(self.order) and self._starts_s[self._begun] <= now:
+            differs |= bool(self._queue.first_start[self._by_start[self._begun]] != now)
+            self._begun += 1
+        if differs:
+            self._restore(now)
+
+    def _restore(self, now: float) -> None:
+        self._here = hk.restore(self._queue, now, *self._put_in, self._here, self.withheld_s, self._allowed)
 
 
 class _Asked:
@@ -207,11 +284,9 @@ class _Asked:
         self.false_starts = 0
         self._last: set[int] = set()
 
-    def decided(self, now: float, jobs: Sequence[int]) -> bool:
-        """Note what a decision starts; whether history differs from it."""
-        differs = False
+    def decided(self, now: float, jobs: Sequence[int]) -> None:
+        """Note what a decision starts."""
         for job in jobs:
-            differs |= self.start_s[job] != now
             if self.start_s[job] <= now + self.late_s:
                 if job in self._last and job not in self.hits:
                     self.false_starts -= 1
@@ -219,10 +294,9 @@ class _Asked:
             elif job not in self._last:
                 self.false_starts += 1
         self._last = set(jobs)
-        return differs
 
 
-def _queue(case: Case, order: I64, ready_s: F64, *, stepwise: bool) -> tuple[bk.Backfill, I64]:
+def _queue(case: Case, order: I64, ready_s: F64, since_s: F64, *, stepwise: bool) -> tuple[bk.Backfill, I64]:
     """The queue of a pool in an order, and how many jobs each user may run."""
     pool = case.pool
     extra_s = pool.launch_s + pool.turnover_s
@@ -239,7 +313,7 @@ def _queue(case: Case, order: I64, ready_s: F64, *, stepwise: bool) -> tuple[bk.
     )
     events = queue.event_time[:2] if stepwise else queue.event_time  # of which the last is never used
     queue = queue._replace(
-        since=case.submit_s[order], user=case.user[order], allowed=allowed.copy(), event_time=events
+        since=since_s[order], user=case.user[order], allowed=allowed.copy(), event_time=events
     )
     return queue, allowed
 

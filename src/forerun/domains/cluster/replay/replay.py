@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.replay.card import ReportCard, main_case, report_card
 from forerun.domains.cluster.replay.cases import Case, case_of, pool_of
 from forerun.domains.cluster.replay.history import F64, History
 from forerun.domains.cluster.replay.infer import infer
+from forerun.domains.cluster.replay.play import policy_name
 from forerun.domains.cluster.replay.system import Finding, System
 from forerun.errors import InputError
 
@@ -107,17 +109,43 @@ def replay_log(
     cases = tuple(case for case in cases if len(case))
     if not cases:
         raise InputError.at(name, "no job fits in any pool of the machine")
-    card, starts = report_card(cases, calibrated_s, until_s, identify=identify, progress=progress)
+    card, cases, starts = report_card(
+        cases,
+        calibrated_s,
+        until_s,
+        held_after_s=found.system.held_after_s,
+        identify=identify,
+        progress=progress,
+    )
     return Replay(
         log,
         found.system,
-        found.findings,
+        (*found.findings, *_holds(cases, found.system.held_after_s, card.tried[0].policy)),
         calibrated_s,
         until_s,
         cases,
         starts,
         card,
         _notes(log, found.system),
+    )
+
+
+def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Iterator[Finding]:
+    """How many jobs are held, and how much of all waiting is theirs."""
+    if not after_s:
+        return
+    jobs, held, wait_s, theirs_s = 0, 0, 0.0, 0.0
+    for case in cases:
+        mine = case.submit_s >= case.begin_s
+        waited_s = (case.start_s - case.submit_s)[mine]
+        jobs, held = jobs + len(waited_s), held + int(case.held[mine].sum())
+        wait_s, theirs_s = wait_s + float(waited_s.sum()), theirs_s + float(waited_s[case.held[mine]].sum())
+    yield Finding(
+        about="holds",
+        what=f"{held} of {jobs} jobs held ({100 * held / max(jobs, 1):.0f} %), "
+        f"with {100 * theirs_s / max(wait_s, 1):.0f} % of all waiting",
+        evidence=f"each still waited {after_s / 3600:.0f} h after {policy_name(policy)} would have started it, with the "
+        "machine and the queue as they were",
     )
 
 

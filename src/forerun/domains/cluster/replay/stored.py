@@ -84,8 +84,10 @@ def content_of(replay: Replay, asked: Asked) -> dict[str, Any]:
                 "one-step F1": one.step.f1,
                 "precision": one.step.precision,
                 "recall": one.step.recall,
-                "log10 error of waits": one.log10,
-                "error of the mean wait": one.mean,
+                "mean wait error": one.mean,
+                "worst class error": one.worst,
+                "utilisation error": one.used,
+                "log10 error": one.log10,
                 "F1 on a log of the chosen": one.own,
             }
             for one in card.tried

@@ -59,14 +59,13 @@ class Outage(Spec, frozen=True, kw_only=True):
 class System(Spec, frozen=True, kw_only=True):
     """A machine: its pools and outages, and whose waiting counts as being held.
 
-    pools: smallest first. windows: outages (default: none). held_after: how often a job is overtaken by later ones that need
-    as much, before it is taken for held; 0: never (default 3). patience_s: by jobs that came so much later (default 3600).
+    pools: smallest first. windows: outages (default: none). held_after_s: a job is held that still waits so long after the
+    policy would have started it; 0: none is (default two days).
     """
 
     pools: tuple[Pool, ...]
     windows: tuple[Outage, ...] = ()
-    held_after: Annotated[int, msgspec.Meta(ge=0)] = 3
-    patience_s: Seconds = 3600.0
+    held_after_s: Seconds = 172_800.0
 
 
 class Finding(Spec, frozen=True, kw_only=True):

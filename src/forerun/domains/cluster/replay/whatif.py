@@ -66,9 +66,8 @@ class Change:
         if self.running_per_user is not None:
             pool = msgspec.structs.replace(pool, running_per_user=self.running_per_user)
         windows = [
-            replace(
-                window, gpus=pool.nodes if window.gpus == case.pool.nodes else min(window.gpus, pool.nodes)
-            )
+            # of most nodes leaves as many as it did; of some, those
+            replace(window, gpus=window.gpus + (self.nodes if 2 * window.gpus > case.pool.nodes else 0))
             for number, window in enumerate(case.windows, 1)
             if number != self.without_window
         ]
@@ -86,7 +85,7 @@ class Answer:
     low_s, high_s : 95 % interval of the difference over policies that the log cannot tell apart and resampled fortnights.
     policies : those policies.
     jobs, stretches : how many jobs and fortnights there are.
-    error_s : by how much the replay misses the mean wait of history.
+    error_s : by how much the replay misses the mean wait of history; no less than its replays differ.
     verdict : `shorter`, `longer` or `cannot tell`.
     why : the reason for the verdict.
     """

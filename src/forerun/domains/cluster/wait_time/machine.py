@@ -90,7 +90,11 @@ def regular_maintenance(known: History, at_s: float) -> tuple[Window, ...]:
     known : the pool's jobs, as of the instant.
     at_s : the instant.
     """
-    outages = [one for one in outages_of(known) if one.to_s - one.from_s >= OUTAGE_S]
+    outages = [
+        one
+        for one in outages_of(known, int(known.nodes.max(initial=0)), 0)
+        if one.to_s - one.from_s >= OUTAGE_S
+    ]
     if len(outages) < 2:
         return ()
     last_s = outages[-1].from_s

@@ -1,7 +1,7 @@
 """A policy beside history: at each of its decisions the queue and the machine are as they really were.
 
 The queue of `backfill` plays on to its next decision, and what it starts is compared with what really started. Where the two
-differ, running and waiting jobs are set to those of history; kept promises stay with the jobs that have them.
+differ, running and waiting jobs are set to those of history, and promises are made anew: those of another past bind nobody.
 """
 
 from __future__ import annotations
@@ -81,17 +81,11 @@ def restore(
             if withheld_s[job] <= now:
                 q.promise[job] = bk.NO_PROMISE
                 continue
-            promise = q.promise[job]
             bk._join(q, job, order)
-            if keeps and promise > now:
-                q.promise[job] = promise
     q.wake[0] = np.inf
     if keeps:
         bk._lay_out_again(q, now, order)
         q.linked.meta[lp.GIVEN] = 1  # anybody may move
-        for k in range(meta[WAITING]):
-            if q.promise[q.queue[k]] > now:
-                q.wake[0] = min(q.wake[0], q.promise[q.queue[k]])
         return still
     fp.start_over(q.time, q.free, meta, now, total)
     for k in range(meta[RUNNING]):
