@@ -231,7 +231,7 @@ def test_what_if_knows_the_answer() -> None:
 @pytest.mark.parametrize("policy", CANDIDATES[::4], ids=policy_name)
 def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(policy: BackfillPolicy) -> None:
     """On a log that a policy made, its own log is that log; in another the chosen one is known, whatever made it."""
-    system = machine(BUSY, OUTAGES, held_after=0)
+    system = machine(BUSY, OUTAGES, held_after_s=0)
     log = made_by(policy, drawn(6), system)
     off = ("pools", "windows", "latencies", "limits")
     replay = replay_log(log, system=system, off=off)
@@ -249,6 +249,17 @@ def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(po
     assert quick.card == replace(
         replay.card, tried=tuple(replace(one, own=None) for one in replay.card.tried)
     )
+
+
+def test_rows_that_overlap_beyond_the_machine() -> None:
+    """A site's machine may have fewer nodes than its log says are in use: it is replayed, and a note says so."""
+    log = made_by(CANDIDATES[0], drawn(10), machine())
+    log = replace(log, nodes=np.ones_like(log.nodes))
+    replay = replay_log(
+        log, system=machine(Pool(name="all", nodes=2)), off=("windows", "latencies", "limits")
+    )
+    assert max(log.busy()[1]) > 2
+    assert any("rows overlap" in note for note in replay.notes)
 
 
 def test_changes_that_cannot_be(tmp_path: Path) -> None:

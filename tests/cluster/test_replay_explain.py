@@ -48,7 +48,7 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
     order = np.argsort(ready_s, kind="stable")
     queue = build_queue(
         ready_s[order], case.nodes[order], (case.end_s - case.start_s + extra_s)[order],
-        (case.request_s + extra_s)[order], pool.nodes, case.windows, 1 << 10,
+        (case.request_s + extra_s)[order], pool.nodes, case.windows, 1 << 10, at_once=count,
     )  # fmt: skip
     allowed = np.full(case.users, pool.running_per_user or 1 << 40)
     queue = queue._replace(

@@ -57,7 +57,7 @@ ReservationName=other StartTime=2020-10-03T12:00:00 EndTime=2020-10-03T20:00:00
    Nodes=login1 NodeCnt=1 Flags=MAINT
 """
 SUBMITTED = drawn(31, jobs=400)
-LOG = made_by(CANDIDATES[0], SUBMITTED, machine(Pool(name="all", nodes=80), held_after=0))
+LOG = made_by(CANDIDATES[0], SUBMITTED, machine(Pool(name="all", nodes=80), held_after_s=0))
 
 
 def files(folder: Path, **texts: str) -> list[Path]:
@@ -206,7 +206,7 @@ def test_the_site_replays_as_our_own_words_do(tmp_path: Path) -> None:
 def test_an_outage_of_some_nodes(tmp_path: Path) -> None:
     """Away nodes are never used, announced or not; the others are."""
     outage = Outage(from_s=1.6e9 + 20 * DAY_S, to_s=1.6e9 + 30 * DAY_S, announced_s=1.6e9, nodes={"all": 60})
-    system = System(pools=(Pool(name="all", nodes=100),), windows=(outage,), held_after=0)
+    system = System(pools=(Pool(name="all", nodes=100),), windows=(outage,), held_after_s=0)
     log = made_by(CANDIDATES[0], SUBMITTED, system)
     at, busy = log.busy()
     inside = (at >= 20 * DAY_S) & (at < 30 * DAY_S)

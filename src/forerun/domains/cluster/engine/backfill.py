@@ -57,8 +57,10 @@ def build_backfill(setting: Setting, capacity: int) -> bk.Backfill:
     jobs = setting.jobs
     request_s = np.maximum(jobs.request_s, 1.0)
     total = setting.cluster.gpus
+    at_once = min(len(jobs.submit_s), total)
+    work_s = work_on_request_s(setting)
     return build_queue(
-        jobs.submit_s, jobs.gpus, work_on_request_s(setting), request_s, total, setting.maintenance, capacity
+        jobs.submit_s, jobs.gpus, work_s, request_s, total, setting.maintenance, capacity, at_once=at_once
     )
 
 
@@ -70,6 +72,8 @@ def build_queue(
     total: int,
     windows: Sequence[Window],
     capacity: int,
+    *,
+    at_once: int,
 ) -> bk.Backfill:
     """The compiled queue of some jobs at their first submission.
 
@@ -79,6 +83,7 @@ def build_queue(
     total : GPUs of the cluster.
     windows : maintenance.
     capacity : entries of its log, at least.
+    at_once : how many of the jobs run at once at most.
     """
     count = len(submit_s)
     windows = sorted(windows, key=lambda window: window.announced_s)
@@ -86,7 +91,7 @@ def build_queue(
     some = np.quantile(gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower")
     levels = np.unique(some).astype(np.int64)
     marks = {at_s for window in windows for at_s in (window.announced_s, window.from_s, window.to_s)}
-    queue = blank_backfill(count, min(count, total) + 1, levels, windows, sorted(marks), capacity)
+    queue = blank_backfill(count, at_once + 1, levels, windows, sorted(marks), capacity)
     queue.submit[:], queue.gpus[:], queue.work[:], queue.request[:] = submit_s, gpus, work_s, request_s
     queue.meta[qk.FREE] = total
     linked = queue.linked

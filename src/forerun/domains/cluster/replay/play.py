@@ -310,12 +310,20 @@ def _queue(case: Case, order: I64, ready_s: F64, since_s: F64, *, stepwise: bool
         pool.nodes,
         case.windows,
         1 << 16,
+        at_once=min(max(_at_once(case), pool.nodes), len(case)),
     )
     events = queue.event_time[:2] if stepwise else queue.event_time  # of which the last is never used
     queue = queue._replace(
         since=since_s[order], user=case.user[order], allowed=allowed.copy(), event_time=events
     )
     return queue, allowed
+
+
+def _at_once(case: Case) -> int:
+    """How many jobs of a history run at once at most; more than there are nodes, where rows overlap."""
+    begun_s = np.sort(case.start_s - case.pool.launch_s)
+    ended = np.searchsorted(np.sort(case.end_s + case.pool.turnover_s), begun_s, "right")
+    return int((np.arange(1, len(case) + 1) - ended).max(initial=0))
 
 
 def _parameters(case: Case, policy: BackfillPolicy) -> tuple[int, bool, int, int, float, float]:
