@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"{len(skipped)} tests that compare with published systems' outputs and public traces did not run"
             f" ({', '.join(folders)}): {SHARED} holds none"
         )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, where the machine has one, for what is written and removed many times.
+
+    What is written there need not survive the machine, and a disk that others use would make these tests slow.
+    """
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="forerun-test-") as made:
+        yield Path(made)
 
 
 @pytest.fixture

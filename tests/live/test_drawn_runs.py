@@ -6,9 +6,8 @@ import itertools
 import math
 import os
 import shutil
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,21 +38,9 @@ from .virtual import VirtualClock
 RUNS = max(15, int(os.environ.get("FORERUN_CASES", "0")))
 #: the first of them
 FIRST = int(os.environ.get("FORERUN_FIRST_CASE", "0"))
-#: journals here need not survive the machine, and a disk that others use would make these tests slow
-MEMORY = Path("/dev/shm")
 POLICIES = ["ef-accessctrl", "edf", "fifo", "srtf", "las"]
 #: seconds of the run in which things break
 UNTIL_S = 400.0
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory, where the machine has one."""
-    if not os.access(MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="forerun-runs-") as made:
-        yield Path(made)
 
 
 def drawn(seed: int) -> Scenario:

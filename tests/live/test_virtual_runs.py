@@ -106,11 +106,11 @@ def played(
 
 @pytest.mark.parametrize("jumps", [False, True], ids=["wall", "fast-forward"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_run_without_disturbance_equals_the_simulation(policy: str, jumps: bool, tmp_path: Path) -> None:
+def test_a_run_without_disturbance_equals_the_simulation(policy: str, jumps: bool, folder: Path) -> None:
     for seed in range(WORLDS):
         costs = COSTS if seed % 2 and policy not in FORGIVING else None
         scenario = drawn_scenario(seed, policy, costs)
-        session = played(tmp_path / f"{seed}", scenario, VirtualClock(Course(jumps=jumps)))
+        session = played(folder / f"{seed}", scenario, VirtualClock(Course(jumps=jumps)))
         jobs = forerun.simulate(scenario).tables["jobs"]
         record = session.controller.online.record
         count = len(session.controller.rows)
@@ -122,7 +122,7 @@ def test_a_run_without_disturbance_equals_the_simulation(policy: str, jumps: boo
         )
         np.testing.assert_allclose(ends_s, jobs["end_s"], rtol=0, atol=1.0, err_msg=f"world {seed}")
         assert {job.state.name for job in session.controller.rows} <= {"finished", "refused"}
-        replayed = replay(RunFolder(tmp_path / f"{seed}"))
+        replayed = replay(RunFolder(folder / f"{seed}"))
         assert replayed.difference is None and replayed.decisions > 20
 
 
@@ -169,14 +169,14 @@ def promises(folder: Path, seed: int, slowest: float = 1.0) -> tuple[int, int, i
     return admitted, refused, late
 
 
-def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(tmp_path: Path) -> None:
+def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(folder: Path) -> None:
     """However much faster some of it is, and however early others therefore start, end and change.
 
     ElasticFlow promises that; EDF with admission control promises a plan, and others may still cost it a restart.
     """
     contended = admitted = 0
     for seed in range(PROMISES):
-        kept, refused, late = promises(tmp_path / str(seed), seed)
+        kept, refused, late = promises(folder / str(seed), seed)
         assert not late, f"run {seed}: {late} of {kept} admitted jobs are late"
         contended += refused > 0
         admitted += kept
@@ -184,20 +184,20 @@ def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(tmp
     assert contended > PROMISES / 4
 
 
-def test_jobs_that_are_slower_than_their_profile_are_late(tmp_path: Path) -> None:
+def test_jobs_that_are_slower_than_their_profile_are_late(folder: Path) -> None:
     """The law is able to fail."""
-    assert sum(promises(tmp_path / str(seed), seed, slowest=0.5)[2] for seed in range(3))
+    assert any(promises(folder / str(seed), seed, slowest=0.5)[2] for seed in range(3))
 
 
-def test_a_run_whose_nodes_never_come_ends_with_a_line(tmp_path: Path) -> None:
-    run = create_run(tmp_path / "run", drawn_scenario(0, "fifo"))
+def test_a_run_whose_nodes_never_come_ends_with_a_line(folder: Path) -> None:
+    run = create_run(folder / "run", drawn_scenario(0, "fifo"))
     clock = VirtualClock()
     session = Session(run, IdealEngine(clock, {}), clock, poll_s=1.0)
     with pytest.raises(StoreError, match=r"no node came within 60 s; a-0\.log, a-1\.log may say why"):
         session.run()
 
 
-def test_status_says_when_each_job_is_planned_to_end(tmp_path: Path) -> None:
+def test_status_says_when_each_job_is_planned_to_end(folder: Path) -> None:
     """Nothing disturbs this run, so jobs end by their last plan, which holds some seconds for costs."""
     scenario = drawn_scenario(1, "ef-accessctrl")
     planned: dict[str, float] = {}
@@ -212,21 +212,21 @@ def test_status_says_when_each_job_is_planned_to_end(tmp_path: Path) -> None:
             return super().poll(timeout_s)
 
     sessions: list[Session] = []
-    done = played(tmp_path / "run", scenario, engine=Watching, made=sessions.append)
+    done = played(folder / "run", scenario, engine=Watching, made=sessions.append)
     ends_s = {job.name: job.end_s for job in done.controller.rows if job.state.name == "finished"}
     assert planned.keys() == ends_s.keys() and len(ends_s) > 5
     assert all(-1.0 <= planned[name] - end_s <= 30.0 for name, end_s in ends_s.items()), (planned, ends_s)
 
 
-def test_jobs_without_a_model_have_no_batch_that_their_ranks_could_fail_to_share(tmp_path: Path) -> None:
+def test_jobs_without_a_model_have_no_batch_that_their_ranks_could_fail_to_share(folder: Path) -> None:
     """The rigid profile counts GPUs in place of samples, and a policy may give a job one more than it asks for."""
-    (tmp_path / "jobs.csv").write_text("job_id,submission_time,duration,num_gpu,deadline\na,0,20,3,500\n")
+    (folder / "jobs.csv").write_text("job_id,submission_time,duration,num_gpu,deadline\na,0,20,3,500\n")
     data = {
         "domain": "cluster",
-        "trace": {"file": str(tmp_path / "jobs.csv")},
+        "trace": {"file": str(folder / "jobs.csv")},
         "machines": {"nodes": [{"name": "a", "count": 2, "gpus": 4}]},
         "profile": [{"analytic": "rigid"}],
         "policy": "ef-accessctrl",
     }
-    [spec] = job_specs(DOMAIN.prepare(from_data(data)), tmp_path)
+    [spec] = job_specs(DOMAIN.prepare(from_data(data)), folder)
     assert (spec.slots, spec.model, spec.batch) == (3, "", 0)

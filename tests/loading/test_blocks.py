@@ -103,13 +103,13 @@ def random_tree(rng: np.random.Generator) -> dict[str, bytes]:
 
 
 @pytest.mark.timeout(max(300, CASES))
-def test_unpacking_restores_every_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacking_restores_every_tree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand trees; whether they reach the disk is another test's business."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     rng = np.random.default_rng(6)
     restored = 0
     for case in range(CASES):
-        tree, tmp = random_tree(rng), tmp_path / str(case)
+        tree, tmp = random_tree(rng), folder / str(case)
         try:
             check_keys(tree, "made")
             source = plant(tmp / "files", tree)
