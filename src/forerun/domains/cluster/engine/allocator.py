@@ -276,7 +276,7 @@ class AllocatorRules(ObservingRules[float]):
         if 2 * int(self.state.meta[ak.LOGGED]) > len(self.state.log_row):
             self.flush()  # what is left covers any end, stop and start until the next instant
         while True:
-            self.coming_s = ak.advance(self.state, now_s)
+            self.coming_s = ak.advance(self.state, float(now_s))
             if self.coming_s > now_s:
                 break
             self._decided(0)
@@ -306,7 +306,7 @@ class AllocatorRules(ObservingRules[float]):
         state, view = self.state, self.view
         view.now_s = now_s
         view.users, view.labels = self.setting.jobs.user, self.setting.jobs.labels
-        view.count = ak.gather(state, now_s, view.float_columns, view.int_columns)
+        view.count = ak.gather(state, float(now_s), view.float_columns, view.int_columns)
         view.free = int(state.type_free.sum())
         if self.setting.maintenance:
             windows = self.setting.maintenance
@@ -345,7 +345,7 @@ class AllocatorRules(ObservingRules[float]):
             what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
             raise self._wrong(at, what)
         missing = ak.apply(
-            state, now_s, rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
+            state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
             named, named_first,
         )  # fmt: skip
         self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))

@@ -45,8 +45,8 @@ class BackfillRules(QueueRules):
                 policy.keeps_promises,
                 policy.promises,
                 policy.examined or len(self.setting.jobs),
-                policy.window_s or np.inf,
-                policy.grace_s,
+                float(policy.window_s or np.inf),
+                float(policy.grace_s),
                 until_s,
             )
         )

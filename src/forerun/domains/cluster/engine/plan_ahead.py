@@ -113,7 +113,8 @@ def build_state(setting: Setting, profile: ThroughputTable, top: I64) -> mk.Plan
         j=columns,
         left=jobs.iterations.astype(np.float64),
         useful=np.zeros(count),
-        rate=np.nan_to_num(profile.rate, nan=0.0),
+        # a column-wise table would have every kernel compiled once more
+        rate=np.ascontiguousarray(np.nan_to_num(profile.rate, nan=0.0)),
         meta=meta,
         lists=np.zeros((4, 2 * count), np.int64),
         wakes=zeros(4 * count + 1024),

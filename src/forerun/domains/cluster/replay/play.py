@@ -333,6 +333,6 @@ def _parameters(case: Case, policy: BackfillPolicy) -> tuple[int, bool, int, int
         policy.keeps_promises,
         policy.promises,
         policy.examined or len(case),
-        policy.window_s or np.inf,
-        policy.grace_s,
+        float(policy.window_s or np.inf),
+        float(policy.grace_s),
     )
