@@ -231,7 +231,11 @@ def _others(tmp_path: Path) -> list[Any]:
         base, variants, Objective("latency_p99_ms", "lower", "P99 latency in ms"), seeds=5
     )
     items: list[Any] = [open_stored(tmp_path / "study.sqlite"), StoredComparison("replicas", found)]
-    shrunk = {"serving": small, "spot": ["goal.deadline_s=20h", "choices.trials=100"]}
+    shrunk = {
+        "serving": small,
+        "cluster": ["trace.generate.jobs=40"],
+        "spot": ["goal.deadline_s=20h", "choices.trials=100"],
+    }
     for name in domain_names():
         if get_domain(name).planner is None:
             continue
