@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 EXTRAS ?= test
 export FORERUN_CACHE_DIR ?= $(CURDIR)/$(VENV)/cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where this is set, each command that a test starts would compile the package's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # An offline mirror of the public data, where one lies beside the checkout.
 ifneq ($(wildcard $(CURDIR)/../shared/data),)
 export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
@@ -25,8 +27,9 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/forerun demo serving -o demo-report.html
 
+# One process more than two cores are: a third of the tests' time is spent on waiting for other processes.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # In an environment of its own, so that the usual one stays as it is.
 test-lowest:
