@@ -182,6 +182,16 @@ def test_how_many_jobs_may_move_forward_in_a_pass() -> None:
         assert queue.first_start.tolist() == [0, 50, 80, 90]
 
 
+def test_a_hole_is_long_enough_where_only_rounding_makes_it_shorter() -> None:
+    """0 ends at 10.1 instead of 11; 1, promised 20 after a window, asks for 1.1 s, and the window begins 10.1 + 1.1 s."""
+    made = setting([0, 1], 4, [10, 1], [11, 1], 4)
+    exact = replace(made.jobs, duration_s=np.array([10.1, 1.0]), requested_s=np.array([11.0, 1.1]))
+    made = replace(made, jobs=exact, maintenance=(Window(10.1 + 1.1, 20, 4, 0),))
+    assert (10.1 + 1.1) - 10.1 < 1.1
+    for policy in POLICIES:
+        assert starts(made, policy.with_(order=Fcfs())) == [0, 10.1]
+
+
 # -- a reference that counts GPUs second by second -----------------------------------------------------------------------
 
 

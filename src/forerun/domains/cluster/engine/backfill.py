@@ -95,11 +95,16 @@ def build_queue(
     queue.submit[:], queue.gpus[:], queue.work[:], queue.request[:] = submit_s, gpus, work_s, request_s
     queue.meta[qk.FREE] = total
     linked = queue.linked
-    linked.jobs[:, lp.LEVEL] = np.searchsorted(levels, gpus, "right") - 1
-    linked.levels[:, lp.GPUS] = levels
+    linked.level[:] = np.searchsorted(levels, np.arange(len(linked.level)), "right") - 1
+    linked.gpus[:] = levels
+    bits = queue.request.view(np.int64)  # greater where the number is
+    fine = max(int(bits.max() - bits.min()).bit_length() - lp.CLASSES.bit_length() + 1, 0)
+    linked.meta[lp.FINE], linked.meta[lp.SHORT] = fine, bits.min() >> fine
+    kind = np.minimum((bits >> fine) - (bits.min() >> fine), lp.CLASSES - 1)
+    linked.slot[:] = linked.level[gpus] * lp.WIDTH + kind
     begin_s = float(submit_s[0]) if count else 0.0
     fp.start_over(queue.time, queue.free, queue.meta, begin_s, total)
-    lp.start_over(linked.time, linked.steps, linked.levels, linked.meta, begin_s, total)
+    lp.start_over(linked, begin_s, total)
     return queue
 
 
@@ -127,14 +132,14 @@ def blank_backfill(
         work=np.zeros(jobs),
         request=np.zeros(jobs),
         since=submit_s,
-        user=np.zeros(jobs, np.int64),
+        user=np.zeros(jobs, np.uint32),
         allowed=np.full(1, jobs),
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
         promise=np.full(jobs, bk.NO_PROMISE),
         first_promise=np.full(jobs, bk.NO_PROMISE),
         belief=np.full(jobs, -1.0),
-        queue=np.zeros(jobs, np.int64),
+        queue=np.zeros(jobs, np.uint32),
         key=np.zeros(jobs),
         chosen=np.zeros(jobs, np.int64),
         ending=np.zeros(running, np.int64),
@@ -153,10 +158,17 @@ def blank_backfill(
         marks=np.array(marks, np.float64),
         linked=lp.Linked(
             time=np.zeros(steps),
-            steps=np.zeros((steps, 4), np.int64),
-            jobs=np.zeros((jobs, 3), np.int64),
-            levels=np.zeros((len(levels), 3), np.int64),
-            holes=np.zeros((len(levels), 2, lp.MOST_HOLES)),
+            free=np.zeros(steps, np.int64),
+            before=np.zeros(steps, np.uint32),
+            after=np.zeros(steps, np.uint32),
+            refs=np.zeros(steps, np.uint32),
+            begins=np.zeros(jobs, np.uint32),
+            ends=np.zeros(jobs, np.uint32),
+            slot=np.zeros(jobs, np.uint32),
+            level=np.zeros(levels[-1] + 1, np.int64),
+            gpus=np.zeros(len(levels), np.int64),
+            soonest=np.zeros(len(levels) * lp.WIDTH),
+            link=np.zeros(lp.LINKS, np.uint32),
             meta=np.zeros(lp.PLACES, np.int64),
         ),
         wake=np.full(1, np.inf),

@@ -314,7 +314,10 @@ def _queue(case: Case, order: I64, ready_s: F64, since_s: F64, *, stepwise: bool
     )
     events = queue.event_time[:2] if stepwise else queue.event_time  # of which the last is never used
     queue = queue._replace(
-        since=since_s[order], user=case.user[order], allowed=allowed.copy(), event_time=events
+        since=since_s[order],
+        user=case.user[order].astype(np.uint32),
+        allowed=allowed.copy(),
+        event_time=events,
     )
     return queue, allowed
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from forerun.domains.cluster.engine.kernels import free_profile as fp
 from forerun.domains.cluster.engine.kernels import linked_profile as lp
-from forerun.domains.cluster.engine.kernels.arrays import F64, I64
+from forerun.domains.cluster.engine.kernels.arrays import F64, I64, U32
 from forerun.domains.cluster.engine.kernels.heap import pop_least, push_least
 from forerun.domains.cluster.engine.kernels.priority import ARRIVED, EVENTS, FREE, LOGGED, RUNNING, WAITING
 from forerun.kernels.jit import kernel
@@ -74,14 +74,14 @@ class Backfill(NamedTuple):
     work: F64
     request: F64
     since: F64
-    user: I64
+    user: U32
     allowed: I64
     first_start: F64
     end: F64
     promise: F64
     first_promise: F64
     belief: F64
-    queue: I64
+    queue: U32
     key: F64
     chosen: I64
     ending: I64
@@ -148,7 +148,7 @@ def advance(
         if now >= until_s or now == np.inf or meta[EVENTS] >= most_events or meta[LOGGED] > capacity:
             return float(now)
         if keeps:
-            lp.forget(q.linked.time, q.linked.steps, q.linked.meta, now)
+            lp.forget(q.linked, now)
         else:
             fp.forget(q.time, meta, now)
         while meta[RUNNING] > 0 and q.end_key[0] <= now:
@@ -184,9 +184,8 @@ def _end(q: Backfill, now: float, keeps: bool) -> None:
     if q.belief[job] > now:
         if keeps:
             p = q.linked
-            end = p.jobs[job, lp.ENDS]
-            lp.give_back(p.time, p.steps, p.levels, p.holes, p.meta, p.meta[lp.HEAD], end, q.gpus[job])
-            lp.release(p.steps, p.meta, end)
+            lp.give_back(p, p.link[lp.HEAD], p.ends[job], q.gpus[job])
+            lp.release(p, p.ends[job])
         else:
             fp.take(q.time, q.free, q.meta, now, q.belief[job], -q.gpus[job])
     _log(q, job, 0)
@@ -232,10 +231,14 @@ def _join(q: Backfill, job: int, order: int) -> None:
 @kernel(allocates=False)
 def _sort(q: Backfill, now: float) -> None:
     """Bring the queue into the order of WFP3 as of now; it is nearly in it already."""
+    last = -np.inf
     for k in range(q.meta[WAITING]):
         job = q.queue[k]
         waits = (now - q.since[job]) / q.request[job]
         key = -(waits * waits * waits * q.gpus[job])
+        if key > last:
+            q.key[k] = last = key
+            continue
         at = k
         while at > 0 and (q.key[at - 1] > key or (q.key[at - 1] == key and q.queue[at - 1] > job)):
             q.key[at] = q.key[at - 1]
@@ -243,6 +246,7 @@ def _sort(q: Backfill, now: float) -> None:
             at -= 1
         q.key[at] = key
         q.queue[at] = job
+        last = q.key[k]
 
 
 @kernel(allocates=False)
@@ -258,9 +262,9 @@ def _announce(q: Backfill, now: float, keeps: bool) -> bool:
             from_s = max(now, q.window_from[at])
             if keeps:
                 p = q.linked
-                step = lp.step_from(p.time, p.steps, p.meta, from_s)
-                crowded |= lp.least_free(p.time, p.steps, step, q.window_to[at]) < q.window_gpus[at]
-                lp.take(p.time, p.steps, p.meta, step, q.window_to[at], q.window_gpus[at])
+                step = lp.step_from(p, from_s)
+                crowded |= lp.least_free(p, step, q.window_to[at]) < q.window_gpus[at]
+                lp.take(p, step, q.window_to[at], q.window_gpus[at])
             else:
                 fp.take(q.time, q.free, meta, from_s, q.window_to[at], q.window_gpus[at])
     return bool(crowded)
@@ -282,13 +286,13 @@ def _believe(q: Backfill, now: float, grace_s: float, keeps: bool) -> bool:
             q.late[still] = job
             still += 1
             if keeps:
-                p, step = q.linked, q.linked.meta[lp.HEAD]
+                p, step = q.linked, q.linked.link[lp.HEAD]
                 early = q.belief[job] > now
                 if early:
-                    step = p.jobs[job, lp.ENDS]
-                p.jobs[job, lp.ENDS] = lp.take(p.time, p.steps, p.meta, step, now + grace_s, q.gpus[job])
+                    step = p.ends[job]
+                p.ends[job] = lp.take(p, step, now + grace_s, q.gpus[job])
                 if early:
-                    lp.release(p.steps, p.meta, step)
+                    lp.release(p, step)
             else:
                 fp.take(q.time, q.free, meta, max(now, q.belief[job]), now + grace_s, q.gpus[job])
             q.belief[job] = now + grace_s
@@ -296,7 +300,7 @@ def _believe(q: Backfill, now: float, grace_s: float, keeps: bool) -> bool:
     if still == 0 or not keeps:
         return False
     p = q.linked
-    return lp.least_free(p.time, p.steps, p.meta[lp.HEAD], now + grace_s) < 0
+    return lp.least_free(p, p.link[lp.HEAD], now + grace_s) < 0
 
 
 @kernel(allocates=False)
@@ -361,14 +365,14 @@ def _lay_out_again(q: Backfill, now: float, order: int) -> None:
     total = meta[FREE]
     for k in range(meta[RUNNING]):
         total += q.gpus[q.ending[k]]
-    lp.start_over(p.time, p.steps, p.levels, p.meta, now, total)
+    lp.start_over(p, now, total)
     for k in range(meta[RUNNING]):
         job = q.ending[k]
-        p.jobs[job, lp.ENDS] = lp.take(p.time, p.steps, p.meta, p.meta[lp.HEAD], q.belief[job], q.gpus[job])
+        p.ends[job] = lp.take(p, p.link[lp.HEAD], q.belief[job], q.gpus[job])
     for at in range(meta[WINDOW]):
         if q.window_to[at] > now:
-            step = lp.step_from(p.time, p.steps, p.meta, max(now, q.window_from[at]))
-            lp.take(p.time, p.steps, p.meta, step, q.window_to[at], q.window_gpus[at])
+            step = lp.step_from(p, max(now, q.window_from[at]))
+            lp.take(p, step, q.window_to[at], q.window_gpus[at])
     if order == WFP3:
         _sort(q, now)
     for k in range(meta[WAITING]):
@@ -376,12 +380,12 @@ def _lay_out_again(q: Backfill, now: float, order: int) -> None:
         at_s = q.promise[job]
         if at_s == NO_PROMISE or at_s == np.inf:
             continue
-        step = lp.step_from(p.time, p.steps, p.meta, max(at_s, now))
-        p.steps[step, lp.REFS] -= 1  # `promise` counts it
-        if lp.least_free(p.time, p.steps, step, p.time[step] + q.request[job]) < q.gpus[job]:
-            at = lp.earliest(p.time, p.steps, p.meta, q.request[job], q.gpus[job], np.inf)
-            p.steps[step, lp.REFS] += 1
-            lp.release(p.steps, p.meta, step)
+        step = lp.step_from(p, max(at_s, now))
+        p.refs[step] -= 1  # `promise` counts it
+        if lp.least_free(p, step, p.time[step] + q.request[job]) < q.gpus[job]:
+            at = lp.earliest(p, q.request[job], q.gpus[job], np.inf)
+            p.refs[step] += 1
+            lp.release(p, step)
             step = at
         q.promise[job] = np.inf
         if step != lp.NONE:
@@ -406,16 +410,12 @@ def _pass_kept(q: Backfill, now: float, order: int, came: int, examined: int) ->
     if order == WFP3 and (few or raised or came > 1 or q.wake[0] <= now):
         _sort(q, now)
     waits, kept, wake = meta[WAITING], 0, np.inf
-    steps, jobs = p.steps, p.jobs
     for k in range(waits):
         job = q.queue[k]
         need, request, promise = q.gpus[job], q.request[job], q.promise[job]
         if q.allowed[q.user[job]] <= 0:  # nothing is kept for whom a limit keeps waiting
             if promise != NO_PROMISE and promise < np.inf:
-                begins, ends = jobs[job, lp.BEGINS], jobs[job, lp.ENDS]
-                lp.give_back(p.time, steps, p.levels, p.holes, p.meta, begins, ends, need)
-                lp.release(steps, p.meta, begins)
-                lp.release(steps, p.meta, ends)
+                lp.lapse(p, job, need)
                 raised = True
             q.promise[job] = NO_PROMISE
             q.queue[kept] = job
@@ -425,7 +425,7 @@ def _pass_kept(q: Backfill, now: float, order: int, came: int, examined: int) ->
         first = lp.NONE  # the step to which its promise moves, if it does
         fresh = promise == NO_PROMISE
         if fresh or promise == np.inf:
-            first = lp.earliest(p.time, steps, p.meta, request, need, np.inf)
+            first = lp.earliest(p, request, need, np.inf)
             if fresh:
                 q.first_promise[job] = promise = np.inf
                 if first != lp.NONE:
@@ -433,18 +433,20 @@ def _pass_kept(q: Backfill, now: float, order: int, came: int, examined: int) ->
             if first != lp.NONE:
                 lp.promise(p, job, first, request, need)
         elif promise > now:
-            first = begins = jobs[job, lp.BEGINS]
+            first = begins = p.begins[job]
             if k >= examined:
-                if lp.least_free(p.time, steps, p.meta[lp.HEAD], min(now + request, promise)) >= need:
-                    first = p.meta[lp.HEAD]
+                if lp.least_free(p, p.link[lp.HEAD], min(now + request, promise)) >= need:
+                    first = p.link[lp.HEAD]
             elif raised or few:
-                before = steps[begins, lp.BEFORE]
-                if (before != lp.NONE and steps[before, lp.FREE] >= need) or lp.hole_before(
-                    p.levels, p.holes, jobs[job, lp.LEVEL], request, promise
-                ):
-                    first = lp.sooner(p, job, request, need, promise)
+                while p.free[p.before[first]] >= need:
+                    first = p.before[first]
+                if p.soonest[p.slot[job]] + request <= promise:
+                    first = lp.search(p, job, first, request, need)
             if first != begins:
-                lp.move(p, job, first, request, need)
+                if p.time[first] + request > promise:
+                    lp.slide(p, job, first, request, need)
+                else:
+                    lp.move(p, job, first, request, need)
                 raised = True
             else:
                 first = lp.NONE

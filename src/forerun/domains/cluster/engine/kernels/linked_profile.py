@@ -4,9 +4,12 @@ Each step begins where somebody's GPUs begin or cease to be needed, and knows ho
 steps at which its promise begins and ends, so that moving it by a little touches a few steps and searches for none.
 
 A promise can move forward in two ways. If the step before it has enough free GPUs, it moves to where these begin.
-Otherwise it needs a hole that ends before it and is at least as long as its request. `Linked.holes` knows where the first
-holes of each length begin, for so many GPUs at least as one of a few counts (a level): it has every hole, and for a while
-also some that have been filled since. Most promises need a longer hole than there is, and no search.
+Otherwise it needs a hole that ends before it and is at least as long as its request. `Linked.soonest` bounds when the first
+hole of each length begins, for so many GPUs at least as one of a few counts (a level): it knows every hole, and for a while
+also some that have been filled since. Most promises need a longer hole than there is, and no search; where there may be one,
+a search goes from the promise back to that bound, and makes it true. The bound never falls with the level or the length.
+
+Steps are numbered by unsigned integers, which index arrays faster than signed ones.
 """
 
 from __future__ import annotations
@@ -15,37 +18,30 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.domains.cluster.engine.kernels.arrays import F64, I64
+from forerun.domains.cluster.engine.kernels.arrays import F64, I64, U32
 from forerun.kernels.jit import kernel
 
-# places in `meta`
+# places in `link`
 HEAD: Final = 0  # the first step
-SPARE: Final = 1  # the first of the steps not in use
-VERSION: Final = 2  # goes up with every change
-GIVEN: Final = 3  # how often GPUs were given back since a pass began
-PLACES: Final = 4
+SPARE: Final = 1  # the first of the steps that are no longer in use
+UNUSED: Final = 2  # the first of those that never were
+LINKS: Final = 3
 
-# columns of `steps`
-FREE: Final = 0  # its free GPUs
-BEFORE: Final = 1
-AFTER: Final = 2
-REFS: Final = 3  # who begins or ends there
+# places in `meta`
+GIVEN: Final = 0  # how often GPUs were given back since a pass began
+FINE: Final = 1  # bits of a length that classes do not tell apart
+SHORT: Final = 2  # the others, of the lengths of the first class
+PLACES: Final = 3
 
-# columns of `jobs`
-BEGINS: Final = 0  # the step at which its promise begins
-ENDS: Final = 1  # the step at which its GPUs become free
-LEVEL: Final = 2  # the last level of no more GPUs than its own
+#: before the first step and after the last: nothing is free there, and it begins never
+NONE: Final = 0
 
-# columns of `levels`
-GPUS: Final = 0
-HOLES: Final = 1  # how many are remembered
-EXACT: Final = 2  # the version of which they are exactly the holes
-
-#: the most levels, and the most holes that are remembered of each
+#: the most levels, and the classes by which lengths are told apart in each; one more that has no holes
 MOST_LEVELS: Final = 32
-MOST_HOLES: Final = 16
-#: no step, and no knowledge of holes
-NONE: Final = -1
+CLASSES: Final = 256
+WIDTH: Final = CLASSES + 1
+#: a hole counts as longer than it is by so much of the time at which it ends, since sums of times are rounded
+ROUNDED: Final = 2.0**-51
 
 
 class Linked(NamedTuple):
@@ -53,267 +49,308 @@ class Linked(NamedTuple):
 
     Parameters
     ----------
-    time : when each step begins.
-    steps, jobs, levels : one row each, the columns above.
-    holes : [levels, 2, MOST_HOLES], holes that are longer than all that begin before them: beginning, then length.
-    meta : the places above.
+    time, free : when each step begins, and its free GPUs.
+    before, after : its neighbours.
+    refs : who begins or ends there.
+    begins, ends : by job, the steps at which its promise begins, and at which its GPUs become free.
+    slot : by job, its level and its class of lengths, as one number.
+    level : by GPUs, up to those of the last level, the last level of no more (-1: none).
+    gpus : of each level.
+    soonest : by level and class, the instant before which no hole of the class or a longer one begins.
+    link, meta : the places above.
     """
 
     time: F64
-    steps: I64
-    jobs: I64
-    levels: I64
-    holes: F64
+    free: I64
+    before: U32
+    after: U32
+    refs: U32
+    begins: U32
+    ends: U32
+    slot: U32
+    level: I64
+    gpus: I64
+    soonest: F64
+    link: U32
     meta: I64
 
 
 @kernel(allocates=False)
-def start_over(time: F64, steps: I64, levels: I64, meta: I64, now: float, gpus: int) -> None:
+def start_over(p: Linked, now: float, gpus: int) -> None:
     """All GPUs are free from now on."""
-    count = len(time)
-    for at in range(count):
-        steps[at, AFTER] = at + 1 if at + 1 < count else NONE
-    meta[HEAD], meta[SPARE], meta[GIVEN] = 0, 1, 1
-    time[0] = now
-    steps[0, FREE], steps[0, BEFORE], steps[0, AFTER], steps[0, REFS] = gpus, NONE, NONE, 0
-    for level in range(len(levels)):
-        levels[level, HOLES] = NONE
+    p.time[NONE], p.free[NONE], p.refs[NONE] = np.inf, -1, 1
+    p.time[1], p.free[1], p.refs[1] = now, gpus, 0
+    p.before[1] = p.after[1] = p.after[NONE] = NONE
+    p.before[NONE] = 1
+    p.link[HEAD], p.link[SPARE], p.link[UNUSED], p.meta[GIVEN] = 1, NONE, 2, 1
+    for slot in range(len(p.soonest)):
+        nobody = slot % WIDTH == CLASSES
+        p.soonest[slot] = np.inf if nobody else -np.inf
 
 
 @kernel(allocates=False)
-def forget(time: F64, steps: I64, meta: I64, now: float) -> None:
+def forget(p: Linked, now: float) -> None:
     """The first step begins now; those that are over go."""
-    at = meta[HEAD]
-    following = steps[at, AFTER]
-    while following != NONE and time[following] <= now:
-        steps[at, AFTER] = meta[SPARE]
-        meta[SPARE] = at
+    at = p.link[HEAD]
+    following = p.after[at]
+    while p.time[following] <= now:
+        p.after[at] = p.link[SPARE]
+        p.link[SPARE] = at
         at = following
-        following = steps[at, AFTER]
-    steps[at, BEFORE] = NONE
-    time[at] = now
-    meta[HEAD] = at
+        following = p.after[at]
+    p.before[at] = NONE
+    p.time[at] = now
+    p.link[HEAD] = at
 
 
 @kernel(allocates=False)
-def _insert(time: F64, steps: I64, meta: I64, at: int, from_s: float, gpus: int) -> int:
+def _insert(p: Linked, at: int, from_s: float, gpus: int) -> int:
     """A new step after another; its number."""
-    new, following = meta[SPARE], steps[at, AFTER]
-    meta[SPARE] = steps[new, AFTER]
-    time[new] = from_s
-    steps[new, FREE], steps[new, BEFORE], steps[new, AFTER], steps[new, REFS] = gpus, at, following, 0
-    steps[at, AFTER] = new
-    if following != NONE:
-        steps[following, BEFORE] = new
+    new = p.link[SPARE]
+    if new == NONE:
+        new = p.link[UNUSED]
+        p.link[UNUSED] += 1
+    else:
+        p.link[SPARE] = p.after[new]
+    following = p.after[at]
+    p.time[new], p.free[new], p.refs[new] = from_s, gpus, 0
+    p.before[new], p.after[new] = at, following
+    p.after[at] = p.before[following] = new
     return int(new)
 
 
 @kernel(allocates=False)
-def release(steps: I64, meta: I64, at: int) -> None:
+def release(p: Linked, at: int) -> None:
     """Somebody no longer begins or ends at a step."""
-    steps[at, REFS] -= 1
-    if steps[at, REFS] == 0 and at != meta[HEAD]:
-        before, following = steps[at, BEFORE], steps[at, AFTER]
-        steps[before, AFTER] = following
-        if following != NONE:
-            steps[following, BEFORE] = before
-        steps[at, AFTER] = meta[SPARE]
-        meta[SPARE] = at
+    p.refs[at] -= 1
+    if p.refs[at] == 0 and at != p.link[HEAD]:
+        before, following = p.before[at], p.after[at]
+        p.after[before] = following
+        p.before[following] = before
+        p.after[at] = p.link[SPARE]
+        p.link[SPARE] = at
 
 
 @kernel(allocates=False)
-def take(time: F64, steps: I64, meta: I64, first: int, to_s: float, gpus: int) -> int:
+def take(p: Linked, first: int, to_s: float, gpus: int) -> int:
     """Somebody has GPUs from the beginning of a step to an instant (which may be infinite); the step that begins then."""
-    meta[VERSION] += 1
-    at, last = first, first
-    while at != NONE and time[at] < to_s:
-        steps[at, FREE] -= gpus
-        last, at = at, steps[at, AFTER]
-    if at == NONE or time[at] > to_s:
-        at = _insert(time, steps, meta, last, to_s, steps[last, FREE] + gpus)
-    steps[at, REFS] += 1
+    at = last = first
+    while p.time[at] < to_s:
+        p.free[at] -= gpus
+        last, at = at, p.after[at]
+    if p.time[at] > to_s:
+        at = _insert(p, last, to_s, p.free[last] + gpus)
+    p.refs[at] += 1
     return int(at)
 
 
 @kernel(allocates=False)
-def step_from(time: F64, steps: I64, meta: I64, from_s: float) -> int:
+def step_from(p: Linked, from_s: float) -> int:
     """The step that begins at an instant, which is not before now; made if there is none. Somebody begins there."""
-    at = meta[HEAD]
-    while steps[at, AFTER] != NONE and time[steps[at, AFTER]] <= from_s:
-        at = steps[at, AFTER]
-    if time[at] < from_s:
-        at = _insert(time, steps, meta, at, from_s, steps[at, FREE])
-    steps[at, REFS] += 1
+    at = p.link[HEAD]
+    while p.time[p.after[at]] <= from_s:
+        at = p.after[at]
+    if p.time[at] < from_s:
+        at = _insert(p, at, from_s, p.free[at])
+    p.refs[at] += 1
     return int(at)
 
 
 @kernel(allocates=False)
-def least_free(time: F64, steps: I64, at: int, until_s: float) -> int:
+def least_free(p: Linked, at: int, until_s: float) -> int:
     """The fewest GPUs that are free from the beginning of a step until an instant."""
-    least = steps[at, FREE]
-    while at != NONE and time[at] < until_s:
-        least = min(least, steps[at, FREE])
-        at = steps[at, AFTER]
+    least = p.free[at]
+    while p.time[at] < until_s:
+        least = min(least, p.free[at])
+        at = p.after[at]
     return int(least)
 
 
 @kernel(allocates=False)
-def earliest(time: F64, steps: I64, meta: I64, seconds: float, gpus: int, before_s: float) -> int:
+def earliest(p: Linked, seconds: float, gpus: int, before_s: float) -> int:
     """The first step, of those that begin before `before_s`, from which so many GPUs are free for so long, or NONE.
 
     What begins at `before_s` belongs to whoever asks, so it only matters what is free until then.
     """
-    at = first = meta[HEAD]
-    start = time[at]
+    at = first = p.link[HEAD]
+    start = p.time[at]
     while start < before_s:
-        following = steps[at, AFTER]
-        if steps[at, FREE] < gpus:
-            if following == NONE:
-                return NONE
-            first, start = following, time[following]
-        elif following == NONE or time[following] >= start + seconds or time[following] >= before_s:
+        following = p.after[at]
+        if p.free[at] < gpus:
+            first, start = following, p.time[following]
+        elif p.time[following] >= start + seconds or p.time[following] >= before_s:
             return int(first)
         at = following
-    return NONE
+    return int(NONE)
 
 
 @kernel(allocates=False)
-def give_back(
-    time: F64, steps: I64, levels: I64, holes: F64, meta: I64, first: int, stop: int, gpus: int
-) -> None:
+def give_back(p: Linked, first: int, stop: int, gpus: int) -> None:
     """GPUs are free again from a step to another (not included)."""
-    most, at = 0, first
+    most = least = p.free[first]
+    at = first
     while at != stop:
-        steps[at, FREE] += gpus
-        most = max(most, steps[at, FREE])
-        at = steps[at, AFTER]
-    meta[VERSION] += 1
-    meta[GIVEN] += 1
-    top = len(levels) - 1
-    while top >= 0 and levels[top, GPUS] > most:
-        top -= 1
-    left = right = first
-    for level in range(top, -1, -1):  # a hole of fewer GPUs has those of more in it
-        need = levels[level, GPUS]
-        while steps[left, BEFORE] != NONE and steps[steps[left, BEFORE], FREE] >= need:
-            left = steps[left, BEFORE]
-        if steps[first, AFTER] != stop:
-            if levels[level, HOLES] != NONE:
-                _note_holes(time, steps, levels, holes, level, left, time[stop])
-            continue
-        while right != NONE and steps[right, FREE] >= need:
-            right = steps[right, AFTER]
-        if levels[level, HOLES] != NONE:
-            begin_s = time[left]
-            _note_hole(levels, holes, level, begin_s, np.inf if right == NONE else time[right] - begin_s)
+        least, most = min(least, p.free[at]), max(most, p.free[at])
+        p.free[at] += gpus
+        at = p.after[at]
+    p.meta[GIVEN] += 1
+    level = _level_of(p, most + gpus)
+    while level >= 0 and p.gpus[level] > least:  # where enough have been free, the hole is known
+        need, until_s = p.gpus[level], p.time[stop]
+        at = first
+        while p.free[p.before[at]] >= need:
+            at = p.before[at]
+        while p.time[at] < until_s:
+            begin_s, begins = p.time[at], p.free[at] >= need
+            while p.free[at] >= need:
+                at = p.after[at]
+            if begins:
+                _note(p, level, begin_s, p.time[at])
+            else:
+                at = p.after[at]
+        level -= 1
 
 
 @kernel(allocates=False)
-def _note_holes(time: F64, steps: I64, levels: I64, holes: F64, level: int, at: int, until_s: float) -> None:
-    """Remember the holes of a level from a step until an instant; where one is then, all of it."""
-    need, inside, begin_s = levels[level, GPUS], False, 0.0
-    while True:
-        enough = at != NONE and steps[at, FREE] >= need
-        if enough and not inside:
-            begin_s = time[at]
-        elif inside and not enough:
-            long_s = np.inf if at == NONE else time[at] - begin_s
-            _note_hole(levels, holes, level, begin_s, long_s)
-        if at == NONE or (not enough and time[at] >= until_s):
-            return
-        inside = enough
-        at = steps[at, AFTER]
+def _note(p: Linked, level: int, begin_s: float, end_s: float) -> None:
+    """Remember a hole."""
+    least = level * WIDTH
+    slot = least + _class_of(p, begin_s, end_s)
+    while slot >= least and p.soonest[slot] > begin_s:
+        p.soonest[slot] = begin_s
+        slot -= 1
 
 
-@kernel(allocates=False)
-def _note_hole(levels: I64, holes: F64, level: int, begin_s: float, long_s: float) -> None:
-    """Remember a hole, if it is longer than those that begin before it."""
-    count, at = levels[level, HOLES], 0
-    while at < count and holes[level, 0, at] <= begin_s:
-        if holes[level, 1, at] >= long_s:
-            return
-        at += 1
-    if at > 0 and holes[level, 0, at - 1] == begin_s:
-        at -= 1
-    beyond = at  # those that begin later and are no longer go
-    while beyond < count and holes[level, 1, beyond] <= long_s:
-        beyond += 1
-    if (
-        beyond == at and count == MOST_HOLES
-    ):  # one with the last before it: neither begins earlier or is longer
-        at = max(at, 1)
-        holes[level, 0, at - 1] = min(holes[level, 0, at - 1], begin_s)
-        holes[level, 1, at - 1] = max(holes[level, 1, at - 1], long_s)
+@kernel(allocates=False, inline=True)
+def _note_step(p: Linked, step: int, stop: int, least: int) -> None:
+    """Remember the holes that begin with a step; it had `least` GPUs, and the one before it has no more."""
+    level = _level_of(p, p.free[step])
+    if level < 0 or p.gpus[level] <= least:
         return
-    if beyond == at:
-        for k in range(count, at, -1):
-            holes[level, 0, k] = holes[level, 0, k - 1]
-            holes[level, 1, k] = holes[level, 1, k - 1]
-    else:
-        for k in range(beyond, count):
-            holes[level, 0, k - beyond + at + 1] = holes[level, 0, k]
-            holes[level, 1, k - beyond + at + 1] = holes[level, 1, k]
-    levels[level, HOLES] = count - (beyond - at) + 1
-    holes[level, 0, at], holes[level, 1, at] = begin_s, long_s
+    begin_s = p.time[step]
+    if p.free[stop] <= least and p.soonest[level * WIDTH + _class_of(p, begin_s, p.time[stop])] <= begin_s:
+        return  # and so those of fewer GPUs
+    while level >= 0 and p.gpus[level] > least:
+        while p.free[stop] >= p.gpus[level]:
+            stop = p.after[stop]
+        _note(p, level, begin_s, p.time[stop])
+        level -= 1
 
 
 @kernel(allocates=False)
-def hole_before(levels: I64, holes: F64, level: int, seconds: float, before_s: float) -> bool:
-    """Whether there may be a hole of a level that is that long and ends before an instant."""
-    count = levels[level, HOLES]
-    for k in range(count):
-        if holes[level, 1, k] >= seconds:
-            return bool(holes[level, 0, k] + seconds <= before_s)
-    return bool(count == NONE)
+def _level_of(p: Linked, gpus: int) -> int:
+    """The last level of no more GPUs, which may be fewer than none; -1: there is none."""
+    return int(p.level[min(max(gpus, 0), len(p.level) - 1)])
 
 
 @kernel(allocates=False)
-def sooner(p: Linked, job: int, seconds: float, gpus: int, begin_s: float) -> int:
-    """The step to which a promise of `begin_s` can move forward; its own: it stays."""
-    time, steps, levels, holes, meta = p.time, p.steps, p.levels, p.holes, p.meta
-    start, level = p.jobs[job, BEGINS], p.jobs[job, LEVEL]
-    if hole_before(levels, holes, level, seconds, begin_s):
-        if levels[level, HOLES] == NONE or levels[level, EXACT] != meta[VERSION]:
-            levels[level, HOLES] = 0
-            _note_holes(time, steps, levels, holes, level, meta[HEAD], np.inf)
-            levels[level, EXACT] = meta[VERSION]
-        if hole_before(levels, holes, level, seconds, begin_s):
-            at = earliest(time, steps, meta, seconds, gpus, begin_s)
-            return int(start) if at == NONE else at
-    while steps[start, BEFORE] != NONE and steps[steps[start, BEFORE], FREE] >= gpus:
-        start = steps[start, BEFORE]
-    return int(start)
+def _class_of(p: Linked, begin_s: float, end_s: float) -> int:
+    """The class of the length of a hole: by the leading bits of the number."""
+    long_s = np.float64(end_s - begin_s + abs(end_s) * ROUNDED)
+    return int(min(max((long_s.view(np.int64) >> p.meta[FINE]) - p.meta[SHORT], 0), CLASSES - 1))
+
+
+@kernel(allocates=False)
+def search(p: Linked, job: int, first: int, seconds: float, gpus: int) -> int:
+    """The step where the first hole begins that ends before a promise and is long enough; `first`: there is none.
+
+    It goes back from the promise as far as there may be such holes, and forgets those that there are not.
+
+    Parameters
+    ----------
+    job : whose promise it is; it asks for so many `seconds` and `gpus`.
+    """
+    slot, start = int(p.slot[job]), p.begins[job]
+    level = slot // WIDTH
+    need, floor_s, start_s = p.gpus[level], p.soonest[slot], p.time[start]
+    beyond = slot
+    while p.soonest[beyond] < start_s:
+        p.soonest[beyond] = start_s
+        beyond += 1
+    at = stop = start
+    while p.free[stop] >= need:
+        stop = p.after[stop]
+    while True:
+        at = p.before[at]
+        if p.free[at] < need:
+            while p.free[at] < need and at != NONE:
+                at = p.before[at]
+            stop = p.after[at]
+        if at == NONE or p.time[at] < floor_s:
+            break
+        end_s = p.time[stop]
+        own_end_s = min(end_s, start_s)
+        while True:
+            if p.free[at] < gpus:
+                own_end_s = p.time[at]
+            elif own_end_s >= p.time[at] + seconds:
+                first = at
+            if p.free[p.before[at]] < need:
+                break
+            at = p.before[at]
+        other = level * WIDTH + _class_of(p, p.time[at], end_s)
+        while other >= slot:
+            p.soonest[other] = p.time[at]
+            other -= 1
+    for above in range(WIDTH, len(p.soonest) - level * WIDTH, WIDTH):  # more GPUs are not free sooner
+        for other in range(slot, beyond):
+            p.soonest[above + other] = max(p.soonest[above + other], p.soonest[other])
+    return int(first)
 
 
 @kernel(allocates=False)
 def promise(p: Linked, job: int, at: int, seconds: float, gpus: int) -> None:
     """A job is promised its GPUs from the beginning of a step on."""
-    p.steps[at, REFS] += 1
-    p.jobs[job, BEGINS] = at
-    p.jobs[job, ENDS] = take(p.time, p.steps, p.meta, at, p.time[at] + seconds, gpus)
+    p.refs[at] += 1
+    p.begins[job] = at
+    p.ends[job] = take(p, at, p.time[at] + seconds, gpus)
+
+
+@kernel(allocates=False)
+def lapse(p: Linked, job: int, gpus: int) -> None:
+    """A job's promise is given up."""
+    give_back(p, p.begins[job], p.ends[job], gpus)
+    release(p, p.begins[job])
+    release(p, p.ends[job])
 
 
 @kernel(allocates=False)
 def move(p: Linked, job: int, at: int, seconds: float, gpus: int) -> None:
-    """A job's promise moves forward to a step."""
-    time, steps, meta = p.time, p.steps, p.meta
-    start, end, to_s = p.jobs[job, BEGINS], p.jobs[job, ENDS], time[at] + seconds
-    steps[at, REFS] += 1
-    p.jobs[job, BEGINS] = at
-    if to_s <= time[start]:
-        p.jobs[job, ENDS] = take(time, steps, meta, at, to_s, gpus)
-        first = start
+    """A job's promise moves forward to a step, far enough to leave all that it had."""
+    start, end = p.begins[job], p.ends[job]
+    promise(p, job, at, seconds, gpus)
+    give_back(p, start, end, gpus)
+    release(p, start)
+    release(p, end)
+
+
+@kernel(allocates=False, inline=True)
+def slide(p: Linked, job: int, at: int, seconds: float, gpus: int) -> None:
+    """A job's promise moves forward to a step, less than it is long; until it begins, all steps have enough free GPUs."""
+    start, end, to_s = p.begins[job], p.ends[job], p.time[at] + seconds
+    p.refs[at] += 1
+    p.begins[job] = at
+    while at != start:
+        p.free[at] -= gpus
+        at = p.after[at]
+    last = p.before[end]
+    if p.time[last] < to_s:
+        if p.refs[end] == 1:  # nobody else begins or ends there
+            p.time[end] = to_s
+            _note_step(p, end, p.after[end], p.free[last])
+        else:
+            p.refs[end] -= 1
+            p.ends[job] = first = _insert(p, last, to_s, p.free[last] + gpus)
+            p.refs[first] = 1
+            _note_step(p, first, end, p.free[last])
+        p.meta[GIVEN] += 1
     else:
-        while at != start:
-            steps[at, FREE] -= gpus
-            at = steps[at, AFTER]
-        first = steps[end, BEFORE]
-        while time[first] > to_s:
-            first = steps[first, BEFORE]
-        if time[first] < to_s:
-            first = _insert(time, steps, meta, first, to_s, steps[first, FREE])
-        steps[first, REFS] += 1
-        p.jobs[job, ENDS] = first
-    give_back(time, steps, p.levels, p.holes, meta, first, end, gpus)
-    release(steps, meta, start)
-    release(steps, meta, end)
+        while p.time[last] > to_s:
+            last = p.before[last]
+        if p.time[last] < to_s:
+            last = _insert(p, last, to_s, p.free[last])
+        p.refs[last] += 1
+        p.ends[job] = last
+        give_back(p, last, end, gpus)
+        release(p, end)
+    release(p, start)
