@@ -279,9 +279,9 @@ def throughput() -> Iterator[tuple[str, str]]:
 def backfilling() -> Iterator[tuple[str, ...]]:
     """(policy, order, jobs waiting, jobs a second of processor time, seconds of 100,000 jobs, bar)."""
     for case in record("cluster-backfill")["figures"]["cases"]:
-        missed = "" if case["cpu_s"] <= case["bar_s"] else " *"
+        missed = "" if case["cpu_s"] / case["jobs"] * 1e5 <= case["bar_s"] else " *"
         yield (
-            f"`{case['policy']}`",
+            f"`{case['policy']}`" + (", limits" if case.get("limits") else ""),
             f"`{case['order']}`",
             f"{case['waiting']:,.0f}",
             f"{rounded(case['jobs'] / case['cpu_s'] / 1e3)} thousand",
@@ -714,7 +714,8 @@ def page() -> str:
         (
             "Backfilling",
             "A hundred thousand jobs, with a queue that stays as long: each start is followed by a submission.\n"
-            "Processor time of the whole run; a star marks what misses its bar.\n\n"
+            "Processor time of the whole run; a star marks what misses its bar. With limits on what users have\n"
+            "running, which are seen to through a view, it is scaled up from a tenth as many jobs.\n\n"
             + table(
                 ("policy", "order", "jobs waiting", "jobs a second", "processor time, s", "bar, s"),
                 backfilling(),

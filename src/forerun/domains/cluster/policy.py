@@ -323,6 +323,8 @@ class View:
         """
         kind = int(self.kind[at])
         numbers = list(range(len(self.type_total)))
+        if kind < 0 and len(numbers) == 1:
+            return numbers
         if kind >= 0:
             speed = self.rate[:, kind, gpus] if gpus < self.rate.shape[2] else np.zeros(len(numbers))
             numbers = sorted(np.flatnonzero(speed > 0).tolist(), key=lambda number: -speed[number])

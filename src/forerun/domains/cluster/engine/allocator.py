@@ -498,13 +498,14 @@ class AllocatorRules(ObservingRules[float]):
         view = self.view
         assert view.limits is not None
         tally, beyond = Tally(view.limits), np.zeros(view.count, np.bool_)
-        for at in np.argsort(view.held == 0, kind="stable").tolist():
-            if not (given := int(gpus[at])) > 0:
-                continue
-            job, number = int(view.job[at]), int(types[at])
-            beyond[at] = not tally.fits(job, number, given)
-            if not beyond[at]:
+        order = np.argsort(view.held == 0, kind="stable")
+        order = order[gpus[order] > 0]
+        columns = (order, view.job[order], types[order], gpus[order])
+        for at, job, number, given in zip(*(column.tolist() for column in columns), strict=True):
+            if tally.fits(job, number, given):
                 tally.add(job, number, given)
+            else:
+                beyond[at] = True
         return beyond
 
     def _absent(self, error: AbsentJob) -> PolicyError:

@@ -112,7 +112,8 @@ class Limits:
     pool_gpus : int64[pools], GPUs in each pool.
     groups_of : by GPU type and job, the groups that the job counts against on GPUs of that type.
     nominal_gpus : int64[groups], beyond which GPUs are borrowed.
-    planned_of : as `groups_of`, those of the groups that backfilling plans by.
+    planned : the groups that backfilling plans by.
+    planned_of : as `groups_of`, those of the planned groups.
     queues : the queues that jobs are in (default: they have no order of their own).
     """
 
@@ -125,6 +126,7 @@ class Limits:
     pool_gpus: I64
     groups_of: tuple[tuple[tuple[int, ...], ...], ...]
     nominal_gpus: I64
+    planned: frozenset[int]
     planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
 
@@ -171,11 +173,7 @@ class Tally:
 
     def __init__(self, limits: Limits, *, planned: bool = True) -> None:
         self.groups_of = limits.groups_of
-        self.left_out = frozenset[int]()
-        if not planned:
-            self.left_out = frozenset(
-                group for of in limits.planned_of for groups in dict.fromkeys(of) for group in groups
-            )
+        self.left_out = frozenset[int]() if planned else limits.planned
         self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
         self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
         self.nominal_gpus = limits.nominal_gpus.tolist()
@@ -252,11 +250,9 @@ def resolved(
         )
     pool_number = {name: at for at, name in enumerate(pools)}
     chosen = [rules[at] for at, _ in numbers]
-    planned = [
-        {
-            values: tuple(group for group in of if chosen[group].planned and chosen[group].gpus < UNLIMITED)
-            for values, of in by_values.items()
-        }
+    planned = frozenset(group for group, rule in enumerate(chosen) if rule.planned and rule.gpus < UNLIMITED)
+    planned_of = [
+        {values: tuple(group for group in of if group in planned) for values, of in by_values.items()}
         for by_values in groups
     ]
     names = [
@@ -270,7 +266,8 @@ def resolved(
         own_gpus=np.array([rule.own_gpus for rule in chosen], np.int64),
         pool=np.array([pool_number[rule.pool] if rule.pool else -1 for rule in chosen], np.int64),
         pool_gpus=np.array(list(pools.values()), np.int64),
-        planned_of=tuple(tuple(by_values[values] for values in combined) for by_values in planned),
+        planned=planned,
+        planned_of=tuple(tuple(by_values[values] for values in combined) for by_values in planned_of),
         nominal_gpus=np.array([rule.nominal_gpus for rule in chosen], np.int64),
         groups_of=tuple(tuple(by_values[values] for values in combined) for by_values in groups),
     )

@@ -248,9 +248,9 @@ class BackfillScheduler:
                 or (mine is None and not self.policy.keeps_promises and not left)
                 or self.in_order_only
             ):
-                best = self._at_once(view, at, types_for, profiles)
+                best = _at_once(view.now_s, job, need, request_s, types_for, profiles)
             else:
-                best = self._soonest(view, at, types_for, profiles)
+                best = _soonest(job, need, request_s, types_for, profiles)
             if mine is not None and (best is None or mine.start_s <= best.start_s):
                 best = mine
             if best is None:
@@ -278,7 +278,7 @@ class BackfillScheduler:
         groups: dict[int, FreeProfile] = {}
         planned_of = () if view.limits is None else view.limits.planned_of
         if view.limits is not None:
-            for job in view.job.tolist():
+            for job in view.job.tolist() if view.limits.planned else ():
                 for group in (group for of in planned_of for group in of[job] if group not in groups):
                     limit = int(view.limits.gpus[group])
                     groups[group] = FreeProfile(view.now_s, limit, self.policy.resolution_s)
@@ -291,11 +291,11 @@ class BackfillScheduler:
             for group, gpus in window.of_groups:
                 if group in groups:
                     groups[group].take(max(view.now_s, window.from_s), window.to_s, gpus)
-        for at in np.flatnonzero(view.held > 0).tolist():
-            gpu_type, held = int(view.gpu_type[at]), int(view.held[at])
-            profiles[gpu_type].take(view.now_s, float(ends_s[at]), held)
-            for group in planned_of[gpu_type][int(view.job[at])] if groups else ():
-                groups[group].take(view.now_s, float(ends_s[at]), held)
+        for at, (job, gpu_type, held) in _held(view):
+            end_s = float(ends_s[at])
+            profiles[gpu_type].take(view.now_s, end_s, held)
+            for group in planned_of[gpu_type][job] if groups else ():
+                groups[group].take(view.now_s, end_s, held)
         return Believed(profiles, groups, planned_of)
 
     def _in_order(self, view: View) -> list[int]:
@@ -324,28 +324,32 @@ class BackfillScheduler:
             request_s, start_s = float(view.requested_s[at]), max(promise.start_s, view.now_s)
             if profiles.of(job, promise.gpu_type).fits(start_s, request_s, need):
                 promise = Promise(start_s, promise.gpu_type)
-            elif (promise := self._soonest(view, at, view.types_for(at, need), profiles)) is None:
+            elif (promise := _soonest(job, need, request_s, view.types_for(at, need), profiles)) is None:
                 continue
             profiles.of(job, promise.gpu_type).take(promise.start_s, promise.start_s + request_s, need)
             self.promised[job] = promise
 
-    def _at_once(self, view: View, at: int, types_for: list[int], profiles: Believed) -> Promise | None:
-        """A start now, on the first type that is free for the whole request; None if there is none."""
-        need, request_s = int(view.gpus[at]), float(view.requested_s[at])
-        for number in types_for:
-            if profiles.of(int(view.job[at]), number).fits(view.now_s, request_s, need):
-                return Promise(view.now_s, number)
-        return None
 
-    def _soonest(self, view: View, at: int, types_for: list[int], profiles: Believed) -> Promise | None:
-        """The first possible start, of equals on the first type; None if there is none."""
-        need, request_s = int(view.gpus[at]), float(view.requested_s[at])
-        best: Promise | None = None
-        for number in types_for:
-            start_s = profiles.of(int(view.job[at]), number).earliest(request_s, need)
-            if start_s < (math.inf if best is None else best.start_s):
-                best = Promise(start_s, number)
-        return best
+def _at_once(
+    now_s: float, job: int, need: int, request_s: float, types_for: list[int], profiles: Believed
+) -> Promise | None:
+    """A start now, on the first type that is free for the whole request; None if there is none."""
+    for number in types_for:
+        if profiles.of(job, number).fits(now_s, request_s, need):
+            return Promise(now_s, number)
+    return None
+
+
+def _soonest(
+    job: int, need: int, request_s: float, types_for: list[int], profiles: Believed
+) -> Promise | None:
+    """The first possible start, of equals on the first type; None if there is none."""
+    best: Promise | None = None
+    for number in types_for:
+        start_s = profiles.of(job, number).earliest(request_s, need)
+        if start_s < (math.inf if best is None else best.start_s):
+            best = Promise(start_s, number)
+    return best
 
 
 def _running(view: View) -> Tally | None:
@@ -353,9 +357,16 @@ def _running(view: View) -> Tally | None:
     if view.limits is None:
         return None
     tally = Tally(view.limits, planned=False)
-    for at in np.flatnonzero(view.held > 0).tolist():
-        tally.add(int(view.job[at]), int(view.gpu_type[at]), int(view.held[at]))
+    for _, running in _held(view):
+        tally.add(*running)
     return tally
+
+
+def _held(view: View) -> list[tuple[int, tuple[int, int, int]]]:
+    """The positions of the running jobs, each with its job, its GPU type and its GPUs."""
+    at = np.flatnonzero(view.held > 0)
+    columns = (view.job[at].tolist(), view.gpu_type[at].tolist(), view.held[at].tolist())
+    return list(zip(at.tolist(), zip(*columns, strict=True), strict=True))
 
 
 def _note_limits(view: View, given: I64, types: I64) -> None:
