@@ -32,6 +32,8 @@ CANDIDATES: Final[tuple[BackfillPolicy, ...]] = tuple(
 )
 #: how many launches and turnovers late a start may be and still count as the decision's
 _LATE: Final = 3.0
+#: a job that still waits so long after a policy would have started it is not asked about again
+_DOUBTED_S: Final = 4 * 3600.0
 #: a job that a policy would have started in vain is asked about again after so long
 _AGAIN_S: Final = 6 * 3600.0
 _NO_USER_LIMIT: Final = 1 << 40
@@ -135,17 +137,26 @@ def one_step(case: Case, policy: BackfillPolicy, from_s: float, until_s: float) 
     """Ask a policy at every decision between two instants, with the machine and the queue as they were.
 
     A start counts as the policy's if it came within three launches and turnovers of the decision; times at which the policy
-    would have started a job one after the other count once. Who is overtaken is not in the queue from then on.
+    would have started a job one after the other count once. Who is overtaken is not in the queue from then on, nor who still
+    waits four hours after the policy would have started it.
     """
     beside = _Beside(case, policy, max(from_s, case.begin_s), case.doubted_s)
     start_s, doubted_s = beside.start_s, beside.withheld_s
     asked = _Asked(start_s, beside.late_s)
     doubts_s = np.sort(doubted_s)
     doubted = int(np.searchsorted(doubts_s, beside.begin_s, "right"))
+    due_s: deque[float] = deque()
     while (now := beside.decide(until_s)) < until_s:
         asked.decided(now, beside.chosen)
         before, doubted = doubted, int(np.searchsorted(doubts_s, now, "right"))
-        beside.correct(now, doubted > before)
+        changed = doubted > before
+        while due_s and due_s[0] <= now:
+            changed = bool(due_s.popleft())
+        for job in beside.chosen:
+            if beside.start_s[job] > now + beside.late_s and doubted_s[job] > now + _DOUBTED_S:
+                doubted_s[job] = now + _DOUBTED_S
+                due_s.append(now + _DOUBTED_S)
+        beside.correct(now, changed)
     counted = (start_s > beside.begin_s) & (start_s < until_s) & ~(doubted_s < start_s)
     hits = len(asked.hits & set(np.flatnonzero(counted).tolist()))
     return OneStep(hits, asked.false_starts, int(counted.sum()) - hits)
