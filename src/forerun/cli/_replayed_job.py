@@ -46,10 +46,13 @@ def explain_replayed(kept: Path, job: str | None, page: Path | None, output: Out
     from forerun.errors import UsageError
     from forerun.result.plan import read_document
 
-    content = read_document(kept)
     if job is None:
-        what = "is a file: give a run directory, or --job ID for a job of a replay"
+        what = (
+            "is a file, not a run directory (`forerun simulate -o` writes one): give a run directory, or --job ID for a job "
+            "of a kept replay"
+        )
         raise UsageError.at(str(kept), what)
+    content = read_document(kept)
     with output.working(f"replaying {kept.name}") as state:
         made = kept_replay(kept, content)
         story = explain_job(made, job, progress=state)
