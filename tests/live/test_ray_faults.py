@@ -51,13 +51,14 @@ trace: {file: jobs.csv}
 machines: {nodes: [{name: box, count: 2, gpus: 2}]}
 profile: [{analytic: rigid}]
 policy: ef-accessctrl
+costs: {models: {"*": {1->2: 1, 2->1: 1, migrate: 2, start: 2, restart: 2}}}
 slot_s: 1
 live: {checkpoint_s: 2, lease_s: 6, grace_s: 2, drain_s: 10, hang_s: 12, retries: 20}
 """
-JOBS: Final = """job_id,submission_time,duration,num_gpu,deadline
-pair,0,9,2,500
-four,0,8,4,500
-one,1,8,1,500
+JOBS: Final = """job_id,submission_time,duration,num_gpu,deadline,model
+pair,0,9,2,500,sleeper
+four,0,8,4,500,sleeper
+one,1,8,1,500,sleeper
 """
 
 
