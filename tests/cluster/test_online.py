@@ -43,7 +43,7 @@ from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(16, int(os.environ.get("FORERUN_CASES", "0")))
+WORLDS = max(40, int(os.environ.get("FORERUN_CASES", "0")))
 
 
 @dataclass(order=True)
