@@ -68,7 +68,7 @@ def replay_load(server: Server, prompts: Prompts, load: Load, steps: Steps, into
     server : who is asked, and how.
     prompts : of the requests.
     load : when to send what, and how many may be under way.
-    steps : told how far it is.
+    steps : called with how far it is.
     into : filled as requests end, so that it has them if this is interrupted.
     """
     asyncio.run(_Client(server, prompts, load, into).run(steps))

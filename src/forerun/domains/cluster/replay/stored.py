@@ -126,7 +126,7 @@ def named_of(replay: Replay) -> str:
 
 
 def identified_of(replay: Replay) -> str:
-    """How well the policies could be told apart on this log, in one sentence; empty if that was not asked."""
+    """How well the policies can be distinguished on this log, in one sentence; empty if that was not asked."""
     card = replay.card
     others = [one for one in card.tried if one.policy != card.policy and one.own is not None]
     if not others:

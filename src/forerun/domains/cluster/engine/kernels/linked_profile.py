@@ -36,7 +36,7 @@ PLACES: Final = 3
 #: before the first step and after the last: nothing is free there, and it begins never
 NONE: Final = 0
 
-#: the most levels, and the classes by which lengths are told apart in each; one more that has no holes
+#: the most levels, and the classes of lengths in each; one more that has no holes
 MOST_LEVELS: Final = 32
 CLASSES: Final = 256
 WIDTH: Final = CLASSES + 1
