@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -19,7 +19,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 
 
-class _Counts(click.ParamType[tuple[int, ...]]):
+if TYPE_CHECKING:
+    _Several = click.ParamType[tuple[int, ...]]
+else:  # not every release has it generic
+    _Several = click.ParamType
+
+
+class _Counts(_Several):
     """Numbers of GPUs, separated by commas."""
 
     name = "N,N,..."
