@@ -140,8 +140,9 @@ def import_ray(where: str) -> Any:
 
 def unreachable(error: Exception) -> str:
     """What to say where Ray could not connect, with a hint if a token may be missing."""
-    what = f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}"
-    if "connect" in str(error).lower() and os.environ.get("RAY_AUTH_MODE") != "token":
+    said = " ".join(str(error).split())[:300] or type(error).__name__
+    what = f"no Ray cluster can be reached: {said}"
+    if os.environ.get("RAY_AUTH_MODE") != "token":
         what += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here as on its machines"
     return what
 
