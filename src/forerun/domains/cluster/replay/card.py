@@ -195,7 +195,8 @@ def report_card(
 ) -> tuple[ReportCard, tuple[Case, ...], tuple[F64, ...]]:
     """Choose a policy on the first part, and score it on the last.
 
-    Also the cases with the jobs that are held, and the starts of each pool, replayed from the end of the first part on.
+    Returns the card, the cases with their held jobs marked, and the starts of each pool, replayed from the end of the
+    first part on.
 
     Parameters
     ----------
@@ -316,7 +317,7 @@ def _shaken(case: Case) -> Iterator[Case]:
 
 
 def _own_log(case: Case, start_s: F64) -> Case:
-    """A history of the same jobs with other starts, in which nobody is held but comes when it is let go.
+    """A history of the same jobs with other starts. A job that was held comes when it is released.
 
     start_s: of each job; nan: as in history.
     """

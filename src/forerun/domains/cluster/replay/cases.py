@@ -30,7 +30,7 @@ class Case:
     nodes, request_s : what it asks for; the pool's most, or the longest request, where it has none.
     user : int64[jobs], 0: not known.
     doubted_s : when it is first overtaken; infinite: never. From then on no policy is asked about it.
-    held_s : from when on it is taken for held; infinite: never, as before `play.holds`.
+    held_s : from when on it is taken for held; infinite: never, as before `play.with_holds`.
     released_s : when a policy last would have started it while it was held; minus infinity: it was not held.
     windows : outages.
     begin_s : from when on history is complete.
@@ -104,8 +104,7 @@ def case_of(log: History, system: System, number: int) -> Case:
     doubted_s = never_s.copy()
     if system.held_after_s:
         order = np.argsort(mine.start_s, kind="stable")
-        jobs = (mine.submit_s, mine.start_s, mine.nodes, request_s, order, _PATIENCE_S)
-        overtaken(*jobs, 1, doubted_s, never_s.copy())
+        overtaken(mine.submit_s, mine.start_s, mine.nodes, request_s, order, _PATIENCE_S, doubted_s)
     return Case(
         pool=pool,
         rows=rows,

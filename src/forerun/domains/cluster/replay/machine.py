@@ -17,7 +17,7 @@ from forerun.domains.cluster.replay.system import Finding, Pool
 ABOVE: Final = 0.001
 #: a gap in the sizes of jobs, by which the next larger is more than so many times the one below, may separate pools
 GAP: Final = 2.0
-#: jobs on either side of the gap below which nobody can tell
+#: fewer jobs than these on either side of the gap show nothing
 LEAST_JOBS: Final = 200
 #: small jobs have nodes of their own if these were full so many times while one of them waited and others were free
 TIMES_FULL: Final = 10

@@ -17,29 +17,19 @@ def _urgency(wait_s: float, request_s: float, nodes: int) -> float:
 
 @kernel
 def overtaken(
-    submit_s: F64,
-    start_s: F64,
-    nodes: I64,
-    request_s: F64,
-    by_start: I64,
-    patience_s: float,
-    times: int,
-    first_s: F64,
-    last_s: F64,
+    submit_s: F64, start_s: F64, nodes: I64, request_s: F64, by_start: I64, patience_s: float, first_s: F64
 ) -> None:
-    """Write when each job has been overtaken so often, and was so last; columns are by submission, infinite where never.
+    """Write when each job is first overtaken; columns are by submission, infinite where never.
 
     Parameters
     ----------
     submit_s, start_s, nodes, request_s : of the jobs.
     by_start : int64[jobs], jobs by `start_s`.
     patience_s : only jobs that came so much later overtake it.
-    times : how often a job is overtaken before that counts.
-    first_s, last_s : float64[jobs], written.
+    first_s : float64[jobs], written.
     """
     jobs = len(submit_s)
     waiting = np.zeros(jobs, np.int64)
-    seen = np.zeros(jobs, np.int64)
     count = came = 0
     for at in range(jobs):
         job = by_start[at]
@@ -64,9 +54,5 @@ def overtaken(
                 and _urgency(now - submit_s[job], request_s[job], nodes[job])
                 <= _urgency(now - submit_s[other], request_s[other], nodes[other])
             ):
-                seen[other] += 1
-                if seen[other] < times:
-                    continue
-                last_s[other] = now
                 first_s[other] = min(first_s[other], now)
         count = still
