@@ -311,13 +311,27 @@ def test_what_no_file_can_hold_is_told_in_a_line(capsys: pytest.CaptureFixture[s
 
     for raised, told in [
         (MemoryError("Unable to allocate 9 TiB"), "not enough memory Unable to allocate 9 TiB; ask for less"),
-        (UnicodeEncodeError("ascii", "ü", 0, 1, "no"), "cannot be written as ascii"),
+        (UnicodeEncodeError("ascii", "ü", 0, 1, "no"), "cannot be written as ascii; a UTF-8 locale"),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "no"),
+            r"'\udcff' cannot be written as utf-8; it stands for",
+        ),
         (FileNotFoundError(2, "No such file or directory"), "forerun: No such file or directory"),
     ]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(command, "callback", _raising(raised))
             assert run(["simulate", str(SERVING)]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_a_fault_of_our_own_is_not_explained_by_the_locale() -> None:
+    """Python 3.13 raises this error where a docstring that it compiles has half a character."""
+    from forerun.cli.simulate import command
+
+    for raised in (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), ImportError("no"), SyntaxError("no")):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(type(raised)):
+            patch.setattr(command, "callback", _raising(raised))
+            run(["simulate", str(SERVING)])
 
 
 def _raising(error: BaseException) -> Callable[..., None]:

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -23,6 +24,8 @@ from forerun.errors import ForerunError, suggestion
 _NOT_VERBS = {"main"}
 #: the code with which click exits, for no other reason in this mode, where the pipe that a command writes to is closed
 _CLICK_CLOSED_PIPE: Final = 1
+#: how Python reads bytes of a file's name that are no UTF-8
+_UNDECODED: Final = re.compile("[\udc80-\udcff]+")
 
 
 class Verbs(click.Group):
@@ -113,8 +116,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _silence()
         return 0
     except UnicodeEncodeError as error:
-        known = f"{error.object[error.start : error.end]!a} cannot be written as {error.encoding}"
-        click.echo(f"forerun: {known}; a UTF-8 locale (or PYTHONUTF8=1) can write every name", err=True)
+        letters = error.object[error.start : error.end]
+        if error.encoding != "utf-8":
+            advice = "a UTF-8 locale (or PYTHONUTF8=1) can write every name"
+        elif _UNDECODED.fullmatch(letters):
+            advice = "it stands for bytes in a name of a file that are no UTF-8: rename the file"
+        else:
+            raise
+        click.echo(f"forerun: {letters!a} cannot be written as {error.encoding}; {advice}", err=True)
         return 2
     except OSError as error:
         # The system failed in a way that no command handles: stdout on a full disk, a deleted working folder.

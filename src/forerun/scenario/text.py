@@ -138,7 +138,7 @@ def _read_text(path: Path) -> str:
 
 
 def _without_lone_surrogates(document: Document) -> Document:
-    """The document, unless a text in it cannot be written as UTF-8, such as the escape `\ud800`: half a character."""
+    r"""The document, unless a text in it cannot be written as UTF-8, such as the escape `\ud800`: half a character."""
     problems = []
     waiting: list[tuple[Place, Any]] = [((), document.data)]
     while waiting:
