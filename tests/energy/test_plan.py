@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forerun
@@ -262,6 +262,48 @@ def test_the_chosen_point_is_best_with_the_stated_probability(small: Any) -> Non
     found = forerun.plan(small(paths, power))
     assert abs(found.confidence.best - 0.5) < 0.05
     assert found.confidence.keeps == {}
+
+
+def _slowdown(small: Any, paths: dict[int, list[int | None]], slower: dict[int, float], bound: float) -> Any:
+    """The plan of least energy when each size takes 10 s an epoch times its factor, and the default the most power."""
+    power = {(size, 200.0): (10.0 * by, 190.0 if size == 16 else 100.0) for size, by in slower.items()}
+    return forerun.plan(small(paths, power, f"goal: {{minimise: energy, max_slowdown: {bound}}}\n"))
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+@given(bound=st.floats(1.0, 3.0), seed=st.integers(0, 2**32))
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_default_is_certain_to_be_no_slower_than_itself(
+    small: Any, runs: int, bound: float, seed: int
+) -> None:
+    epochs: list[int | None] = np.random.default_rng(seed).integers(1, 50, runs).tolist()
+    found = _slowdown(small, {16: epochs}, {16: 1.0}, bound)
+    assert found.confidence.keeps == {f"max_slowdown {bound:g}": 1.0}
+
+
+@pytest.mark.parametrize("runs", [1, 5])
+@pytest.mark.parametrize("slower", [1.10, 1.12])
+def test_limits_of_one_size_differ_by_what_was_measured(small: Any, runs: int, slower: float) -> None:
+    """Epochs do not depend on the limit: a limit 1.10 times slower keeps a bound of 1.11, whatever the paths."""
+    power = {(16, 200.0): (10.0, 190.0), (16, 100.0): (10.0 * slower, 90.0)}
+    paths: dict[int, list[int | None]] = {16: [18, 25, 20, 31, 22][:runs]}
+    found = forerun.plan(small(paths, power, "goal: {minimise: energy, max_slowdown: 1.11}\n"))
+    assert found.chosen.limit_w == (100.0 if slower < 1.11 else 200.0)
+    assert found.confidence.keeps == {"max_slowdown 1.11": 1.0}
+
+
+def test_the_probability_of_a_slowdown_converges_with_more_runs(small: Any) -> None:
+    """Two sizes of equal laws, the other 1.1 times slower an epoch: a bound of 1.3 holds the more surely the more runs."""
+    rng = np.random.default_rng(5)
+    sure = []
+    for runs in (2, 8, 60):
+        drawn = np.round(np.exp(rng.normal(3.6, 0.2, (2, runs)))).astype(int)
+        drawn[1] = drawn[0]  # the expectation keeps the bound whatever was drawn
+        paths: dict[int, list[int | None]] = {16: drawn[0].tolist(), 32: drawn[1].tolist()}
+        found = _slowdown(small, paths, {16: 1.0, 32: 1.1}, 1.3)
+        assert found.chosen.batch_size == 32
+        sure.append(found.confidence.keeps["max_slowdown 1.3"])
+    assert sure == sorted(sure) and sure[0] < 0.95 and sure[-1] > 0.999
 
 
 # --- signals ------------------------------------------------------------------------------------------------------

@@ -102,9 +102,9 @@ class JobPlan(ShownPlan):
             against = f"; against the default it takes {energy} energy and {time} time"
         named = [
             # A slowdown is named with the time that it amounts to.
-            f"{bound.name} ({format_number(bound.limit)} s)"
-            if " " in bound.name
-            else f"{bound.name} {bound.limit:g}"
+            f"{bound.name} {bound.limit:g}"
+            if bound.against is None
+            else f"{bound.name} ({format_number(bound.limit)} s)"
             for bound in self.certificate.bounds
         ]
         bounds = ", ".join(named) or "no bounds"
@@ -198,7 +198,7 @@ def plan_job(scenario: Scenario) -> JobPlan:
     top_w = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
     points = _points(inputs, top_w)
     default = _default_point(scenario, points)
-    bounds = _bounds(goal, default)
+    bounds = _bounds(goal, points, default)
     certain = [at for at, point in enumerate(points) if point.reach == 1] or list(range(len(points)))
     frontier, dominated_by = certified_frontier(points, certain)
     feasible = [at for at in range(len(points)) if not any(bound.broken_by(points[at]) for bound in bounds)]
@@ -296,7 +296,7 @@ def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
     return max(mine, key=lambda point: point.limit_w) if mine else None
 
 
-def _bounds(goal: Goal, default: Point | None) -> tuple[Bound, ...]:
+def _bounds(goal: Goal, points: Sequence[Point], default: Point | None) -> tuple[Bound, ...]:
     """The bounds of a goal. Raises Infeasible for a slowdown without a default configuration."""
     figures = {
         "max_time_s": "time_s",
@@ -313,7 +313,8 @@ def _bounds(goal: Goal, default: Point | None) -> tuple[Bound, ...]:
             what = "needs the default configuration, which never reaches the target or was not measured"
             raise Infeasible(Problem("goal.max_slowdown", what))
         limit = goal.max_slowdown * default.time_s
-        bounds.append(Bound(f"max_slowdown {goal.max_slowdown:g}", "time_s", limit))
+        name = f"max_slowdown {goal.max_slowdown:g}"
+        bounds.append(Bound(name, "time_s", limit, against=points.index(default)))
     return tuple(bounds)
 
 
@@ -342,7 +343,8 @@ def _confidence(
 ) -> tuple[Confidence, Floats]:
     """Sample the posterior of the paths, scale every point with its size's mean epochs, and count.
 
-    Money and carbon scale with energy: starts are not chosen again for each sample.
+    A limit that is a multiple of a point's figure scales with that point. Money and carbon scale with energy: starts are
+    not chosen again for each sample.
     """
     rng = stream(scenario.seed, "confidence", str(scenario.job))
     points, chosen = certificate.points, certificate.chosen
@@ -357,7 +359,8 @@ def _confidence(
     keeps = {}
     for bound in certificate.bounds:
         scale = factor if bound.figure != "power_w" else np.ones_like(factor)
-        good = np.array([point.value(bound.figure) for point in points]) * scale <= bound.limit * (1 + 1e-12)
+        limit = bound.limit * (1 if bound.against is None else factor[:, [bound.against]])
+        good = np.array([point.value(bound.figure) for point in points]) * scale <= limit * (1 + 1e-12)
         within &= good
         keeps[bound.name] = float(good[:, chosen].mean())
     values = np.where(within & ~np.isnan(values), values, math.inf)

@@ -51,12 +51,14 @@ class Point:
 class Bound:
     """One bound of a plan.
 
-    name: in the scenario's goal. figure: of a point, by its name there. limit: what it must not exceed.
+    name: in the scenario's goal. figure: of a point, by its name there. limit: what it must not exceed. against: index of
+    the point that the limit is a multiple of (default None: the limit is an amount).
     """
 
     name: str
     figure: str
     limit: float
+    against: int | None = None
 
     def broken_by(self, point: Point) -> bool:
         """Whether the point's expectation breaks the bound (an unknown figure does)."""
