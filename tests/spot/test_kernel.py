@@ -54,14 +54,14 @@ class NamedFleet:
         self.world = RunState(job, fleet, rule(growth), outlook_of(process))
         self.log = log
 
-    def run(self) -> Replay:
+    def run(self, goal_steps: int | None) -> Replay:
         job, world = self.world.job_spec, self.world
         for t_s in np.unique(self.log[:, 0]):
-            world.advance(float(t_s), after_event=RunState.check)
+            assert world.advance(float(t_s), goal_steps, after_event=RunState.check) is None
             self.instants.append(self.named(float(t_s), self.log[self.log[:, 0] == t_s]))
             world.next_change_s = min(world.next_change_s, float(t_s))
-        world.advance(job.horizon_s, after_event=RunState.check)
-        return world.finish(job.horizon_s, None)
+        finished_s = world.advance(job.horizon_s, goal_steps, after_event=RunState.check)
+        return world.finish(job.horizon_s if finished_s is None else finished_s, finished_s)
 
     def named(self, t_s: float, rows: np.ndarray) -> Instant:
         removed: list[int] = []
@@ -84,7 +84,7 @@ class NamedFleet:
 
 
 @st.composite
-def random_cases(draw: st.DrawFn) -> tuple[TrainingJob, Poisson, str, int]:
+def random_cases(draw: st.DrawFn) -> tuple[TrainingJob, Poisson, str, int | None, int]:
     rng = random.Random(draw(st.integers(0, 2**32)))
     depth, pipelines = rng.choice([1, 2, 3, 4]), rng.choice([1, 2, 3, 4])
     write: Any = rng.choice(["async", "async", "sync"])
@@ -116,31 +116,52 @@ def random_cases(draw: st.DrawFn) -> tuple[TrainingJob, Poisson, str, int]:
         start=rng.randint(0, cap),
         cap=cap,
     )
-    return job, process, rng.choice(RULES), rng.randrange(2**31)
+    goal_steps = rng.choice([None, rng.randint(2, 20), rng.randint(2, 300)])
+    return job, process, rng.choice(RULES), goal_steps, rng.randrange(2**31)
 
 
 @settings(max_examples=many(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_cases())
-def test_every_path_agrees_with_the_exact_simulator(case: tuple[TrainingJob, Poisson, str, int]) -> None:
+def test_every_path_agrees_with_the_exact_simulator(
+    case: tuple[TrainingJob, Poisson, str, int | None, int],
+) -> None:
     """The same history, once as counts in closed form and once over named nodes step by step."""
     from forerun.domains.spot.engine import kernels
 
-    job, process, growth, seed = case
+    job, process, growth, goal_steps, seed = case
     log, out = np.empty((20_000, 3)), np.empty(len(kernels.COLUMNS))
-    numbers = trials.job_numbers(job, rule(growth))
+    numbers = trials.job_numbers(job, rule(growth), goal_steps or -1)
     rows = kernels.run_one_logged(numbers, trials.fleet_numbers(process), np.uint64(seed), 0, out, log)
     fast = dict(zip(kernels.COLUMNS, out.tolist(), strict=True))
-    slow = NamedFleet(job, process, growth, log[:rows], seed).run()
+    slow = NamedFleet(job, process, growth, log[:rows], seed).run(goal_steps)
     for line in ("useful", "stall", "lost", "reconfig", "idle", "inflight"):
         assert fast[f"{line}_s"] == pytest.approx(slow.wall_s[line], abs=2e-6), line
         if line != "idle":
             assert fast[f"{line}_node_s"] == pytest.approx(slow.node_s[line], abs=2e-4), line
     assert fast["standby_node_s"] == pytest.approx(slow.node_s["standby"], abs=1e-5)
     assert fast["prepping_node_s"] == pytest.approx(slow.node_s["prepping"], abs=1e-5)
+    assert fast["end_s"] == pytest.approx(slow.end_s, abs=1e-6)
+    assert fast["finished"] == (slow.finished_s is not None)
     assert fast["steps_completed"] == slow.steps_completed
     assert fast["steps_durable"] == slow.steps_durable
     for count in ("reconfigs", "reconfig_restarts", "rollbacks"):
         assert fast[count] == getattr(slow.counts, count), count
+
+
+@pytest.mark.parametrize("goal_steps", [3, 10, 100])
+def test_a_finished_trial_has_all_its_steps(rounded: TrainingJob, goal_steps: int) -> None:
+    job = replace(rounded, step_s={nodes: s + 1 / 3 for nodes, s in rounded.step_s.items()}, stall_s=8.91)
+    done = trials.run(
+        replace(job, horizon_s=1e6),
+        level(0.25),
+        rule("immediate"),
+        trials=400,
+        seed=goal_steps,
+        goal_steps=goal_steps,
+    ).columns
+    assert done["finished"].all()
+    assert done["steps_completed"].tolist() == [goal_steps] * 400
+    assert done["inflight_s"].max() < 1e-6
 
 
 @settings(max_examples=many(200), deadline=None)

@@ -687,9 +687,6 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                 cluster.tier_stall_s, cluster.tier_write_s, clean_steps, tier_steps, tier_stalls,
             )  # fmt: skip
             further = tier_steps.max()
-        if out[_FINISHED] > 0.0:  # at the end of its last step, whatever the rounding of `u`
-            complete = np.float64(job.goal_steps - saved - 1)
-            stall = u - complete * s
         _charge_training(out, by_class[growth], pipelines * depth, u, complete, s, stall, True)
         out[_DURABLE] += further
     else:

@@ -27,7 +27,8 @@ IMMEDIATE, LAZY, LAZY2, DRAIN, HAZARD, HAZARD_DRAIN = range(6)
 TRAINING, RECONFIGURING, IDLE = range(3)
 
 ROUNDING_S = 1e-7
-"""A write counts as durable this much early: a decision at the very instant must see it, whatever the rounding."""
+"""A step counts as complete, and a write as durable, this much early: what happens at the very instant must see it, whatever
+the rounding."""
 
 WALL_LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight")
 NODE_LINES = ("useful", "stall", "lost", "reconfig", "inflight", "standby", "prepping")
@@ -157,12 +158,12 @@ def executed_by(u: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     s, first, n, d: as in `durable_by`.
     """
     if u < first * s:
-        return np.floor(u / s), 0.0
+        return np.floor((u + ROUNDING_S) / s), 0.0
     period = n * s + d
     beyond = u - first * s
-    whole = np.floor(beyond / period)
-    rest = beyond - whole * period
-    steps = first + n * whole + min(n - 1.0, np.floor(max(0.0, rest - d) / s))
+    whole = np.floor((beyond + ROUNDING_S) / period)
+    rest = max(0.0, beyond - whole * period)
+    steps = first + n * whole + min(n - 1.0, np.floor(max(0.0, rest - d + ROUNDING_S) / s))
     return steps, whole * d + min(d, rest)
 
 
