@@ -441,6 +441,18 @@ def test_what_a_job_prints_is_bounded_and_one_that_never_attaches_finishes(
     assert log.endswith(b"16777216 bytes are kept; the rest is not]\n")
 
 
+@pytest.mark.parametrize("program", ["print(1)", "import os, time\nif os.fork() == 0: time.sleep(9999)"])
+def test_an_elastic_program_that_never_attaches_has_failed(
+    controller: Controller, tmp_path: Path, program: str
+) -> None:
+    """Whatever it leaves behind; a plain command (`elastic: false`) says by its exit code that it is done."""
+    controller.start(script(tmp_path, program), n0=2)
+    left = controller.until(Left, "a")
+    assert isinstance(left, Left) and (left.why, left.step) == ("failed", 0)
+    assert left.detail.endswith("ended after 0 of 10 steps: it never attached (forerun.live.job)")
+    controller.until(Gone, "a")
+
+
 def test_programs_have_the_variables_that_are_listed_and_no_others(
     controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,24 @@ def test_a_failing_program_says_what_failed(tmp_path):
         assert (left.why, left.detail) == ("failed", "RuntimeError: no such data")
 
 
+@pytest.mark.parametrize("how", ["break", "raise SystemExit(0)"])
+def test_a_program_that_ends_before_its_last_step_has_failed_and_by_itself_it_has_not(tmp_path, how):
+    program = tmp_path / "early.py"
+    program.write_text(
+        "import numpy as np\nfrom forerun.live import job\n"
+        "with job.attach(iterations=100, torch=False) as me:\n"
+        "    me.state(x=np.zeros(1))\n"
+        "    for step in me.steps():\n"
+        "        me.step()\n"
+        f"        if me.done == 10: {how}\n"
+    )
+    with Group(tmp_path, [str(program)], 2) as group:
+        group.ended()
+        assert {(left.why, left.step) for left in group.of(Leaving)} == {("failed", 10)}
+        assert group.of(Leaving)[0].detail == "ended after 10 of 100 steps"
+    assert subprocess.run([sys.executable, str(program)], check=False).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from forerun.errors import StoreError
 from forerun.live.controller import Course
 from forerun.live.engines.engine import Heartbeat, Pace, Start
 from forerun.live.folder import RunFolder
-from forerun.live.observation import Observation
+from forerun.live.observation import Left, Observation
 from forerun.live.replay import replay
 from forerun.live.run_files import create_run, inputs_of, job_specs, node_names
 from forerun.live.session import Session
@@ -187,6 +188,46 @@ def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(fol
 def test_jobs_that_are_slower_than_their_profile_are_late(folder: Path) -> None:
     """The law is able to fail."""
     assert any(promises(folder / str(seed), seed, slowest=0.5)[2] for seed in range(3))
+
+
+class EarlyEngine(IdealEngine):
+    """Programs of which some end by themselves, in good order, before their last step."""
+
+    def __init__(self, clock: VirtualClock, nodes: Mapping[str, int], rng: np.random.Generator) -> None:
+        super().__init__(clock, nodes)
+        self.rng, self.reached = rng, dict[str, int]()
+
+    def poll(self, timeout_s: float) -> Sequence[Observation | Heartbeat]:
+        seen = super().poll(timeout_s)
+        self.reached |= {one.job: one.step for one in seen if isinstance(one, Left)}
+        return seen
+
+    def _start(self, start: Start, now_s: float) -> None:
+        super()._start(start, now_s)
+        if self.rng.random() < 0.6:
+            step = int(self.rng.integers(0, start.spec.iterations))
+            at_s = now_s + float(self.rng.uniform(0, 300))
+            self._at(at_s, Left(job=start.job, epoch=start.epoch, why="finished", step=step))
+
+
+@pytest.mark.parametrize("policy", ["ef-accessctrl", "fifo"])
+def test_a_job_has_finished_only_if_its_own_progress_reached_the_end(policy: str, folder: Path) -> None:
+    """However often it is resized, and whatever its program says when it ends early."""
+    names: set[str] = set()
+    for seed in range(WORLDS):
+        rng = np.random.default_rng([29, seed])
+        session = played(
+            folder / str(seed), drawn_scenario(seed, policy), engine=functools.partial(EarlyEngine, rng=rng)
+        )
+        engine = session.engine
+        assert isinstance(engine, EarlyEngine)
+        for job in session.controller.rows:
+            names.add(job.state.name)
+            done = engine.reached.get(job.name, 0) == job.spec.iterations
+            assert (job.state.name == "finished") == done, job
+            if job.state.name == "failed":
+                assert f" of {job.spec.iterations} steps" in job.state.why  # type: ignore[union-attr]
+    assert names >= {"finished", "failed"}
 
 
 def test_a_run_whose_nodes_never_come_ends_with_a_line(folder: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from forerun.domains.cluster.engine.expected_pace import expected_pace
@@ -516,6 +517,9 @@ class Controller:
 
     def _left_by_itself(self, job: Job, group: Group, left: Left) -> None:
         """Ranks say that they leave."""
+        if left.why == "finished" and left.step < job.spec.iterations:
+            early = f"ended after {left.step} of {job.spec.iterations} steps"
+            left = msgspec.structs.replace(left, why="failed", detail=early)
         group.left = left
         group.step = max(group.step, left.step) if left.why == "failed" else left.step
         if isinstance(job.state, Ended):

@@ -135,9 +135,9 @@ class _Shim:
 def attach(*, iterations: int = 0, torch: bool | None = None, paced: bool = False) -> Iterator[Member]:
     """Be a rank of a job, for the duration of a `with` block.
 
-    Leaving the block normally ends the job; an exception in it is a failure, after which forerun starts the job again
-    from its last checkpoint. A drained rank leaves the block by `Drained`, a SystemExit. Raises UsageError where neither a
-    job file nor `iterations` says how long to train.
+    Leaving the block after the last step ends the job. Leaving it earlier, or by an exception, is a failure, after which
+    forerun starts the job again from its last checkpoint. A drained rank leaves the block by `Drained`, a SystemExit.
+    Raises UsageError where neither a job file nor `iterations` says how long to train.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def attach(*, iterations: int = 0, torch: bool | None = None, paced: bool = Fals
     except Drained:
         raise
     except BaseException as failure:
-        shim.say(Leaving(why="failed", step=me.done, detail=f"{type(failure).__name__}: {failure}"[:500]))
+        shim.say(Leaving(why="failed", step=me.done, detail=me._how_it_failed(failure)))
         raise
     finally:
         shim.close()
@@ -553,10 +553,20 @@ class Member:
         self._shim.say(Leaving(why="drained" if why == "drained" else "finished", step=self.done))
 
     def _finish(self) -> None:
+        if self._inside and self.done < self.iterations:
+            raise SystemExit(self._how_far())
         self._leave("finished")
         if self._torch is not None and self.world_size > 1:
             self._torch.distributed.destroy_process_group()
         self._star.close()
+
+    def _how_far(self) -> str:
+        return f"ended after {self.done} of {self.iterations} steps"
+
+    def _how_it_failed(self, failure: BaseException) -> str:
+        """Why the block was left before the last step, for people."""
+        said = self._how_far() if isinstance(failure, SystemExit) else f"{type(failure).__name__}: {failure}"
+        return said[:500]
 
     def _wait_until(self, boottime_s: float) -> None:
         while (left_s := boottime_s - _boottime_s()) > 0:

@@ -325,6 +325,7 @@ class Node:
                     folder=start.spec.folder or str(folder),
                     environment=self._environment(start),
                     iterations=start.spec.iterations,
+                    elastic=start.spec.elastic,
                     end_s=group.end_s,
                     occupancy=str(self.folder.occupancy),
                     log_bytes=LOG_BYTES,

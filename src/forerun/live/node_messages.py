@@ -84,7 +84,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     is_python : whether it is a script or a module of this interpreter, which a fork runs without starting Python anew.
     folder : in which it runs.
     environment : all variables, by name.
-    iterations : steps in all, which a plain command has done when it ends.
+    iterations : steps in all.
+    elastic : whether the program says what it has done; a plain command has done all steps when it ends with code 0.
     end_s : CLOCK_BOOTTIME at which the lease ends.
     occupancy : file that notes who is on which slot.
     log_bytes : bytes of a rank's output that are kept, at most.
@@ -99,6 +100,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     folder: str
     environment: Mapping[str, str]
     iterations: int
+    elastic: bool
     end_s: float
     occupancy: str
     log_bytes: int

@@ -229,9 +229,12 @@ class Shim:
         # Once the group leaves, ends are no news; killing again would also end a rank that still prints why it failed.
         if self.left or self.ended_for or (rank.code == 0 and rank.leaving is not None):
             return
-        if rank.code == 0 and not rank.greeted:  # a plain command, done
-            if number == 0:
+        if rank.code == 0 and not rank.greeted:
+            if not self.order.elastic:  # a plain command says by its exit code alone that it is done
                 self._leave(GroupLeft(why="finished", step=self.order.iterations))
+                return
+            steps = f"0 of {self.order.iterations} steps"
+            self._fail(f"rank {number} ended after {steps}: it never attached (forerun.live.job)")
             return
         self._fail(f"rank {number} {_how(rank.code)}")
 

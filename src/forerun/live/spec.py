@@ -45,7 +45,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     folder : the folder in which it runs (default: that of the job file).
     checkpoints : when it saves its state.
     retries : how often it starts again after a failure of its own (default: 3).
-    elastic : whether the program uses `forerun.live.job`; a plain command starts, runs and ends (default: yes).
+    elastic : whether the program uses `forerun.live.job`; a plain command is done when it ends with code 0 (default: yes).
     """
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
