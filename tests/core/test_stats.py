@@ -145,11 +145,14 @@ def test_two_level_intervals_cover() -> None:
 
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_agrees_with_scipy(case: tuple[int, int]) -> None:
+def test_proportions_agree_with_scipy(case: tuple[int, int]) -> None:
+    """Wilson's interval, and the exact bound where there is no success or nothing else."""
     successes, trials = case
     ours = proportion_interval(successes, trials)
-    theirs = scipy_stats.binomtest(successes, trials).proportion_ci(method="wilson")
+    edge = successes in (0, trials)
+    theirs = scipy_stats.binomtest(successes, trials).proportion_ci(method="exact" if edge else "wilson")
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert ("exact" in ours.method) is edge
 
 
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=12), st.integers(0, 10))

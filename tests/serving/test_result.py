@@ -188,7 +188,7 @@ def test_intervals_say_how_they_were_found() -> None:
     assert "20 runs on fresh arrivals" in interval.method
     listed = ", ".join(str(10.0 * i) for i in range(200))
     replayed = simulate(load(GOOD, f"trace={{arrivals_ms: [{listed}]}}"))
-    assert "batch means" in replayed.intervals["attainment"].method
+    assert "batch means" in replayed.intervals["latency_mean_ms"].method
     assert simulate(load(FORK, "intervals.replications=0")).intervals == {}
 
 
@@ -198,9 +198,21 @@ def test_prediction_intervals_cover() -> None:
     inside = 0
     for _ in range(400):
         runs = [{"latency_p50_ms": float(value)} for value in rng.normal(100, 5, 20)]
-        interval = from_replications(runs, 0.95)["latency_p50_ms"]
+        interval = from_replications(runs, 1000, 0.95)["latency_p50_ms"]
         inside += interval.low <= rng.normal(100, 5) <= interval.high
     assert abs(inside / 400 - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_few_queries_that_all_are_in_time_leave_room(share: float) -> None:
+    """Runs without spread show no more than the queries of one can: the exact binomial bound."""
+    over_runs = from_replications([{"attainment": share}] * 20, 3, 0.95)["attainment"]
+    ends = (0.025 ** (1 / 3), 1.0) if share else (0.0, 1 - 0.025 ** (1 / 3))
+    assert (over_runs.low, over_runs.high) == pytest.approx(ends)
+    over_parts = from_batches(np.full(40, 10.0), 20.0 if share else 5.0, 0.95)["attainment"]
+    assert over_parts.high - over_parts.low == pytest.approx(1 - 0.025 ** (1 / 40))
+    few = simulate(load(GOOD, f"trace={{arrivals_ms: [0, 1000, 2000]}}", "attainment=0.99"))
+    assert "so few show no more than 29 %" in few.why
 
 
 def test_batch_means_cover_the_mean() -> None:

@@ -144,21 +144,27 @@ def path_means(values: ArrayLike) -> NDArray[np.float64]:
     return means
 
 
-def proportion_interval(successes: int, trials: int, confidence: float = 0.95, method: str = "") -> Interval:
-    """Wilson's score interval of a proportion [Journal of the American Statistical Association 22 (1927)].
+def proportion_interval(successes: int, trials: int, confidence: float = 0.95, over: str = "") -> Interval:
+    """Wilson's score interval of a proportion [Journal of the American Statistical Association 22 (1927)]; with no success
+    or nothing else the exact binomial bound [Clopper and Pearson, Biometrika 26 (1934)], as Wilson's is too narrow there.
 
-    method: how the interval describes itself (default: "Wilson's interval, successes of trials"). Raises ValueError
+    over: what the trials are, for the interval's method (default: "successes of trials"). Raises ValueError
     unless 0 <= successes <= trials and trials >= 1.
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials")
+    over = over or f"{successes} of {trials}"
+    if successes in (0, trials):
+        most = 1 - (0.5 - confidence / 2) ** (1 / trials)
+        low, high = (1 - most, 1.0) if successes else (0.0, most)
+        return Interval(low, high, confidence, f"exact binomial bound, {over}")
     z = normal_quantile(0.5 + confidence / 2)
     share = successes / trials
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == trials else min(1.0, centre + half)
-    return Interval(low, high, confidence, method or f"Wilson's interval, {successes} of {trials}")
+    return Interval(
+        max(0.0, centre - half), min(1.0, centre + half), confidence, f"Wilson's interval, {over}"
+    )
 
 
 def quantile_interval(values: ArrayLike, share: float, confidence: float = 0.95) -> Interval:

@@ -128,7 +128,7 @@ def _intervals(inputs: Inputs, run: Run) -> dict[str, Interval]:
 
     fresh = [figures(again, other) for again, other in _fresh_runs(inputs)]
     if fresh:
-        return from_replications([figures(inputs, run), *fresh], confidence)
+        return from_replications([figures(inputs, run), *fresh], len(run.arrival_ms), confidence)
     if inputs.pipeline.serves_models:
         return llm_batch_intervals(inputs.pipeline, run, slo_ms, confidence)
     return from_batches(run.latency_ms, slo_ms, confidence)

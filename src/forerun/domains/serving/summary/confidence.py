@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Floats
 from forerun.result.run import Interval
-from forerun.result.stats import student_quantile
+from forerun.result.stats import proportion_interval, student_quantile
 
 #: consecutive parts that a replayed trace is cut into
 BATCHES = 20
@@ -31,12 +31,15 @@ def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
     }
 
 
-def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) -> dict[str, Interval]:
+def from_replications(
+    runs: Sequence[Mapping[str, float]], queries: int, confidence: float
+) -> dict[str, Interval]:
     """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval.
 
     Parameters
     ----------
     runs : figures of each run, by name; a figure that not every run has gets no interval.
+    queries : of a run.
     confidence : of the interval, such as 0.95.
     """
     n = len(runs)
@@ -44,7 +47,8 @@ def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) ->
     method = f"t prediction interval for one run of this length, from {n} runs on fresh arrivals"
     common = [name for name in runs[0] if all(name in run for run in runs)]
     return {
-        name: _bounded(name, *_span([run[name] for run in runs], half), confidence, method) for name in common
+        name: _bounded(name, *_span([run[name] for run in runs], half), queries, confidence, method)
+        for name in common
     }
 
 
@@ -62,11 +66,11 @@ def from_batches(latency_ms: Floats, slo_ms: float, confidence: float) -> dict[s
     if len(latency_ms) < 2 * BATCHES:
         return {}
     parts = [headline(part, slo_ms) for part in np.array_split(latency_ms, BATCHES)]
-    return from_parts(parts, headline(latency_ms, slo_ms), confidence)
+    return from_parts(parts, headline(latency_ms, slo_ms), len(latency_ms), confidence)
 
 
 def from_parts(
-    parts: Sequence[Mapping[str, float]], whole: Mapping[str, float], confidence: float
+    parts: Sequence[Mapping[str, float]], whole: Mapping[str, float], queries: int, confidence: float
 ) -> dict[str, Interval]:
     """The same from the figures of `BATCHES` consecutive parts and of the whole trace.
 
@@ -77,6 +81,7 @@ def from_parts(
     ----------
     parts : figures of each part, by name; a figure that not every part has gets no interval.
     whole : figures of the whole trace.
+    queries : of the whole trace.
     confidence : of the interval, such as 0.95.
     """
     half = student_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
@@ -86,7 +91,8 @@ def from_parts(
         if not all(name in part for part in parts):
             continue
         spread = math.sqrt(sum((part[name] - centre) ** 2 for part in parts) / (BATCHES - 1))
-        intervals[name] = _bounded(name, centre - half * spread, centre + half * spread, confidence, method)
+        ends = centre - half * spread, centre + half * spread
+        intervals[name] = _bounded(name, *ends, queries, confidence, method)
     return intervals
 
 
@@ -95,6 +101,10 @@ def _span(values: list[float], half: float) -> tuple[float, float]:
     return mean - half * spread, mean + half * spread
 
 
-def _bounded(name: str, low: float, high: float, confidence: float, method: str) -> Interval:
-    most = 1.0 if name.endswith(("attainment", "share")) else math.inf
-    return Interval(max(0.0, low), min(most, high), confidence, method)
+def _bounded(name: str, low: float, high: float, queries: int, confidence: float, method: str) -> Interval:
+    """An interval of a figure within its bounds. Where all runs or parts have no query in time or nothing else, they have
+    no spread: the end is then what the queries of one run can show, each a trial."""
+    share = name.endswith(("attainment", "share"))
+    if share and low == high and low in (0.0, 1.0):
+        return proportion_interval(round(low) * queries, queries, confidence)
+    return Interval(max(0.0, low), min(1.0 if share else math.inf, high), confidence, method)

@@ -29,6 +29,7 @@ from forerun.domains.serving.summary.llm.objectives import (
     together,
     token_objectives,
 )
+from forerun.result.stats import proportion_interval
 
 #: what to change where a language model's requests spend their latency, and by which factor
 _LLM_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
@@ -88,7 +89,7 @@ def _verdict(
     Those with a share of their own stand apart.
     """
     queries = len(run.arrival_ms)
-    required = f"{scenario.attainment * 100:.6g} % are required"
+    required = f"{scenario.attainment * 100:.6g} % are required{_too_few(misses, queries, scenario.attainment)}"
     if not objectives:
         within = f"{100 - 100 * misses / queries:.4g} % of the queries stay within {scenario.slo_ms:g} ms"
         return f"the SLO is {'met' if met else 'missed'}: {within}, {required}"
@@ -106,6 +107,12 @@ def _verdict(
         what = f"{100 - 100 * misses / queries:.4g} % of the queries meet {these}, {required}"
         alone = [f"{what} ({'; '.join(shares)})", *alone]
     return f"the objectives are {'met' if met else 'missed'}: {', and '.join(alone)}"
+
+
+def _too_few(misses: int, queries: int, required: float) -> str:
+    """That so few queries cannot show the share required, though all are in time; empty where they can."""
+    shown = proportion_interval(queries - misses, queries).low
+    return f" (so few show no more than {shown * 100:.2g} %)" if not misses and shown < required < 1 else ""
 
 
 def _named(objective: TokenObjective) -> str:

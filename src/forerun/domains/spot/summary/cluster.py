@@ -247,7 +247,7 @@ def _add_finish(
         chances["done_by_deadline"] = int((done.finish_s <= goal.deadline_s).sum())
     for name, count in chances.items():
         summary[name] = count / done.count
-        intervals[name] = proportion_interval(count, done.count, method="Wilson")
+        intervals[name] = proportion_interval(count, done.count, over="over the trials")
 
 
 def _ledger_table(

@@ -122,7 +122,7 @@ def _many(outcome: DeadlineOutcome) -> Result:
     intervals = {name: one.interval for name, one in estimates.items() if one.trials > 1}
     in_time = int(columns["met_deadline"].sum())
     summary["done_by_deadline"] = in_time / len(rows)
-    intervals["done_by_deadline"] = proportion_interval(in_time, len(rows), method="Wilson")
+    intervals["done_by_deadline"] = proportion_interval(in_time, len(rows), over="over the histories")
     summary |= {"all_on_demand_cost_usd": outcome.alone.cost_usd, "trials": len(rows)}
     mean_usd = summary["cost_usd"]
     cost_usd = intervals.get("cost_usd", Interval(mean_usd, mean_usd, method="one history"))

@@ -186,7 +186,7 @@ def _add_finish_figures(
     """
     hours = done.finish_s / 3600.0
     summary["finished_share"] = whole.finished / whole.count
-    intervals["finished_share"] = proportion_interval(whole.finished, whole.count, method="Wilson")
+    intervals["finished_share"] = proportion_interval(whole.finished, whole.count, over="over the trials")
     for share in (0.05, 0.5, 0.95, 0.99):
         at = quantile(hours, share)
         name = f"finish_p{round(share * 100)}_h"
@@ -195,4 +195,4 @@ def _add_finish_figures(
             intervals[name] = at.interval
     if scenario.goal.deadline_s:
         summary["done_by_deadline"] = whole.in_time / whole.count
-        intervals["done_by_deadline"] = proportion_interval(whole.in_time, whole.count, method="Wilson")
+        intervals["done_by_deadline"] = proportion_interval(whole.in_time, whole.count, over="over the trials")

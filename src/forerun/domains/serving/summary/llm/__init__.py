@@ -199,7 +199,7 @@ def llm_batch_intervals(
     if any(_refused(run)[part_of == part].all() for part in range(BATCHES)):
         return {}
     parts = [llm_headline(pipeline, run, slo_ms, part_of == part) for part in range(BATCHES)]
-    return from_parts(parts, llm_headline(pipeline, run, slo_ms), confidence)
+    return from_parts(parts, llm_headline(pipeline, run, slo_ms), queries, confidence)
 
 
 def llm_headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools | None = None) -> dict[str, float]:
