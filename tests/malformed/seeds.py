@@ -170,6 +170,12 @@ def trace_seeds() -> Iterator[Seed]:
         '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
         '{"timestamp": 27, "input_length": 7322, "output_length": 490, "hash_ids": []}\n',
     )
+    yield trace_format(
+        "qwen_bailian",
+        '{"chat_id": 0, "parent_chat_id": -1, "timestamp": 1.562, "input_length": 33, "output_length": 5, "type": "text", '
+        '"turn": 1, "hash_ids": [0, 1, 2]}\n'
+        '{"chat_id": 1, "timestamp": 1.9, "input_length": 9, "output_length": 4, "hash_ids": [0]}\n',
+    )
     polls = {"memory.npy": npy(np.array(POLLS, dtype=object))}
     yield Seed("npy_records", polls, lambda path: read_trace(path, "npy_records"))
     yield trace_format("vidur", "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.3,396,109\n")

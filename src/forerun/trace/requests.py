@@ -25,7 +25,7 @@ def arrivals_ms(trace: Trace) -> NDArray[np.float64]:
 
 
 def arrival(unit: str, column: str = "", meaning: str = "instant of arrival") -> Field:
-    """The column of arrivals, `arrival_s` or `arrival_ms`, never negative.
+    """The column of arrivals, `arrival_s` or `arrival_ms`, never negative, nor so late that it must be in another unit.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ def arrival(unit: str, column: str = "", meaning: str = "instant of arrival") ->
     column : what the file calls it (default: the same).
     meaning : for the schema of the trace (default: `instant of arrival`).
     """
-    return Field(name=f"arrival_{unit}", column=column, unit=unit, minimum=0, meaning=meaning)
+    latest = 1e14 / SUFFIX_MS[f"_{unit}"]
+    return Field(name=f"arrival_{unit}", column=column, unit=unit, minimum=0, maximum=latest, meaning=meaning)
 
 
 def prompt_tokens(column: str = "") -> Field:

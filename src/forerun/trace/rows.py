@@ -198,7 +198,8 @@ def out_of_range(field: Field, value: float) -> str:
     if field.minimum is not None and value < field.minimum:
         return f"{number} is negative" if field.minimum == 0 else f"{number} is below {field.minimum:g}"
     if field.maximum is not None and value > field.maximum:
-        return f"{number} is above {field.maximum:g}"
+        other = f" {field.unit}: is it in another unit?" if field.unit else ""
+        return f"{number} is above {field.maximum:g}{other}"
     return ""
 
 

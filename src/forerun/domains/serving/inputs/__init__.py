@@ -414,7 +414,10 @@ def _arrivals_of(
         raise TraceError.at(given.file.path, "contains no arrival")
     if len(trace) > most:
         raise TraceError.at(given.file.path, too_many(scenario, len(trace)))
-    notes = [f"repair: {repair['rule']}, {repair['count']} times" for repair in trace.provenance.repairs]
+    made = trace.provenance
+    notes = [f"repair: {repair['rule']}, {repair['count']} times" for repair in made.repairs]
+    if "assumed" in made.options:
+        notes.append(f"{made.source} is read as {made.format}: {made.options['assumed']}")
     return arrivals_ms(trace), trace, notes
 
 

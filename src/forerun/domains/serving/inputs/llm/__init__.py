@@ -256,22 +256,38 @@ def _prefixes(
         return drawn_prefixes(given, prompt, spec.block_tokens, stream(seed, "prefixes", stage))
     if trace is None or SEGMENTS not in [column.name for column in trace.schema]:
         name = "the trace" if trace is None else trace.provenance.source
-        what = f"{name} has no column {SEGMENTS}; traces in the format mooncake do"
+        what = f"{name} has no column {SEGMENTS}; traces in the formats mooncake and qwen_bailian do"
         raise ScenarioError.at(f"{where}.prefix_cache", what)
     source = f"{trace.provenance.source}:{SEGMENTS}"
     try:
         segments = [[int(number) for number in text.split()] for text in trace[SEGMENTS].tolist()]
     except ValueError as error:
         raise TraceError.at(source, f"whole numbers between blanks are needed: {error}") from None
-    short = np.flatnonzero(np.array([len(own) for own in segments]) < prompt // given.id_tokens)
-    if len(short):
-        first = int(short[0])
+    numbers = np.array([len(own) for own in segments])
+    whole = prompt // given.id_tokens
+    few, many = numbers < whole, numbers > whole + (prompt % given.id_tokens > 0)
+    if (few | many).any():
+        first = int(np.argmax(few | many))
+        wrong = [
+            f"{count} requests have too {word}"
+            for word, count in (("few", few.sum()), ("many", many.sum()))
+            if count
+        ]
         what = (
-            f"request {first} in order of arrival has {len(segments[first])} numbers for {prompt[first]} prompt tokens, "
-            f"{given.id_tokens} tokens each; {len(short)} requests have too few"
+            f"request {first} in order of arrival has {numbers[first]} numbers for {prompt[first]} prompt tokens, "
+            f"{given.id_tokens} tokens each; {' and '.join(wrong)}{_fitting(numbers, prompt)}"
         )
         raise TraceError.at(source, what)
     return Prefixes.of(segments, given.id_tokens // spec.block_tokens)
+
+
+def _fitting(numbers: Ints, prompt: Ints) -> str:
+    """Tokens a number that every prompt agrees with, as an advice; empty if there are none."""
+    least = int(np.max(-(-prompt // np.maximum(numbers, 1))))
+    most = int(np.min(np.where(numbers > 1, (prompt - 1) // np.maximum(numbers - 1, 1), prompt.max())))
+    power = 1 << (least - 1).bit_length()
+    fits = power if power <= most else least
+    return f"; id_tokens: {fits} fits them all" if numbers.min() and least <= most else ""
 
 
 def _ranks(
