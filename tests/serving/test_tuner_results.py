@@ -52,10 +52,10 @@ class TestWhatAResultTells:
         assert summary["decisions"] == len(set(decisions["at_ms"].tolist()))
         up = decisions["after"] > decisions["before"]
         assert np.array_equal(decisions["active_ms"] - decisions["at_ms"], np.where(up, 5000.0, 0.0))
-        # Paid from the first to the last arrival, by the prices; replicas are paid before they are there.
+        # Paid from the first arrival to the last finish, by the prices; replicas are paid before they are there.
         arrivals = prepare(scenario).arrivals_ms
         assert replicas["cost_usd"].sum() == pytest.approx(summary["cost_usd"])
-        hours = (arrivals[-1] - arrivals[0]) / 3.6e6
+        hours = (summary["makespan_ms"] - arrivals[0]) / 3.6e6
         assert summary["cost_usd_per_h"] == pytest.approx(summary["cost_usd"] / hours)
         assert summary["planned_cost_usd_per_h"] == pytest.approx(0.0665 + 2.1)
         coming = replicas["paid"] > replicas["count"]
@@ -73,6 +73,18 @@ class TestWhatAResultTells:
         spans = np.diff([*load["at_s"], arrivals[-1] / 1e3])
         assert float(np.dot(spans, load["rate_rps"])) == pytest.approx(len(arrivals), rel=0.02)
         assert max(shown["replicas-over-time"].data["paid"]) == replicas["paid"].max()
+
+    @pytest.mark.parametrize("tuner", ["fixed", "ongoing", "coarse", "rehearsal"])
+    def test_a_backlog_is_paid_until_it_is_drained(self, tuner: str) -> None:
+        """Twice what two replicas carry for 90 s: the same replicas cost the same, whoever decided to have them."""
+        wanted = {"process": {"name": "poisson", "rate_rps": 90.0}, "horizon_s": 90.0}
+        steady = {"name": tuner, "period_s": 1000.0} if tuner != "fixed" else {"name": tuner}
+        result = forerun.simulate(from_data(two_stages(trace=wanted, tuner=steady))).check()
+        summary, first_ms = result.summary, float(result.table("queries")["arrival_ms"][0])
+        hours = (summary["makespan_ms"] - first_ms) / 3.6e6
+        assert summary["makespan_ms"] > 150_000
+        assert summary["cost_usd"] == pytest.approx((0.0665 + 2.1) * hours)
+        assert result.table("replicas")["cost_usd"].sum() == pytest.approx(summary["cost_usd"])
 
     def test_counting_only_gives_the_same_misses_and_cost(self) -> None:
         full = forerun.simulate(from_data(two_stages())).summary
@@ -169,7 +181,13 @@ def test_the_reference_from_a_file_at_the_command_line(
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert summary["attainment"] == pytest.approx(wanted["attainment_tuned"], abs=1e-12)
     assert summary["latency_p99_ms"] == pytest.approx(wanted["p99_tuned_ms"], abs=1e-9)
-    assert summary["cost_usd"] == pytest.approx(wanted["cost_usd"], rel=1e-9)
+    # The reference pays up to the last arrival, a run up to its last finish.
+    last_ms = read_gaps(golden("tuner", wanted["arrivals"]))[-1]
+    replicas = forerun.simulate(from_data(data, base=tmp_path)).table("replicas")
+    spare_ms = replicas["to_ms"] - np.clip(last_ms, replicas["from_ms"], replicas["to_ms"])
+    spare_usd = replicas["cost_usd"] * spare_ms / (replicas["to_ms"] - replicas["from_ms"])
+    assert spare_usd.sum() > 0
+    assert summary["cost_usd"] - spare_usd.sum() == pytest.approx(wanted["cost_usd"], rel=1e-9)
     assert summary["decisions"] == len(wanted["decisions"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -169,6 +170,12 @@ class Run:
     complete: bool = True
     requests: tuple[Requests | None, ...] = ()
     refused: NDArray[np.bool_] | None = None
+
+    @property
+    def horizon_ms(self) -> tuple[float, float]:
+        """The time that utilisation and cost are about: from the first arrival to the last finish (NaN if only misses were
+        counted)."""
+        return float(self.arrival_ms[0]), float(self.finish_ms.max()) if len(self.finish_ms) else math.nan
 
     @property
     def latency_ms(self) -> Floats:

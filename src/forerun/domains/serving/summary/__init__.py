@@ -46,7 +46,7 @@ def summarize(outcome: Outcome) -> Result:
     """The result of a run. Raises CheckFailed if the run breaks a law that every run obeys."""
     inputs, scenario = outcome.inputs, outcome.inputs.scenario
     models = inputs.pipeline.serves_models
-    run = recorded(outcome.run, scenario.record) if models else outcome.run
+    run = recorded(outcome.run, scenario.record)
     finished = len(run.finish_ms) > 0
     if finished and engine_of(scenario).lawful:
         check_run(inputs.pipeline, run, scenario.latency_limit_ms)

@@ -175,7 +175,7 @@ def stages_table(
     loads : by stage, queries offered over the most that its replicas can carry.
     wait_share : by stage, the share of all latency that queries wait there, on their critical path.
     """
-    begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
+    begin_ms, end_ms = run.horizon_ms
     rows = []
     for stage, hardware, visits, batches in zip(
         inputs.pipeline.stages, inputs.hardware, run.visits, run.batches
@@ -208,19 +208,14 @@ def stages_table(
 
 
 def replicas_table(outcome: Outcome) -> Table:
-    """One row a stretch with constant numbers of replicas, from the first arrival to the last finish; where a tuner
-    decides they are paid for up to the last arrival, as long as it is asked."""
+    """One row a stretch with constant numbers of replicas, from the first arrival to the last finish."""
     inputs, run = outcome.inputs, outcome.run
-    begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
-    last_ms = end_ms if outcome.control is None else float(run.arrival_ms[-1])
+    begin_ms, end_ms = run.horizon_ms
     rows = []
     for s, (stage, price) in enumerate(zip(inputs.pipeline.stages, inputs.prices_usd_per_h)):
         present, paid_for = (stage.replicas, stage.capacity), (stage.replicas, outcome.paid(s))
-        for at, to, (count, paid) in stretches(begin_ms, last_ms, present, paid_for):
+        for at, to, (count, paid) in stretches(begin_ms, end_ms, present, paid_for):
             rows.append((stage.name, at, to, count, paid, paid * price * (to - at) / 3.6e6))
-        if end_ms > last_ms:
-            count = (stage.replicas, *(n for at, n in stage.capacity if at <= last_ms))[-1]
-            rows.append((stage.name, last_ms, end_ms, count, 0, 0.0))
         if stage.llm is not None and stage.llm.decode is not None:
             count = stage.llm.decode.replicas
             cost_usd = inputs.decode_usd_per_h[s] * (end_ms - begin_ms) / 3.6e6

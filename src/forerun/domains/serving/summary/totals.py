@@ -52,7 +52,7 @@ def totals(outcome: Outcome, run: Run, loads: Mapping[str, float]) -> dict[str, 
     inputs, scenario = outcome.inputs, outcome.inputs.scenario
     queries = len(inputs.arrivals_ms)
     allowed = scenario.allowed_misses(queries)
-    cost, hours = _cost(outcome, run)
+    cost, hours = _cost(outcome)
     busiest = max(loads, key=lambda name: loads[name])
     figures: dict[str, Any] = {
         "queries": queries,
@@ -168,28 +168,25 @@ def wait_shares(critical: Account, run: Run) -> dict[str, float]:
     return shares
 
 
-def _cost(outcome: Outcome, run: Run) -> tuple[float, float]:
-    """$ per hour, averaged over the run, and its hours. Where a tuner decides the run is paid for up to the last arrival."""
-    inputs, tuned = outcome.inputs, outcome.control is not None
-    begin_ms = float(inputs.arrivals_ms[0])
-    finished = len(run.finish_ms) and not tuned
-    end_ms = float(run.finish_ms.max()) if finished else float(inputs.arrivals_ms[-1])
+def _cost(outcome: Outcome) -> tuple[float, float]:
+    """$ per hour, averaged over the run, and its hours (NaN if only misses were counted)."""
+    inputs, (begin_ms, end_ms) = outcome.inputs, outcome.run.horizon_ms
     hours = (end_ms - begin_ms) / 3.6e6
     priced = list(zip(inputs.pipeline.stages, inputs.prices_usd_per_h))
-    changing = tuned or any(stage.capacity for stage in inputs.pipeline.stages)
-    if not changing or hours <= 0:
+    changing = outcome.control is not None or any(stage.capacity for stage in inputs.pipeline.stages)
+    if not (changing and hours > 0):
         return sum(price * stage.replicas for stage, price in priced) + sum(inputs.decode_usd_per_h), hours
-    return sum(stage_costs_usd(outcome, begin_ms, end_ms)) / hours, hours
+    return sum(stage_costs_usd(outcome)) / hours, hours
 
 
-def stage_costs_usd(outcome: Outcome, begin_ms: float, end_ms: float) -> list[float]:
-    """By stage, what its replicas cost within a time, in $.
+def stage_costs_usd(outcome: Outcome) -> list[float]:
+    """By stage, what its replicas cost from the first arrival to the last finish, in $.
 
     Parameters
     ----------
     outcome : prices, replicas and their changes; where a tuner decides, they are paid for from the decision on.
-    begin_ms, end_ms : instants of the run.
     """
+    begin_ms, end_ms = outcome.run.horizon_ms
     stages = outcome.inputs.pipeline.stages
     paid = [outcome.paid(s) for s in range(len(stages))]
     times_ms = paid_replica_ms([stage.replicas for stage in stages], paid, begin_ms, end_ms)

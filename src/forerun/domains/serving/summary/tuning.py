@@ -33,8 +33,7 @@ def with_tuner(result: Result, outcome: Outcome) -> Result:
     added = {"decisions": tables.decisions_table(inputs, control.schedule)}
     if len(control.handover.sample_ms):
         added["envelopes"] = tables.envelopes_table(control.handover, inputs.arrivals_ms)
-    begin_ms, end_ms = float(inputs.arrivals_ms[0]), float(inputs.arrivals_ms[-1])
-    costs = dict(zip(inputs.pipeline.names, stage_costs_usd(outcome, begin_ms, end_ms)))
+    costs = dict(zip(inputs.pipeline.names, stage_costs_usd(outcome)))
     paid = Ledger("cost of replicas, from decision to decision", "usd", sum(costs.values()), costs)
     count, name = len(control.schedule.decisions), result.summary["tuner"]
     decided = f"the tuner {name} changed replicas {count} time{'s' * (count != 1)}"

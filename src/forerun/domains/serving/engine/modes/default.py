@@ -33,7 +33,10 @@ class Default(Engine):
             run = simulate_events(pipeline, arrivals_ms, slo_ms, observers=observers)
             notes = tuple(f"event loop: {reason}" for reason in reasons)
             return Outcome(inputs, run, control, notes, {"way": "event loop"})
-        return Outcome(inputs, simulated(inputs), control, figures={"way": "stage by stage"})
+        # What replicas cost follows from their number where it is constant, else also from the last finish.
+        changing = control is not None or any(stage.capacity for stage in pipeline.stages)
+        record = "latency" if changing and scenario.record == "counts" else ""
+        return Outcome(inputs, simulated(inputs, record), control, figures={"way": "stage by stage"})
 
 
 def simulated(inputs: Inputs, record: str = "") -> Run:
