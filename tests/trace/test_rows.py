@@ -116,7 +116,7 @@ def test_missing_values_only_where_the_format_has_them():
     values, faults = parse_column(Field(name="x", missing=("nan", "")), ["1", "nan", ""])
     assert values[0] == 1 and math.isnan(values[1]) and math.isnan(values[2]) and not faults
     texts, faults = parse_column(Field(name="x", kind="text", missing=("",)), ["a", ""])
-    assert texts.tolist() == ["a", None] and not faults
+    assert texts.tolist() == ["a", ""] and not faults
     with pytest.raises(AssertionError):
         Field(name="x", kind="int", missing=("",))
 
@@ -279,4 +279,4 @@ def test_json_values_are_complaints_with_their_line(tmp_path):
 
 def test_text_arrays_hold_strings():
     values, _ = parse_column(Field(name="x", kind="text"), ["ab", "é"])
-    assert values.dtype == np.dtypes.StringDType(na_object=None)
+    assert values.dtype == np.dtypes.StringDType(coerce=False)

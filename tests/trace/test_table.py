@@ -33,8 +33,8 @@ def test_columns_are_read_only_copies():
         made.columns["x"] = times
 
 
-def test_missing_texts_are_none():
-    assert trace()["who"].tolist() == ["a", "b", "c", None]
+def test_missing_texts_are_empty():
+    assert trace()["who"].tolist() == ["a", "b", "c", ""]
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_the_digest_is_of_kind_schema_and_values_only():
 def test_parts_of_a_trace():
     made = trace()
     assert made.between(1.0, 4.0)["who"].tolist() == ["b", "c"]
-    assert made.where(made["arrival_s"] > 0.5)["who"].tolist() == ["b", "c", None]
+    assert made.where(made["arrival_s"] > 0.5)["who"].tolist() == ["b", "c", ""]
     assert len(made.between(2, 3)) == 0
     assert "Trace of 4 requests" in repr(made)
-    assert made.to_polars()["who"].to_list() == ["a", "b", "c", None]
+    assert made.to_polars()["who"].to_list() == ["a", "b", "c", ""]
 
 
 @pytest.mark.parametrize(("name", "scale"), [("arrival_s", 1000.0), ("arrival_ms", 1.0), ("t_h", 3.6e6)])

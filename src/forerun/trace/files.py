@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,14 @@ from forerun.atomic_write import write_file
 from forerun.errors import TraceError, UsageError
 from forerun.regular import begins
 from forerun.trace.objects import parse_json
-from forerun.trace.repair import RepairLog
-from forerun.trace.rows import Chunk, Field, Kind, gathered, read_rows
+from forerun.trace.repair import RepairLog, shown
+from forerun.trace.rows import TEXT, Chunk, Field, Kind, gathered, read_rows
 from forerun.trace.source import PARQUET, Source
 from forerun.trace.table import Array, Column, Provenance, Trace
 
 MARK = "# forerun trace "
 VERSION = 1
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "'")
+ESCAPED_STARTS = ("=", "+", "-", "@", "#", "'")
 
 
 class _Described(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,10 +54,10 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     cannot be.
     """
     target = Path(path)
-    writers: dict[str, Callable[[Trace, Path], None]] = {".parquet": _write_parquet, ".csv": _write_csv}
+    writers = {".parquet": _write_parquet, ".csv": _write_csv}
     if target.suffix not in writers:
         raise UsageError.at(str(path), f"a trace file ends in {' or '.join(writers)}, not {target.suffix!r}")
-    write_file(target, lambda beside: writers[target.suffix](trace, beside), error=TraceError)
+    write_file(target, lambda beside: writers[target.suffix](trace, beside, str(path)), error=TraceError)
 
 
 def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:
@@ -106,7 +106,7 @@ def _kind_of(values: Array) -> str:
     return {"f": "float", "i": "int", "b": "flag", "T": "text"}[values.dtype.kind]
 
 
-def _write_parquet(trace: Trace, path: Path) -> None:
+def _write_parquet(trace: Trace, path: Path, _name: str) -> None:
     trace.to_polars().write_parquet(path, compression="zstd", metadata={"forerun": _description(trace)})
 
 
@@ -147,8 +147,8 @@ def _numpy(frame: Any, name: str, kind: str, where: str) -> Array:
     return values
 
 
-def _write_csv(trace: Trace, path: Path) -> None:
-    texts = [_cells(values) for values in trace.columns.values()]
+def _write_csv(trace: Trace, path: Path, file_name: str) -> None:
+    texts = [_cells(values, f"{file_name}: column {name}") for name, values in trace.columns.items()]
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write(f"{MARK}{_description(trace)}\n")
         writer = csv.writer(file, lineterminator="\n")
@@ -156,21 +156,21 @@ def _write_csv(trace: Trace, path: Path) -> None:
         writer.writerows(zip(*texts, strict=True))
 
 
-def _cells(values: Array) -> list[str]:
+def _cells(values: Array, where: str) -> list[str]:
     if values.dtype.kind == "T":
-        return [_text_cell(text) for text in values.tolist()]
+        return [_text_cell(text, row, where) for row, text in enumerate(values.tolist(), 1)]
     if values.dtype.kind == "b":
         return [str(int(value)) for value in values.tolist()]
     return ["" if value != value else repr(value) for value in values.tolist()]
 
 
-def _text_cell(text: str | None) -> str:
-    """A text as a cell: an apostrophe keeps spreadsheets from running it; a missing one is empty."""
-    if text is None:
-        return ""
-    if text.splitlines() != [text] or text != text.strip():
-        raise TraceError.at("csv", f"{text!r} does not fit a line of CSV; write Parquet instead")
-    return "'" + text if text.startswith(FORMULA_STARTS) else text
+def _text_cell(text: str, row: int, where: str) -> str:
+    """A text as a cell: an apostrophe keeps spreadsheets from running it; one that is not recorded is empty."""
+    if len(text.splitlines()) > 1 or text != text.strip() or "\0" in text:
+        raise TraceError.at(
+            where, f"{shown(text)} in row {row} does not fit a line of CSV; write Parquet instead"
+        )
+    return "'" + text if text.startswith(ESCAPED_STARTS) else text
 
 
 def _read_csv(path: Path, repairs: RepairLog) -> Trace:
@@ -201,5 +201,5 @@ def _unescaped(rows: Chunk, name: str, kind: str) -> Array:
     if kind == "flag":
         return values.astype(bool)
     if kind == "text":
-        return np.array([t[1:] if t and t[0] == "'" else t for t in values.tolist()], dtype=object)
+        return np.array([text.removeprefix("'") for text in values.tolist()], TEXT)
     return values

@@ -195,7 +195,7 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
 
 def _typed(field: Field, values: Iterable[Any] | None, count: int) -> Array:
     if field.kind == "text":
-        return np.array([""] * count if values is None else [text or "" for text in values], TEXT)
+        return np.array([""] * count if values is None else list(values), TEXT)
     return np.full(count, np.nan) if values is None else np.array(list(values), np.float64)
 
 
@@ -283,7 +283,7 @@ def instants_s(rows: Rows, name: str) -> F64:
     What is neither absent nor an instant is a complaint.
     """
     cells = rows[name].tolist()
-    absent = [cell is None or cell.strip() in ABSENT for cell in cells]
+    absent = [cell.strip() in ABSENT for cell in cells]
     filled = [
         "1970-01-01 00:00:00" if gone else cell.strip() for cell, gone in zip(cells, absent, strict=True)
     ]

@@ -75,7 +75,13 @@ def parse_json(text: str) -> Any:
         line = text.count("\n", 0, too_deep) + 1
         raise JsonFault(line, f"the JSON is nested more than {DEEPEST_JSON} deep")
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        if _HALF.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise JsonFault(_line_of(half, text.lower()), f"has the escape {half}, which is half a character") from None
     except json.JSONDecodeError as error:
         raise JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
     except JsonFault as fault:
@@ -90,6 +96,7 @@ def _line_of(token: str, text: str) -> int:
     return text.count("\n", 0, places[-1]) + 1 if len(places) in (1, 2) else 0
 
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}]', re.DOTALL)
 
 

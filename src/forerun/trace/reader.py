@@ -25,6 +25,8 @@ from forerun.trace.source import NUMPY, PARQUET, Source
 from forerun.trace.table import Provenance, Trace
 
 HEAD_LINES = 8
+#: the format of forerun's own trace files
+OWN = "forerun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,14 @@ def head_of(path: str | Path) -> Head:
 
 
 def sniff(path: str | Path) -> tuple[str, ...]:
-    """Names of the formats that recognise the file, best none or one."""
+    """Names of the formats that recognise the file, best none or one.
+
+    A file of forerun's own is nothing else, whatever its description and its columns look like.
+    """
     head = head_of(path)
     known = readers()
-    return tuple(name for name in known.names() if known.get(name).recognises(head))
+    names = tuple(name for name in known.names() if known.get(name).recognises(head))
+    return (OWN,) if OWN in names else names
 
 
 def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | None = None) -> TraceReader:

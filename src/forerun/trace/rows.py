@@ -27,7 +27,8 @@ _PLAIN_INSTANTS = re.compile(
     r"(?:(?:19|20|21)[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9}+)?+\n)*+"
 )
 LARGEST_INT = 2**53
-TEXT = np.dtypes.StringDType(na_object=None)
+#: texts as an array; one that is not recorded is empty
+TEXT = np.dtypes.StringDType(coerce=False)
 
 # Possessive quantifiers: a hostile text of a million digits is rejected in linear time.
 _DECIMALS = re.compile(r"(?:[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+\n)*+")
@@ -50,7 +51,7 @@ class Field:
     unit, meaning : of a value, for the schema of the trace (default: none).
     column : its header in the file (default: the same as the name).
     required : the column must be there (default: yes).
-    missing : texts that stand for "no value": NaN in a float column, None in a text one; not allowed elsewhere
+    missing : texts that stand for "no value": NaN in a float column, an empty text in a text one; not allowed elsewhere
         (default: none).
     blank : what an empty cell of an `int` column stands for (default: None: it must not be empty).
     minimum, maximum : inclusive (default: any finite value).
@@ -102,10 +103,10 @@ def parse_column(field: Field, texts: Sequence[str]) -> tuple[Array, list[tuple[
 
 def _text_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
     faults = []
-    values: list[str | None] = list(cells)
+    values = list(cells)
     for i, cell in enumerate(cells):
         if cell in field.missing:
-            values[i] = None
+            values[i] = ""
         elif not cell:
             faults.append((i, "is empty"))
         elif len(cell) > field.longest:

@@ -76,7 +76,8 @@ class Provenance:
 class Trace:
     """A sorted immutable table of what happened.
 
-    Columns are read-only float64, int64, bool or string arrays of one length.
+    Columns are read-only float64, int64, bool or string arrays of one length; a text that is not recorded is empty, a
+    number nan.
 
     Parameters
     ----------
@@ -233,18 +234,18 @@ def _frozen(columns: Mapping[str, ArrayLike], name: str, kind: str) -> Array:
         case "b" | "T":
             values = values.copy()
         case "U" | "O":
-            values = np.array(_texts(values, name, kind), dtype=TEXT)
+            values = _texts(values, name, kind)
         case other:
             raise TraceError.at(kind, f"column {name} contains values of kind {other!r}")
     values.flags.writeable = False
     return values
 
 
-def _texts(values: Array, name: str, kind: str) -> list[str | None]:
-    texts: list[str | None] = values.tolist()
-    if any(not (text is None or isinstance(text, str)) for text in texts):
-        raise TraceError.at(kind, f"column {name} mixes texts with other values")
-    return texts
+def _texts(values: Array, name: str, kind: str) -> Array:
+    try:
+        return np.array(["" if text is None else text for text in values.tolist()], TEXT)
+    except ValueError:
+        raise TraceError.at(kind, f"column {name} mixes texts with other values") from None
 
 
 def _value_bytes(values: Array) -> bytes:

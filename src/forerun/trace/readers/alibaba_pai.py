@@ -59,7 +59,7 @@ class AlibabaPai(JobReader, tag="alibaba_pai", frozen=True, kw_only=True):
         if not path.is_dir():
             raise TraceError.at(str(path), f"a directory with {_JOB_TABLE} and {_TASK_TABLE} is expected")
         tasks = _rows(path, _TASK_TABLE, _TASK, repairs)
-        names = list(zip(tasks["job_name"].tolist(), [name or "" for name in tasks["task_name"].tolist()]))
+        names = list(zip(tasks["job_name"].tolist(), tasks["task_name"].tolist()))
         first = dict(zip(reversed(names), reversed(range(len(names)))))
         again = np.array([first[name] != row for row, name in enumerate(names)], np.bool_)
         tasks.drop(again, "task listed twice, later one dropped")

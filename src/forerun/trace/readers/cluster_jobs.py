@@ -11,7 +11,7 @@ import numpy as np
 from forerun.errors import TraceError, known_names
 from forerun.trace.reader import Head
 from forerun.trace.repair import RepairLog
-from forerun.trace.rows import LARGEST_INT, TEXT, Chunk, Field
+from forerun.trace.rows import LARGEST_INT, Chunk, Field
 from forerun.trace.source import Source
 from forerun.trace.tabular import Rows, TableReader
 from forerun.units import whole_number
@@ -23,8 +23,6 @@ NOT_GIVEN: Final = LARGEST_INT
 #: the rule of a deadline that nobody can meet
 UNMEETABLE: Final = "deadline before submission (cannot be met)"
 
-#: texts that a row may leave empty
-_TEXTS: Final = ("model", "user", "vc", "account", "qos", "reservation")
 #: columns that mean nothing where they are empty
 _BLANKS: Final = ("requested_s", "eligible_s")
 
@@ -122,8 +120,6 @@ def job_rows(source: Source) -> tuple[Sequence[Field], Chunk]:
     fields = _fields_of(source)
     rows = Rows.read(source, fields)
     _settle(rows)
-    for name in set(_TEXTS) & rows.columns.keys():
-        rows[name] = np.array([text or "" for text in rows[name].tolist()], TEXT)
     return fields, Chunk(rows.lines, rows.columns)
 
 

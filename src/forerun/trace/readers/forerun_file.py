@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from forerun.trace.files import MARK, load_trace
-from forerun.trace.reader import Head, TraceReader
+from forerun.trace.reader import OWN, Head, TraceReader
 from forerun.trace.repair import RepairLog
 from forerun.trace.table import Trace
 
 
-class ForerunFile(TraceReader, tag="forerun", frozen=True, kw_only=True):
+class ForerunFile(TraceReader, tag=OWN, frozen=True, kw_only=True):
     """Parquet or CSV with units and provenance inside; comes back as it was saved."""
 
     about = "forerun's own trace files (Parquet, or CSV with a described first line)"

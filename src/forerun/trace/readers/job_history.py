@@ -33,7 +33,6 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "state": ("state",),
 }
 _NEEDED: Final = ("job_id", "submit_s", "start_s", "end_s", "nodes")
-_TEXTS: Final = ("user", "account", "vc", "qos", "state")
 
 
 class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
@@ -67,10 +66,6 @@ class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
             for name, values in chunk.columns.items():
                 parts.setdefault(name, []).append(values)
         columns: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
-        for name in _TEXTS:
-            if name in columns:
-                absent = (*ABSENT, "0") if name == "user" else ABSENT
-                columns[name] = np.array(["" if text in absent else text for text in columns[name]])
         columns["gpus"] = columns["nodes"]
         return Gathered(source, np.concatenate(lines), columns)
 
@@ -108,7 +103,8 @@ def _fields(source: Source, options: tuple[str, ...]) -> list[Field]:
 _FIELD: Final = {
     "job_id": Field(name="job_id", kind="text"),
     "nodes": Field(name="nodes", kind="float", missing=_NONE, minimum=0, maximum=1e9),
-    **{name: Field(name=name, kind="text", missing=("",)) for name in _TEXTS},
+    "user": Field(name="user", kind="text", missing=(*ABSENT, "0")),
+    **{name: Field(name=name, kind="text", missing=ABSENT) for name in ("account", "vc", "qos", "state")},
     **{
         name: Field(name=name, kind="float", missing=_NONE, minimum=0, maximum=1e12)
         for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s")

@@ -156,9 +156,7 @@ def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...
     numbers = [name for name in ("nice", "site_factor") if name in columns]
     if not (names or numbers or "eligible_s" in columns or any(partition)):
         return None
-    given: dict[str, Any] = {
-        name: tuple(str(text or "") for text in columns[name].tolist()) for name in names
-    }
+    given: dict[str, Any] = {name: tuple(columns[name].tolist()) for name in names}
     given |= {name: np.nan_to_num(np.asarray(columns[name], np.float64), nan=0.0) for name in numbers}
     if "eligible_s" in columns:
         eligible_s = np.asarray(columns["eligible_s"], np.float64)

@@ -91,10 +91,7 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
     count = len(submit)
-    vcs, users = (
-        tuple(str(text or "") for text in log[name].tolist()) if name in log else ("",) * count
-        for name in ("vc", "user")
-    )
+    vcs, users = (tuple(log[name].tolist()) if name in log else ("",) * count for name in ("vc", "user"))
     ids = tuple(str(name) for name in log["job_id"])
     limit_s = _requested_s(log, count)
     columns = {name: log[name] for name in LABELS if name in log}

@@ -314,7 +314,7 @@ def _cleaned(gathered: Gathered, resource: Resource, place: ZoneInfo | None) -> 
         rows[name] = np.full(len(rows), np.nan) if values is None else np.asarray(values, np.float64)
     for name in ("job_id", *_TEXT_COLUMNS):
         values = columns.get(name)
-        rows[name] = np.array([""] * len(rows) if values is None else [text or "" for text in values], TEXT)
+        rows[name] = np.array([""] * len(rows) if values is None else list(values), TEXT)
     rows["nodes"] = rows["nodes"] if resource == "nodes" else rows["gpus"]
     if place is not None:
         for name in _TIMES:

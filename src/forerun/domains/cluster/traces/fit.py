@@ -105,7 +105,7 @@ def _template_counts(trace: Trace) -> tuple[tuple[tuple[str, int], ...], tuple[f
     """Models and batches of a log, and the share of its jobs that each has."""
     if "model" not in trace or "batch" not in trace:
         return (), ()
-    models = (text or "" for text in trace["model"].tolist())
+    models = trace["model"].tolist()
     pairs = Counter(zip(models, map(int, trace["batch"].tolist()), strict=True))
     known = sorted((pair, count) for pair, count in pairs.items() if pair[0] and pair[1])
     return tuple(pair for pair, _ in known), tuple(count / len(trace) for _, count in known)
