@@ -70,9 +70,11 @@ def test_the_demonstration(tmp_path: Path) -> None:
     result = forerun.simulate(forerun.load(DEMO)).check()
     assert result.summary["recurrences"] == 60
     assert result.summary["energy_saved_percent"] > 0
-    assert {"energy_saved_percent", "energy_saved_percent_two_level"} <= set(result.intervals)
-    tight, wide = (result.intervals["energy_saved_percent" + suffix] for suffix in ("", "_two_level"))
-    assert wide.high - wide.low > tight.high - tight.low
+    for name in ("energy_saved_percent", "time_saved_percent", "cost_ratio_to_oracle"):
+        wide, tight = (result.intervals[name + suffix] for suffix in ("", "_over_seeds"))
+        assert wide.high - wide.low > tight.high - tight.low
+        assert "paths" in wide.method and "paths" not in tight.method
+    assert {"cost_usd", "energy_saved_percent"} <= set(result.headline)
     assert result.summary["cost_usd"] > 0 and result.summary["carbon_gco2"] > 0
     drawn = figures(result)
     assert {figure.id for figure in drawn} >= {

@@ -23,7 +23,7 @@ from forerun.report.pieces import (
     titled,
 )
 from forerun.result.ledger import Ledger
-from forerun.result.numbers import capital, span
+from forerun.result.numbers import capital, figure_row
 from forerun.result.tables import Table
 from forerun.units import readable_unit, split_name
 
@@ -49,10 +49,8 @@ def headline(run: Run) -> Html:
     flat = {name: value for name, value in run.summary.items() if not _deep(value)}
     first = [name for name in run.headline if name in flat]
     numbers = [name for name, value in flat.items() if isinstance(value, (int, float)) and value is not True]
-    tiles = (
-        tile(*_named(name), amount(flat[name]), interval=span(run.intervals.get(name)))
-        for name in (first or numbers)[:TILES]
-    )
+    shown = (figure_row(name, flat[name], run.intervals.get(name)) for name in (first or numbers)[:TILES])
+    tiles = (tile(capital(label), unit, amount(value), interval) for label, value, unit, interval in shown)
     names = [*first, *(name for name in flat if name not in first)]
     deep = [_nested(name, value) for name, value in run.summary.items() if _deep(value)]
     title = tag("summary", f"All {len(names):,} values")
@@ -76,10 +74,8 @@ def _summary_table(run: Run, names: Sequence[str]) -> Html:
     names : of the values, in order.
     """
     head = ["Quantity", "Value", "Unit", "Interval"]
-    rows = []
-    for name in names:
-        label, unit = _named(name)
-        rows.append([label, amount(run.summary[name]), unit, span(run.intervals.get(name))])
+    shown = (figure_row(name, run.summary[name], run.intervals.get(name)) for name in names)
+    rows = [[capital(label), amount(value), unit, interval] for label, value, unit, interval in shown]
     if not any(row[3] for row in rows):
         head, rows = head[:3], [row[:3] for row in rows]
     table = data_table(head, rows, label="All values of the summary", right=(1, 3))
@@ -93,12 +89,6 @@ def _deep(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return len(value) > 8 or any(isinstance(item, (Mapping, list, tuple)) for item in value)
     return isinstance(value, Mapping)
-
-
-def _named(name: str) -> tuple[str, str]:
-    """The label and the unit of a figure, from its name."""
-    label, unit = split_name(name)
-    return capital(label), unit
 
 
 def _nested(name: str, value: Any) -> Html:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
@@ -36,7 +37,7 @@ _COARSER: Final[dict[str, tuple[tuple[float, str, float], ...]]] = {
     "node-s": ((36_000.0, "node-h", 3_600.0),),
     "B": ((1e13, "TB", 1e12), (1e10, "GB", 1e9), (1e7, "MB", 1e6)),
     "B/s": ((1e10, "GB/s", 1e9), (1e7, "MB/s", 1e6)),
-    "J": ((1e7, "MJ", 1e6), (1e4, "kJ", 1e3)),
+    "J": ((3.6e6, "kWh", 3.6e6), (1e4, "kJ", 1e3)),
 }
 
 
@@ -96,12 +97,21 @@ def span(interval: Interval | None) -> str:
     return f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
 
 
+def figure_row(name: str, value: Any, interval: Interval | None) -> tuple[str, Any, str, str]:
+    """(name without its unit, value, unit, interval) of a figure; joules in a unit that suits their size."""
+    label, unit = split_name(name)
+    if unit == "J" and is_number(value):
+        unit, size = readable_scale(unit, abs(value))
+        value = value / size
+        if interval:
+            interval = replace(interval, low=interval.low / size, high=interval.high / size)
+    return label, value, unit, span(interval)
+
+
 def summary_rows(
     summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]
 ) -> Iterator[tuple[str, Any, str, str]]:
-    """(name without its unit, value, unit, interval) of each figure that is one value."""
+    """`figure_row` of each figure that is one value."""
     for name in names:
-        value = summary.get(name)
-        if not isinstance(value, (dict, list, tuple)):
-            label, unit = split_name(name)
-            yield label, value, unit, span(intervals.get(name))
+        if not isinstance(summary.get(name), (dict, list, tuple)):
+            yield figure_row(name, summary.get(name), intervals.get(name))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
 
+from forerun.domains.energy.summary.confidence import OVER_SEEDS
 from forerun.domains.energy.summary.tables import slots_of
 from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, ends
 from forerun.result.objective import pareto
@@ -126,19 +128,19 @@ def _savings(run: Result | SavedRun) -> tuple[Figure, ...]:
     }
     if not all(name in run.summary for name in names):
         return ()
-    what, saved, which, intervals = [], [], [], []
-    for name, label in names.items():
-        for suffix, how in (("", "over seeds"), ("_two_level", "over recorded paths and seeds")):
-            what.append(label)
-            saved.append(float(run.summary.get(name + suffix, run.summary[name])))
-            which.append(how)
-            intervals.append(run.intervals.get(name + suffix))
+    levels = {OVER_SEEDS: "over seeds", "": "over recorded paths and seeds"}
+    pairs = list(product(names, levels))
     return (
         Figure.of(
             "points",
             "energy-savings",
             "Saved against the default configuration",
-            {"what": what, "saved": saved, "interval": which, **ends(intervals)},
+            {
+                "what": [names[name] for name, _ in pairs],
+                "saved": [float(run.summary[name]) for name, _ in pairs],
+                "interval": [levels[level] for _, level in pairs],
+                **ends([run.intervals.get(name + level) for name, level in pairs]),
+            },
             x="what",
             y=Axis("saved", "saved", "%"),
             series="interval",

@@ -14,7 +14,10 @@ from forerun.domains.energy.summary.savings import SAVED, Reference, reference, 
 from forerun.result.run import Result
 from forerun.result.tables import Table
 
-HEADLINE: Final = (*SAVED, "cost_ratio_to_oracle", "energy_j", "time_s", "recurrences", "attempts")
+HEADLINE: Final = (
+    *(*SAVED, "cost_ratio_to_oracle", "energy_j", "cost_usd"),
+    *("time_s", "recurrences", "attempts"),
+)
 #: known bugs that the data meet which a result's notes list
 MOST_NOTES: Final = 6
 
@@ -38,8 +41,6 @@ def summarize(outcome: Outcome) -> Result:
         "oddities": tables.known_bugs_table(history),
     }
     summary = _summary(history, made, against) | _priced(outcome)
-    confidence, medians = intervals(outcome, against)
-    summary |= medians
     return Result(
         scenario=scenario,
         summary=summary,
@@ -48,7 +49,7 @@ def summarize(outcome: Outcome) -> Result:
         timeline=tables.timeline(history),
         why=_why(summary, against),
         notes=_notes(outcome),
-        intervals=confidence,
+        intervals=intervals(outcome, against),
         headline=tuple(name for name in HEADLINE if name in summary),
         next_steps=("forerun plan {scenario}", "forerun compare {scenario}"),
     ).check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -15,16 +16,20 @@ from forerun.errors import ForerunError
 from forerun.result.run import Interval
 from forerun.rng import stream
 
+#: what ends the names of the intervals that take the recorded paths for the whole law
+OVER_SEEDS: Final = "_over_seeds"
 
-def intervals(outcome: JobOutcome, against: Reference) -> tuple[dict[str, Interval], dict[str, float]]:
-    """The intervals of a run, and the medians of those over resampled paths; none below two trials.
 
-    against: the default and the oracle of the run's own workload.
+def intervals(outcome: JobOutcome, against: Reference) -> dict[str, Interval]:
+    """The intervals of a run; none below two trials.
+
+    Those under the figures' names are the wider ones, usually over resampled paths and seeds; those over seeds alone are
+    beside them. against: the default and the oracle of the run's own workload.
     """
     inputs, work = outcome.inputs, work_of(outcome.inputs)
     scenario = inputs.scenario
     if scenario.trials < 2:
-        return {}, {}
+        return {}
     first = scenario.first_seed
     over_seeds = [of_attempts(columns(outcome.history, inputs.workload), work.recurrences, against)]
     for seed in range(first + 1, first + scenario.trials):
@@ -34,9 +39,14 @@ def intervals(outcome: JobOutcome, against: Reference) -> tuple[dict[str, Interv
         rng = stream(scenario.seed, "drawn world", number)
         resampled = replace(work, workload=resampled_workload(inputs.workload, rng))
         both += _savings(resampled, first + number)
-    tight, _ = _named(over_seeds, "", "over seeds")
-    wide, medians = _named(both, "_two_level", "over drawn paths and seeds")
-    return {**tight, **wide}, medians
+    tight, wide = _named(over_seeds, "over seeds"), _named(both, "over drawn paths and seeds")
+    widest = {
+        name: max(
+            (one for one in (wide.get(name), tight.get(name)) if one), key=lambda one: one.high - one.low
+        )
+        for name in {**tight, **wide}
+    }
+    return widest | {name + OVER_SEEDS: one for name, one in tight.items()}
 
 
 def _savings(work: Work, seed: int) -> list[Savings]:
@@ -48,12 +58,9 @@ def _savings(work: Work, seed: int) -> list[Savings]:
     return [of_attempts(log, work.recurrences, reference(work.workload, work.eta))]
 
 
-def _named(runs: list[Savings], suffix: str, method: str) -> tuple[dict[str, Interval], dict[str, float]]:
-    """Intervals and medians of the savings of many runs, by summary figure.
-
-    suffix: of the figures' names. method: what varies between the runs, in words.
-    """
-    intervals, centres = {}, {}
+def _named(runs: list[Savings], method: str) -> dict[str, Interval]:
+    """Intervals of the savings of many runs, by summary figure. method: what varies between the runs, in words."""
+    intervals = {}
     for name, attribute in {**SAVED, "cost_ratio_to_oracle": "cost_ratio"}.items():
         finite = [value for run in runs if math.isfinite(value := getattr(run, attribute))]
         if len(finite) < 2:
@@ -61,6 +68,5 @@ def _named(runs: list[Savings], suffix: str, method: str) -> tuple[dict[str, Int
         # What one deployment may see: percentiles of runs, outward to a run, so that few runs give their range.
         low = float(np.percentile(finite, 2.5, method="lower"))
         high = float(np.percentile(finite, 97.5, method="higher"))
-        intervals[name + suffix] = Interval(low, high, 0.95, f"{method}, {len(finite)} runs")
-        centres[name + suffix] = float(np.median(finite))
-    return intervals, centres
+        intervals[name] = Interval(low, high, 0.95, f"{method}, {len(finite)} runs")
+    return intervals
