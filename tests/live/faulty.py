@@ -353,6 +353,9 @@ class FaultyEngine:
         received, self._inbox = self._inbox, []
         return received
 
+    def wake(self) -> None:
+        pass
+
     def send(self, command: Command) -> None:
         if isinstance(command, Start):
             self.starts[command.job, command.epoch] = command

@@ -63,6 +63,9 @@ class GroupEngine:
             got.append(Gone(**of, node="node"))
         return got
 
+    def wake(self) -> None:
+        pass
+
     def send(self, command: Command) -> None:
         match command:
             case Start(spec=spec, slots=slots):

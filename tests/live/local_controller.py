@@ -28,7 +28,7 @@ from forerun.live.journal import Journal
 from forerun.live.node_messages import ToNode
 from forerun.live.observation import Observation
 from forerun.live.run_files import controller_of
-from forerun.live.runs import Desk, _locked
+from forerun.live.runs import _locked
 from forerun.live.service import Service
 from forerun.live.session import Session
 
@@ -143,7 +143,7 @@ def main() -> None:
             engine.send = dies(engine.send, countdown, before=fault == "before-send")  # type: ignore[method-assign]
         if fault == "full":
             fill_disk(session, draw)
-        with Service(folder.path, Desk(inbox, run).answer):
+        with Service(folder.path, inbox.answer):
             session.run()
             inbox.close()
         session.close()

@@ -24,9 +24,10 @@ from forerun.live.job_state import Ended
 from forerun.live.journal import Journal
 from forerun.live.lease import LeaseKeeper
 from forerun.live.node import Node
-from forerun.live.observation import Cancelled, Checkpointed, FirstStep, NodeDrained, StopAsked, Submitted
+from forerun.live.observation import Checkpointed, FirstStep
 from forerun.live.replay import replay
 from forerun.live.run_files import controller_of, create_run, job_specs
+from forerun.live.service import Cancel, DrainNode, Stop, Submit
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
 from forerun.scenarios import from_data
@@ -97,17 +98,17 @@ class Users:
         """Do what is due; a submission is repeated until a controller has it in its journal."""
         jobs, rng = session.controller.jobs, self._rng
         while self._due and self._due[0][0] <= now_s:
-            inbox.ask(Submitted(spec=self._due.pop(0)[1]))
+            inbox.ask(Submit(spec=self._due.pop(0)[1]))
             self.happened["submitted"] += 1
         if jobs and rng.random() < 0.0005:
-            inbox.ask(Cancelled(job=str(rng.choice(list(jobs)))))
+            inbox.ask(Cancel(job=str(rng.choice(list(jobs)))))
             self.happened["cancelled"] += 1
         if not self.happened["drained"] and rng.random() < 0.00005:
-            inbox.ask(NodeDrained(node="a-1"))
+            inbox.ask(DrainNode(node="a-1"))
             self.happened["drained"] += 1
         if self._stops and not self._due and all(isinstance(job.state, Ended) for job in jobs.values()):
             self._stops = False
-            inbox.ask(StopAsked())
+            inbox.ask(Stop())
 
     def again(self, session: Session, specs: list[JobSpec]) -> None:
         """A controller was killed: what it had not written down yet is submitted once more."""
@@ -148,7 +149,7 @@ def play(folder: Path, seed: int, kind: type[Node] = Node) -> Counter[str]:
             (lease.job, lease.epoch, lease.node) for lease in session.controller.leases.values()
         }
     controller = session.controller
-    assert session.is_over, controller.status()
+    assert session.is_over and session.refused == 0, controller.status()
     assert all(shim.ended for shim in engine.owner.values())
     assert not is_open or {spec.name for spec in specs} == set(controller.jobs)
     for job in controller.jobs.values():
@@ -254,7 +255,11 @@ class Killer:
         session.journal.commit = self._either("write", session.journal.commit)  # type: ignore[method-assign]
         engine = session.engine
         session.engine = SimpleNamespace(  # type: ignore[assignment]
-            poll=engine.poll, renew=engine.renew, close=engine.close, send=self._either("send", engine.send)
+            poll=engine.poll,
+            wake=engine.wake,
+            renew=engine.renew,
+            close=engine.close,
+            send=self._either("send", engine.send),
         )
 
     def _either(self, what: str, call: Callable[..., None]) -> Callable[..., None]:

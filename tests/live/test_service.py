@@ -12,8 +12,6 @@ import pytest
 from forerun.errors import UsageError
 from forerun.live import service
 from forerun.live.inbox import Inbox
-from forerun.live.journal import RunMeta
-from forerun.live.runs import Desk
 from forerun.live.service import Answer, Cancel, Client, DrainNode, GetStatus, Request, Service, Stop, Submit
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, RunStatus
@@ -123,15 +121,14 @@ def test_a_run_that_nobody_serves_says_so(tmp_path: Path) -> None:
 
 def test_requests_that_nobody_takes_any_more_are_answered_at_once() -> None:
     inbox = Inbox()
-    desk = Desk(inbox, RunMeta(nodes=("a",)))
     answers: list[Answer] = []
-    asks = threading.Thread(target=lambda: answers.append(desk.answer(GetStatus())))
+    asks = threading.Thread(target=lambda: answers.append(inbox.answer(GetStatus())))
     asks.start()
     while not inbox._waiting.qsize():
         asks.join(0.01)
     inbox.close()
     asks.join()
-    answers.append(desk.answer(Cancel(job="a")))
+    answers.append(inbox.answer(Cancel(job="a")))
     assert [answer.problems for answer in answers] == [("the controller has ended",)] * 2
 
 

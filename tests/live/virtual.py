@@ -89,6 +89,9 @@ class IdealEngine:
             due.append(heapq.heappop(self._events)[2])
         return [what for what in due if self._happens(what)]
 
+    def wake(self) -> None:
+        pass
+
     def send(self, command: Command) -> None:
         self.sent.append(command)
         now_s = self.clock.time_s

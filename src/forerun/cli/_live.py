@@ -121,7 +121,8 @@ def headline(status: RunStatus) -> str:
         f"{node.node} {node.used}/{node.slots}" + ("" if node.state == "up" else f" {node.state}")
         for node in status.nodes
     )
-    return f"{status.state} at {status.now_s:.0f} s under {status.policy}: {jobs}; slots used: {nodes or 'no node yet'}"
+    stands = f"{status.state} at {status.now_s:.0f} s under {status.policy}: {jobs}"
+    return "; ".join(filter(None, (stands, f"slots used: {nodes or 'no node yet'}", status.fault)))
 
 
 def print_status(status: RunStatus) -> None:

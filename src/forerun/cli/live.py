@@ -149,20 +149,22 @@ def submit(jobs: tuple[Path, ...], folder: Path, overrides: tuple[str, ...], out
     """
     from forerun.errors import InputError, Problem
     from forerun.live.job_file import read_job
-    from forerun.live.service import Client, Submit
+    from forerun.live.service import Client, GetDecision, Submit
 
     client = Client(folder)
-    said: list[str] = []
+    submitted: list[tuple[str, str]] = []
     problems: list[Problem] = []
     for path in jobs:
         try:
-            answer = client.ask(Submit(spec=read_job(path, overrides)))
+            spec = read_job(path, overrides)
+            submitted.append((spec.name, client.ask(Submit(spec=spec)).said))
         except InputError as error:
             problems.extend(error.problems)
-            continue
-        said.append(answer.said)
+    said: list[str] = []
+    for name, so_far in submitted:
+        said.append(f"{so_far}; {client.ask(GetDecision(job=name)).said}")
         if not output.as_json:
-            click.echo(answer.said)
+            click.echo(said[-1])
     if output.as_json:
         _show.print_json({"submitted": said, "problems": [str(problem) for problem in problems]})
     if problems:

@@ -65,6 +65,7 @@ from forerun.live.observation import (
     Started,
     StopAsked,
     Timer,
+    Unfit,
 )
 from forerun.live.observation import Refused as StartRefused
 from forerun.live.observation import Submitted as SubmitAsked
@@ -211,7 +212,9 @@ class Controller:
             case SubmitAsked(spec=spec):
                 self._submit(spec)
             case CancelAsked(job=name):
-                self._cancel(name)
+                self._take_back(name, Cancelled(self.now_s))
+            case Unfit(job=name, why=why):
+                self._take_back(name, Refused(self.now_s, why))
             case NodeDrained(node=name):
                 self._drain_node(name)
             case NodeUp() as up:
@@ -274,10 +277,45 @@ class Controller:
             policy=member_name(type(self.inputs.scenario.policy)),
             clock=clock,
             engine=engine,
-            jobs=tuple(self._job_status(job) for job in self.jobs.values()),
+            jobs=tuple(self.job_status(job) for job in self.jobs.values()),
             nodes=tuple(self._node_status(name, node) for name, node in self.nodes.items()),
             decisions=self.decisions,
             stale=self.stale,
+        )
+
+    def job_status(self, job: Job) -> JobStatus:
+        """What a job does now."""
+        group, state = job.group, job.state
+        due_s = None
+        if job.row is not None:
+            deadline_s = int(self.online.setting.jobs.deadline_s[job.row])
+            due_s = float(deadline_s) if deadline_s < NO_DEADLINE_S else None
+        promise_s = None
+        if job.row is not None and not isinstance(state, Ended):
+            promise_s = self.online.planned_end_s(job.row)
+        why = state.why if isinstance(state, Failed | Refused) else ""
+        if isinstance(state, Waiting) and state.not_before_s > self.now_s:
+            why = f"starts again at {state.not_before_s:.0f} s after a failure"
+        return JobStatus(
+            job=job.name,
+            user=job.spec.user,
+            state=state.name,
+            slots=()
+            if group is None
+            else tuple(f"{node}:{at}" for node, all in group.nodes.items() for at in all),
+            step=job.step
+            if group is None
+            else min(math.floor(group.done(self.now_s, job.slowness)), job.spec.iterations),
+            iterations=job.spec.iterations,
+            rate=0.0 if group is None or group.step_s is None else group.rate_per_s / job.slowness,
+            submit_s=job.submit_s,
+            deadline_s=due_s,
+            promise_s=promise_s,
+            end_s=job.end_s,
+            epoch=job.epoch,
+            failures=job.failures,
+            lost_steps=job.lost_steps,
+            why=why,
         )
 
     # ------------------------------------------------------------------------------------------------------- users
@@ -327,11 +365,10 @@ class Controller:
             user=(spec.user,),
         )
 
-    def _cancel(self, name: str) -> None:
+    def _take_back(self, name: str, state: State) -> None:
         job = self.jobs.get(name)
-        if job is None or isinstance(job.state, Ended):
-            return
-        self._give_up(job, Cancelled(self.now_s))
+        if job is not None and not isinstance(job.state, Ended):
+            self._give_up(job, state)
 
     def _give_up(self, job: Job, state: State) -> None:
         """A job ends without having finished; its group is ended at once."""
@@ -507,6 +544,7 @@ class Controller:
         if (
             not self.course.jumps
             and group.reports >= REPORTS_NEEDED
+            and group.rate_per_s > 0
             and step > group.first_step
             and worked_s > 0
         ):
@@ -526,7 +564,7 @@ class Controller:
             return
         if left.why == "finished":
             assert job.row is not None
-            job.step, job.end_s = left.step, self.now_s
+            job.step, job.end_s = job.spec.iterations, self.now_s
             self._ended_s[job.row] = self.now_s
             self.online.ended(job.row, self.now_s)
             self.targets.pop(job.row, None)
@@ -582,13 +620,13 @@ class Controller:
             if job.failures > job.spec.retries:
                 self._give_up(job, Failed(self.now_s, group.detail or "its processes ended"))
                 return
-            not_before_s = self.now_s + min(2.0 ** (job.failures - 1), MOST_BACK_OFF_S)
+            not_before_s = self.now_s + _back_off_s(job.failures)
         elif group.trouble == "refused":
             job.refusals += 1
             if job.refusals > MOST_REFUSALS:
                 self._give_up(job, Failed(self.now_s, group.detail))
                 return
-            not_before_s = self.now_s + min(2.0 ** (job.refusals - 1), MOST_BACK_OFF_S)
+            not_before_s = self.now_s + _back_off_s(job.refusals)
         self._enter(job, Waiting(self.now_s, not_before_s))
         self._note_left(job)
 
@@ -821,41 +859,12 @@ class Controller:
         why = state.why if isinstance(state, Failed | Refused) else ""
         self._answers.append(Became(job=job.name, state=state.name, why=why))
 
-    def _job_status(self, job: Job) -> JobStatus:
-        group, state = job.group, job.state
-        due_s = None
-        if job.row is not None:
-            deadline_s = int(self.online.setting.jobs.deadline_s[job.row])
-            due_s = float(deadline_s) if deadline_s < NO_DEADLINE_S else None
-        promise_s = None
-        if job.row is not None and not isinstance(state, Ended):
-            promise_s = self.online.planned_end_s(job.row)
-        why = state.why if isinstance(state, Failed | Refused) else ""
-        if isinstance(state, Waiting) and state.not_before_s > self.now_s:
-            why = f"starts again at {state.not_before_s:.0f} s after a failure"
-        return JobStatus(
-            job=job.name,
-            user=job.spec.user,
-            state=state.name,
-            slots=()
-            if group is None
-            else tuple(f"{node}:{at}" for node, all in group.nodes.items() for at in all),
-            step=job.step
-            if group is None
-            else min(math.floor(group.done(self.now_s, job.slowness)), job.spec.iterations),
-            iterations=job.spec.iterations,
-            rate=0.0 if group is None or group.step_s is None else group.rate_per_s / job.slowness,
-            submit_s=job.submit_s,
-            deadline_s=due_s,
-            promise_s=promise_s,
-            end_s=job.end_s,
-            epoch=job.epoch,
-            failures=job.failures,
-            lost_steps=job.lost_steps,
-            why=why,
-        )
-
     def _node_status(self, name: str, node: Node) -> NodeStatus:
         used = sum(node.first <= slot < node.first + node.slots for slot in self.leases)
         state = "draining" if node.drained else "up" if node.boot else "down"
         return NodeStatus(node=name, state=state, slots=node.slots, used=used)  # type: ignore[arg-type]
+
+
+def _back_off_s(failures: int) -> float:
+    """Seconds of the run from the last of some failures in a row to the next start."""
+    return min(2.0 ** min(failures - 1, 10), MOST_BACK_OFF_S)  # a power of more would not fit a float

@@ -2,73 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Final
 
-from forerun.live.answers import Answer
-from forerun.live.controller import Controller
-from forerun.live.observation import Observation
+from forerun.live.service import Answer, Request
 
-T = TypeVar("T")
+#: wall seconds that a request waits for the session
+ANSWER_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An observation from a user. answers: to it, once they are in the journal."""
+    """A request of a user, and where its answer goes."""
 
-    what: Observation
-    answers: Future[tuple[Answer, ...]] = field(default_factory=Future)
+    request: Request
+    future: Future[Answer] = field(default_factory=Future)
 
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A question about the controller's state. answer: what the function returns."""
-
-    at: Callable[[Controller], Any]
-    answer: Future[Any] = field(default_factory=Future)
+    def answer(self, answer: Answer) -> None:
+        """Answer it; nobody may wait any more."""
+        with contextlib.suppress(InvalidStateError):
+            self.future.set_result(answer)
 
 
 class Inbox:
-    """Requests from other threads, in order; once it is closed, all are cancelled."""
+    """Requests from other threads, in order; once it is closed, all are cancelled.
+
+    Attributes
+    ----------
+    wake : is called after each request, so that whoever takes them need not look all the time.
+    """
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Asked | Look] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Asked] = queue.SimpleQueue()
         self._is_closed = False
+        self.wake: Callable[[], None] = lambda: None
 
-    def ask(self, what: Observation) -> Future[tuple[Answer, ...]]:
-        """Let the session observe something; the answers come once they are in the journal."""
-        asked = Asked(what)
-        self._put(asked)
-        return asked.answers
+    def ask(self, request: Request) -> Future[Answer]:
+        """Hand a request over; its answer comes once what it changes is in the journal."""
+        asked = Asked(request)
+        self._waiting.put(asked)
+        self.wake()
+        if self._is_closed:
+            self._cancel_all()
+        return asked.future
 
-    def look(self, at: Callable[[Controller], T]) -> Future[T]:
-        """Ask something of the controller's state; the function must not change it nor keep any of it."""
-        look = Look(at)
-        self._put(look)
-        return look.answer
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request, as soon as there is one."""
+        try:
+            return self.ask(request).result(ANSWER_S)
+        except CancelledError:
+            return Answer(problems=("the controller has ended",))
+        except NoAnswer:
+            return Answer(problems=(f"the controller did not answer within {ANSWER_S:.0f} s",))
 
     def close(self) -> None:
         """Nobody takes requests any more."""
         self._is_closed = True
         self._cancel_all()
 
-    def _put(self, request: Asked | Look) -> None:
-        self._waiting.put(request)
-        if self._is_closed:
-            self._cancel_all()
-
     def _cancel_all(self) -> None:
-        for request in self.take():
-            (request.answers if isinstance(request, Asked) else request.answer).cancel()
+        for asked in self.take():
+            asked.future.cancel()
 
-    def take(self) -> list[Asked | Look]:
+    def take(self) -> list[Asked]:
         """All requests that wait."""
-        taken: list[Asked | Look] = []
-        while True:
-            try:
+        taken: list[Asked] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
                 taken.append(self._waiting.get_nowait())
-            except queue.Empty:
-                return taken
+        return taken

@@ -11,6 +11,7 @@ from forerun.live.engines.engine import Drain, Heartbeat, Kill, Skip, Start
 from forerun.live.message import Message
 from forerun.live.observation import GoneWhy, Observation
 from forerun.live.rank_messages import Assignment, FirstStep, Progress, Saved
+from forerun.live.spec import Steps
 
 # ------------------------------------------------------------------------------------------------ engine and node
 
@@ -135,7 +136,7 @@ class KillRanks(Message, frozen=True, kw_only=True):
 class SkipTo(Message, frozen=True, kw_only=True):
     """Tell rank 0 to go on at a later step."""
 
-    step: int
+    step: Steps
 
 
 class Meet(Message, frozen=True, kw_only=True):
@@ -166,7 +167,7 @@ class GroupLeft(Message, frozen=True, kw_only=True):
     """The ranks leave, or one of them failed; as in `observation.Left`."""
 
     why: Literal["finished", "drained", "failed"]
-    step: int
+    step: Steps
     detail: str = ""
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from forerun.live.message import Message
-from forerun.live.spec import JobSpec
+from forerun.live.spec import JobSpec, Steps
 
 #: why no process of a group is left on a node
 GoneWhy = Literal["exited", "failed", "asked", "lease"]
@@ -38,6 +38,19 @@ class Submitted(Message, frozen=True, kw_only=True):
     """A job was submitted; the same name twice is the same submission."""
 
     spec: JobSpec
+
+
+class Unfit(Message, frozen=True, kw_only=True):
+    """The policy raises where this job is submitted, and not without it.
+
+    Parameters
+    ----------
+    job : its name.
+    why : a line for people.
+    """
+
+    job: str
+    why: str
 
 
 class Cancelled(Message, frozen=True, kw_only=True):
@@ -110,7 +123,7 @@ class FirstStep(_OfGroup, frozen=True, kw_only=True):
     ago_s : wall seconds since then (default: 0; a node that could not be heard reports it later).
     """
 
-    step: int
+    step: Steps
     ago_s: float = 0.0
 
 
@@ -123,7 +136,7 @@ class Progressed(_OfGroup, frozen=True, kw_only=True):
     rate : iterations a second since the last report (0: not measured yet).
     """
 
-    step: int
+    step: Steps
     rate: float = 0.0
 
 
@@ -137,7 +150,7 @@ class Checkpointed(_OfGroup, frozen=True, kw_only=True):
     sha256 : of its bytes.
     """
 
-    step: int
+    step: Steps
     file: str
     sha256: str
 
@@ -153,7 +166,7 @@ class Left(_OfGroup, frozen=True, kw_only=True):
     """
 
     why: Literal["finished", "drained", "failed"]
-    step: int
+    step: Steps
     detail: str = ""
 
 
@@ -218,6 +231,7 @@ class Restarted(Message, frozen=True, kw_only=True):
 
 Observation = (
     Submitted
+    | Unfit
     | Cancelled
     | NodeDrained
     | StopAsked

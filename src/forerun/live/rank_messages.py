@@ -12,12 +12,13 @@ connection after a line that it cannot read.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from forerun.live.engines.engine import Checkpoint, Pace
 from forerun.live.message import Message
+from forerun.live.spec import Steps
 
 #: names of the variables that a rank is started with
 FD_VARIABLE: Final = "FORERUN_LIVE_FD"
@@ -108,7 +109,7 @@ class FirstStep(Message, frozen=True, kw_only=True):
     step : iterations done until then.
     """
 
-    step: int
+    step: Steps
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ class Progress(Message, frozen=True, kw_only=True):
     rate : iterations a second since the last report (0: not measured yet).
     """
 
-    step: int
+    step: Steps
     rate: float = 0.0
 
 
@@ -134,7 +135,7 @@ class Saved(Message, frozen=True, kw_only=True):
     sha256 : of its bytes.
     """
 
-    step: int
+    step: Steps
     file: str
     sha256: str
 
@@ -150,8 +151,8 @@ class Leaving(Message, frozen=True, kw_only=True):
     """
 
     why: Literal["finished", "drained", "failed"]
-    step: int
-    detail: str = ""
+    step: Steps
+    detail: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
 # -------------------------------------------------------------------------------------------------- both directions
@@ -184,7 +185,7 @@ class Skip(Message, frozen=True, kw_only=True):
     step : iterations done from then on; not beyond the last.
     """
 
-    step: int
+    step: Steps
 
 
 FromRank = Hello | Rendezvous | FirstStep | Progress | Saved | Leaving
@@ -200,13 +201,13 @@ def line(message: FromRank | ToRank) -> bytes:
 
 
 def from_rank(text: bytes) -> FromRank:
-    """The message of a line that a rank wrote. Raises msgspec.ValidationError or DecodeError if it is none."""
+    """The message of a line that a rank wrote. Raises ValueError or RecursionError if it is none."""
     message: FromRank = _FROM_RANK.decode(text)
     return message
 
 
 def to_rank(text: bytes) -> ToRank:
-    """The message of a line that a shim wrote. Raises msgspec.ValidationError or DecodeError if it is none."""
+    """The message of a line that a shim wrote. Raises ValueError if it is none."""
     message: ToRank = _TO_RANK.decode(text)
     return message
 

@@ -29,6 +29,7 @@ from forerun.scenario.text import Place
 
 #: the program of jobs whose scenario names none
 PACED = ("forerun.live.programs.paced",)
+_SPECS = msgspec.json.Decoder(tuple[JobSpec, ...])
 
 
 def node_names(inputs: Inputs) -> tuple[str, ...]:
@@ -129,11 +130,16 @@ def create_run(
         raise ScenarioError.at("$.machines", f"two nodes have one name: {', '.join(names)}")
     course = clock_of(clock).course
     run_specs = tuple(specs) if specs is not None else job_specs(inputs, programs or Path.cwd())
+    encoded = msgspec.json.encode(run_specs)
+    try:
+        _SPECS.decode(encoded)
+    except msgspec.ValidationError as error:
+        raise ScenarioError.at("$.trace", f"has a job that cannot run live: {error}") from None
     Controller(inputs, run_specs, names, course, is_open=is_open)  # raises now what it would raise later
     folder = RunFolder.create(path)
     try:
         write_text(folder.scenario, yaml_text(_with_copies(scenario, folder)))
-        write_bytes(folder.specs, msgspec.json.encode(run_specs))
+        write_bytes(folder.specs, encoded)
         Journal.create(
             folder.journal, RunMeta(nodes=names, clock=clock, is_open=is_open, engine=engine)
         ).close()
@@ -165,7 +171,7 @@ def inputs_of(folder: RunFolder) -> Inputs:
 
 def controller_of(folder: RunFolder, run: RunMeta) -> Controller:
     """The controller of a run before it has observed anything."""
-    specs = msgspec.json.decode(folder.specs.read_bytes(), type=tuple[JobSpec, ...])
+    specs = _SPECS.decode(folder.specs.read_bytes())
     inputs = without_jobs(inputs_of(folder)) if run.is_open else inputs_of(folder)
     return Controller(inputs, specs, run.nodes, clock_of(run.clock).course, is_open=run.is_open)
 

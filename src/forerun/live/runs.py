@@ -11,20 +11,16 @@ import itertools
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
-from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
 
 import forerun
 from forerun.atomic_write import lock_file
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import ForerunError, StoreError, UnknownName, UsageError
+from forerun.errors import ForerunError, Problem, StoreError, UsageError
 from forerun.live.answers import Freed
 from forerun.live.clock import clock_of
 from forerun.live.compare import Comparison, compare
@@ -32,27 +28,22 @@ from forerun.live.controller import Controller
 from forerun.live.engines.engine import Engine
 from forerun.live.folder import RunFolder
 from forerun.live.inbox import Inbox
-from forerun.live.job_state import Finished, Submitted
+from forerun.live.job_state import Finished
 from forerun.live.journal import Journal, RunMeta
-from forerun.live.observation import Cancelled, NodeDrained, NodeUp, Observation, Seen, StopAsked, Timer
+from forerun.live.observation import NodeUp, Observation, Seen, Timer
 from forerun.live.observation import Submitted as SubmitAsked
 from forerun.live.result import live_result, of_known_jobs
 from forerun.live.run_files import PACED, controller_of, create_run
-from forerun.live.service import Answer, Cancel, DrainNode, GetStatus, Request, Service, Stop, Submit
+from forerun.live.service import GetStatus, Service, Stop
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
-from forerun.live.status import FINAL, JobStatus, RunStatus, serve_metrics
+from forerun.live.status import RunStatus, serve_metrics
 from forerun.live.stays import Stay, stays_of
 from forerun.result.run import Result
 from forerun.scenario.spec import content_id
 
-T = TypeVar("T")
 #: a context that calls the function that it is given when the run is to stop
 Stopper = Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]]
-
-#: wall seconds that a request waits for the controller, and a submission for the policy's decision
-ANSWER_S: Final = 30.0
-DECISION_S: Final = 5.0
 
 
 class Stopped(Exception):
@@ -157,13 +148,12 @@ def _at_work(
         stack.callback(engine.close)
         session = Session(folder, engine, clock_of(meta.clock), inbox)
         stack.callback(session.close)
-        desk = Desk(inbox, session.journal.run)
-        stack.enter_context(Service(folder.path, desk.answer))
+        stack.enter_context(Service(folder.path, inbox.answer))
         stack.callback(inbox.close)
         if metrics_port is not None:
-            stack.callback(_metrics(desk, metrics_port))
+            stack.callback(_metrics(inbox, metrics_port))
         if stop is not None:
-            stack.enter_context(stop(lambda: _ignore(inbox.ask(StopAsked()))))
+            stack.enter_context(stop(lambda: _ignore(inbox.ask(Stop()))))
         ready()
         session.run()
         if not session.controller.rows:
@@ -290,107 +280,21 @@ def gpus_by_node(nodes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     return {node: tuple(gpus[end - nodes[node] : end]) for node, end in zip(nodes, ends, strict=True)}
 
 
-def _metrics(desk: Desk, port: int) -> Callable[[], None]:
+def _metrics(inbox: Inbox, port: int) -> Callable[[], None]:
     """Offer metrics; returns what ends that. Raises UsageError where it cannot be done."""
+
+    def status() -> RunStatus:
+        answer = inbox.answer(GetStatus())
+        if answer.status is None:
+            raise StoreError(*(Problem("", what) for what in answer.problems))
+        return answer.status
+
     try:
-        return serve_metrics(desk.status, port)
+        return serve_metrics(status, port)
     except ImportError:
         raise UsageError.at("--metrics", "needs prometheus_client: pip install 'forerun[live]'") from None
     except OSError as error:
         raise UsageError.at(f"--metrics {port}", f"cannot be opened: {error.strerror or error}") from None
-
-
-# ---------------------------------------------------------------------------------------------------------- requests
-
-
-class Desk:
-    """Answers users' requests: each becomes an observation, and is answered once that is in the journal.
-
-    Parameters
-    ----------
-    inbox : of the session.
-    run : what the journal is of.
-    """
-
-    def __init__(self, inbox: Inbox, run: RunMeta) -> None:
-        self._inbox, self._run = inbox, run
-
-    def status(self) -> RunStatus:
-        """What the run does now."""
-        clock, engine = self._run.clock, self._run.engine
-        return self._look(lambda controller: controller.status(clock=clock, engine=engine))
-
-    def answer(self, request: Request) -> Answer:
-        """The answer to a request; problems are in it."""
-        try:
-            match request:
-                case GetStatus():
-                    return Answer(status=self.status())
-                case Submit(spec=spec):
-                    return Answer(said=self._submit(spec))
-                case Cancel(job=job):
-                    return Answer(said=self._cancel(job))
-                case DrainNode(node=node):
-                    return Answer(said=self._drain(node))
-                case Stop():
-                    self._ask(StopAsked())
-                    return Answer(said="stopping: jobs save their state and leave")
-        except ForerunError as error:
-            return Answer(problems=tuple(map(str, error.problems)))
-        except CancelledError:
-            return Answer(problems=("the controller has ended",))
-        except NoAnswer:
-            return Answer(problems=(f"the controller did not answer within {ANSWER_S:.0f} s",))
-
-    def _submit(self, spec: JobSpec) -> str:
-        """Take a job in, wait a little for the policy's decision, and say what it is."""
-        known = self._look(lambda controller: getattr(controller.jobs.get(spec.name), "spec", None))
-        if known is not None and known != spec:
-            raise UsageError.at(
-                f"job {spec.name}", "another job has this name in this run; choose one with --set name=..."
-            )
-        self._ask(SubmitAsked(spec=spec))
-        until_s = time.monotonic() + DECISION_S
-        while True:
-            job = self._look(lambda controller: _job(controller, spec.name))
-            if job.state != Submitted.name or time.monotonic() > until_s:
-                break
-            time.sleep(0.05)
-        again = " (it had been submitted before)" if known is not None else ""
-        if job.state == "refused":
-            return f"{spec.name}: rejected: {job.why}{again}"
-        if job.state == Submitted.name:
-            return f"{spec.name}: submitted; the policy decides at its next slot{again}"
-        promise = "" if job.promise_s is None else f", planned to end by {job.promise_s:.0f} s of the run"
-        due = "" if job.deadline_s is None else f", deadline at {job.deadline_s:.0f} s"
-        return f"{spec.name}: {job.state}{promise}{due}{again}"
-
-    def _cancel(self, name: str) -> str:
-        names = self._look(lambda controller: tuple(controller.jobs))
-        if name not in names:
-            raise UnknownName.among("job", name, names)
-        before = self._look(lambda controller: _job(controller, name))
-        if before.state in FINAL:
-            return f"{name}: has ended already: {before.state}"
-        self._ask(Cancelled(job=name))
-        return f"{name}: cancelled"
-
-    def _drain(self, name: str) -> str:
-        names = self._look(lambda controller: tuple(controller.nodes))
-        if name not in names:
-            raise UnknownName.among("node", name, names)
-        self._ask(NodeDrained(node=name))
-        return f"{name}: its jobs save their state and leave; nothing more starts on it"
-
-    def _ask(self, what: Observation) -> None:
-        self._inbox.ask(what).result(ANSWER_S)
-
-    def _look(self, at: Callable[[Controller], T]) -> T:
-        return self._inbox.look(at).result(ANSWER_S)
-
-
-def _job(controller: Controller, name: str) -> JobStatus:
-    return next(job for job in controller.status().jobs if job.job == name)
 
 
 # ----------------------------------------------------------------------------------------------------------- results

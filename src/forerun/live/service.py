@@ -67,7 +67,13 @@ class GetStatus(_Request, frozen=True, kw_only=True):
     """Say what the run is doing."""
 
 
-Request = Submit | Cancel | DrainNode | Stop | GetStatus
+class GetDecision(_Request, frozen=True, kw_only=True):
+    """Say what the policy decided on a job, after some seconds at most that it has for it."""
+
+    job: str
+
+
+Request = Submit | Cancel | DrainNode | Stop | GetStatus | GetDecision
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,22 +2,29 @@
 
 One thread does all of that, so the numbers are the order of the run. Nothing is sent before it is in the journal. If the
 journal cannot be written, nothing is sent and no lease is renewed, so that nodes end their groups by themselves.
+
+No request of a user ends a run. One that raises changes nothing: the controller becomes again what the journal makes of
+it, and the request is refused.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
 from collections import deque
 from typing import Final
 
 import msgspec
 
-from forerun.errors import StoreError
+from forerun.errors import ForerunError, StoreError
+from forerun.live import desk
 from forerun.live.answers import Answer, Freed, Sent
 from forerun.live.clock import Clock, origin_at, passed_s
 from forerun.live.engines.engine import Command, Engine, Heartbeat, Start
 from forerun.live.folder import RunFolder
 from forerun.live.inbox import Asked, Inbox
+from forerun.live.job_state import Submitted
 from forerun.live.journal import Journal
 from forerun.live.lease import LeaseKeeper
 from forerun.live.observation import (
@@ -32,8 +39,14 @@ from forerun.live.observation import (
     Restarted,
     Seen,
     Timer,
+    Unfit,
 )
 from forerun.live.run_files import controller_of
+from forerun.live.service import Answer as Reply
+from forerun.live.service import GetDecision, GetStatus
+from forerun.live.status import RunStatus
+
+_LOG: Final = logging.getLogger("forerun.live")
 
 #: a job's progress is taken note of at most so often, in wall seconds
 REPORT_EVERY_S: Final = 5.0
@@ -43,6 +56,10 @@ COMMIT_EVERY_S: Final = 1.0
 MOST_BLOCKED_S: Final = 600.0
 #: wall seconds that a new run waits for its nodes
 GATHER_S: Final = 60.0
+#: wall seconds that a user waits for the policy's decision on a job
+DECISION_S: Final = 5.0
+#: letters of an error that say why a request is refused
+_WHY: Final = 300
 #: steps that a job may miss before it counts as hung, if that is longer than the limit
 STEPS_MISSED: Final = 10
 
@@ -56,12 +73,14 @@ class Session:
     engine : carries commands out.
     clock : of the run.
     inbox : requests of other threads (default: nobody else asks anything).
-    poll_s : wall seconds after which the inbox is looked at again.
+    poll_s : wall seconds after which the time is looked at again.
 
     Attributes
     ----------
     controller : what was observed and decided so far.
     resumed : whether the run had begun before.
+    refused : requests that raised, and jobs that the policy could not decide on.
+    fault : why the journal cannot be written now; empty where it can.
     """
 
     def __init__(
@@ -71,7 +90,7 @@ class Session:
         clock: Clock,
         inbox: Inbox | None = None,
         *,
-        poll_s: float = 0.25,
+        poll_s: float = 1.0,
     ) -> None:
         self.folder, self.engine, self.clock, self.poll_s = folder, engine, clock, poll_s
         self.inbox = inbox or Inbox()
@@ -79,13 +98,16 @@ class Session:
         self.controller = controller = controller_of(folder, self.journal.run)
         self.keeper = LeaseKeeper(controller.terms)
         self._batch: list[tuple[Seen, tuple[Answer, ...]]] = []
-        self._pending: list[tuple[Asked, tuple[Answer, ...]]] = []
+        self._pending: list[tuple[Asked, str]] = []
+        self._undecided: list[tuple[Asked, float]] = []
         self._backlog: deque[Observation] = deque()
         self._signs_s: dict[tuple[str, int], float] = {}
         self._limits_s: dict[tuple[str, int], float] = {}
         self._noted_s: dict[tuple[str, int], float] = {}
         self._committed_s = self._opened_s = clock.wall_s()
         self._blocked_s: float | None = None
+        self.refused, self.fault = 0, ""
+        self.inbox.wake = engine.wake
         for seen in self.journal.seen():
             controller.receive(seen)
         self.resumed = controller.number > 0
@@ -147,11 +169,8 @@ class Session:
                 beats.append(item)
             else:
                 self._see(item)
-        for request in requests:
-            if isinstance(request, Asked):
-                self._pending.append((request, self._see(request.what)))
-            elif request.answer.set_running_or_notify_cancel():
-                request.answer.set_result(request.at(self.controller))
+        for asked in requests:
+            self._take(asked)
         self._look_at_the_wall()
         if self._gathers:
             self._gather()
@@ -161,11 +180,14 @@ class Session:
         if self._blocked_s is None:
             for beat in beats:
                 self._answer(beat)
+        self._say_what_was_decided()
 
     def _wait_s(self) -> float:
         """Wall seconds that nothing needs to be done, unless something is received."""
         wall_s = self.clock.wall_s()
         wait_s = min(self.poll_s, max(0.0, self.keeper.next_s() - wall_s))
+        if self._batch:
+            wait_s = min(wait_s, max(0.0, self._committed_s + COMMIT_EVERY_S - wall_s))
         due_s = self.controller.due_s()
         if due_s is None or self._gathers:
             return wait_s
@@ -199,7 +221,22 @@ class Session:
         if self.clock.course.jumps and self.controller.is_settled:
             self.clock.jump(due_s)
         if due_s <= self.clock.now_s():
-            self._see(Timer())
+            self._decide()
+
+    def _decide(self) -> None:
+        """Let the policy decide; where it raises, without the jobs that came since it last did, the newest first."""
+        while True:
+            try:
+                self._see(Timer())
+            except Exception as error:
+                fresh = [job for job in self.controller.rows if isinstance(job.state, Submitted)]
+                if not fresh or not self.journal.run.is_open:
+                    raise
+                why = self._count(f"job {fresh[-1].name}", error)
+                why = f"the policy raised before it decided on this job: {why}"
+                self._see(Unfit(job=fresh[-1].name, why=why))
+            else:
+                return
 
     def _look_at_the_wall(self) -> None:
         """Note leases that are over, nodes that are silent and jobs that hang."""
@@ -221,11 +258,11 @@ class Session:
 
     # ---------------------------------------------------------------------------------------------- observations
 
-    def _see(self, what: Observation) -> tuple[Answer, ...]:
+    def _see(self, what: Observation) -> None:
         """Number an observation and let the controller answer it; both are written at the next flush."""
         wall_s = self.clock.wall_s()
         if isinstance(what, Progressed) and not self._is_worth_noting(what, wall_s):
-            return ()
+            return
         if isinstance(what, NodeUp):
             self.keeper.heard(what.node, what.boot, what.stamp_s, wall_s)
         elif isinstance(what, NodeDown):
@@ -234,9 +271,18 @@ class Session:
             self._gave_a_sign(what.job, what.epoch, wall_s)
         at_s = self.controller.begin_s if self._gathers else self.clock.now_s()
         seen = Seen(self.controller.number + 1, max(at_s, self.controller.now_s), what)
-        answers = self.controller.receive(seen)
+        try:
+            answers = self.controller.receive(seen)
+        except Exception:
+            self._undo()
+            raise
         self._batch.append((seen, answers))
-        return answers
+
+    def _undo(self) -> None:
+        """The controller is again what it was before an observation at which it raised."""
+        self.controller = controller_of(self.folder, self.journal.run)
+        for seen in itertools.chain(self.journal.seen(), (seen for seen, _ in self._batch)):
+            self.controller.receive(seen)
 
     def _is_worth_noting(self, what: Progressed, wall_s: float) -> bool:
         key = what.job, what.epoch
@@ -261,6 +307,55 @@ class Session:
         self.keeper.answer(beat, groups, wall_s)
         self.engine.renew(beat, self.controller.terms.lease_s, groups)
 
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    def _take(self, asked: Asked) -> None:
+        """Do what a user asks; it is answered once that is in the journal, or at once if it cannot be done."""
+        request, wall_s = asked.request, self.clock.wall_s()
+        try:
+            if isinstance(request, GetStatus):
+                asked.answer(Reply(status=self.status()))
+            elif isinstance(request, GetDecision):
+                desk.job_of(self.controller, request.job)
+                self._undecided.append((asked, wall_s + DECISION_S))
+            else:
+                what, said = desk.observed(self.controller, request)
+                if what is not None and self.fault:
+                    asked.answer(Reply(problems=(self.fault,)))
+                    return
+                if what is not None:
+                    self._see(what)
+                self._pending.append((asked, said))
+        except ForerunError as error:
+            asked.answer(Reply(problems=tuple(map(str, error.problems))))
+        except Exception as error:
+            said = self._count(type(request).__name__.lower(), error)
+            asked.answer(Reply(problems=(f"the controller cannot do this: {said}",)))
+
+    def _count(self, what: str, error: Exception) -> str:
+        """Note that something is refused; why, in a line."""
+        self.refused += 1
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WHY]
+        _LOG.warning("refused: %s: %s", what, why)
+        return why
+
+    def _say_what_was_decided(self) -> None:
+        """Answer who wait for the policy's decision on a job, if it is there or has taken too long."""
+        waiting, self._undecided = self._undecided, []
+        for asked, until_s in waiting:
+            assert isinstance(asked.request, GetDecision)
+            job = self.controller.jobs[asked.request.job]
+            if isinstance(job.state, Submitted) and self.clock.wall_s() < until_s:
+                self._undecided.append((asked, until_s))
+            else:
+                asked.answer(Reply(said=desk.decision_on(self.controller, job)))
+
+    def status(self) -> RunStatus:
+        """What the run does now."""
+        run = self.journal.run
+        now = self.controller.status(clock=run.clock, engine=run.engine)
+        return msgspec.structs.replace(now, refused_requests=self.refused, fault=self.fault)
+
     # ------------------------------------------------------------------------------------------------- the journal
 
     def _flush(self, *, all: bool = False) -> None:
@@ -269,34 +364,50 @@ class Session:
         Progress alone may wait for the next commit. all: it may not.
         """
         wall_s = self.clock.wall_s()
-        try:
-            slots = {name: node.first for name, node in self.controller.nodes.items()}
-            for seen, answers in self._batch:
-                self.journal.write(seen, answers, slots)
-            matters = any(answers or not isinstance(seen.what, Progressed) for seen, answers in self._batch)
-            if all or matters or wall_s - self._committed_s >= COMMIT_EVERY_S:
+        matters = any(answers or not isinstance(seen.what, Progressed) for seen, answers in self._batch)
+        if all or matters or wall_s - self._committed_s >= COMMIT_EVERY_S:
+            try:
+                slots = {name: node.first for name, node in self.controller.nodes.items()}
+                for seen, answers in self._batch:
+                    self.journal.write(seen, answers, slots)
                 self.journal.commit()
-                self._committed_s = wall_s
-        except StoreError:
-            if self._blocked_s is None:
-                self._blocked_s = wall_s
-            if wall_s - self._blocked_s > MOST_BLOCKED_S:
-                raise
-            return
-        self._blocked_s = None
-        batch, self._batch = self._batch, []
-        for _, answers in batch:
-            for answer in answers:
-                self._carry_out(answer)
+            except StoreError as error:
+                self._block(wall_s, error)
+                return
+            self._committed_s = wall_s
+            batch, self._batch = self._batch, []
+            for _, answers in batch:
+                for answer in answers:
+                    self._carry_out(answer)
+        if self.fault:
+            _LOG.warning("the journal can be written again")
+        self._blocked_s, self.fault = None, ""
         pending, self._pending = self._pending, []
-        for asked, answers in pending:
-            if asked.answers.set_running_or_notify_cancel():
-                asked.answers.set_result(answers)
+        for asked, said in pending:
+            asked.answer(Reply(said=said))
+
+    def _block(self, wall_s: float, error: StoreError) -> None:
+        """The journal cannot be written: nothing happens until it can. Raises the error if that takes too long."""
+        if self._blocked_s is None:
+            self._blocked_s = wall_s
+            self.fault = f"{error}; nothing is started and no lease renewed until it can be"
+            _LOG.warning("%s", self.fault)
+        if wall_s - self._blocked_s > MOST_BLOCKED_S:
+            raise error
+        pending, self._pending = self._pending, []
+        for (
+            asked,
+            _,
+        ) in pending:  # what they want was observed, and will be done if the controller lives until then
+            asked.answer(Reply(problems=(self.fault,)))
 
     def _wait_for_the_journal(self) -> None:
         """Nothing is sent and no lease is renewed until the journal can be written again."""
         self._backlog += [item for item in self.engine.poll(1.0) if not isinstance(item, Heartbeat)]
         self._flush()
+        for asked in self.inbox.take() if self.fault else ():
+            self._take(asked)
+        self._say_what_was_decided()
 
     def _carry_out(self, answer: Answer) -> None:
         if isinstance(answer, Freed):

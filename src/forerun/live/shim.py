@@ -162,7 +162,7 @@ class Shim:
             messages = [rank_messages.from_rank(text) for text in rank.lines.feed(data)]
         except BlockingIOError:
             return
-        except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+        except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             messages = []
             data = b""
             if not isinstance(error, OSError):

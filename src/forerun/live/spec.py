@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from forerun.scenario.spec import Spec
 
-#: a count of at least one
-Count = Annotated[int, msgspec.Meta(ge=1)]
+# What is larger is a slip of the pen, and sums of it would leave the 64 bits that policies count in.
+#: steps of a job, done or to be done
+Steps = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+#: seconds that a job file says, at most three centuries
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e10)]
+#: bytes of a command as JSON, with room in a frame for all else that a node is sent with it
+MOST_BYTES: Final = 1 << 19
 
 
 class Checkpoints(Spec, frozen=True, kw_only=True):
@@ -23,9 +28,9 @@ class Checkpoints(Spec, frozen=True, kw_only=True):
     keep : how many of the last ones stay on disk (default: 2; a corrupt one falls back to the one before).
     """
 
-    every_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    failures_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    keep: Annotated[int, msgspec.Meta(ge=2)] = 2
+    every_s: Seconds = 60.0
+    failures_s: Seconds | None = None
+    keep: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 2
 
 
 class JobSpec(Spec, frozen=True, kw_only=True):
@@ -48,17 +53,23 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     elastic : whether the program uses `forerun.live.job`; a plain command is done when it ends with code 0 (default: yes).
     """
 
-    name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$(?!\n)")]
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    iterations: Count
-    slots: Count = 1
-    model: str = ""
-    batch: Annotated[int, msgspec.Meta(ge=0)] = 0
-    duration_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    deadline_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    user: str = ""
-    environment: tuple[str, ...] = ()
-    folder: str = ""
+    iterations: Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+    slots: Annotated[int, msgspec.Meta(ge=1, le=1 << 17)] = 1
+    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    batch: Steps = 0
+    duration_s: Seconds | None = None
+    deadline_s: Seconds | None = None
+    user: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    environment: Annotated[tuple[str, ...], msgspec.Meta(max_length=1000)] = ()
+    folder: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     checkpoints: Checkpoints = Checkpoints()
-    retries: Annotated[int, msgspec.Meta(ge=0)] = 3
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 3
     elastic: bool = True
+
+    def __post_init__(self) -> None:
+        if any("\0" in word for word in (*self.command, *self.environment, self.folder)):
+            raise ValueError("no program can be given a text with a NUL")
+        if len(msgspec.json.encode((self.command, self.environment))) > MOST_BYTES:
+            raise ValueError(f"the command and the names of its variables have more than {MOST_BYTES} bytes")

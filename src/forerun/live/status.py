@@ -85,6 +85,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     clock, policy, engine : as in its scenario.
     jobs, nodes : all of them, in the order of submission and of the scenario.
     decisions, stale : decisions so far, and observations of old epochs, which were ignored.
+    refused_requests : requests that could not be done and were refused.
+    fault : why the controller starts nothing now (default: nothing hinders it).
     """
 
     state: Literal["running", "stopped"]
@@ -96,6 +98,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     nodes: tuple[NodeStatus, ...] = ()
     decisions: int = 0
     stale: int = 0
+    refused_requests: int = 0
+    fault: str = ""
 
 
 def metrics_text(status: RunStatus) -> str:
@@ -150,6 +154,8 @@ def _metrics(status: RunStatus) -> Iterator[tuple[str, str, str, dict[str, float
     yield "run_seconds", "Seconds of the run so far.", "", {"": status.now_s}
     yield "decisions", "Decisions so far.", "", {"": status.decisions}
     yield "stale_observations", "Observations of old starts, which were ignored.", "", {"": status.stale}
+    yield "refused_requests", "Requests that could not be done.", "", {"": status.refused_requests}
+    yield "blocked", "Whether the journal cannot be written.", "", {"": bool(status.fault)}
     counts = Counter(job.state for job in status.jobs)
     yield "jobs", "Jobs by state.", "state", {state: counts[state] for state in get_args(JobState)}
     nodes, jobs = status.nodes, status.jobs

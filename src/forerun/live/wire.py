@@ -71,7 +71,7 @@ class Decoder(Generic[T]):
             del pending[: _HEAD + size]
             try:
                 message = self._decoder.decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise WireError.at("message", f"is none that is known here: {error}") from None
             yield message
 

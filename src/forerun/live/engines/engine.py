@@ -139,6 +139,9 @@ class Engine(Protocol):
     def poll(self, timeout_s: float) -> Sequence[Observation | Heartbeat]:
         """Everything received since the last call, in order; waits at most `timeout_s` wall seconds for the first."""
 
+    def wake(self) -> None:
+        """Let a poll that waits return now, or the next one if none does; called by any thread."""
+
     def send(self, command: Command) -> None:
         """Send a command to the nodes concerned, without waiting for its effect."""
 

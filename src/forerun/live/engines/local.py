@@ -54,6 +54,11 @@ class LocalEngine:
         self._selector = selectors.DefaultSelector()
         self._listener = _listener(folder)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._woken, self._wake = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wake.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._wakes)
+        self._is_woken = False
         self._channels: dict[str, tuple[Channel[FromNode], str]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started_s: dict[str, float] = {}
@@ -94,9 +99,18 @@ class LocalEngine:
             for channel, _ in self._channels.values():
                 channel.flush()
             self._revive()
-            if self._seen or time.monotonic() >= end_s:
+            if self._seen or self._is_woken or time.monotonic() >= end_s:
+                self._is_woken = False
                 seen, self._seen = self._seen, []
                 return seen
+
+    def wake(self) -> None:
+        """Let a poll that waits return now, or the next one if none does; called by any thread."""
+        with contextlib.suppress(OSError):  # it is full of such words, or the engine is closed
+            self._wake.send(b"!")
+
+    def _wakes(self) -> None:
+        self._is_woken = bool(self._woken.recv(1 << 12))
 
     def send(self, command: Command) -> None:
         """Send a command to the nodes concerned, without waiting for its effect."""
@@ -128,17 +142,15 @@ class LocalEngine:
             process.kill()
             process.wait()
         processes.end_marked(mark_of(self._folder), CLOSE_S)
-        for channel, _ in self._channels.values():
-            channel.close()
-        self._listener.close()
+        self.leave()
         self._folder.nodes_socket.unlink(missing_ok=True)
-        self._selector.close()
 
     def leave(self) -> None:
         """Let the nodes go on alone, until another controller takes the run up or their leases end."""
         for channel, _ in self._channels.values():
             channel.close()
-        self._listener.close()
+        for own in (self._listener, self._woken, self._wake):
+            own.close()
         self._selector.close()
 
     # --------------------------------------------------------------------------------------------------------- nodes

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import queue
 import secrets
 import threading
 import time
@@ -126,6 +127,8 @@ class RayEngine:
         self._term_s = LEASE_S
         #: open questions to agents, by what Ray answers with: who was asked, and what to do with the answer
         self._open: dict[Any, tuple[_Member, Callable[[_Member, Any], None]]] = {}
+        #: those that have an answer; None: somebody wants a poll to return
+        self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._seen: list[Observation | Heartbeat] = []
         #: nodes of the groups started, by job, with the epoch and whether one process stands for all slots
         self._groups: dict[str, tuple[int, tuple[str, ...], bool]] = {}
@@ -147,15 +150,17 @@ class RayEngine:
                         self._retry(member)
                 retries = [m.retry_s for m in self._members.values() if m.retry_s is not None]
                 until_s = min([end_s, self._looked_s + LOOK_S, *retries])
-                questions = list(self._open)
-            answered = self._wait(questions, max(0.0, until_s - time.monotonic()))
+            answered = self._wait(max(0.0, until_s - time.monotonic()))
             with self._lock:
                 for question in answered:
-                    member, use = self._open.pop(question)
-                    self._answer(member, use, question)
-                if self._seen or time.monotonic() >= end_s:
+                    self._answer(question)
+                if self._seen or None in answered or time.monotonic() >= end_s:
                     seen, self._seen = self._seen, []
                     return seen
+
+    def wake(self) -> None:
+        """Let a poll that waits return now, or the next one if none does; called by any thread."""
+        self._ready.put(None)
 
     def send(self, command: Command) -> None:
         """Send a command to the nodes concerned, without waiting for its effect."""
@@ -306,7 +311,7 @@ class RayEngine:
 
     def _take(self, member: _Member) -> None:
         take = member.agent.take.options(concurrency_group="take")
-        self._open[take.remote(self._session, member.inbox.last, TAKE_S)] = (member, self._taken)
+        self._ask(member, take.remote(self._session, member.inbox.last, TAKE_S), self._taken)
 
     def _taken(self, member: _Member, answer: tuple[str, int, list[bytes]]) -> None:
         boot, first, frames = answer
@@ -329,7 +334,7 @@ class RayEngine:
 
     def _give_frames(self, member: _Member, first: int, frames: list[bytes]) -> None:
         give = member.agent.give.options(concurrency_group="give")
-        self._open[give.remote(self._session, first, frames)] = (member, self._given)
+        self._ask(member, give.remote(self._session, first, frames), self._given)
 
     def _given(self, member: _Member, last: int) -> None:
         member.given.confirm(last)
@@ -375,19 +380,24 @@ class RayEngine:
 
     # ------------------------------------------------------------------------------------------------------ questions
 
-    def _wait(self, questions: list[Any], wait_s: float) -> list[Any]:
-        """Those of the questions that have an answer now; waits for the first."""
-        if not questions:
-            time.sleep(wait_s)
-            return []
-        ready, others = self._ray.wait(questions, num_returns=1, timeout=wait_s)
-        if ready and others:
-            ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
-        return list(ready)
+    def _ask(self, member: _Member, question: Any, use: Callable[[_Member, Any], None]) -> None:
+        """Note an open question to an agent, and what to do with its answer."""
+        self._open[question] = (member, use)
+        question.future().add_done_callback(lambda _: self._ready.put(question))
 
-    def _answer(self, member: _Member, use: Callable[[_Member, Any], None], question: Any) -> None:
+    def _wait(self, wait_s: float) -> list[Any]:
+        """The questions that have an answer now, and None where somebody woke this up; waits for the first."""
+        ready: list[Any] = []
+        with contextlib.suppress(queue.Empty):
+            ready.append(self._ready.get(timeout=wait_s))
+            while True:
+                ready.append(self._ready.get_nowait())
+        return ready
+
+    def _answer(self, question: Any) -> None:
         """Use an answer of an agent, or what it means that there is none."""
-        if self._members.get(member.name) is not member:
+        member, use = self._open.pop(question, (None, None))
+        if member is None or use is None or self._members.get(member.name) is not member:
             return
         errors = self._ray.exceptions
         try:

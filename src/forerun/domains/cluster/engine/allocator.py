@@ -186,16 +186,8 @@ class AllocatorRules(ObservingRules[float]):
 
     def observe(self, now_s: float, seen: Progress) -> None:
         """Jobs end when they are seen to end; until then the kernel knows no end."""
-        self.seen, state = seen, self.state
-        active = state.active[: state.meta[ak.ACTIVE]]
-        gone = active[
-            (state.i[ak.STATE, active] == ak.WAITING) & seen.has_ended(active)
-        ]  # after it was stopped
-        state.i[ak.STATE, gone] = ak.DONE
-        state.f[ak.END, gone] = seen.ended_s[gone]
-        state.meta[ak.ENDED] += len(gone)
-        self.record.end_all(gone, seen.ended_s[gone])
-        ak.set_ends(state, seen.ended_s)
+        self.seen = seen
+        ak.set_ends(self.state, seen.ended_s)
 
     def columns(self) -> list[Column]:
         """The state's columns."""
@@ -229,7 +221,7 @@ class AllocatorRules(ObservingRules[float]):
         """A job is taken back: one that waits is gone at once, one that runs at the next decision."""
         if self.state.i[ak.STATE, row] == ak.HOLDING:
             self.ended(row, now_s)
-        else:
+        elif self.state.i[ak.STATE, row] != ak.DONE:
             self.state.i[ak.STATE, row] = ak.DONE
             self.state.meta[ak.ENDED] += 1
             self.wake_s = min(self.wake_s, max(now_s, self.now_s))
@@ -282,10 +274,16 @@ class AllocatorRules(ObservingRules[float]):
             self._decided(0)
             self.flush()
         self.now_s = now_s
-        if self.seen is not None:
-            waiting = self.state.active[: self.state.meta[ak.ACTIVE]]
-            self.state.f[ak.LEFT, waiting] = self.seen.left[waiting]
-            self.coming_s = ak.see(self.state, now_s, self.seen.left, self.seen.owed_s)
+        if (seen := self.seen) is not None:
+            state, waiting = self.state, self.state.active[: self.state.meta[ak.ACTIVE]]
+            # They ended after they were stopped, or were taken back before they came.
+            gone = waiting[(state.i[ak.STATE, waiting] == ak.WAITING) & seen.has_ended(waiting)]
+            state.i[ak.STATE, gone] = ak.DONE
+            state.f[ak.END, gone] = seen.ended_s[gone]
+            state.meta[ak.ENDED] += len(gone)
+            self.record.end_all(gone, seen.ended_s[gone])
+            state.f[ak.LEFT, waiting] = seen.left[waiting]
+            self.coming_s = ak.see(state, now_s, seen.left, seen.owed_s)
 
     def decide(self, now_s: float) -> None:
         """Ask the policy and carry its answer out."""
