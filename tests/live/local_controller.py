@@ -28,7 +28,6 @@ from forerun.live.journal import Journal
 from forerun.live.node_messages import ToNode
 from forerun.live.observation import Observation
 from forerun.live.run_files import controller_of
-from forerun.live.runs import _locked
 from forerun.live.service import Service
 from forerun.live.session import Session
 
@@ -130,7 +129,7 @@ def main() -> None:
         time.time = lambda: calendar() + off_s
     run = Journal(folder.journal, read_only=True).run
     nodes = {name: node.slots for name, node in controller_of(folder, run).nodes.items()}
-    with _locked(folder):
+    with folder.locked():
         how = fault if fault in ("cut", "delay", "duplicate") else ""
         engine = Disturbed(folder, nodes, how, draw) if how else LocalEngine(folder, nodes)
         inbox = Inbox()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -166,8 +167,13 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(folder: Path) -> None:
     done = forerun(folder, "run", "machine.yaml", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"]["finished_jobs"] == 1
+    shutil.rmtree(folder / "live-run/result")  # as if it had been killed while it wrote this
+    (folder / "live-run/.forerun-0123456789ab").mkdir()
+    again = forerun(folder, "run", "machine.yaml", "--json")
+    assert not list((folder / "live-run").glob(".forerun-*"))
+    assert again.returncode == 0 and "this run has ended" in again.stderr, again.stderr
+    assert json.loads(again.stdout)["summary"] == json.loads(done.stdout)["summary"]
     for changes, said in (
-        (("run", "machine.yaml"), "this run has ended"),
         (("run", "machine.yaml", "--seed", "9"), "another scenario"),
         (("run", "machine.yaml", "--clock", "compressed:2"), "--clock wall"),
         (("serve", "machine.yaml"), "live run"),

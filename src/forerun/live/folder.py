@@ -1,8 +1,9 @@
 """The folder of a live run: everything that it writes, and that a replay reads.
 
+lock                   locked by the controller
 scenario.yaml          the scenario, with its input files under inputs/
 jobs.json              what each job of the trace runs
-journal.db             observations and decisions (`live.journal`)
+journal.db             observations and decisions (`live.journal`); written last: with it, a run has begun
 nonce                  random bytes; a node that can read them sees this folder
 nodes.sock             on which nodes of the local engine talk to the controller
 control.sock           on which commands of users arrive
@@ -13,16 +14,22 @@ result/                at the end: an ordinary saved run
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from forerun.atomic_write import write_bytes
+from forerun.atomic_write import lock_file, write_bytes
 from forerun.errors import StoreError
 
 #: nobody else may look into jobs, or talk to the controller
 OWNER_ONLY: Final = 0o700
+#: what a run that has not begun may have left
+_BEGINNINGS: Final = {"lock", "jobs", "nonce", "inputs", "scenario.yaml", "jobs.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +45,53 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make the folder of a new run, for its owner only. Raises StoreError if it exists and is not empty."""
+        """Make the folder of a new run, for its owner only. Raises StoreError if it has anything else in it.
+
+        What a run left that could not begin, as on a full disk, is written again.
+        """
         folder = cls(path.absolute())
         try:
             folder.path.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
-            if any(folder.path.iterdir()):
+            names = {
+                one.name
+                for one in folder.path.iterdir()
+                if not one.name.startswith((".forerun-", "journal.new"))
+            }
+            if names - _BEGINNINGS or (names and "lock" not in names):
                 raise StoreError.at(path, "exists and is not empty; name another folder")
             folder.path.chmod(OWNER_ONLY)
-            folder.jobs.mkdir(mode=OWNER_ONLY)
+            folder.lock.touch()
+            folder.jobs.mkdir(mode=OWNER_ONLY, exist_ok=True)
             write_bytes(folder.nonce, secrets.token_bytes(32))
         except OSError as error:
             raise StoreError.at(path, f"cannot be written: {error.strerror or error}") from error
         return folder
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only controller of a run. Raises StoreError if another process is.
+
+        What one that was killed had half written is removed; nodes that it left may still write their `.sessions`.
+        """
+        handle = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                lock_file(handle)
+            except OSError:
+                raise StoreError.at(self.path, "another controller serves this run") from None
+            for left in self.path.glob(".forerun-*"):
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                elif left.suffix != ".sessions":
+                    left.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(handle)
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the controller."""
+        return self.path / "lock"
 
     @property
     def scenario(self) -> Path:

@@ -100,15 +100,18 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, run: RunMeta) -> Self:
-        """The journal of a new run. Raises StoreError if it cannot be made."""
+        """The journal of a new run, which is there whole or not at all. Raises StoreError if it cannot be made."""
+        new = path.with_suffix(".new")
         try:
-            with sqlite3.connect(path, isolation_level=None) as db:
+            new.unlink(missing_ok=True)
+            with sqlite3.connect(new, isolation_level=None) as db:
                 db.execute("PRAGMA journal_mode=WAL")
                 db.execute("PRAGMA synchronous=FULL")
                 db.executescript(_TABLES)
                 db.execute("INSERT INTO meta VALUES (?, ?)", (VERSION, msgspec.json.encode(run).decode()))
             db.close()
-            path.chmod(0o600)
+            new.chmod(0o600)
+            new.rename(path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError.at(path, f"cannot be written: {error}") from error
         return cls(path)

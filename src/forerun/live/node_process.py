@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from forerun.atomic_write import write_bytes
+from forerun.errors import StoreError
 from forerun.live import processes
 from forerun.live.folder import RunFolder
 from forerun.live.node import LOOPBACK, Node, inherited, mark_of
@@ -159,7 +160,7 @@ class RealHost:
         known = [
             _Session(shim.pid, processes.started_at(shim.pid), shim.mark) for shim in self.shims.values()
         ]
-        with contextlib.suppress(OSError):  # a full disk; leases and shims end the groups in any case
+        with contextlib.suppress(StoreError):  # a full disk; leases and shims end the groups in any case
             write_bytes(self.sessions, msgspec.json.encode([one for one in known if one.pid]))
 
     def end_earlier(self) -> None:

@@ -137,14 +137,16 @@ def create_run(
         raise ScenarioError.at("$.trace", f"has a job that cannot run live: {error}") from None
     Controller(inputs, run_specs, names, course, is_open=is_open)  # raises now what it would raise later
     folder = RunFolder.create(path)
-    try:
-        write_text(folder.scenario, yaml_text(_with_copies(scenario, folder)))
-        write_bytes(folder.specs, encoded)
-        Journal.create(
-            folder.journal, RunMeta(nodes=names, clock=clock, is_open=is_open, engine=engine)
-        ).close()
-    except OSError as error:
-        raise StoreError.at(path, f"cannot be written: {error.strerror or error}") from error
+    with folder.locked():
+        if folder.journal.exists():
+            raise StoreError.at(path, "another process has just begun this run")
+        try:
+            write_text(folder.scenario, yaml_text(_with_copies(scenario, folder)))
+            write_bytes(folder.specs, encoded)
+        except OSError as error:
+            raise StoreError.at(path, f"cannot be written: {error.strerror or error}") from error
+        meta = RunMeta(nodes=names, clock=clock, is_open=is_open, engine=engine)
+        Journal.create(folder.journal, meta).close()
     return folder
 
 
@@ -155,7 +157,7 @@ def _with_copies(scenario: Scenario, folder: RunFolder) -> Scenario:
     def copied(given: Input, place: Place) -> Input:
         if given.path not in copies:
             target = folder.inputs / str(len(copies)) / Path(given.path).name
-            target.parent.mkdir(parents=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(given.path, target)
             copies[given.path] = target.relative_to(folder.path)
         return Input(path=str(copies[given.path]), sha256=given.sha256)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import forerun
-from forerun.atomic_write import lock_file
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.scenario import Scenario
@@ -42,6 +42,7 @@ from forerun.live.stays import Stay, stays_of
 from forerun.result.run import Result
 from forerun.scenario.spec import content_id
 
+_LOG = logging.getLogger("forerun.live")
 #: a context that calls the function that it is given when the run is to stop
 Stopper = Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]]
 
@@ -139,9 +140,11 @@ def _at_work(
     """Run until everything has ended or somebody stops it, and save the result."""
     folder = _taken_up(scenario, path, meta) if _has_begun(path) else _new(scenario, path, meta)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_locked(folder))
-        if folder.result.exists() and not meta.is_open and _ended(folder):
-            raise StoreError.at(path, "this run has ended; name another folder for the next")
+        stack.enter_context(folder.locked())
+        journal = Journal(folder.journal, read_only=True)
+        if not meta.is_open and (before := _replayed(folder, journal)).is_over:
+            _LOG.warning("%s: this run has ended, with this result; name another folder for the next", path)
+            return _saved(folder, before, journal)
         _warm_up(folder)
         inbox = Inbox()
         engine = _engine(folder, meta.engine)
@@ -158,11 +161,16 @@ def _at_work(
         session.run()
         if not session.controller.rows:
             return None
-        result = _result(session.controller, session.journal)
-        result.save(folder.result, overwrite=True)
+        result = _saved(folder, session.controller, session.journal)
         if session.controller.stops and not meta.is_open:
             raise Stopped
         return result
+
+
+def _saved(folder: RunFolder, controller: Controller, journal: Journal) -> Result:
+    result = _result(controller, journal)
+    result.save(folder.result, overwrite=True)
+    return result
 
 
 def _ignore(future: object) -> None:
@@ -195,25 +203,6 @@ def _taken_up(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
                 path, f"has a run that began with {name}; go on with that, or name another folder"
             )
     return folder
-
-
-def _ended(folder: RunFolder) -> bool:
-    """Whether every job of a run has ended."""
-    return _replayed(folder, Journal(folder.journal, read_only=True)).is_over
-
-
-@contextlib.contextmanager
-def _locked(folder: RunFolder) -> Iterator[None]:
-    """Be the only controller of a run. Raises StoreError if another process is."""
-    handle = os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            lock_file(handle)
-        except OSError:
-            raise StoreError.at(folder.path, "another controller serves this run") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _warm_up(folder: RunFolder) -> None:
