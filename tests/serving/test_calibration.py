@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from forerun.cli.main import run as command_line
 from forerun.domain import simulate
-from forerun.domains.serving.calibration.calibrate import Compared, calibrate, composed_ahead, interval_errors
+from forerun.domains.serving.calibration.calibrate import (
+    Compared,
+    calibrate,
+    composed_ahead,
+    interval_errors,
+    misses_of,
+)
 from forerun.domains.serving.calibration.experiment import Experiment, Load, Steps
 from forerun.domains.serving.calibration.fitting import PRECISION, Trial, fit
 from forerun.domains.serving.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
@@ -26,11 +36,12 @@ from forerun.domains.serving.inputs.llm.architecture import read_architecture
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.policies.prefill_first import PrefillFirst
-from forerun.domains.serving.scenario.language_model import FitRecord
+from forerun.domains.serving.scenario.language_model import Coefficients, FitRecord, ModelMemory
 from forerun.domains.serving.summary.llm.fitted import interval
-from forerun.errors import InputError
+from forerun.errors import InputError, ScenarioError
+from forerun.scenario.spec import Input, to_data
 
-from .test_llm_memory import LLAMA_70B
+from .test_llm_memory import LLAMA, LLAMA_70B
 from .test_llm_memory import saved as config
 from .test_llm_scenario import scenario, scenario_data
 
@@ -188,8 +199,6 @@ def test_no_coefficient_is_negative_and_the_best_is_that_of_another_solver() -> 
 
 def test_files_become_costs_that_a_scenario_runs_with(tmp_path: Path) -> None:
     """From tables of requests to a scenario: the same latencies, with intervals, and a note beyond what was measured."""
-    from forerun.scenario.spec import to_data
-
     files = []
     loads = [load(1, 2.0, 300, 60), load(2, 8.0, 500, 40), load(3, 10.0, 200, 80), load(4, 5.0, 350, 60)]
     for number, of in enumerate(loads):
@@ -275,6 +284,74 @@ def test_a_search_begins_near_what_servers_of_that_hardware_measured(tmp_path: P
     assert hidden == pytest.approx(0.6 * 989.4e12 / (0.75 * 3.35e12), rel=0.03)
     light = trial(load(1, 1.0, 300, 60)).experiment
     assert from_measurements([light]).values[0] == pytest.approx(TRUE[0], rel=0.3)
+
+
+def tables_of(folder: Path, values: Any) -> list[Path]:
+    """Three tables of requests that a server with these costs would have measured."""
+    files = []
+    for number, rate_rps in enumerate((1.0, 4.0, 8.0)):
+        of = load(number, rate_rps, 300, 60, 80)
+        columns = zip(of.send_ms.tolist(), of.prompt.tolist(), of.output.tolist(), *plain(of, values))
+        lines = ["arrival_ms,prompt_tokens,output_tokens,ttft_ms,e2e_ms"]
+        files.append(folder / f"run{number}.csv")
+        files[-1].write_text("\n".join([*lines, *(",".join(map(repr, row)) for row in columns)]) + "\n")
+    return files
+
+
+def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: Path) -> None:
+    """A server with 8-bit weights whose file says 16: an iteration takes less than reading 16 bits would. With the weights
+    that it has, the same measurements fit."""
+    memory = ModelMemory(model=Input(path=str(config(tmp_path, **LLAMA))), gpu="H100-80GB")
+    server = Server(max_seqs=64, token_budget=2048, memory=memory)
+    values = np.array([2.9, 0.02, 0.02, 2e-4, 1e-6, 4.0, 60.0])
+    files = tables_of(tmp_path, values)
+    spoilt = calibrate(server, files)
+    assert spoilt.found is not None and "a_ms" in spoilt.found.bounded
+    assert not spoilt.found.supported()["a_ms"]
+    assert any(re.search(r"a_ms ends at its bound.*16 bits.*FP8.*memory.weights: 6.7", note) for note in spoilt.notes)
+    fit_record = spoilt.cost.fit
+    assert fit_record is not None and fit_record.misses is not None and fit_record.misses["tpot_mean_ms"] > 0.2
+    data = scenario_data(cost=to_data(spoilt.cost))
+    with pytest.raises(ScenarioError, match="miss the data that they were fitted to.*tpot_mean_ms.*--accept-fit"):
+        scenario(data)
+    accepted = simulate(scenario(data | {"accept_fit": True, "intervals": {"replications": 0}}))
+    assert any("its costs, as accepted, miss the data" in note for note in accepted.notes)
+
+    stated = msgspec.structs.replace(memory, weights_bytes=6.74e9)
+    found = calibrate(msgspec.structs.replace(server, memory=stated), files)
+    assert found.found is not None and "a_ms" not in found.found.bounded
+    assert found.cost.fit is not None and found.cost.fit.misses is None
+    assert found.cost.a_ms == pytest.approx(2.9, rel=0.05)
+
+
+def test_refused_costs_are_accepted_at_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = FitRecord(
+        experiments=3, prefill_tokens=1, decodes=1, kv_tokens=1, step_error=0.1, misses={"tpot_mean_ms": 0.46}
+    )
+    data = scenario_data(cost=to_data(Coefficients(a_ms=5.0, fit=record)), tpot_slo_ms=40.0)
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps(data | {"intervals": {"replications": 0}}))
+    for verb in ("simulate", "plan"):
+        assert command_line([verb, str(path)]) == 2
+        assert "tpot_mean_ms by 46%" in capsys.readouterr().err
+        assert command_line([verb, str(path), "--accept-fit"]) == 0
+        assert "as accepted, miss the data" in capsys.readouterr().out
+
+
+def test_costs_miss_their_data_by_medians_of_loads_that_were_served() -> None:
+    def rows(*errors: float, **marks: bool) -> list[Compared]:
+        return [Compared("x", "fitted", "tpot_mean_ms", 1.0, 1.0 + error, **marks) for error in errors]
+
+    assert misses_of(rows(0.01, 0.3, -0.02), {}) == {}
+    assert misses_of(rows(0.4, 0.5, -0.02), {}) == {"tpot_mean_ms": 0.4}
+    # A stated error that grew with the misfit does not excuse it; a small one is not believed below three precisions.
+    assert misses_of(rows(0.4, 0.5), {"tpot_mean_ms": 2.0}) == {"tpot_mean_ms": 0.45}
+    assert misses_of(rows(0.04), {"tpot_mean_ms": 0.02}) == {}
+    assert misses_of(rows(0.05), {"tpot_mean_ms": 0.02}) == {"tpot_mean_ms": 0.05}
+    assert misses_of([*rows(0.01), *rows(0.9, 0.9, full=True), *rows(0.9, 0.9, saturating=True)], {}) == {}
+    assert misses_of(rows(0.9, full=True), {}) == {"tpot_mean_ms": 0.9}
 
 
 def test_a_server_may_have_another_scheduler() -> None:

@@ -59,6 +59,15 @@ workers_option = click.option(
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print no progress and no hints.")
 
 
+#: the setting that `--accept-fit` stands for
+ACCEPTED = "accept_fit=true"
+accept_fit_option = click.option(
+    "--accept-fit",
+    is_flag=True,
+    help=f"Use fitted costs that miss their own data; same as --set {ACCEPTED}.",
+)
+
+
 def path_option(*names: str, metavar: str, help: str, **others: Any) -> Callable[[F], F]:
     """An option that names a file or a folder; the command gets a `Path`.
 

@@ -57,12 +57,14 @@ def command(
     seed: int,
     out: Path | None,
     output: Output,
-) -> None:
+) -> int:
     """Fit the costs of a language-model server to measurements: what an iteration takes.
 
     SERVER is a YAML file with the limits of the server that was measured (max_seqs, token_budget, kv_blocks or memory). FILE
     is a table of requests or of steps, or a result of vllm bench serve, SGLang, GuideLLM or inference-perf, or a benchmark
     report of llm-d.
+
+    Exit code 1 if the costs miss the measurements by more than a fit should; scenarios that use them then need --accept-fit.
 
     With --kernels nothing is fitted: costs follow from the model's configuration (memory in SERVER) and times of kernels
     (products of matrices, attention, all-reduce, in AIConfigurator's layout), and every FILE is compared.
@@ -89,9 +91,10 @@ def command(
     if out is not None:
         comments = [f"{'built from' if tables else 'fitted to'} {sources}", *found.notes]
         save_description({"cost": to_data(found.cost)}, out, comments=comments)
+    code = 1 if found.cost.fit is not None and found.cost.fit.misses else 0
     if output.as_json:
         _show.print_json(_data(found))
-        return
+        return code
     _print_coefficients(found)
     if found.compared:
         click.echo()
@@ -102,6 +105,7 @@ def command(
         click.echo("nothing was saved: use -o COST.yaml to save the costs")
     else:
         click.echo(f"{out}: the costs; write `cost: {out.name}` in the llm section of a scenario")
+    return code
 
 
 def _print_coefficients(found: Calibration) -> None:
@@ -113,10 +117,12 @@ def _print_coefficients(found: Calibration) -> None:
     if found.found is not None:
         fit, supported = found.found, found.found.supported()
         for name, value, start, spread in zip(COEFFICIENTS, fit.values, fit.start.values, fit.spread):
-            rows.append(
-                (name, float(value), float(start), f"{spread:.0%}", "yes" if supported[name] else "little")
-            )
-        about = f"start: from {fit.start.source}; unsure: standard deviation; data say it: or it is near where it began"
+            said = "at a bound" if name in fit.bounded else "yes" if supported[name] else "little"
+            rows.append((name, float(value), float(start), f"{spread:.0%}", said))
+        about = (
+            f"start: from {fit.start.source}; unsure: standard deviation; data say it: or it is near where it began, or data "
+            "would have it lower than the hardware allows"
+        )
     elif found.steps is None:
         given = to_data(found.cost)
         _show.print_table(
@@ -176,6 +182,7 @@ def _data(found: Calibration) -> dict[str, Any]:
     return {
         "cost": to_data(found.cost),
         "supported": None if known is None else known.supported(),
+        "bounded": [] if fit is None else list(fit.bounded),
         "start": None if fit is None else dict(zip(COEFFICIENTS, fit.start.values.tolist())),
         "compared": [
             {

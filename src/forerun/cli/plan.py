@@ -23,6 +23,7 @@ OWN_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "traces": ("serving",),
     "frontier": ("serving",),
     "max_replicas": ("serving",),
+    "accept_fit": ("serving",),
     "share": ("cluster",),
     "most_nodes": ("cluster",),
     "group": ("cluster",),
@@ -98,8 +99,11 @@ def _domain_of(word: str) -> str:
 @click.option("--share", type=float, metavar="P", help="Share of the deadlines to meet [0.95].")
 @click.option("--most-nodes", type=int, metavar="N", help="Try no more nodes [four times the present].")
 @click.option("--group", metavar="NAME", help="Group of nodes to plan, of several.")
+@_options.accept_fit_option
 @_options.out_option("FILE", "Save the plan; forerun check verifies it.")
-def command(asked: Asked, output: Output, objective: str, out: Path | None, **own: Any) -> None:
+def command(
+    asked: Asked, output: Output, objective: str, accept_fit: bool, out: Path | None, **own: Any
+) -> None:
     """Plan SCENARIO: what to run, what it costs, and why no other choice is better.
 
     Exit code 3 if no configuration keeps the objective, naming what binds.
@@ -111,9 +115,9 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
     from forerun.scenario.resolve import located
     from forerun.units import readable_unit, split_name
 
-    resolved = asked.load()
+    resolved = asked.load(*([_options.ACCEPTED] if accept_fit else []))
     # Of the domains' own options, those that were given; the planner of the domain knows which it has.
-    given = {name: own[name] for name in OWN_OPTIONS if own[name] is not None and own[name] is not False}
+    given = {name: value for name, value in own.items() if value is not None and value is not False}
     with output.working(f"planning {asked.path.name}"):
         try:
             planned = plan(resolved, objective, **given)

@@ -28,14 +28,18 @@ from forerun.cli._options import Asked, Output
     metavar="DIR",
     help="Also write the logs of the published simulator, to compare with its own.",
 )
-def command(asked: Asked, output: Output, out: Path | None, trials: int | None, logs: Path | None) -> None:
+@_options.accept_fit_option
+def command(
+    asked: Asked, output: Output, out: Path | None, trials: int | None, logs: Path | None, accept_fit: bool
+) -> None:
     """Simulate SCENARIO; print what happened, where the time, energy or money went, and why."""
     import forerun
     from forerun.errors import InputError, PolicyError
     from forerun.scenario.resolve import located
 
-    trial_overrides = () if trials is None else (f"trials={trials}",)
-    resolved = asked.load(*trial_overrides)
+    own_settings = [f"trials={trials}"] if trials is not None else []
+    own_settings += [_options.ACCEPTED] if accept_fit else []
+    resolved = asked.load(*own_settings)
     reference_logs = _reference_logs(resolved.domain) if logs is not None else None
     with output.working(f"simulating {asked.path.name}"):
         start_s = time.perf_counter()
@@ -55,7 +59,7 @@ def command(asked: Asked, output: Output, out: Path | None, trials: int | None, 
     if output.as_json:
         _show.print_json(result.data())
         return
-    _show.print_result(result, scenario=asked.words(*trial_overrides), quiet=output.quiet)
+    _show.print_result(result, scenario=asked.words(*own_settings), quiet=output.quiet)
     if written:
         click.echo(f"reference logs: {', '.join(map(str, written))}")
     if out is not None:

@@ -15,7 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.serving.calibration.calibrate import Calibration, comparison, section_of, trial_of
+from forerun.domains.serving.calibration.calibrate import (
+    Calibration,
+    comparison,
+    misses_of,
+    section_of,
+    trial_of,
+)
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
 from forerun.domains.serving.calibration.kernels import ModelKernels, read_kernels
 from forerun.domains.serving.calibration.readers import read_measurements
@@ -145,6 +151,10 @@ def bottom_up(
     model = ModelKernels(kernels, reads.architecture(memory.model), memory.tensor_parallel)
     values = with_overhead(kernel_times(model, server.max_seqs), OVERHEAD)
     tokens, cached = kernels.most
+    found = [one for file in measured for one in read_measurements(file, seed=seed)]
+    notes = [f"{one.name}: {note}" for one in found for note in one.notes]
+    trials = [trial_of(server, one, reads, seed) for one in found if isinstance(one, Experiment)]
+    rows = [row for trial in trials for row in comparison(trial, values, "held out")]
     record = FitRecord(
         experiments=EXPERIMENTS,
         prefill_tokens=tokens,
@@ -152,11 +162,10 @@ def bottom_up(
         kv_tokens=cached,
         step_error=UNSEEN["tpot_mean_ms"],
         errors=dict(UNSEEN),
+        misses=misses_of(rows, UNSEEN) or None,
     )
-    found = [one for file in measured for one in read_measurements(file, seed=seed)]
-    notes = [f"{one.name}: {note}" for one in found for note in one.notes]
-    trials = [trial_of(server, one, reads, seed) for one in found if isinstance(one, Experiment)]
-    rows = [row for trial in trials for row in comparison(trial, values, "held out")]
+    if record.misses:
+        notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     notes.append(
         f"built from kernels of {kernels.device}, times {OVERHEAD.scale:g}, with {OVERHEAD.host_ms:g} ms of every "
         f"iteration, {OVERHEAD.request_ms:g} ms of every decode and {OVERHEAD.waits:g} iterations outside of the queue: as "

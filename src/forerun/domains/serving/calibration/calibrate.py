@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,10 @@ LEAST_ERROR: Final = 0.02
 LEAST_LEFT_OUT: Final = 3
 #: relative precision of coefficients from a table of iterations, as a start for what the table does not say
 STEP_SPREAD: Final = 0.02
+#: costs miss their own data where a median error is above the stated one, if that is between so many times the precision
+#: of the figure and so many times
+LEAST_OFF: Final = 3.0
+MOST_OFF: Final = 10.0
 #: share of the seats from which on a server counts as saturated
 SEATS_SHARE: Final = 0.85
 #: a fit explains measurements clearly better than another if its loss is less by so much, and by this factor
@@ -145,10 +149,13 @@ def calibrate(
         basis,
         *_unsaid(found),
         *_at_limits(found),
+        *_at_bounds(found, server, reads),
         *_saturated(useful),
         *composed_ahead(server, useful, found, reads, seed),
     ]
-    record = _record(useful, found.values, errors)
+    record = _record(useful, found.values, errors, misses_of(compared, errors))
+    if record.misses:
+        notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     cost = section_of(found.values, record)
     return Calibration(cost, found, steps, (*compared, *left_out, *held), tuple(notes))
 
@@ -194,7 +201,13 @@ def _start(
     memory = server.memory
     if memory is not None and memory.gpu is not None:
         model = files.architecture(memory.model)
-        start = from_hardware(model, ACCELERATORS[memory.gpu], memory.tensor_parallel)
+        start = from_hardware(
+            model,
+            ACCELERATORS[memory.gpu],
+            memory.tensor_parallel,
+            weights_bytes=memory.weights_bytes,
+            kv_bits=memory.kv_bits,
+        )
     if steps is None:
         return start
     values, spread = start.values.copy(), start.spread.copy()
@@ -247,10 +260,7 @@ def interval_errors(
             "intervals: twice the errors of the fit itself, because no experiment is left to test it: a guess"
         )
     errors = {}
-    counted = [row for row in rows if not row.saturating]
-    for name in PRECISION:
-        own = [row for row in counted if row.figure == name]
-        own = [row for row in own if not row.full] or own
+    for name, own in _counted(rows).items():
         logs = np.array([math.log(max(row.replayed, 1e-9) / row.measured) for row in own])
         if len(logs):
             n = len(logs)
@@ -259,7 +269,34 @@ def interval_errors(
     return errors, basis
 
 
-def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -> FitRecord:
+def _counted(rows: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """The rows of each figure that say how good costs are: not those near saturation, nor those of full servers where there
+    are others."""
+    every = {name: [row for row in rows if row.figure == name and not row.saturating] for name in PRECISION}
+    return {name: [row for row in own if not row.full] or own for name, own in every.items()}
+
+
+def misses_of(rows: Sequence[Compared], errors: Mapping[str, float]) -> dict[str, float]:
+    """By figure, how far costs are off the data in the median, where that is more than the error that they state, or than
+    `MOST_OFF` times the figure's precision: a stated error grows with the misfit.
+
+    Parameters
+    ----------
+    rows : of the data that they were fitted to, or are to describe.
+    errors : as stated.
+    """
+    found = {}
+    for name, own in _counted(rows).items():
+        off = float(np.median([abs(row.error) for row in own])) if own else 0.0
+        least, most = LEAST_OFF * PRECISION[name], MOST_OFF * PRECISION[name]
+        if off > min(max(errors.get(name, most), least), most):
+            found[name] = float(f"{off:.4g}")
+    return found
+
+
+def _record(
+    trials: Sequence[Trial], values: Floats, errors: dict[str, float], misses: dict[str, float]
+) -> FitRecord:
     """What the fit knows of itself."""
     most = {"prefill": 0, "decodes": 0, "kv": 0}
     for trial in trials:
@@ -274,6 +311,7 @@ def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -
         kv_tokens=most["kv"],
         step_error=errors.get("tpot_mean_ms", errors.get("e2e_mean_ms", LEAST_ERROR)),
         errors={name: float(f"{value:.4g}") for name, value in errors.items()},
+        misses=misses or None,
     )
 
 
@@ -285,7 +323,9 @@ def section_of(values: Floats, record: FitRecord) -> Coefficients:
 
 
 def _unsaid(found: Fit) -> list[str]:
-    missing = [name for name, clear in found.supported().items() if not clear]
+    missing = [
+        name for name, clear in found.supported().items() if not clear and name not in found.bounded
+    ]
     if not missing:
         return []
     words = f"the data say little of {', '.join(missing)}: taken from {found.start.source}"
@@ -300,6 +340,27 @@ def _at_limits(found: Fit) -> list[str]:
         if names
         else []
     )
+
+
+def _at_bounds(found: Fit, server: Server, files: ScenarioFiles) -> list[str]:
+    """What it suggests that coefficients end at the least that the hardware of the server's file allows."""
+    memory, least = server.memory, dict(zip(COEFFICIENTS, found.start.least.tolist()))
+    if memory is None or not found.bounded:
+        return []
+    model = files.architecture(memory.model)
+    weights, kv_bits = memory.weights_bytes or model.weight_bytes, memory.kv_bits or model.bits
+    bits = 8 * weights / model.parameters
+    causes = {
+        "a_ms": f"the time to read weights of {bits:.3g} bits ({weights / 1e9:.3g} GB). Are they "
+        f"{'FP8' if bits > 8 else 'smaller'}? Say memory.weights: {weights / 2e9:.3g}GB",
+        "kv_ms_per_token": f"the time to read a cache of {kv_bits} bits a value. Is it smaller? Say memory.kv_bits: "
+        f"{kv_bits // 2}",
+    }
+    other = "the peak rate of its products. Is the model, its precision, the accelerator or tensor_parallel another?"
+    return [
+        f"{name} ends at its bound, {least[name]:.4g}, on {memory.tensor_parallel} x {memory.gpu}: {causes.get(name, other)}"
+        for name in found.bounded
+    ]
 
 
 def is_full(trial: Trial) -> bool:

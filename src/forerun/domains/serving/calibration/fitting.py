@@ -103,9 +103,15 @@ class Fit:
         """float64[7]: the share of each coefficient's uncertainty that the data took away, from 0 to 1."""
         return np.clip(1 - (self.spread / self.start.spread) ** 2, 0.0, 1.0)
 
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """The coefficients that end at the least that hardware allows: data would have them lower."""
+        least = self.start.least
+        return tuple(np.array(COEFFICIENTS)[(least > 0) & (self.values <= least * (1 + 1e-6))].tolist())
+
     def supported(self) -> dict[str, bool]:
-        """Whether the data, more than the start, say what each coefficient is, and within about a third."""
-        clear = (self.said >= 0.75) & (self.spread <= 0.3)
+        """Whether the data, more than the start or a bound, say what each coefficient is, and within about a third."""
+        clear = (self.said >= 0.75) & (self.spread <= 0.3) & ~np.isin(COEFFICIENTS, self.bounded)
         return {name: bool(one) for name, one in zip(COEFFICIENTS, clear)}
 
 

@@ -31,6 +31,8 @@ DECODES: Final = 0.5
 REQUEST_MS: Final = 5.0
 #: share of an iteration without prompts that reading the weights takes, where no configuration says it
 HIDES: Final = 0.5
+#: bits of a weight below which products may be those of 8-bit values
+LOW_BITS: Final = 12
 #: standard deviation of the logarithm of each coefficient around its start, with a configuration and without
 SPREAD: Final = np.array([0.35, 0.4, 1.0, 0.5, 0.8, 1.0, 0.5])
 WIDE_SPREAD: Final = np.array([0.5, 1.0, 1.5, 1.5, 2.0, 1.0, 1.0])
@@ -54,7 +56,14 @@ class Physics:
     least: Floats = field(default_factory=lambda: np.zeros(7), repr=False)
 
 
-def from_hardware(model: Architecture, card: Accelerator, tensor_parallel: int) -> Physics:
+def from_hardware(
+    model: Architecture,
+    card: Accelerator,
+    tensor_parallel: int,
+    *,
+    weights_bytes: float | None = None,
+    kv_bits: int | None = None,
+) -> Physics:
     """From a model's shape and an accelerator's rates.
 
     Parameters
@@ -62,15 +71,18 @@ def from_hardware(model: Architecture, card: Accelerator, tensor_parallel: int) 
     model : its shape.
     card : the accelerator.
     tensor_parallel : how many share the model.
+    weights_bytes, kv_bits : of the whole model and of a value in the cache (default: as the model's shape says).
     """
+    weights_bytes = weights_bytes or model.weight_bytes
+    bits = 8 * weights_bytes / model.parameters
     reads_per_ms = card.bandwidth_bytes_per_s * READS / 1e3 * tensor_parallel
     flops_per_ms = card.flops_16bit * MULTIPLIES / 1e3 * tensor_parallel
     attends_per_ms = card.flops_16bit * ATTENDS / 1e3 * tensor_parallel
     exchange_ms = 2 * model.layers * EXCHANGE_MS if tensor_parallel > 1 else 0.0
-    weights_ms = model.weight_bytes / reads_per_ms
+    weights_ms = weights_bytes / reads_per_ms
     a = weights_ms + HOST_MS + exchange_ms
     prefill = 2 * model.active_weights / flops_per_ms
-    kv_bytes = model.kv_bytes(tensor_parallel, model.bits) * tensor_parallel
+    kv_bytes = model.kv_bytes(tensor_parallel, kv_bits or model.bits) * tensor_parallel
     pair = 4 * model.layers * model.heads * model.head_dim
     values = [
         a,
@@ -82,7 +94,9 @@ def from_hardware(model: Architecture, card: Accelerator, tensor_parallel: int) 
         weights_ms / prefill,
     ]
     at_peak = np.array([weights_ms, prefill, 0.0, values[3], values[4], 0.0, 0.0])
-    at_peak *= [READS, MULTIPLIES, 0.0, READS, ATTENDS, 0.0, 0.0]
+    # Products of 8-bit values take half as long at the peak; the start allows for slower kernels.
+    multiplies = MULTIPLIES / 2 if bits < LOW_BITS else MULTIPLIES
+    at_peak *= [READS, multiplies, 0.0, READS, ATTENDS, 0.0, 0.0]
     source = "the model's configuration and the accelerator's data sheet"
     return Physics(np.array(values), SPREAD, source, at_peak)
 

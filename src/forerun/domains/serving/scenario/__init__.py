@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -21,6 +21,8 @@ from forerun.scenario.spec import Input, Spec, chosen_from
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SOURCE_NAME = "source"
+#: what to do about costs that miss their own data
+ACCEPT = "fit them again, or accept them with --accept-fit (accept_fit: true)"
 
 
 def _failing(checks: Iterable[tuple[bool, str, str]]) -> list[tuple[str, str]]:
@@ -185,6 +187,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     tie_rules: `both` adds the P99 under the notebook's rule for simultaneous events.
     compat: settings of mode compat.
     intervals: how confidence intervals are made.
+    accept_fit: use fitted costs that miss their own data (left out: such costs are refused).
     """
 
     domain: Literal["serving"] = "serving"
@@ -206,6 +209,9 @@ class Scenario(Spec, frozen=True, kw_only=True):
     tie_rules: Literal["own", "both"] = "own"
     compat: Compat = Compat()
     intervals: Intervals = Intervals()
+    accept_fit: bool | None = None
+
+    added_later: ClassVar[tuple[str, ...]] = ("accept_fit",)
 
     def problems(self) -> list[tuple[str, str]]:
         names = [stage.name for stage in self.stages]
@@ -358,11 +364,22 @@ class Scenario(Spec, frozen=True, kw_only=True):
         served = {name: placed.llm for name, placed in self.configuration.items() if placed.llm is not None}
         what = "is 0, or not stated: the latency above which a query misses"
         also = "; or say objectives of a language model, such as ttft_slo_ms" if served else ""
+        missing = [
+            (
+                not self.accept_fit,
+                f"configuration.{name}.llm.{where}.fit",
+                f"these costs {fit.missing}; {ACCEPT}",
+            )
+            for name, llm in served.items()
+            for where, fit in llm.fits.items()
+            if fit.misses
+        ]
         without = not self.slo_ms and not any(llm.limits for llm in served.values())
         return _failing(
             [
                 (without, "slo_ms", what + also),
                 *((wrong, f"configuration.{name}.llm", why) for name in served for wrong, why in reasons),
+                *missing,
             ]
         )
 

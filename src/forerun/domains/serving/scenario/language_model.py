@@ -50,6 +50,8 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     prefill_tokens, decodes, kv_tokens: the most of one iteration in them; beyond that nothing was seen.
     step_error: relative error of iterations that 90 % of unseen ones should not exceed.
     errors: by figure, such as `ttft_p99_ms`, the same of the figure of an unseen load.
+    misses: by figure, the median relative error on the data themselves, where it is more than a fit should have (left out:
+        nowhere); a scenario must accept it.
     """
 
     experiments: Count
@@ -58,6 +60,15 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     kv_tokens: Annotated[int, msgspec.Meta(ge=0)]
     step_error: NotNegative
     errors: dict[str, NotNegative] = {}
+    misses: dict[str, NotNegative] | None = None
+
+    added_later: ClassVar[tuple[str, ...]] = ("misses",)
+
+    @property
+    def missing(self) -> str:
+        """How far the data are missed, in words."""
+        off = ", ".join(f"{name} by {share:.0%}" for name, share in (self.misses or {}).items())
+        return f"miss the data that they were fitted to: in the median {off}"
 
 
 class Coefficients(Spec, frozen=True, kw_only=True):
@@ -391,6 +402,18 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     speculation: SpeculationSpec | None = None
 
     added_later: ClassVar[tuple[str, ...]] = ("speculation",)
+
+    @property
+    def fits(self) -> dict[str, FitRecord]:
+        """What fitted costs know of themselves, by path below this record: its own, and those that a plan may choose."""
+        given = {"cost": self.cost, "decode.cost": self.decode and self.decode.cost}
+        given |= {f"plan.hardware.{i}.cost": one.cost for i, one in enumerate(self.plan.hardware)}
+        given |= {f"plan.decode.{i}.cost": pool and pool.cost for i, pool in enumerate(self.plan.decode)}
+        return {
+            where: cost.fit
+            for where, cost in given.items()
+            if isinstance(cost, Coefficients) and cost.fit is not None
+        }
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -88,6 +88,7 @@ def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitRepo
     unknown: set[str] = set()
     for s, record in fitted.items():
         stage = inputs.pipeline.stages[s]
+        notes += [f"{stage.name}: its costs, as accepted, {record.missing}"] if record.misses else []
         notes += _beyond(stage, record, run, s)
         now, above, below = (_figures(stage, one, s) for one in (run, longer, shorter))
         unsure = []
