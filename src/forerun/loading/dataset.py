@@ -34,8 +34,8 @@ class BlockDataset:
     to be given to a `DataLoader`: its workers share the epoch, each with threads of its own, and samples are `bytes`, since
     views cannot be sent between processes. For `s3`, `gs` and `az`, workers are started by `spawn` or `forkserver`.
 
-    `set_epoch` fixes the order; else it advances by itself, except in torch's workers of a job of several processes:
-    these see the order of one epoch until `set_epoch` is called.
+    `set_epoch` fixes the order, also in workers that stay for several epochs (`persistent_workers`). Else it advances by
+    itself, except in torch's workers of a job of several processes: these see one order until `set_epoch` is called.
 
     Parameters
     ----------
@@ -141,7 +141,9 @@ class BlockDataset:
         return self._progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch whose order every iteration takes from now on. A loaded place in another epoch is forgotten.
+        """The epoch whose order every iteration takes from now on, from its beginning.
+
+        A loaded place is kept if it is in that epoch and no iteration has begun from it.
 
         Parameters
         ----------
@@ -184,6 +186,11 @@ class BlockDataset:
         self._progress.load(state)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
+        self._progress.renew()  # at once: what is set later is for later iterations
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[tuple[str, Any]]:
+        """The samples of an iteration, which begins with the first of them."""
         worker, workers, base = _torch_worker()
         progress = self._progress
         share = progress.begin(worker, workers, base)

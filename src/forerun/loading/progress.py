@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from ctypes import c_longlong
 from dataclasses import dataclass, replace
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.sharedctypes import RawArray
 from typing import Any, Final
 
 from forerun.errors import Problem, UsageError
 from forerun.loading.order import I64, EpochOrder, Runs
 
 FORMAT: Final = "forerun.loading.state/1"
+#: an epoch, or any number of a state, is less: it lies in shared memory
+MOST: Final = 2**63
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,71 @@ class Share:
     numbers: I64 | None = None
 
 
+class Board:
+    """What a process sets for its workers, in memory that they share, however they were started.
+
+    A worker is a copy of its process. One that stays for several epochs learns here what was set since. Nobody waits: the
+    process writes one of two lines and then says which; a reader looks again where that changed meanwhile.
+    """
+
+    LINE: Final = 11
+
+    def __init__(self) -> None:
+        self._cells = RawArray(c_longlong, 2 + 2 * self.LINE)
+
+    def write(self, epoch: int, fixed: bool, loads: int, place: Place | None) -> None:
+        """Set what workers read.
+
+        Parameters
+        ----------
+        epoch, fixed : that comes next, and whether `set_epoch` said so.
+        loads : which loaded place this is.
+        place : where the epoch continues (None: it is whole).
+        """
+        numbers: list[c_longlong | int] = [epoch, int(fixed), loads]
+        if place is not None:
+            numbers += [
+                place.epoch,
+                place.before,
+                place.taken,
+                place.worker,
+                place.workers,
+                place.batch,
+                *place.mark,
+            ]
+        turn = self._cells[0] + 1
+        at = 2 + turn % 2 * self.LINE
+        self._cells[at : at + self.LINE] = numbers + [-1] * (self.LINE - len(numbers))
+        self._cells[0] = turn
+
+    def read(self) -> tuple[int, bool, int, Place | None]:
+        """What `write` was given last."""
+        turn, numbers = -1, [0]
+        while turn != self._cells[0]:
+            turn = self._cells[0]
+            at = 2 + turn % 2 * self.LINE
+            numbers = self._cells[at : at + self.LINE]
+        epoch, fixed, loads, of, before, taken, worker, workers, batch, *mark = numbers
+        if of < 0:
+            return epoch, bool(fixed), loads, None
+        place = Place(of, tuple(each for each in mark if each >= 0), before, taken, worker, workers, batch)
+        return epoch, bool(fixed), loads, place
+
+    @property
+    def begun(self) -> int:
+        """The last loaded place from which a worker began."""
+        return int(self._cells[1])
+
+    @begun.setter
+    def begun(self, loads: int) -> None:
+        self._cells[1] = loads
+
+
 class Progress:
     """The epochs of one process: which comes next, how far it is, and where it continues.
+
+    Its workers are copies, with which it shares a `Board`; any other copy has a board of its own, and so has a process
+    that calls `set_epoch` on the copy it was started with.
 
     Parameters
     ----------
@@ -71,18 +139,57 @@ class Progress:
         self.place: Place | None = None
         self.count = 0
         self._resumed: Place | None = None
-        self._resumed_in = self._begun_in = 0
+        self._resumed_in = self._begun_in = self._loads = 0
+        self._board, self._home = Board(), os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if get_spawning_popen() is None:  # no process is being started: a copy of its own
+            del state["_board"], state["_home"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_board" not in state:
+            self._board, self._home = Board(), os.getpid()
+            self._publish()
+
+    def _publish(self) -> None:
+        """Show workers what is set here, where this process has set it."""
+        if self._home == os.getpid():
+            self._board.write(self.epoch, self.fixed, self._loads, self._resumed)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that every iteration takes from now on.
+        """The epoch that every iteration takes from now on, from its beginning.
 
-        A place that was loaded is kept if it is in that epoch.
+        A place that was loaded is kept if it is in that epoch and no iteration has begun from it.
+
+        Raises ValueError for a negative number.
         """
-        if self._resumed is not None and self._resumed.epoch != epoch:
+        if not 0 <= epoch < MOST:
+            raise ValueError(f"epoch is {epoch}, and must be from 0 to {MOST - 1}")
+        if self._home != os.getpid():
+            self._board, self._home = Board(), os.getpid()
+        if self._resumed is not None and (self._resumed.epoch != epoch or self._board.begun == self._loads):
             self._resumed = None
-        if self.place is not None and self.place.epoch != epoch:
-            self.place = None
-        self.epoch, self.fixed = epoch, True
+        self.place, self.epoch, self.fixed = None, int(epoch), True
+        self._publish()
+
+    def renew(self) -> None:
+        """In a worker that stays for another epoch: take over what its process has set since the last one.
+
+        The first iteration of a worker is of what was set when it was started, whatever has been set since.
+        """
+        process = os.getpid()
+        if self._begun_in == process != self._home and not self._loaded_in(process):
+            epoch, fixed, loads, place = self._board.read()
+            if fixed:
+                self.epoch, self.fixed, self._loads, self._resumed = epoch, fixed, loads, place
+        self._begun_in = process
+
+    def _loaded_in(self, process: int) -> bool:
+        """Whether a place waits that was loaded in this very process."""
+        return self._resumed is not None and self._resumed_in == process
 
     def begin(self, worker: int = 0, workers: int = 0, base: int = 0) -> Share:
         """What an iteration takes, from the loaded place or from the beginning of the epoch on.
@@ -100,18 +207,15 @@ class Progress:
                 "shuffle_samples",
                 "workers have a buffer each and share whole blocks: leave out batch_samples",
             )
-        process = os.getpid()
-        loaded_here = self._resumed is not None and self._resumed_in == process
-        if workers and self.fixed and self._begun_in == process and not loaded_here:
-            # A worker that stays for several epochs has a copy of its own, which set_epoch does not reach.
-            self.epoch += 1
-            self._resumed = None
+        loaded_here = self._loaded_in(os.getpid())
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and workers and not self.fixed and not loaded_here:
-            raise UsageError.at(
-                "load_state_dict",
-                "workers continue an epoch only where set_epoch says, before each, which it is",
-            )
+        if resumed is not None and workers and not loaded_here:
+            if not self.fixed:
+                raise UsageError.at(
+                    "load_state_dict",
+                    "workers continue an epoch only where set_epoch says, before each, which it is",
+                )
+            self._board.begun = self._loads
         # A worker is a copy: the epoch it counts is lost with it. torch draws a base seed each epoch; it tells them apart.
         # Other processes of the job draw another base seed: with it they would not share one order between them.
         alone = workers and self.order.world == 1 and not self.fixed
@@ -131,9 +235,12 @@ class Progress:
                 place, epoch=resumed.epoch, mark=resumed.mark, taken=skipped,
                 before=resumed.before + (0 if resumed.workers else resumed.taken),
             )  # fmt: skip
-        self.place, self.count, self._begun_in = place, 0, process
-        if not self.fixed:
+        self.place, self.count = place, 0
+        # Nor do the workers of several processes count: one that was looked at would be ahead of the others.
+        if not self.fixed and (alone or not workers):
             self.epoch = place.epoch + 1
+        if not workers:
+            self._publish()
         return self._share(place, skipped)
 
     def check_batch(self, batch_size: int) -> None:
@@ -210,9 +317,10 @@ class Progress:
 
     def _after(self, samples: int) -> Place:
         """The place after so many samples of a loader with workers."""
-        begun = self.place or self._resumed or Place(self.epoch, (self.epoch,))
+        # More than were taken here are a loader's with workers.
+        elsewhere = self.place is None or samples > self.place.taken + self.count
+        begun = (None if elsewhere else self.place) or self._resumed or Place(self.epoch, (self.epoch,))
         before = begun.before + begun.taken
-        elsewhere = self.place is None
         shared = self.batch and self.fixed and not self.order.shuffle_samples
         if begun.workers or (elsewhere and not shared):
             raise UsageError.at(
@@ -253,7 +361,8 @@ class Progress:
         if problems:
             raise UsageError(*problems)
         self._resumed, self._resumed_in, self.place = place, os.getpid(), None
-        self.epoch = place.epoch
+        self.epoch, self._loads = place.epoch, self._loads + 1
+        self._publish()
 
 
 def _place_of(state: Mapping[str, Any]) -> Place:
@@ -262,11 +371,11 @@ def _place_of(state: Mapping[str, Any]) -> Place:
         raise UsageError.at("load_state_dict", f"is not a state of the format {FORMAT!r}")
     numbers = {name: state.get(name) for name in ("epoch", "before", "taken", "worker", "workers", "batch")}
     mark = state.get("mark")
-    wrong = [name for name, value in numbers.items() if type(value) is not int or value < 0]
-    if not isinstance(mark, list | tuple) or not mark or any(type(each) is not int for each in mark):
+    wrong = [name for name, value in numbers.items() if type(value) is not int or not 0 <= value < MOST]
+    marks = mark if isinstance(mark, list | tuple) else []
+    if len(marks) not in (1, 2) or any(type(each) is not int or not 0 <= each < MOST for each in marks):
         wrong.append("mark")
     if wrong:
         raise UsageError.at("load_state_dict", f"is damaged: {', '.join(wrong)}")
-    assert isinstance(mark, list | tuple)
     whole = {name: int(value or 0) for name, value in numbers.items()}
-    return Place(mark=tuple(int(each) for each in mark), **whole)
+    return Place(mark=tuple(marks), **whole)
