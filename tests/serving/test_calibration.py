@@ -265,11 +265,20 @@ def test_intervals_cover_what_they_should() -> None:
     record = FitRecord(
         experiments=3, prefill_tokens=1, decodes=1, kv_tokens=1, step_error=0.1, errors={"ttft_mean_ms": 0.01}
     )
-    low, high, near = interval(100.0, 105.0, 95.0, record, "ttft_mean_ms")
+    low, high, near = interval("ttft_mean_ms", figures_by(1.0), record)
     assert (low, high, near) == (pytest.approx(100 * 0.95**2), pytest.approx(100 * 1.05**2), False)
-    assert interval(100.0, 151.0, 95.0, record, "ttft_mean_ms")[2] and interval(
-        0.0, 0.0, 0.0, record, "x"
-    ) == (0, 0, False)
+    assert interval("x", lambda factor: {"x": 0.0}, record) == (0, 0, False)
+    # Near saturation, and where more comes than can be served, what the fit's error changes is simulated.
+    low, high, near = interval("ttft_mean_ms", figures_by(12.0), record)
+    assert near and low == pytest.approx(100 * math.exp(-1.2)) and high == pytest.approx(100 * math.exp(1.2))
+    assert interval("ttft_mean_ms", figures_by(1.0), record, growing=True)[2]
+
+
+def figures_by(power: float) -> Any:
+    """A figure that is 100 as fitted, and grows with the time of an iteration to a power."""
+    return lambda factor: {
+        "ttft_mean_ms": 100.0 * (1.05 if factor == 1.05 else 0.95 if factor == 0.95 else factor) ** power
+    }
 
 
 def test_a_search_begins_near_what_servers_of_that_hardware_measured(tmp_path: Path) -> None:
@@ -308,11 +317,17 @@ def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: 
     spoilt = calibrate(server, files)
     assert spoilt.found is not None and "a_ms" in spoilt.found.bounded
     assert not spoilt.found.supported()["a_ms"]
-    assert any(re.search(r"a_ms ends at its bound.*16 bits.*FP8.*memory.weights: 6.7", note) for note in spoilt.notes)
+    assert any(
+        re.search(r"a_ms ends at its bound.*16 bits.*FP8.*memory.weights: 6.7", note) for note in spoilt.notes
+    )
     fit_record = spoilt.cost.fit
-    assert fit_record is not None and fit_record.misses is not None and fit_record.misses["tpot_mean_ms"] > 0.2
+    assert (
+        fit_record is not None and fit_record.misses is not None and fit_record.misses["tpot_mean_ms"] > 0.2
+    )
     data = scenario_data(cost=to_data(spoilt.cost))
-    with pytest.raises(ScenarioError, match="miss the data that they were fitted to.*tpot_mean_ms.*--accept-fit"):
+    with pytest.raises(
+        ScenarioError, match=r"miss the data that they were fitted to.*tpot_mean_ms.*--accept-fit"
+    ):
         scenario(data)
     accepted = simulate(scenario(data | {"accept_fit": True, "intervals": {"replications": 0}}))
     assert any("its costs, as accepted, miss the data" in note for note in accepted.notes)

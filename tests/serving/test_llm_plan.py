@@ -548,3 +548,79 @@ def test_errors_are_forerun_errors() -> None:
     data["configuration"]["Chat"]["llm"]["ttft_slo_ms"] = 5.0
     with pytest.raises(ForerunError, match=r"objective ttft: none of .* 90 % are required"):
         plan(scenario_of(data))
+
+
+def one_server(**llm: Any) -> dict[str, Any]:
+    """Steady traffic to one kind of server, of which a plan chooses how many."""
+    own = {
+        "max_seqs": 64,
+        "token_budget": 2048,
+        "kv_blocks": 12_000,
+        "cost": {"a_ms": 6.0, "prefill_ms_per_token": 0.02, "decode_ms_per_seq": 0.1},
+        "tokens": {"prompt": 300, "output": 60},
+        "plan": {"replicas": [1, 2, 3]},
+    }
+    return {
+        "domain": "serving",
+        "seed": 3,
+        "trace": {"process": {"name": "poisson", "rate_rps": 30.0}, "queries": 600},
+        "stages": [{"name": "Chat", "parents": ["source"]}],
+        "configuration": {"Chat": {"hardware": "H100", "llm": own | llm}},
+        "prices_usd_per_h": {"H100": 4.0},
+        "intervals": {"replications": 0},
+    }
+
+
+@pytest.mark.parametrize("share", [1.02, 0.98], ids=["the plan may miss", "the next cheaper may keep"])
+def test_an_objective_within_the_fits_interval_is_no_proof(share: float) -> None:
+    """What one replica needs is 2 % within, or beyond, the limit, and the fit is sure of it to 10 %."""
+    alone = language_plan(scenario_of(one_server(tpot_slo_ms=40.0)), max_replicas=1)
+    needed_ms = next(iter(alone.tables["options"].records()))["tpot_p99_ms"]
+    fit = {"experiments": 5, "prefill_tokens": 10**4, "decodes": 64, "kv_tokens": 10**6, "step_error": 0.1}
+    sure = language_plan(scenario_of(one_server(tpot_slo_ms=share * needed_ms)))
+    assert sure.summary["proved_cheapest"] and "fit" not in sure.why
+    data = one_server(tpot_slo_ms=share * needed_ms)
+    data["configuration"]["Chat"]["llm"]["cost"]["fit"] = fit
+    found = language_plan(scenario_of(data)).check()
+    assert found.cell == sure.cell and not found.summary["proved_cheapest"]
+    said = (
+        found.why if share > 1 else next(note for note in found.notes if note.startswith("the next cheaper"))
+    )
+    assert re.search(r"90% interval of the P99 of the time between tokens, .* contains the objective", said)
+    assert re.search(r"To settle it, measure one replica of Chat at 2[789]\.?\d* requests/s", said)
+    fit["step_error"] = 0.01
+    assert language_plan(scenario_of(data)).summary["proved_cheapest"]
+
+
+def test_shares_beside_the_options_are_of_every_limit() -> None:
+    """Where each limit has a share of its own, no limits count together: still an option that misses shows less than 1."""
+    found = language_plan(scenario_of(one_server(tpot_slo_ms=8.5, slo_shares={"tpot": 0.9})))
+    options = found.tables["options"].records()
+    missed = [row for row in options if not row["met"]]
+    assert missed and all(row["attainment"] < 0.9 for row in missed)
+    assert all(row["attainment"] >= 0.9 for row in options if row["met"])
+
+
+def test_more_than_can_be_carried_has_no_times_to_the_first_token() -> None:
+    """Deep in overload iterations a little longer change little: that more comes than is served says it."""
+    fit = {"experiments": 5, "prefill_tokens": 10**4, "decodes": 64, "kv_tokens": 10**6, "step_error": 0.3}
+    for fitted in (False, True):
+        data = one_server(ttft_slo_ms=400.0)
+        data["trace"] = {"process": {"name": "poisson", "rate_rps": 300.0}, "queries": 3000}
+        data["configuration"]["Chat"]["llm"]["plan"]["replicas"] = [1, 8]
+        if fitted:
+            data["configuration"]["Chat"]["llm"]["cost"]["fit"] = fit
+        found = language_plan(scenario_of(data))
+        now = found.tables["options"].records()[-1]
+        assert now["option"] == "as it is now" and not now["met"]
+        assert now["ttft_p99_ms"] is None and now["tpot_p99_ms"] > 0
+        (said,) = [note for note in found.notes if note.startswith("overload: ")]
+        if fitted:
+            low, high = (
+                float(text.replace(",", ""))
+                for text in re.findall(r"TTFT p99 between (\S+) and (\S+) ms", said)[0]
+            )
+            assert 1000 < low < high < 120_000
+            result = simulate(scenario_of(data))
+            assert np.isnan(result.summary["ttft_p99_ms"]) and result.intervals["ttft_p99_ms"].high < 120_000
+            assert any("more comes than it can carry" in note for note in result.notes)

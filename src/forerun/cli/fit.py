@@ -120,8 +120,8 @@ def _print_coefficients(found: Calibration) -> None:
             said = "at a bound" if name in fit.bounded else "yes" if supported[name] else "little"
             rows.append((name, float(value), float(start), f"{spread:.0%}", said))
         about = (
-            f"start: from {fit.start.source}; unsure: standard deviation; data say it: or it is near where it began, or data "
-            "would have it lower than the hardware allows"
+            f"start: from {fit.start.source}; unsure: standard deviation; data say it: or it is near where it began, or "
+            "data would have it lower than the hardware allows"
         )
     elif found.steps is None:
         given = to_data(found.cost)

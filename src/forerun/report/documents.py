@@ -93,11 +93,13 @@ def _table(name: str, rows: Rows) -> Html:
         for at, column in enumerate(shown)
         if at and all(isinstance(row.get(column), (int, float, type(None))) for row in flattened)
     ]
-    same_values = ", ".join(f"{_head(column)} {amount(flattened[0].get(column))}" for column in same)
+    same_values = ", ".join(
+        f"{_head(column)} {amount(value)}" for column in same if (value := flattened[0].get(column)) != ""
+    )
     body = join(
         data_table(list(map(_head, shown)), cells, label=_words(name), right=numeric),
         paragraph(f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""),
-        paragraph(f"The same in all: {same_values}." if same else ""),
+        paragraph(f"The same in all: {same_values}." if same_values else ""),
     )
     return body if len(rows) <= MOST_OPEN else folded(f"{len(rows):,} rows", body)
 

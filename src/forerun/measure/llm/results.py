@@ -212,9 +212,12 @@ def compared(
         ranks=None if llm.ranks is None else llm.ranks[rows],
         shared=None if llm.shared is None else llm.shared.rows(rows),
     )
-    now, longer, shorter = (
-        _predicted(own, replicas, load, _scaled(llm.cost, factor)) for factor in (1.0, 1 + STEP, 1 - STEP)
-    )
+
+    @functools.cache
+    def at(factor: float) -> dict[str, float]:
+        return _predicted(own, replicas, load, _scaled(llm.cost, factor))
+
+    now, longer, shorter = at(1.0), at(1 + STEP), at(1 - STEP)
     drawn = _drawn(answers, seed)
     found = []
     for name, measured_ms in _figures(answers, np.arange(len(answers))).items():
@@ -232,9 +235,7 @@ def compared(
         }
         fit = llm.cost.fit
         if fit is not None:
-            row["low_ms"], row["high_ms"], _ = interval(
-                now[name], longer[name], shorter[name], fit, f"{name}_ms"
-            )
+            row["low_ms"], row["high_ms"], _ = interval(name, at, fit, error=f"{name}_ms")
         found.append(row | {"saturating": near})
     return found
 

@@ -323,9 +323,7 @@ def section_of(values: Floats, record: FitRecord) -> Coefficients:
 
 
 def _unsaid(found: Fit) -> list[str]:
-    missing = [
-        name for name, clear in found.supported().items() if not clear and name not in found.bounded
-    ]
+    missing = [name for name, clear in found.supported().items() if not clear and name not in found.bounded]
     if not missing:
         return []
     words = f"the data say little of {', '.join(missing)}: taken from {found.start.source}"

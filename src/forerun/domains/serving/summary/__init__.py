@@ -58,7 +58,7 @@ def summarize(outcome: Outcome) -> Result:
         summary |= tuner_figures(scenario, outcome.control)
     if scenario.tie_rules == "both":
         summary |= _both_tie_rules(inputs)
-    fitted = fit_report(inputs, outcome.run, prefixes(inputs.pipeline)) if models else FitReport()
+    fitted = fit_report(inputs, outcome.run, prefixes(inputs.pipeline), loads) if models else FitReport()
     notes = [*inputs.notes, *outcome.notes, *(model_notes(inputs.pipeline, outcome.run) if models else ())]
     notes += fitted.notes
     summary |= {name: math.nan for name in fitted.unknown if name in summary}

@@ -7,8 +7,7 @@ does with more seats or more replicas, and the certificate lists why each cheape
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,9 +15,10 @@ from forerun.domains.serving.calibration.knee import STEP
 from forerun.domains.serving.engine.modes.default import simulated
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
 from forerun.domains.serving.inputs.pipeline import Pipeline
+from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.plan.llm import tables as plan_tables
 from forerun.domains.serving.plan.llm.language_plan import LanguagePlan, certificate_of, traffics_of
-from forerun.domains.serving.plan.llm.runs import Figures, Shown, attempt, shown, whole
+from forerun.domains.serving.plan.llm.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
 from forerun.domains.serving.plan.llm.search import TOGETHER, Found, Objective, Search, Tried, rank
 from forerun.domains.serving.plan.llm.space import (
     Cell,
@@ -33,7 +33,8 @@ from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import PLAN_AXES
 from forerun.domains.serving.scenario.limits import check_traces
 from forerun.domains.serving.summary.llm.fitted import COVERED, fit_report
-from forerun.domains.serving.summary.llm.objectives import WORDS, may_miss, prefixes
+from forerun.domains.serving.summary.llm.objectives import may_miss, prefixes
+from forerun.domains.serving.summary.totals import offered_loads
 from forerun.errors import Infeasible, Problem
 from forerun.result.numbers import format_number
 from forerun.result.stats import proportion_interval
@@ -97,12 +98,24 @@ def language_plan(
     options = _options(search, best, inputs)
     figures, sure = options["the plan"].figures, _sure(space, options, inputs)
     summary = _summary(search, found, best, inputs, figures)
-    summary |= dict.fromkeys(sure["the plan"].between.keys() & summary.keys(), math.nan)
+    summary |= {name: getattr(sure["the plan"].figures, name) for name in LATENCIES if name in summary}
     # The plan and what stands beside it may be one configuration: the first name is kept.
-    near = {
-        options[name].text: _saturating(name, sure[name]) for name in reversed(sure) if sure[name].between
-    }
-    notes = list(reversed(near.values()))
+    notes = list(
+        {
+            options[name].text: said for name in reversed(sure) if (said := _saturating(name, sure[name]))
+        }.values()
+    )
+    notes.reverse()
+    doubt = _doubt(
+        options["the plan"], sure["the plan"], inputs, lambda margin: margin.value_ms <= margin.limit_ms
+    )
+    cheaper = ""
+    if CHEAPER in options and options[CHEAPER].cost_usd_per_h < options["the plan"].cost_usd_per_h:
+        cheaper = _doubt(
+            options[CHEAPER], sure[CHEAPER], inputs, lambda margin: margin.value_ms > margin.limit_ms
+        )
+        notes += [f"{CHEAPER} may keep the objectives: {cheaper}"] if cheaper else []
+    summary["proved_cheapest"] = not (doubt or cheaper)
     tables = {"options": _options_table(options, sure, inputs)}
     if traces:
         tables["traces"] = _traces_table(best)
@@ -128,6 +141,8 @@ def language_plan(
         )
     tables["cells"] = plan_tables.cells_table(space, search.tried, failing, traffics)
     why = _why(search, found, best, options)
+    if doubt:
+        why = f"{why}. That is at the costs as fitted, and not certain: {doubt}"
     return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
 
 
@@ -147,7 +162,6 @@ def _summary(search: Search, found: Found, best: Tried, inputs: Inputs, figures:
         "cells": space.count,
         "cheaper_cells_run": sum(not one.bounds for one in cheaper),
         "cheaper_cells_bounded": sum(bool(one.bounds) for one in cheaper),
-        "proved_cheapest": True,
     }
     summary["cost_now_usd_per_h"] = _cost_now(inputs)
     return summary
@@ -270,15 +284,51 @@ def _sure(space: Space, options: dict[str, _Option], inputs: Inputs) -> dict[str
 
 
 def _saturating(name: str, one: Shown) -> str:
-    """The figures of an option that have no value, in words."""
+    """The figures of an option that have no value, in words; empty if all have."""
     words = [
         f"{split_name(figure)[0]} between {format_number(low)} and {format_number(high)} ms"
         for figure, (low, high) in one.between.items()
     ]
-    return (
-        f"saturating: {name}: iterations {STEP:.0%} longer or shorter change figures by half or more; they have no value, "
-        f"only an interval ({COVERED:.0%}): {', '.join(words)}"
-    )
+    interval = f", only an interval ({COVERED:.0%}): {', '.join(words)}" if words else ""
+    if one.figures.overloaded:
+        stages = ", ".join(one.figures.overloaded)
+        return (
+            f"overload: {name}: more comes to {stages} than it can carry, so times to the first token depend on how long "
+            f"the trace is; they have no value{interval}"
+        )
+    cause = f"iterations {STEP:.0%} longer or shorter change figures by half or more; they have no value"
+    return f"saturating: {name}: {cause}{interval}" if words else ""
+
+
+def _doubt(option: _Option, one: Shown, inputs: Inputs, counts: Callable[[Margin], bool]) -> str:
+    """Which objectives lie within the fit's intervals of what must be within them, and what would settle it; empty if none.
+
+    Parameters
+    ----------
+    option : the cell, run on the scenario's own traffic.
+    one : what can be said of it.
+    inputs : the scenario's.
+    counts : which objectives are asked about: those that it keeps, or those that it misses.
+    """
+    asked = {key: margin for key, margin in option.figures.margins.items() if counts(margin)}
+    # A cell that misses an objective beyond doubt is out, whatever the others may be.
+    if not asked or not (asked.keys() & one.doubtful.keys()):
+        return ""
+    words = []
+    for key, margin in asked.items():
+        if key in one.doubtful:
+            low, high = one.doubtful[key]
+            words.append(
+                f"the fit's {COVERED:.0%} interval of the P{100 * margin.share:.4g} of the {margin.words}, {low:.3g} to "
+                f"{high:.3g} ms ({margin.value_ms:.3g} simulated), contains the objective, {margin.limit_ms:g} ms"
+            )
+    loads = []
+    visited = visited_stages(option.pipeline, len(inputs.arrivals_ms))
+    for stage, came in zip(option.pipeline.stages, visited):
+        if stage.llm is not None and stage.llm.cost.fit is not None:
+            rate_rps = mean_rate_rps(inputs.arrivals_ms) * float(came.mean()) / stage.replicas
+            loads.append(f"one replica of {stage.name} at {rate_rps:.3g} requests/s of this traffic")
+    return f"{'; '.join(words)}. To settle it, measure {' and '.join(loads)} ({option.text}), and fit to that, too"
 
 
 def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: Inputs) -> Table:
@@ -343,7 +393,8 @@ def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...
     if all(stage.llm is None or stage.llm.cost.fit is None for stage in pipeline.stages):
         return ()
     planned = replace(inputs, pipeline=pipeline)
-    return fit_report(planned, simulated(planned, "full"), prefixes(pipeline)).notes
+    run = simulated(planned, "full")
+    return fit_report(planned, run, prefixes(pipeline), offered_loads(planned, run)).notes
 
 
 def _front(search: Search, best: Tried) -> Table:
@@ -450,23 +501,17 @@ def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option])
     lacks = (
         "keeps the objectives on the scenario's own trace only, not on enough of the fresh ones"
         if nearest.figures.met
-        else f"falls short: {_lacks(space, nearest.figures)}"
+        else f"falls short: {_lacks(nearest.figures)}"
     )
     return f"{why}; at the next lower cost {nearest.text} comes nearest, but {lacks}"
 
 
-def _lacks(space: Space, figures: Figures) -> str:
+def _lacks(figures: Figures) -> str:
     """What a cell that misses lacks, in words: the objective that binds, the share that keeps it, the share required."""
-    name, scenario = figures.binds, space.scenario
-    words, limit_ms, wanted = "latency", scenario.slo_ms, None
-    for stage in space.stages:
-        several = f"{stage.name}_" if len(space.stages) > 1 else ""
-        for kind, limit, share in next(iter(stage.models.values())).limits:
-            if name == f"{several}{kind}":
-                words, limit_ms, wanted = f"{WORDS[kind]}{several and f' of {stage.name}'}", limit, share
+    margin = figures.margins[figures.binds]
     return (
-        f"{100 * figures.shares[name]:.4g} % of the requests keep the {words} within {limit_ms:g} ms, "
-        f"{100 * (wanted or scenario.attainment):.6g} % are required"
+        f"{100 * figures.shares[figures.binds]:.4g} % of the requests keep the {margin.words} within {margin.limit_ms:g} "
+        f"ms, {100 * margin.share:.6g} % are required"
     )
 
 
@@ -479,6 +524,6 @@ def _infeasible(space: Space, inputs: Inputs, found: Found) -> Infeasible:
     bounded = sum(bool(one.bounds) for one in found.tried)
     what = (
         f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
-        f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(space, figures)}"
+        f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(figures)}"
     )
     return Infeasible(Problem(f"objective {figures.binds}", what))

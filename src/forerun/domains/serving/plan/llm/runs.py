@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from forerun.domains.serving.calibration.knee import STEP
 from forerun.domains.serving.engine.llm.pipeline import MixedRun
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
@@ -18,6 +18,8 @@ from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.plan.llm.space import Cell, Space
 from forerun.domains.serving.summary.llm.fitted import interval, slower
 from forerun.domains.serving.summary.llm.objectives import (
+    WORDS,
+    TokenObjective,
     limited_ms,
     may_miss,
     missed,
@@ -26,9 +28,31 @@ from forerun.domains.serving.summary.llm.objectives import (
     tpot_ms,
     ttft_ms,
 )
+from forerun.domains.serving.summary.totals import offered_loads
 
 #: shares of the trace after which a run is looked at
 LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+
+
+class Margin(NamedTuple):
+    """How far requests are from one limit.
+
+    Parameters
+    ----------
+    words : what is limited.
+    error : the figure of a fit whose error is nearest to its own.
+    stage : number of the stage (None: the latency of whole queries).
+    share : of the requests that must keep it.
+    limit_ms : the limit.
+    value_ms : what it would have to be at the least for that share to keep it.
+    """
+
+    words: str
+    error: str
+    stage: int | None
+    share: float
+    limit_ms: float
+    value_ms: float
 
 
 @dataclass(frozen=True)
@@ -44,6 +68,8 @@ class Figures:
     lacking : by the same keys, how much of the required share is missing (0: kept).
     goodput_share : share of queries that meet every limit.
     ttft_p50_ms, ttft_p99_ms, tpot_p99_ms : over the requests of all stages.
+    margins : by the objective's key, how far the requests are from it.
+    overloaded : stages to which more comes than they can carry.
     """
 
     met: bool
@@ -55,6 +81,8 @@ class Figures:
     ttft_p50_ms: float
     ttft_p99_ms: float
     tpot_p99_ms: float
+    margins: dict[str, Margin]
+    overloaded: tuple[str, ...]
 
     @property
     def binds(self) -> str:
@@ -73,7 +101,7 @@ def whole(space: Space, pipeline: Pipeline, inputs: Inputs) -> Figures:
     """
     run = _begun(space, pipeline, inputs)
     run.advance(inputs.arrivals_ms)
-    return _figures(space, pipeline, run.run())
+    return _figures(space, pipeline, inputs, run.run())
 
 
 #: latencies of `Figures`
@@ -86,16 +114,18 @@ class Shown:
 
     Parameters
     ----------
-    figures : of a whole run, NaN where iterations a little longer or shorter change it by half.
-    between : by name, where a measurement of such a figure should lie.
+    figures : of a whole run, NaN where iterations a little longer or shorter change it by half, or it grows with the trace.
+    between : by name, where a measurement of such a figure should lie, where costs were fitted.
+    doubtful : by objective, where what must be within it should lie, if the limit is between.
     """
 
     figures: Figures
     between: Mapping[str, tuple[float, float]]
+    doubtful: Mapping[str, tuple[float, float]]
 
 
 def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) -> Shown:
-    """What can be said of figures; runs the pipeline twice more, where costs were fitted.
+    """What can be said of figures; runs the pipeline with other iterations, where costs were fitted.
 
     Parameters
     ----------
@@ -104,18 +134,29 @@ def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) ->
     """
     fits = [stage.llm.cost.fit for stage in pipeline.stages if stage.llm is not None]
     records = [fit for fit in fits if fit is not None]
-    if not records:
-        return Shown(figures, {})
-    record = max(records, key=lambda one: one.step_error)
-    above, below = (whole(space, slower(pipeline, 1 + change), inputs) for change in (STEP, -STEP))
-    between = {}
-    for name in LATENCIES:
-        now, up, down = (getattr(one, name) for one in (figures, above, below))
-        low, high, near = interval(now, up, down, record, name)
-        if near:
-            between[name] = (low, high)
-    unknown: dict[str, Any] = dict.fromkeys(between, math.nan)
-    return Shown(replace(figures, **unknown), between)
+    growing = LATENCIES[:2] if figures.overloaded else ()
+    between, doubtful = {}, {}
+    if records:
+        record = max(records, key=lambda one: one.step_error)
+
+        @functools.cache
+        def at(factor: float) -> dict[str, float]:
+            one = figures if factor == 1 else whole(space, slower(pipeline, factor), inputs)
+            return {
+                **{name: getattr(one, name) for name in LATENCIES},
+                **{key: margin.value_ms for key, margin in one.margins.items()},
+            }
+
+        for name in LATENCIES:
+            low, high, near = interval(name, at, record, growing=name in growing)
+            if near:
+                between[name] = (low, high)
+        for key, margin in figures.margins.items():
+            low, high, _ = interval(key, at, record, error=margin.error)
+            if low <= margin.limit_ms < high:
+                doubtful[key] = (low, high)
+    unknown: dict[str, Any] = dict.fromkeys((*growing, *between), math.nan)
+    return Shown(replace(figures, **unknown), between, doubtful)
 
 
 def attempt(space: Space, cell: Cell, inputs: Inputs) -> Figures | None:
@@ -135,7 +176,7 @@ def attempt(space: Space, cell: Cell, inputs: Inputs) -> Figures | None:
         if _hopeless(space, pipeline, run.run()):
             return None
     run.advance(fed)
-    figures = _figures(space, pipeline, run.run())
+    figures = _figures(space, pipeline, inputs, run.run())
     return figures if figures.met else None
 
 
@@ -169,7 +210,7 @@ def _hopeless(space: Space, pipeline: Pipeline, run: Run) -> bool:
     return int(np.count_nonzero(misses)) > space.scenario.allowed_misses(queries)
 
 
-def _figures(space: Space, pipeline: Pipeline, run: Run) -> Figures:
+def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figures:
     scenario, queries = space.scenario, len(run.arrival_ms)
     objectives, slo_ms = token_objectives(pipeline, run), scenario.latency_limit_ms
     counted = together(objectives)
@@ -202,7 +243,39 @@ def _figures(space: Space, pipeline: Pipeline, run: Run) -> Figures:
         _quantile(firsts, 0.5),
         _quantile(firsts, 0.99),
         _quantile(means, 0.99),
+        _margins(space, pipeline, objectives, run),
+        tuple(
+            name for name, load in offered_loads(replace(inputs, pipeline=pipeline), run).items() if load >= 1
+        ),
     )
+
+
+def _margins(
+    space: Space, pipeline: Pipeline, objectives: Sequence[TokenObjective], run: Run
+) -> dict[str, Margin]:
+    """By objective, the least limit that enough requests would keep; infinite where too many are refused."""
+    found, scenario = {}, space.scenario
+    for one in objectives:
+        share = one.wanted or scenario.attainment
+        values = np.where(np.isnan(one.values_ms), np.where(one.met, 0.0, np.inf), one.values_ms)[one.came]
+        several = f" of {pipeline.names[one.stage]}" if one.key != one.kind else ""
+        value_ms = _least_limit(values, share)
+        found[one.key] = Margin(
+            WORDS[one.kind] + several, f"{one.kind}_p99_ms", one.stage, share, one.limit_ms, value_ms
+        )
+    if scenario.slo_ms:
+        values = run.latency_ms if run.refused is None else np.where(run.refused, np.inf, run.latency_ms)
+        value_ms = _least_limit(values, scenario.attainment)
+        found["latency"] = Margin(
+            "latency", "e2e_p99_ms", None, scenario.attainment, scenario.slo_ms, value_ms
+        )
+    return found
+
+
+def _least_limit(values: Floats, share: float) -> float:
+    """The least limit that a share of some values keeps."""
+    ordered = np.sort(values)
+    return float(ordered[len(ordered) - 1 - may_miss(share, len(ordered))]) if len(ordered) else 0.0
 
 
 def _quantile(parts: Sequence[Floats], share: float) -> float:

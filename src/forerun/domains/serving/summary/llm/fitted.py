@@ -2,13 +2,15 @@
 
 Costs carry what unseen loads were off by. Beside that, the same traffic is run with iterations a little longer and a little
 shorter: a figure that this changes more than the fit's own errors is as unsure as that, and one that it changes by half is
-near saturation, where it has no value, only an interval.
+near saturation, where it has no value, only an interval. So are times to the first and last token where more comes than can
+be served, since they depend on how long the trace is.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -65,14 +67,17 @@ class FitReport:
     unknown: frozenset[str] = frozenset()
 
 
-def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitReport:
-    """Intervals of the figures of all stages with fitted costs. Runs the traffic twice more, if there is one.
+def fit_report(
+    inputs: Inputs, run: Run, prefixes: Mapping[int, str], loads: Mapping[str, float]
+) -> FitReport:
+    """Intervals of the figures of all stages with fitted costs, if there are; runs the traffic again with other iterations.
 
     Parameters
     ----------
     inputs : that were simulated.
     run : what happened.
     prefixes : what the names of a stage's figures begin with in the summary, by number of the stage.
+    loads : by stage, requests offered over the most that it can carry.
     """
     fitted = {
         s: stage.llm.cost.fit
@@ -81,7 +86,11 @@ def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitRepo
     }
     if not fitted:
         return FitReport()
-    longer, shorter = (_rerun(inputs, 1 + change) for change in (STEP, -STEP))
+
+    @functools.cache
+    def again(factor: float) -> Run:
+        return run if factor == 1 else _rerun(inputs, factor)
+
     rows: list[tuple[object, ...]] = []
     notes: list[str] = []
     intervals: dict[str, Interval] = {}
@@ -90,10 +99,11 @@ def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitRepo
         stage = inputs.pipeline.stages[s]
         notes += [f"{stage.name}: its costs, as accepted, {record.missing}"] if record.misses else []
         notes += _beyond(stage, record, run, s)
-        now, above, below = (_figures(stage, one, s) for one in (run, longer, shorter))
+        at = functools.cache(functools.partial(_figures_at, stage, again, s))
         unsure = []
-        for name, value in now.items():
-            low, high, near = interval(value, above[name], below[name], record, name)
+        for name, value in at(1.0).items():
+            growing = loads[stage.name] >= 1 and not name.startswith("tpot")
+            low, high, near = interval(name, at, record, growing=growing)
             rows.append((stage.name, name, math.nan if near else value, low, high, near))
             if near:
                 unsure.append(name)
@@ -101,44 +111,64 @@ def fit_report(inputs: Inputs, run: Run, prefixes: Mapping[int, str]) -> FitRepo
                 unknown |= {prefixes[s] + name, prefixes[s] + name.replace("ttft", "llm_queue")}
         if unsure:
             shown = ", ".join(unsure)
-            notes.append(
-                f"{stage.name}: saturating: iterations {STEP:.0%} longer or shorter change {shown} by half or more; "
-                "they have no value, only an interval"
-            )
-    of_queries = _latency_intervals(
-        run, longer, shorter, max(fitted.values(), key=lambda one: one.step_error)
-    )
+            cause = f"iterations {STEP:.0%} longer or shorter change {shown} by half or more"
+            if loads[stage.name] >= 1:
+                cause = f"more comes than it can carry, so {shown} depend on how long the trace is"
+            notes.append(f"{stage.name}: saturating: {cause}; they have no value, only an interval")
+    unsurest = max(fitted.values(), key=lambda one: one.step_error)
+    of_queries = _latency_intervals(again, unsurest, growing=max(loads.values()) >= 1)
     table = Table.of_rows(INTERVALS, rows)
     return FitReport(
         {INTERVALS.name: table}, tuple(notes), intervals | of_queries, frozenset(unknown | set(of_queries))
     )
 
 
-def _latency_intervals(run: Run, longer: Run, shorter: Run, record: FitRecord) -> dict[str, Interval]:
+def _latency_intervals(
+    again: Callable[[float], Run], record: FitRecord, *, growing: bool
+) -> dict[str, Interval]:
     """Of the latencies of whole queries, those near saturation."""
-    now, above, below = (latency_figures(one.served_ms) for one in (run, longer, shorter))
-    found = {name: interval(value, above[name], below[name], record, name) for name, value in now.items()}
+
+    @functools.cache
+    def at(factor: float) -> dict[str, float]:
+        return latency_figures(again(factor).served_ms)
+
+    found = {name: interval(name, at, record, growing=growing) for name in at(1.0)}
     return {name: Interval(low, high, COVERED, METHOD) for name, (low, high, near) in found.items() if near}
 
 
 def interval(
-    value: float, above: float, below: float, record: FitRecord, name: str
+    name: str,
+    at: Callable[[float], Mapping[str, float]],
+    record: FitRecord,
+    *,
+    error: str = "",
+    growing: bool = False,
 ) -> tuple[float, float, bool]:
     """Where a measurement should lie, and whether the figure is near saturation.
 
     Parameters
     ----------
-    value, above, below : of the figure, with iterations as fitted, longer and shorter.
-    record : what the fit knows of its errors.
     name : of the figure.
+    at : figures with iterations so many times as long.
+    record : what the fit knows of its errors.
+    error : the figure whose error counts (default: its own).
+    growing : it grows with the length of the trace (default: not).
     """
-    if not value > 0:
+    value, above, below = (at(factor)[name] for factor in (1.0, 1 + STEP, 1 - STEP))
+    if not 0 < value < math.inf:
         return value, value, False
-    up, down = math.log(max(above, value) / value), math.log(value / max(min(below, value), 1e-12))
-    own = record.errors.get(name, record.step_error)
-    scale = record.step_error / STEP
-    near = saturating(value, above, below)
-    return value * math.exp(-max(own, down * scale)), value * math.exp(max(own, up * scale)), near
+    own, step = record.errors.get(error or name, record.step_error), record.step_error
+    least, most = value * math.exp(-own), value * math.exp(own)
+    if growing or saturating(value, above, below):
+        # What a small change does says nothing of a larger one there, so that is simulated.
+        return min(least, at(math.exp(-step))[name]), max(most, at(math.exp(step))[name]), True
+    up, down = max(above / value, 1.0), max(value / below, 1.0)
+    return min(least, value * down ** (-step / STEP)), max(most, value * up ** (step / STEP)), False
+
+
+def _figures_at(stage: Stage, again: Callable[[float], Run], number: int, factor: float) -> dict[str, float]:
+    """The stage's latencies with iterations so many times as long."""
+    return _figures(stage, again(factor), number)
 
 
 def _figures(stage: Stage, run: Run, number: int) -> dict[str, float]:
