@@ -13,19 +13,21 @@ object, announced under the entry point group `forerun.domains`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import pkgutil
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +36,9 @@ from forerun.observers import checked_observers
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 from forerun.scenario.arguments import name_of, require_scenario
-from forerun.scenario.spec import AnyScenario, Spec
+from forerun.scenario.spec import AnyScenario, Input, NamedSpec, Spec, field_types, registry_of
+from forerun.scenario.text import Place
+from forerun.sources import distribution, file_of, identity, is_built_in, qualified
 
 if TYPE_CHECKING:
     from forerun.result.bound import Bounder
@@ -49,6 +53,9 @@ GROUP: Final = "forerun.domains"
 
 #: its old name, still read for one version
 _OLD_GROUP: Final = "forerun.rooms"
+
+#: entry point group of trace readers
+READERS: Final = "forerun.trace_readers"
 
 S = TypeVar("S", bound=Spec)
 InputsT = TypeVar("InputsT")
@@ -185,16 +192,131 @@ def simulate(scenario: AnyScenario, *, policy: object = None, observers: Iterabl
     >>> print(f"{result.summary['energy_saved_percent']:.1f} % saved; {result.why}")
     44.1 % saved; the cheapest configuration, batch size 128 at 100 W, costs 33.3 % less than the default; ...
 
-    scenario: as `forerun.load` returns it. policy: a policy spec of the domain in place of the scenario's (default: none).
+    scenario: as `forerun.load` returns it. policy: a policy spec of the domain, or its class, in
+    place of the scenario's (default: none).
     observers: objects with methods of the domain's `Observer` (default: none). Raises PolicyError for an impossible
     decision, ScenarioError or TraceError for what only shows when the scenario is run.
     """
     require_scenario(scenario, "simulate")
     domain = get_domain(scenario.domain)
     if policy is not None:
-        scenario = domain.with_policy(scenario, policy)
+        scenario = domain.with_policy(scenario, instance_of(policy))
+    code = code_of(scenario)
     seen = checked_observers(observers, domain.observer_type, unobserved=domain.not_observable(scenario))
-    return domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
+    result = domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
+    return with_code(result, code)
+
+
+def instance_of(policy: object) -> object:
+    """A policy; of a policy's class, an instance with its defaults. Raises UsageError for a class that has none."""
+    if not (isinstance(policy, type) and issubclass(policy, NamedSpec)):
+        return policy
+    try:
+        return policy()
+    except TypeError as error:
+        raise UsageError.at("policy", f"{qualified(policy)} is a class; pass an instance: {error}") from None
+
+
+def code_of(scenario: AnyScenario) -> dict[str, str]:
+    """The classes outside forerun that decide what a scenario's run gives, each with a digest of its source.
+
+    Policies, processes, readers, engines and the domain itself; empty for a scenario that needs forerun alone. A class
+    without a source has an empty digest: nothing may be stored under it. Raises UsageError for a class with the name of
+    another.
+    """
+    kinds: set[type[Any]] = {type(get_domain(scenario.domain))}
+    words: set[str] = set()
+    for _, part, registries in _parts(scenario):
+        if isinstance(part, str):
+            words.add(part)
+            continue
+        kinds.add(type(part))
+        for registry in registries if not is_built_in(type(part)) else ():
+            registry.refuse_namesake(type(part))
+        file = getattr(part, "file", None)
+        if isinstance(file, Input) and getattr(part, "format", None) == "":
+            words |= _recognising(Path(file.path))
+    groups = (READERS, f"forerun.{scenario.domain}.")
+    for point in foreign_points():
+        if point.name in words and point.group.startswith(groups):
+            with contextlib.suppress(Exception):  # whoever needs it says that it cannot be loaded
+                kinds.add(point.load())
+    foreign = sorted((kind for kind in kinds if not is_built_in(kind)), key=qualified)
+    return {qualified(kind): identity(kind) for kind in foreign}
+
+
+def with_code(result: Result, code: Mapping[str, str]) -> Result:
+    """A result that says which code outside forerun decided, as `code_of` returns it."""
+    if not code:
+        return result
+    known = {}
+    for name, source in code.items():
+        module = name.partition(":")[0]
+        known[name] = {
+            "source": source or "in no file, so nothing is stored under it",
+            "distribution": distribution(module, file_of(module) or Path()),
+        }
+    return replace(result, code=code, provenance={**result.provenance, "code": known})
+
+
+def own_specs(scenario: AnyScenario) -> tuple[tuple[Place, NamedSpec], ...]:
+    """The policies and the like of a scenario that are no part of forerun, with their places."""
+    return tuple(
+        (place, part)
+        for place, part, _ in _parts(scenario)
+        if isinstance(part, NamedSpec) and not is_built_in(type(part))
+    )
+
+
+_Registries: TypeAlias = tuple[Registry[Any], ...]
+
+
+def _parts(
+    value: Any, place: Place = (), registries: _Registries = ()
+) -> Iterator[tuple[Place, Any, _Registries]]:
+    """Every record and text in a value, each with its place and the registries of the field that has it."""
+    if isinstance(value, str | msgspec.Struct):
+        yield place, value, registries
+    if isinstance(value, msgspec.Struct):
+        own = isinstance(value, NamedSpec) and not is_built_in(type(value))
+        declared = {} if own else field_types(type(value))
+        for name in value.__struct_fields__:
+            yield from _parts(getattr(value, name), (*place, name), tuple(_registries(declared.get(name))))
+    elif isinstance(value, dict | tuple | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _parts(item, (*place, key), registries)
+
+
+def _registries(declared: Any) -> Iterator[Registry[Any]]:
+    """The registries that a declared type names, at any depth."""
+    own = registry_of(declared)
+    if own is not None:
+        yield own
+    for inner in get_args(declared):
+        yield from _registries(inner)
+
+
+def _recognising(path: Path) -> set[str]:
+    """The names of the readers outside forerun that recognise a file."""
+    names = {point.name for point in foreign_points() if point.group == READERS}
+    if not names:
+        return set()
+    from forerun.trace.reader import head_of, readers
+
+    head = head_of(path)
+    return {name for name in names if readers().get(name).recognises(head)}
+
+
+@functools.cache
+def foreign_points() -> tuple[EntryPoint, ...]:
+    """What other installed packages announce to forerun."""
+    own = __name__.partition(".")[0]
+    return tuple(
+        point
+        for installed in distributions()
+        for point in installed.entry_points
+        if point.group.startswith(f"{own}.") and point.module.partition(".")[0] != own
+    )
 
 
 def profile_of(scenario: AnyScenario, at: Sequence[int] = ()) -> Spec:
@@ -236,7 +358,11 @@ def get_domain(name: str) -> Domain[Any, Any, Any]:
     """
     name = name_of(name)
     if name in _announced():
-        return _loaded(_announced()[name])
+        point = _announced()[name]
+        if name in _built_in():
+            what = "is the name of a domain of forerun's own; give it another"
+            raise UsageError.at(f"entry point {name!r} of {point.group}, {point.value}", what)
+        return _loaded(point)
     if name not in _built_in():
         raise UnknownName.among("domain", name, domain_names())
     built_in: Domain[Any, Any, Any] = importlib.import_module(f"forerun.domains.{name}").DOMAIN

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from forerun.errors import Problem, UnknownName, UsageError, known_names
+from forerun.sources import qualified
 
 T = TypeVar("T")
 
@@ -49,15 +50,25 @@ class Registry(Generic[T]):
     def get(self, name: str, *, where: str = "") -> type[T]:
         """The member called `name`.
 
-        Raises UnknownName with what is known, UsageError if a plugin announces something unfit.
+        Raises UnknownName with what is known, UsageError if a plugin announces something unfit, or a name that is taken.
         """
+        if name in self._plugins:
+            return self._load(name)
         if name in self._members:
             return self._members[name]
-        if name in self._plugins:
-            return self._load(self._plugins[name])
         if name in self._also:
             return self._also[name]
         raise UnknownName(Problem(where, f"no {self.kind} named {name!r}; {known_names(name, self.names())}"))
+
+    def refuse_namesake(self, member: type[Any]) -> None:
+        """Raise UsageError, which names both, if a class that is not announced has the name of another of this kind."""
+        name = member_name(member)
+        known = self.get(name) if name in self else member
+        if qualified(known) != qualified(member):
+            raise UsageError.at(qualified(member), self._taken(name, qualified(known)))
+
+    def _taken(self, name: str, by: str) -> str:
+        return f"calls itself {name!r}, which is the {self.kind} {by}; give it a name of its own"
 
     @cached_property
     def _members(self) -> dict[str, type[T]]:
@@ -93,11 +104,20 @@ class Registry(Generic[T]):
         )
 
     @cached_property
-    def _plugins(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+    def _plugins(self) -> dict[str, dict[str, EntryPoint]]:
+        points: dict[str, dict[str, EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            points.setdefault(point.name, {})[point.value] = point
+        return points
 
-    def _load(self, point: EntryPoint) -> type[T]:
-        where = f"entry point {point.name!r} of {self.group}"
+    def _load(self, name: str) -> type[T]:
+        where = f"entry point {name!r} of {self.group}"
+        taken = self._members.get(name) or self._also.get(name)
+        (point, *_) = self._plugins[name].values()
+        if taken is not None or len(self._plugins[name]) > 1:
+            *others, last = self._plugins[name]
+            by = qualified(taken) if taken is not None else ", ".join(others)
+            raise UsageError.at(f"{where}, {last}", self._taken(name, by))
         try:
             member = point.load()
         except Exception as error:  # a plugin may fail in any way; it must not look like our fault

@@ -5,8 +5,8 @@ math, one division rule), releases the interpreter lock and caches compiled code
 
 The disk cache has a pitfall: numba notices an edit of the kernel's own file, but not of a file it calls into, and then
 runs stale code. So the cache folder is named by a digest of everything a kernel may reach: the Python and library
-versions, the shared kernels, and the kernel modules of the package it lives in. A kernel module may import only
-numpy, numba and other kernel modules (the architecture tests check it), so that digest misses nothing.
+versions, its own module, and the modules that this imports, however deep. A kernel module may import only numpy, numba
+and other kernel modules (the architecture tests check it), so the digest changes with nothing else.
 
 The folder is `$FORERUN_CACHE_DIR/kernels`, else `cache/kernels` in the virtual environment if that has one, else the
 user's cache folder; if none can be written, a private temporary folder; if that fails too, nothing is cached. With
@@ -16,7 +16,6 @@ NUMBA_DISABLE_JIT=1 kernels run as plain Python.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import platform
 import stat
@@ -24,15 +23,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numba
 import numpy as np
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+from forerun.sources import digest, reached
 
-#: a module with this text has kernels and belongs to the digest
-KERNEL_MARK: Final = "forerun.kernels"
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @overload
@@ -60,7 +58,7 @@ def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool) -> 
         options["inline"] = "always"
     if not allocates:
         options["_nrt"] = False
-    folder = _cache_folder(Path(function.__code__.co_filename))
+    folder = _cache_folder(function.__module__, Path(function.__code__.co_filename))
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder) if folder else before
     try:
@@ -84,35 +82,14 @@ def cache_root() -> Path | None:
 
 
 @functools.cache
-def _cache_folder(source: Path) -> Path | None:
+def _cache_folder(module: str, source: Path) -> Path | None:
     root = cache_root()
     if root is None or not source.is_file():
         return None
-    return root / _digest(_package_of(source))
-
-
-@functools.cache
-def _digest(scope: tuple[Path, ...]) -> str:
     versions = (platform.python_version(), numba.__version__, np.__version__, platform.machine())
-    digest = hashlib.blake2b(" ".join(versions).encode(), digest_size=12)
-    for path in scope:
-        text = path.read_bytes()
-        if KERNEL_MARK.encode() in text or path.parent == Path(__file__).parent:
-            digest.update(path.name.encode() + b"\0" + text)
-    return digest.hexdigest()
-
-
-@functools.cache
-def _package_of(source: Path) -> tuple[Path, ...]:
-    """The files that a kernel in `source` may reach: the shared kernels and its own package."""
-    shared = Path(__file__).parent
-    domains = shared.parent / "domains"
-    files = set(shared.glob("*.py"))
-    if source.is_relative_to(domains):
-        files |= set((domains / source.relative_to(domains).parts[0]).rglob("*.py"))
-    else:
-        files |= set(source.parent.glob("*.py"))
-    return tuple(sorted(files))
+    own = {__name__.partition(".")[0], module.partition(".")[0]}
+    files = reached(module, source, lambda name: name.partition(".")[0] in own)
+    return root / digest(files, *versions)
 
 
 def _beside_installation() -> list[Path]:

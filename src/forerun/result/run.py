@@ -131,6 +131,7 @@ class Result(ShownRun):
     headline: names of the figures to show first.
     next_steps: commands worth trying next, with `{scenario}` for the scenario file.
     provenance: what may differ between machines, such as wall time; not part of the result itself.
+    code: the classes of other packages that decided, each with a digest of its source; empty where no file has it.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> result.frame("attempts").shape[0], result.ledgers[0].name, sorted(result.intervals)
@@ -141,12 +142,17 @@ class Result(ShownRun):
     """
 
     timeline: Timeline | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
-        """The run id: a digest of the resolved scenario and the package version."""
+        """The run id: a digest of the resolved scenario, the package version and the code of other packages that decided.
+
+        Where some of that has no source, the figures stand for it.
+        """
         assert isinstance(self.scenario, Spec)
-        return content_id(self.scenario, forerun.__version__)
+        stand_in = {} if all(self.code.values()) else plain(self.summary)
+        return content_id(self.scenario, forerun.__version__, self.code, stand_in)
 
     def check(self) -> Result:
         """Every ledger sums and the timeline is sound; returns self. Raises CheckFailed."""

@@ -109,7 +109,7 @@ def apply_overrides(
 
     A leading domain name is dropped (`cluster.mode=compat` is `mode=compat` in the cluster domain).
     """
-    data: dict[str, Any] = msgspec.to_builtins(document.data)
+    data: dict[str, Any] = _copied(document.data)
     problems: list[Problem] = []
     lines = dict(document.lines)
     for text in overrides:
@@ -133,6 +133,13 @@ def apply_overrides(
     if problems:
         raise ScenarioError(*problems)
     return data, Document(document.name, data, lines)
+
+
+def _copied(data: Any) -> Any:
+    """A copy of plain data; policies of one's own in it stay what they are."""
+    if isinstance(data, dict):
+        return {key: _copied(item) for key, item in data.items()}
+    return [_copied(item) for item in data] if isinstance(data, list) else data
 
 
 def _override_value(raw: str) -> Any:

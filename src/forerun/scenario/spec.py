@@ -52,11 +52,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """A scenario in a line, with what differs from the defaults by name; any other record in full."""
         if "domain" not in self.__struct_fields__:
             return super().__repr__()
-        changed = [
-            field.name for field in fields(type(self))
-            if field.name != "domain" and (field.required or getattr(self, field.name) != _default_of(field))
-        ]  # fmt: skip
-        return f"<{getattr(self, 'domain')} scenario: sets {', '.join(changed) or 'nothing'}>"  # noqa: B009
+        changed = ", ".join(name for name in _changed(self) if name != "domain")
+        return f"<{getattr(self, 'domain')} scenario: sets {changed or 'nothing'}>"  # noqa: B009
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(yaml_text(self))}</pre>"
@@ -152,6 +149,21 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return field.default if made is msgspec.NODEFAULT else made()
 
 
+def _changed(record: Spec) -> list[str]:
+    """The fields of a record that have no default, or another value."""
+    return [
+        field.name
+        for field in fields(type(record))
+        if field.required or getattr(record, field.name) != _default_of(field)
+    ]
+
+
+def label_of(named: NamedSpec) -> str:
+    """A named choice in a few words: its name, and the parameters that are not its defaults."""
+    given = ", ".join(f"{name}={getattr(named, name)}" for name in _changed(named))
+    return f"{named.__struct_config__.tag}({given})" if given else str(named.__struct_config__.tag)
+
+
 def yaml_text(record: Spec) -> str:
     """A record as YAML in the order of its fields, every default written out; a file of it reads back the same."""
     import yaml
@@ -181,13 +193,14 @@ def canonical_json(value: object) -> bytes:
     ).encode()
 
 
-def content_id(scenario: Spec, version: str) -> str:
-    """The run id: a digest of the resolved scenario and the package version.
+def content_id(scenario: Spec, version: str, *also: object) -> str:
+    """The run id: a digest of the resolved scenario, the package version, and what else decides; empty things do not count.
 
     Files count by their content, not by where they lie, so a run has the same id on every machine.
     """
     data = _without_added(scenario, to_data(scenario))
-    digest = hashlib.sha256(version.encode() + b"\0" + canonical_json(_without_paths(data)))
+    parts = [canonical_json(_without_paths(data)), *(canonical_json(one) for one in also if one)]
+    digest = hashlib.sha256(b"\0".join([version.encode(), *parts]))
     return digest.hexdigest()[:16]
 
 

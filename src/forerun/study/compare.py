@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import forerun
-from forerun.domain import get_domain, objectives_of, simulate
+from forerun.domain import code_of, get_domain, instance_of, objectives_of, own_specs, simulate
 from forerun.errors import Problem, UnknownName, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.numbers import format_number, readable_scale, signed, span
@@ -27,9 +27,7 @@ from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import holm, mean_interval, paired_interval, paired_p, skewness
 from forerun.scenario.arguments import require_scenario
-from forerun.scenario.spec import AnyScenario, canonical_json, override, to_data
-from forerun.scenario.text import Document
-from forerun.scenarios import build
+from forerun.scenario.spec import AnyScenario, NamedSpec, canonical_json, label_of, to_data
 from forerun.study.best import Best, bounder_of, with_best
 from forerun.study.blocks import DAY_S, BlockDifference, block_difference
 from forerun.study.cell import Done, Failed
@@ -89,7 +87,7 @@ class Standing:
 class Comparison:
     """Variants ranked best first by an objective. exact: the seed changes nothing here. seeds: how many were run.
 
-    scenario: the base, resolved, as plain data. version: of the forerun that compared.
+    scenario: the base, resolved, as plain data. version: of the forerun that compared. code: as of a `Result`.
     """
 
     objective: Objective
@@ -103,6 +101,7 @@ class Comparison:
     scenario: Mapping[str, Any] = field(default_factory=dict)
     confidence: float = 0.95
     version: str = forerun.__version__
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def domain(self) -> str:
@@ -154,12 +153,14 @@ class Comparison:
         """What the comparison depends on, as a digest."""
         variants = [(one.variant.name, one.variant.overrides) for one in self.standings]
         what = [self.scenario, sorted(variants), self.reference, self.objective.key, self.seeds, self.version]
+        if self.code:
+            what.append(self.code if all(self.code.values()) else [one.figures for one in self.standings])
         return hashlib.sha256(canonical_json(what)).hexdigest()[:16]
 
 
 def compare(
     scenario: AnyScenario,
-    policies: Sequence[str] = (),
+    policies: Sequence[str | NamedSpec | type[NamedSpec]] = (),
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     *,
     objective: str = "",
@@ -172,7 +173,7 @@ def compare(
     """Compare policies and variants of a scenario on common seeds. The first is the reference for differences.
 
     scenario: as `forerun.load` returns it. It is the reference if there is only one policy or variant.
-    policies: names of policies (default: none).
+    policies: names of policies, or policies and classes of policies as `simulate` takes them (default: none).
     variants: overrides by name, such as `{"cheap": {"price.spot_usd_per_h": 0.5}}` (default: none).
     objective: summary figure to rank by, as `figure` or `figure:lower` (default: empty, the domain's first in the results).
     seeds: number of common seeds (default: 20).
@@ -191,7 +192,7 @@ def compare(
     """
     require_scenario(scenario, "compare")
     _check_candidates(policies, variants)
-    candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
+    candidates = [_candidate(scenario, policy) for policy in policies]
     candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]
     if len(candidates) == 1:
         candidates.insert(0, Variant("as given", ()))
@@ -213,12 +214,12 @@ def compare(
 
 
 def _check_candidates(policies: Any, variants: Any) -> None:
-    """Policies are names, variants a mapping of names to overrides; a pair among the policies is a usual slip."""
+    """Variants are a mapping of names to overrides; a pair among the policies is a usual slip."""
     if isinstance(policies, str) or not isinstance(policies, Iterable):
-        raise UsageError.at("compare", f"policies are a list of names, not {policies!r}")
+        raise UsageError.at("compare", f"policies are a list, not {policies!r}")
     for one in policies:
-        if not isinstance(one, str):
-            what = "a policy is a name; overrides go into variants={'name': {'key': value}}"
+        if not isinstance(instance_of(one), str | NamedSpec):
+            what = "a policy is a name, a policy or its class; overrides go into variants={'name': {'key': value}}"
             raise UsageError.at("compare", f"{what}, not {one!r} among the policies")
     if variants is not None and not isinstance(variants, Mapping):
         raise UsageError.at("compare", f"variants are {{'name': {{'key': value}}}}, not {variants!r}")
@@ -226,6 +227,15 @@ def _check_candidates(policies: Any, variants: Any) -> None:
         keys = [name, *(changes if isinstance(changes, Mapping) else (None,))]
         if not all(isinstance(key, str) for key in keys):
             raise UsageError.at("compare", f"variant {name!r} is {{'key': value}}, not {changes!r}")
+
+
+def _candidate(scenario: Any, policy: str | NamedSpec | type[NamedSpec]) -> Variant:
+    """The variant of a policy; one of one's own is called by its name and the parameters that are not its defaults."""
+    if isinstance(policy, str):
+        return Variant(policy, ((policy_field(scenario, policy), policy),))
+    made = instance_of(policy)
+    assert isinstance(made, NamedSpec)
+    return Variant(label_of(made), (("policy", made),))
 
 
 def policy_field(scenario: Any, name: str) -> str:
@@ -267,7 +277,7 @@ def compare_variants(
     paired interval is at most `precision`, in the objective's unit. Raises UsageError for fewer than two variants or an
     objective that the results do not have, ScenarioError if a variant is not a valid scenario.
     """
-    _check(scenario, variants)
+    code = _check(scenario, variants)
     runner = _Runner(
         scenario,
         variants,
@@ -285,7 +295,7 @@ def compare_variants(
         if not precision or runner.seeds >= most_seeds or _half_width(runner, objective) <= precision:
             break
         target = next_look(runner.seeds, most_seeds)
-    return _conclude(runner, objective, exact, precision)
+    return replace(_conclude(runner, objective, exact, precision), code=code)
 
 
 def next_look(seeds: int, most_seeds: int) -> int:
@@ -379,6 +389,7 @@ class _Runner:
         growing: bool = False,
     ) -> None:
         self.base = to_data(scenario)
+        self.own = own_specs(scenario)
         self.first_seed = int(scenario.seed)
         self.variants = tuple(variants)
         self.executor = executor
@@ -444,7 +455,7 @@ class _Runner:
         return bool(runs) and all(_figures(done[0]) == _figures(done[1]) for done in runs)
 
     def _plan(self) -> Plan:
-        return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True)
+        return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True, own=self.own)
 
     def blocks(self, objective: Objective) -> dict[str, BlockDifference]:
         """The intervals of the differences from the reference over blocks of the recorded log, by variant that has one."""
@@ -462,18 +473,23 @@ class _Runner:
         return differences
 
 
-def _check(scenario: Any, variants: Sequence[Variant]) -> None:
-    """Raise UsageError for fewer than two variants or a name that stands twice, ScenarioError for overrides that
-    make no scenario.
+def _check(scenario: Any, variants: Sequence[Variant]) -> dict[str, str]:
+    """The code outside forerun that decides in any variant.
+
+    Raises UsageError for fewer than two variants or a name that stands twice, ScenarioError for overrides that make no
+    scenario.
     """
     names = [variant.name for variant in variants]
     if len(variants) < 2:
         raise UsageError.at("compare", "at least two variants are needed")
     for twice in (name for name in names if names.count(name) > 1):
         raise UsageError.at("compare", f"the variant {twice!r} is given twice")
+    code: dict[str, str] = {}
+    base = to_data(scenario)
     for variant in variants:
-        overrides = [override(name, value) for name, value in variant.overrides]
-        build(Document(variant.name, to_data(scenario)), base=Path.cwd(), overrides=overrides)
+        plan = Plan(variant.name, base, Path.cwd(), (), (scenario.seed,), (), own=own_specs(scenario))
+        code |= code_of(plan.scenario(Cell(0, variant.overrides, scenario.seed)))
+    return code
 
 
 def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import msgspec
 from forerun.atomic_write import write_text
 from forerun.errors import StoreError
 from forerun.regular import read_regular
+from forerun.scenario.spec import to_data
 from forerun.study.compare import Comparison
 
 #: what a comparison file says it is
@@ -28,9 +28,8 @@ def save_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Pat
     target = Path(path)
     if target.exists() and not _is_comparison(target):
         raise StoreError.at(target, "already contains something that is not a comparison; name another file")
-    text = json.dumps(
-        {"format": COMPARISON_FORMAT, **asdict(comparison)}, indent=1, ensure_ascii=False, allow_nan=False
-    )
+    data = {key: value for key, value in to_data(comparison).items() if key != "code" or value}
+    text = json.dumps({"format": COMPARISON_FORMAT, **data}, indent=1, ensure_ascii=False, allow_nan=False)
     return write_text(target, text + "\n")
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +15,13 @@ from typing import Any, Final
 import msgspec
 
 import forerun
+from forerun.domain import code_of, get_domain, instance_of
 from forerun.errors import Problem, ScenarioError, known_names
 from forerun.result.numbers import is_number
 from forerun.scenario.decode import decode
 from forerun.scenario.numbers import Count
-from forerun.scenario.spec import Spec, canonical_json, content_id, override, to_data
-from forerun.scenario.text import Document, read_document
+from forerun.scenario.spec import NamedSpec, Spec, canonical_json, content_id, override, to_data
+from forerun.scenario.text import Document, Place, read_document
 from forerun.scenarios import build
 from forerun.units import parse_quantity, stem, unit_of, whole_number
 
@@ -116,7 +117,7 @@ class Plan:
     metrics, objective, given: what to show and to rank by, and which axes are no choice; no part of what the study is.
     paths: the axis that is no choice but a sample of the world, with its values. inputs: digests of files that axis
     values name. units: whether cells of the first seed also keep the units that their figures are made of. tables: of the
-    results, that outcomes keep.
+    results, that outcomes keep. own: policies of one's own in the base scenario, with their places.
 
     id: digest of all that the results depend on, the package version among it.
     """
@@ -133,13 +134,19 @@ class Plan:
     given: tuple[str, ...] | None = None
     units: bool = False
     tables: tuple[str, ...] = ()
+    own: tuple[tuple[Place, NamedSpec], ...] = ()
 
     @property
     def id(self) -> str:
         """What the results depend on, as a digest."""
-        base = content_id(self.scenario(), forerun.__version__)
+        base = content_id(scenario := self.scenario(), forerun.__version__, code_of(scenario))
         text = canonical_json([base, self.axes, self.seeds, self.paths, self.inputs])
         return hashlib.sha256(text).hexdigest()[:16]
+
+    @property
+    def sourceless(self) -> str:
+        """A class without a source that decides in a cell, if there is one."""
+        return next((one.strip() for one in self.inputs if one.endswith(" ")), "")
 
     def __len__(self) -> int:
         return self.combinations * self.replications
@@ -190,15 +197,31 @@ class Plan:
         return tuple(reversed(places))
 
     def scenario(self, cell: Cell | None = None) -> Any:
-        """The resolved scenario of a cell (of the base without one). Raises ScenarioError."""
-        data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.base))
-        overrides = [override(name, value) for name, value in cell.overrides] if cell else []
-        document = Document(self.name, data)
-        return build(document, base=self.folder, overrides=overrides, seed=cell.seed if cell else None)
+        """The resolved scenario of a cell (of the base without one). Raises ScenarioError.
+
+        A policy of one's own among the overrides goes where `simulate(policy=)` puts it.
+        """
+        data: Any = msgspec.json.decode(msgspec.json.encode(self.base))
+        for place, spec in self.own:
+            here = data
+            for step in place[:-1]:
+                here = here[step]
+            here[place[-1]] = spec
+        given = cell.overrides if cell else ()
+        overrides = [override(name, value) for name, value in given if not isinstance(value, NamedSpec)]
+        scenario = build(
+            Document(self.name, data), base=self.folder, overrides=overrides, seed=cell.seed if cell else None
+        )
+        for _, policy in given:
+            if isinstance(policy, NamedSpec):
+                scenario = get_domain(scenario.domain).with_policy(scenario, policy)
+        return scenario
 
 
-def load_study(path: str | os.PathLike[str]) -> Plan:
+def load_study(path: str | os.PathLike[str], policies: Sequence[object] = ()) -> Plan:
     """The plan of a study file; every axis is tried on its first value, so that an unknown name is an error now.
+
+    policies: of one's own, or their classes; an axis more (default: none).
 
     Raises ScenarioError with every problem: an axis that names nothing, an empty axis, too many cells.
     """
@@ -220,6 +243,12 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
     if given.paths and given.paths not in every:
         what = f"{given.paths!r} is no axis of the study; {known_names(given.paths, list(every))}"
         raise ScenarioError(Problem(document.where(("paths",)), what))
+    if policies and "policy" in every:
+        raise ScenarioError.at(
+            document.where(("axes", "policy")), "is an axis, and policies are given beside the study"
+        )
+    if policies:
+        every["policy"] = tuple(map(instance_of, policies))
     paths = (given.paths, every.pop(given.paths)) if given.paths else None
     for name in given.given or ():
         if name not in every:
@@ -298,19 +327,24 @@ def _not_too_many(given: StudyFile, document: Document) -> None:
 
 
 def _inputs(plan: Plan) -> tuple[str, ...]:
-    """The digests of files that axis values name: a file that changes makes another study."""
-    given = _digests(plan.base)
+    """The digests of files that axis values name, and of code: a file that changes makes another study."""
+    given = _counted(plan.scenario())
     digests: set[str] = set()
     for name, values in (*plan.axes, *([plan.paths] if plan.paths else [])):
         for at, value in enumerate(values):
             try:
-                here = _digests(to_data(plan.scenario(Cell(0, ((name, value),), plan.seeds[0]))))
+                here = _counted(plan.scenario(Cell(0, ((name, value),), plan.seeds[0])))
             except ScenarioError:
                 continue  # the cell will say so
-            if at == 0 and here == given and not isinstance(value, (dict, str)):
+            if at == 0 and here == given and not isinstance(value, (dict, str, NamedSpec)):
                 break  # numbers name no files
             digests |= here - given
     return tuple(sorted(digests))
+
+
+def _counted(scenario: Any) -> set[str]:
+    """The digests of a scenario's files, and each class outside forerun that decides in it with that of its source."""
+    return _digests(to_data(scenario)).union(map(" ".join, code_of(scenario).items()))
 
 
 def _digests(data: Any) -> set[str]:

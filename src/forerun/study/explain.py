@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.domain import Answer, Change, WhatIf, get_domain
+from forerun.domain import Answer, Change, WhatIf, code_of, get_domain, own_specs
+from forerun.errors import StoreError
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, is_number
@@ -159,7 +160,7 @@ def explain(
     require_run(run, "explain")
     explainer, scenario = get_domain(run.domain).explainer, scenario_of(run)
     bare = scenario if explainer is None else explainer.bare(scenario)
-    plan = Plan(name_of(run), to_data(bare), Path.cwd(), (), (scenario.seed,), ())
+    plan = Plan(name_of(run), to_data(bare), Path.cwd(), (), (scenario.seed,), (), own=own_specs(bare))
     if explainer is None:
         return explain_with(run, None, (), plan)
     executor: Executor = Processes(workers) if workers > 1 else Here()
@@ -182,9 +183,18 @@ def name_of(run: Result | SavedRun) -> str:
 
 
 def scenario_of(run: Result | SavedRun) -> Any:
-    """A run's scenario in the types of its domain. Raises ScenarioError if it is none any more (a file that changed)."""
-    data: Mapping[str, Any] = run.scenario if isinstance(run, SavedRun) else to_data(run.scenario)
-    return build(Document(name_of(run), dict(data)), base=Path.cwd())
+    """A run's scenario in the types of its domain.
+
+    Raises ScenarioError if it is none any more (a file that changed), StoreError if other code than now decided it.
+    """
+    if isinstance(run, Result):
+        return run.scenario
+    scenario = build(Document(name_of(run), dict(run.scenario)), base=Path.cwd())
+    decided = {name: known["source"] for name, known in run.provenance.get("code", {}).items()}
+    if changed := sorted(set(decided.items()) ^ set(code_of(scenario).items())):
+        what = f"was decided by another version of {changed[0][0]} than is installed now; simulate it again"
+        raise StoreError.at(run.folder, what)
+    return scenario
 
 
 def explain_with(

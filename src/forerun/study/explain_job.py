@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from forerun.domain import domain_names, get_domain
+from forerun.domain import domain_names, get_domain, own_specs
 from forerun.errors import StoreError, UsageError
 from forerun.result.job import JobExplanation, Search, Tried
 from forerun.result.run import Result, SavedRun, require_run
@@ -55,7 +55,16 @@ def explain_job(
     scenario = scenario_of(run)
     data = to_data(scenario)
     story = explainer.story(scenario, run, job)
-    plan = Plan(name_of(run), data, Path.cwd(), (), (scenario.seed,), (), tables=explainer.tables)
+    plan = Plan(
+        name_of(run),
+        data,
+        Path.cwd(),
+        (),
+        (scenario.seed,),
+        (),
+        tables=explainer.tables,
+        own=own_specs(scenario),
+    )
     executor: Executor = Processes(workers) if workers > 1 else Here()
     searchers = _Searchers(scenario.seed, explainer.searches(scenario, run, story))
     progress(Progress(0, searchers.most))

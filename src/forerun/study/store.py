@@ -120,8 +120,8 @@ class Store:
         if about.get("study") != self.plan.id:
             raise StoreError.at(
                 self.path,
-                f"contains another study ({about.get('study')}, this one is {self.plan.id}): its scenario, axes, seeds or "
-                "input files differ; name another store",
+                f"contains another study ({about.get('study')}, this one is {self.plan.id}): its scenario, axes, seeds, "
+                "input files or plugins' code differ; name another store",
             )
         if writing and any(about.get(key) != value for key, value in view.items()):
             # What a study shows is no part of what it is: the last file that was run decides.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from forerun.errors import UsageError
+from forerun.errors import StoreError, UsageError
 from forerun.scenario.arguments import path_of
+from forerun.scenario.spec import NamedSpec
 from forerun.study.executors import Executor, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import load_study
@@ -19,6 +20,7 @@ from forerun.study.saved import SavedStudy, load_saved
 def run_study(
     study: str | os.PathLike[str],
     *,
+    policies: Sequence[NamedSpec | type[NamedSpec]] = (),
     store: str | os.PathLike[str] = "",
     executor: Executor | None = None,
     retry: bool = False,
@@ -28,6 +30,7 @@ def run_study(
     """Run the cells of a study that are not in its store yet, and return the whole study.
 
     study: the study file.
+    policies: an axis more: policies of one's own, or their classes, as `simulate` takes them (default: none).
     store: the file that stores the cells (default: the study's name with `.sqlite`, in the current folder). If the process
         is killed, the same call continues.
     executor: where cells run (default: None, in this process, one after another).
@@ -35,7 +38,8 @@ def run_study(
     objective: metric to rank by, as `figure` or `figure:lower` (default: empty, the file's, else the domain's).
     progress: called with the number of finished cells.
 
-    Raises ScenarioError, UsageError or StoreError.
+    Raises ScenarioError, UsageError or StoreError; also for a store that exists where code without a source decides, as in a
+    notebook: nobody can say whether its cells are of that code.
 
     >>> from pathlib import Path
     >>> base = forerun.demo("energy").scenario
@@ -44,8 +48,11 @@ def run_study(
     >>> study.done, study.ranked()[0].values
     (4, (0.8, 0))
     """
-    plan = load_study(path_of(study, "run_study"))
+    plan = load_study(path_of(study, "run_study"), policies)
     path = store_path(study, store)
+    if plan.sourceless and path.exists():
+        what = f"exists, and {plan.sourceless} has no source to compare with what its cells were made by; name a new store"
+        raise StoreError.at(path, what)
     run_plan(plan, path, executor or Here(), retry=retry, progress=progress)
     return load_saved(path, objective)
 
