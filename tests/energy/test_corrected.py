@@ -321,6 +321,20 @@ def test_b22_without_variance_learning_goes_on(recorded: Any) -> None:
     assert all(sd > 0 for _, _, sd, _ in corrected.policy.batch_size.beliefs())  # type: ignore[attr-defined]
 
 
+def test_b23_gts_learns_without_being_told_a_precision(make_toy: Callable[..., Workload]) -> None:
+    """The last 20 of 60 choices: the cheapest size in corrected mode, the first in compat mode, where no belief is one."""
+    paths = {8: [30, 31, 33], 16: [10, 11, 12], 32: [26, 27, 29]}
+    workload = make_toy(paths, dict.fromkeys(paths, EPOCHS[16]), default=32, max_epochs=60)
+    late = {}
+    for rules in (COMPAT, CORRECTED):
+        at = simulation(workload, rules, Pair(batch_size=Gts(), limit=Jit()), beta=math.inf)
+        sequence(at, 60)
+        assert at.history.known_bugs["B23"] == 1
+        late[rules.precision_learned] = [outcome.batch_size for outcome in at.finished[-20:]]
+    assert set(late[False]) == {8}
+    assert late[True].count(16) >= 18
+
+
 def test_nothing_hangs_in_corrected_groups(make_toy: Callable[..., Workload]) -> None:
     """Random worlds, many of them hostile: every run finishes or ends with a named error after at most 20 tries."""
     rng = np.random.default_rng(5)

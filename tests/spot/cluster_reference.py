@@ -222,7 +222,8 @@ class Reference:
         self.pausing = self.live and self.going_on is not None
         if self.pausing:
             assert self.going_on is not None
-            self.enter(t, "restarting", t + self.going_on.pause_s)
+            joins = self.rejoins and self.cause == self.growth
+            self.enter(t, "restarting", t if joins else t + self.going_on.pause_s)
             return
         self.enter(t, "restarting", t if warm else t + sum(self.parts_s[:3]) + self.load_s)
 
@@ -240,12 +241,16 @@ class Reference:
             assert self.going_on is not None and self.going_on.rejoin_s is not None
             self.join_at, self.joined = t + self.going_on.rejoin_s, self.possible
 
-    def join(self, t: float) -> None:
-        """It joins at the end of a step."""
+    def step_end(self, t: float) -> float:
+        """When the running step ends; `t` between two steps."""
         assert self.segment is not None
         self.segment.walk_tiers(self.job.horizon_s + 10 * self.job.step_s[self.segment.world])
         ends = [self.segment.start_s, *self.segment.ends_s]
-        end = next(end for end in ends if end >= t - TIE_S)
+        return next(end for end in ends if end >= t - TIE_S)
+
+    def join(self, t: float) -> None:
+        """It joins at the end of a step."""
+        end = self.step_end(t)
         if end > t + TIE_S:
             self.join_at = end
             return
@@ -519,12 +524,17 @@ class Reference:
             self.fall_back(c)
             if self.corrupt is not None and self.loaded.is_clean:
                 self.heal()
+        commits = self.rejoins and self.live
         if self.state == "detecting":
-            self.until = min(self.until, t + one.detection_s)
+            if not commits:
+                self.until = min(self.until, t + one.detection_s)
             return
+        noticed = t + one.detection_s
+        if commits and self.state == "training":
+            noticed = max(noticed, self.step_end(t))
         self.close(t, c)
-        if one.detection_s:
-            self.enter(t, "detecting", t + one.detection_s)
+        if noticed > t + TIE_S:
+            self.enter(t, "detecting", noticed)
         else:
             self.rebuild(t)
 

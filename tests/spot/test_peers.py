@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
+from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.policies.bamboo import Bamboo
 from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.policies.torchft import TorchFT
 from forerun.domains.spot.policy import Setting
 from forerun.replication.bamboo.ring import HOUR_MS, NO_BUGS, HourlyFleet, KnownBugs, PublishedJob, run_ring
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, hours, run_elastic
@@ -273,3 +276,79 @@ def test_each_defect_changes_a_run() -> None:
             other = run_ring(job, fleet, bugs=KnownBugs(**{name: False}), stop_ms=4 * HOUR_MS)
             differs = differs or one.steps != other.steps or one.versions != other.versions
         assert differs, name
+
+
+# --------------------------------------------------------------------- replicas that commit steps together
+
+
+def committed(
+    nodes: int, step_s: dict[int, float], pause_s: float, changes: list[tuple[float, int]], goal: int
+) -> tuple[float, float, float]:
+    """When so many steps are committed, and the seconds lost and paused: step after step, of replicas of one node.
+
+    changes: when a replica is lost (-1) or has its copy of the state (+1).
+    """
+    t, steps, lost, paused = 0.0, 0, 0.0, 0.0
+    coming = [*changes]
+    while steps < goal:
+        begun, t, hit = t, t + step_s[nodes], False
+        while coming and coming[0][0] < t:
+            hit |= coming[0][1] < 0
+            nodes += coming.pop(0)[1]
+        if not hit:
+            steps += 1
+            continue
+        lost += t - begun
+        until = t + pause_s
+        while coming and coming[0][0] < until:
+            at, by = coming.pop(0)
+            until = at + pause_s if by < 0 else until
+            nodes += by
+        paused += until - t
+        t = until
+    return t, lost, paused
+
+
+@pytest.mark.parametrize("pause_s, rejoin_s", [(0.0, 0.0), (3.7, 20.3), (25.1, 4.9)])
+def test_torchft_loses_the_step_to_its_commit_and_pauses_once(pause_s: float, rejoin_s: float) -> None:
+    """Drawn sequences of losses and returns, beside a loop over steps; with checkpoints that nobody needs."""
+    for case in range(many(40)):
+        rng = random.Random(case)
+        nodes, losses = rng.randint(4, 8), rng.randint(1, 3)
+        goal, span_s = rng.randint(15, 60), rng.uniform(20.0, 600.0)
+        lost = sorted(rng.uniform(0.0, span_s) for _ in range(losses))
+        came = [rng.uniform(0.0, span_s) for _ in range(rng.randint(0, losses))]
+        job = TrainingJob(
+            depth=1,
+            max_pipelines=16,
+            step_s={size: 80.0 / size for size in range(1, 17)},
+            reconfig_s=500.0,
+            prep_s=2.2,
+            write_s=rng.choice([5.0, 90.0]),
+            stall_s=0.0,
+            horizon_s=1e5,
+        )
+        instants = [Instant(0.0, (), tuple(range(nodes)))]
+        instants += [Instant(at, (k,), ()) for k, at in enumerate(lost)]
+        instants += [Instant(at, (), (100 + k,)) for k, at in enumerate(came)]
+        instants.sort(key=lambda instant: instant.t_s)
+        policy = TorchFT(pause_s=pause_s, rejoin_s=rejoin_s)
+        fleet = Membership(tuple(instants), ())
+        done = policy.replay(
+            Setting(fleet=fleet, job=job, growth=Immediate(), outlook=Observed(), goal_steps=goal)
+        )
+        changes = sorted([*((at, -1) for at in lost), *((at + rejoin_s + 2.2, 1) for at in came)])
+        slow = committed(nodes, dict(job.step_s), pause_s, changes, goal)
+        shown = done.finished_s, done.wall_s["lost"], done.wall_s["reconfig"]
+        assert shown == pytest.approx(slow, abs=1e-6), case
+        held = replace(job, prep_s=job.prep_s + rejoin_s)
+        again = replay(
+            fleet,
+            held,
+            Immediate(),
+            Observed(),
+            goal_steps=goal,
+            continuation=policy.continuation(),
+            after_event=RunState.check,
+        )
+        assert again.wall_s == pytest.approx(done.wall_s)

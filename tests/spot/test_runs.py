@@ -303,7 +303,7 @@ def test_dirt_is_repaired_and_counted(tmp_path: Path) -> None:
 
 def test_no_node_ever_is_all_idle(tmp_path: Path) -> None:
     done = simulate(scenario().with_(fleet=scenario().fleet.with_(start=0, adds_per_min=0.0))).check()
-    assert done.summary["idle_share"] == 1.0
+    assert done.summary["idle_share"] == 1.0 and done.summary["idle_spells"] == 1
     assert done.summary["samples_per_s"] == 0.0
 
 

@@ -84,6 +84,7 @@ class Rules(Spec, frozen=True, kw_only=True):
     censored_costs: bool = True  # B20
     profile_on_demand: bool = True  # B21
     pooled_variance: bool = True  # B22
+    precision_learned: bool = True  # B23
     named_streams: bool = True  # paths and policies draw from random streams of their own
 
     @classmethod
@@ -111,6 +112,7 @@ KNOWN_BUGS: Final[dict[str, str]] = {
     "B20": "a stopped attempt's cost, which is only a lower limit, entered the beliefs",
     "B21": "a concurrent submission met a batch size without a known limit",
     "B22": "an arm's costs did not vary",
+    "B23": "gts was given no reward precision, without which costs teach it nothing",
     "holes": "a batch size was not measured at all limits",
 }
 

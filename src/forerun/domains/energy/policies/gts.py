@@ -14,9 +14,10 @@ from forerun.errors import PolicyError, Problem
 class Gts(BatchSizeSpec, frozen=True, kw_only=True, tag="gts"):
     """One bandit over all batch sizes; whether an attempt reached its target is ignored.
 
-    learn_precision: estimate each arm's reward precision from its rewards (default no: `reward_precision` is used).
-    reward_precision: [1/J^2] (default 0). prior_mean: mean reward before any is seen [J] (default 0). prior_precision:
-    [1/J^2] (default 0). explorations: pulls of each arm before beliefs decide (default 1).
+    reward_precision: of every arm [1/J^2] (default 0: estimated from each arm's rewards; in compat mode 0 is meant, and
+    nothing is ever learned). learn_precision: estimate it there, too, and in place of a `reward_precision` (default no).
+    prior_mean: mean reward before any is seen [J] (default 0). prior_precision: [1/J^2] (default 0). explorations: pulls
+    of each arm before beliefs decide (default 1).
     """
 
     learn_precision: bool = False
@@ -39,6 +40,8 @@ class GtsPolicy:
         self.bound_j: float | None = None
         self._pool = setting.rules.pooled_variance
         self._known_bugs = setting.known_bugs
+        self._known_bugs["B23"] += not (spec.learn_precision or spec.reward_precision)
+        self._learns = spec.learn_precision or (setting.rules.precision_learned and not spec.reward_precision)
         self.history: list[tuple[int, float]] = []
         self._rewards: dict[int, list[float]] = defaultdict(list)
         self.bandit = GaussianThompson(
@@ -63,7 +66,7 @@ class GtsPolicy:
             arms = ", ".join(map(str, self.bandit.arms))
             raise PolicyError(Problem(f"batch size {size}", f"is no arm of gts; arms: {arms}"))
         self.history.append((size, reward))
-        if not self._spec.learn_precision:
+        if not self._learns:
             self.bandit.fit(size, [reward], reset=False)
             return
         self._rewards[size].append(reward)

@@ -205,6 +205,19 @@ def _steps_of(checkpoints: Any, first: Any, n: Any) -> Any:
 
 
 @kernel
+def _left_of_step(u: Any, s: Any, pipelines: Any, cluster: Any, tier_steps: Any, tier_stalls: Any) -> Any:
+    """Seconds until the step ends that runs `u` seconds after the start of a segment; 0 between two steps."""
+    first, every = cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines]
+    stall_s, write_s = cluster.tier_stall_s, cluster.tier_write_s
+    done, _, _ = walk(u, np.inf, s, first, every, stall_s, write_s, np.inf, tier_steps, tier_stalls)
+    _, _, ended = walk(np.inf, done, s, first, every, stall_s, write_s, np.inf, tier_steps, tier_stalls)
+    if u <= ended + ROUNDING_S:
+        return 0.0
+    _, _, ended = walk(np.inf, done + 1.0, s, first, every, stall_s, write_s, np.inf, tier_steps, tier_stalls)
+    return ended - u
+
+
+@kernel
 def _note(log: Any, logged: Any, t: Any, code: Any, a: Any, b: Any) -> Any:
     """Write one row of the log, if it is not full."""
     if logged < log.shape[0]:
@@ -409,22 +422,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                 stop, keep_all = maintenance, True
             elif join_at <= t:
                 # It joins between two steps, if its nodes are still there.
-                done, _, _ = walk(
-                    u, np.inf, s, cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines],
-                    cluster.tier_stall_s, cluster.tier_write_s, np.inf, tier_steps, tier_stalls,
-                )  # fmt: skip
-                _, _, ended = walk(
-                    np.inf, done, s, cluster.tier_first_steps[:, pipelines],
-                    cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s, np.inf,
-                    tier_steps, tier_stalls,
-                )  # fmt: skip
-                if u > ended + ROUNDING_S:
-                    _, _, ended = walk(
-                        np.inf, done + 1.0, s, cluster.tier_first_steps[:, pipelines],
-                        cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s, np.inf,
-                        tier_steps, tier_stalls,
-                    )  # fmt: skip
-                    join_at = spell + ended
+                left_s = _left_of_step(u, s, pipelines, cluster, tier_steps, tier_stalls)
+                if left_s > 0.0:
+                    join_at = t + left_s
                     continue
                 join_at = np.inf
                 if min(job.max_pipelines, (active + spares) // depth) <= pipelines:
@@ -522,10 +522,16 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     if corrupt_by >= 0 and not corrupted[load_from]:  # healed, unseen
                         corrupt_by, check_at = -1, np.inf
                         suspect_repair_s[:] = -1.0
+                commits = cluster.live_rejoin_s >= 0.0 and survives[0] > 0
                 if state == DETECTING:
-                    until = min(until, t + cluster.detection_s[c])
+                    until = until if commits else min(until, t + cluster.detection_s[c])
                     continue
                 stop, wait_s = c, cluster.detection_s[c]
+                if (
+                    commits and state == TRAINING
+                ):  # who is left notices at the end of the step, which cannot commit
+                    left_s = _left_of_step(u, s, pipelines, cluster, tier_steps, tier_stalls)
+                    wait_s = max(wait_s, left_s)
 
             if stop >= 0:
                 # Close the state: what of it survives, and what that does to a corrupted job.
@@ -669,6 +675,8 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
         else:
             # The first start builds the pipelines in no time.
             restart_s = cluster.tier_load_s[load_from]
+            if pausing and cluster.live_rejoin_s >= 0.0 and cause == growth:
+                restart_s = 0.0
             if not pausing:
                 restart_s += cluster.parts_s[0] + cluster.parts_s[1] + cluster.parts_s[2]
             state, until = RESTARTING, t if warm else t + restart_s

@@ -110,6 +110,11 @@ class Training:
         return self.origin_s + (self.steps_done - self.origin_steps + 1) * self.step_s
 
     @property
+    def last_end_s(self) -> float:
+        """When the last step ended, or the segment began."""
+        return self.last_checkpoint_s if self.steps_done == self.origin_steps else self.step_start_s
+
+    @property
     def next_step(self) -> int:
         """Index of the step now running."""
         return self.first_step + self.steps_done
@@ -124,11 +129,13 @@ class Reconfiguring:
     world_size : nodes in them.
     start_s : when the pause began, for the last time if it was restarted.
     until_s : when it ends.
+    doomed_s : time at its start in which survivors finish a step that cannot commit (default: none).
     """
 
     world_size: int
     start_s: float
     until_s: float
+    doomed_s: float = 0.0
     name: ClassVar[JobStateName] = "reconfiguring"
 
 

@@ -25,7 +25,7 @@ class Counts:
     steps_executed, steps_lost : with the rolled back.
     removed_active, removed_standby, removed_provisioning : nodes that vanished, by state.
     adds : nodes that came.
-    idle_spells : intervals without a pipeline.
+    idle_spells : how often the last pipeline was lost; an idle start is not among them.
     """
 
     reconfigs: int = 0

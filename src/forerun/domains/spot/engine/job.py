@@ -165,10 +165,16 @@ class Continuation:
     ----------
     pause_s : the pause after a loss.
     tolerates : most nodes that may vanish at once (default: 1).
-    rejoin_s : after a loss only they go on, and a replica that comes back copies their state for so long while they train
-        (default: None, returning nodes join at the next loss, with its pause).
+    rejoin_s : replicas commit steps together: a loss costs the running step to its end, where the commit fails; only they go
+        on, and a replica that comes back copies their state for so long while they train, and joins at the end of a
+        step (default: None, a loss stops training at once, and returning nodes join at the next loss, with its pause).
     """
 
     pause_s: float
     tolerates: int = 1
     rejoin_s: float | None = None
+
+    @property
+    def commits(self) -> bool:
+        """Whether replicas commit steps together."""
+        return self.rejoin_s is not None

@@ -311,8 +311,23 @@ class RunState:
             keeps = self.continuation is not None and world_size > 0 and lost <= self.continuation.tolerates
             self._replan(t_s, world_size, "loss", keeps)
         elif grows and (self._grow_due or self._absorb(world_size) is Absorb.NOW):
-            self._replan(t_s, world_size, "growth", self.continuation is not None)
+            if self._commit_in_s(t_s) and isinstance(self.job, Training):
+                self._grow_due = True  # it joins at the end of the step
+                return
+            keeps = self.continuation is not None and not isinstance(self.job, Idle)
+            self._replan(t_s, world_size, "growth", keeps)
         self._grow_due = False
+
+    def _commit_in_s(self, t_s: float) -> float:
+        """Seconds until the running step ends, where replicas commit steps together; 0 between two steps."""
+        if self.continuation is None or not self.continuation.commits:
+            return 0.0
+        match self.job:
+            case Training() as job if t_s > job.last_end_s + ROUNDING_S:
+                return job.step_end_s - t_s
+            case Reconfiguring() as job:
+                return max(0.0, job.start_s + job.doomed_s - t_s)
+        return 0.0
 
     def _absorb(self, world_size: int) -> Absorb:
         """Ask the growth rule about growing to `world_size` nodes."""
@@ -352,9 +367,10 @@ class RunState:
         keeps : whether to go on from the last completed step, after the shorter pause, instead of rolling back.
         """
         before = self.job
-        pause_s = self.job_spec.reconfig_s
+        pause_s, doomed_s, joins = self.job_spec.reconfig_s, 0.0, False
         if keeps and self.continuation is not None:
-            pause_s = self.continuation.pause_s
+            doomed_s, joins = self._commit_in_s(t_s), self.continuation.commits and cause == "growth"
+            pause_s = 0.0 if joins else self.continuation.pause_s
             if isinstance(before, Training):
                 self._complete_all(before)
         self._close_spell(t_s, final=False)
@@ -368,11 +384,12 @@ class RunState:
             self._train(t_s, world_size, "start")
         elif isinstance(before, Reconfiguring):
             self.record.counts.reconfig_restarts += 1
-            from_s = before.until_s if self.job_spec.reconfig_rule == "extend" else t_s
-            self.job = Reconfiguring(world_size, t_s, from_s + pause_s)
+            extends = joins or self.job_spec.reconfig_rule == "extend"
+            from_s = before.until_s if extends else t_s + doomed_s
+            self.job = Reconfiguring(world_size, t_s, from_s + pause_s, doomed_s)
         else:
             self.record.counts.reconfigs += 1
-            self.job = Reconfiguring(world_size, t_s, t_s + pause_s)
+            self.job = Reconfiguring(world_size, t_s, t_s + doomed_s + pause_s, doomed_s)
 
     def _complete_all(self, job: Training) -> None:
         """Survivors have every completed step: it counts as durable, and only the running step is lost."""
@@ -430,7 +447,9 @@ class RunState:
                     "lost": t_s - job.undurable_from_s,
                 }
             case Reconfiguring():
-                return {"reconfig": t_s - self._spell_start_s()}
+                spent_s = t_s - self._spell_start_s()
+                lost_s = min(spent_s, job.doomed_s)
+                return {"reconfig": spent_s - lost_s} | ({"lost": lost_s} if lost_s else {})
             case Idle():
                 return {"idle": t_s - job.start_s}
 

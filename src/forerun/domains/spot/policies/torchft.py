@@ -13,8 +13,8 @@ from forerun.scenario.checks import not_negative
 
 
 class TorchFT(RecoveryPolicy, frozen=True, kw_only=True, tag="torchft"):
-    """A loss costs the running step and `pause_s` in the replicas that are left; a replica that comes back copies the
-    state from its peers for `rejoin_s`, while they train, and joins them for another pause.
+    """A loss costs the running step, to its end, where the commit fails, and `pause_s` in the replicas that are left; a
+    replica that comes back copies the state from its peers for `rejoin_s`, while they train, and joins at the end of a step.
 
     More than `tolerates` losses at one instant, or too few nodes left, restore the last durable checkpoint after the
     job's own reconfiguration.  On preemptible fleets the copy is part of a node's preparation.

@@ -10,7 +10,8 @@ from forerun.scenario.spec import NamedSpec, Spec
 
 DAY_S = 86_400.0
 MOST_NODES = 200_000
-MOST_SHAPE, LEAST_SHAPE = 20.0, 0.1
+#: Weibull shapes that a fit tells apart; a scenario may have `MOST_EVEN`, at which gaps vary by one in a million
+MOST_SHAPE, LEAST_SHAPE, MOST_EVEN = 20.0, 0.1, 1e6
 
 
 class Constant(NamedSpec, frozen=True, kw_only=True, tag="constant"):
@@ -161,7 +162,7 @@ class Failures(Spec, frozen=True, kw_only=True):
         else:
             problems = positive(self, given[0], below=1e15)
         problems += not_negative(self, "detection_s", "check_s", unit=" s")
-        problems += between(self, LEAST_SHAPE, MOST_SHAPE, "gap_shape")
+        problems += between(self, LEAST_SHAPE, MOST_EVEN, "gap_shape")
         if self.arrivals is not None and self.gap_shape != 1:
             problems.append(("arrivals", "says when failures come, as gap_shape does: give one of them"))
         if self.detection_s and self.check_s:

@@ -61,8 +61,9 @@ def _figures(outcome: HistoryOutcome, cost_usd: float, on_demand_usd: float) -> 
     }
     figures |= {f"{line}_share": done.wall_s.get(line, 0.0) / done.end_s for line in SHARES}
     figures["mean_nodes"] = done.alive_node_s / done.end_s
-    for name in ("rollbacks", "reconfigs", "reconfig_restarts", "idle_spells", "steps_lost"):
+    for name in ("rollbacks", "reconfigs", "reconfig_restarts", "steps_lost"):
         figures[name] = getattr(done.counts, name)
+    figures["idle_spells"] = sum(spell.state == "idle" for spell in done.spells)
     figures["end_s"] = done.end_s
     if scenario.goal.steps:
         figures["finish_h"] = done.finished_s / 3600.0 if done.finished_s is not None else None
