@@ -622,3 +622,28 @@ def test_a_policy_given_to_simulate_is_recorded(files: Callable[..., Any]) -> No
     assert given.scenario.policy == Fixed(batch_size=32, limit_w=125.0)
     assert set(given.tables["attempts"]["batch_size"].tolist()) == {32}
     assert forerun.simulate(given.scenario).summary == given.summary
+
+
+@pytest.mark.parametrize(
+    "change, place",
+    [
+        (
+            "policy={name: fixed, batch_size: 3}",
+            r"\$.policy.batch_size: batch size 3 was not measured: 16, 32",
+        ),
+        (
+            "policy={name: fixed, batch_size: 128, limit_w: 77}",
+            r"\$.policy.limit_w: 77 W .* at batch size 128",
+        ),
+        ("limit_policy={name: fixed-limit, limit_w: 77}", r"\$.limit_policy.limit_w: 77 W was not measured"),
+    ],
+)
+def test_a_policy_that_names_what_was_not_measured_is_refused_before_the_run(change: str, place: str) -> None:
+    scenario = forerun.load(DEMO, ["trials=0", change])
+    with pytest.raises(ScenarioError, match=place):
+        DOMAIN.prepare(scenario)
+
+
+def test_a_policy_of_both_knobs_needs_no_limit_policy() -> None:
+    changes = ["trials=0", "policy=default", "limit_policy={name: fixed-limit, limit_w: 77}", "recurrences=2"]
+    assert forerun.simulate(forerun.load(DEMO, changes)).summary["recurrences"] == 2

@@ -13,6 +13,7 @@ import numpy as np
 
 from forerun.domains.energy.inputs.pipeline import KINDS, Choices, Pipeline
 from forerun.domains.energy.inputs.workload import Submission, Workload, join
+from forerun.domains.energy.policy import BatchSizeSpec
 from forerun.domains.energy.policy.failures import DefaultNotInRange
 from forerun.domains.energy.scenario import Job, Scenario
 from forerun.errors import Problem, ScenarioError, TraceError
@@ -64,8 +65,23 @@ Inputs = JobInputs | PipelineInputs
 
 
 def prepare(scenario: Scenario) -> Inputs:
-    """Read the files of a scenario. Raises as `read_job` and `read_pipeline_profile`."""
-    return read_job(scenario) if scenario.pipeline is None else read_pipeline_profile(scenario)
+    """Read the files of a scenario.
+
+    Raises ScenarioError for a policy that names what was not measured, and as `read_job` and `read_pipeline_profile`.
+    """
+    if scenario.pipeline is not None:
+        return read_pipeline_profile(scenario)
+    inputs = read_job(scenario)
+    workload = inputs.workload
+    limits_w = {size: workload.limits_of(at) for at, size in enumerate(workload.sizes.tolist())}
+    problems = [
+        Problem(f"$.{name}.{parameter}", what)
+        for name in ("policy", "limit_policy")[: 1 + isinstance(scenario.policy, BatchSizeSpec)]
+        for parameter, what in getattr(scenario, name).unmeasured(limits_w)
+    ]
+    if problems:
+        raise ScenarioError(*problems)
+    return inputs
 
 
 def read_job(scenario: Scenario, gpu: str = "") -> JobInputs:

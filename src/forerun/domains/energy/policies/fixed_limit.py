@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
 from forerun.domains.energy.policy.view import View
 
@@ -17,6 +19,14 @@ class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
     def problems(self) -> list[tuple[str, str]]:
         """A limit is positive."""
         return [] if self.limit_w > 0 else [("limit_w", f"{self.limit_w:g} W is not above 0")]
+
+    def unmeasured(self, limits_w: Mapping[int, Sequence[float]]) -> list[tuple[str, str]]:
+        """A limit that no batch size was measured at."""
+        known = sorted({limit for limits in limits_w.values() for limit in limits}, reverse=True)
+        if self.limit_w in known:
+            return []
+        listed = ", ".join(f"{limit:g}" for limit in known)
+        return [("limit_w", f"{self.limit_w:g} W was not measured: {listed}")]
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A policy without state."""

@@ -8,6 +8,7 @@ decides, and learns from outcomes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -130,7 +131,15 @@ class KeepsLimits(Protocol):
     measured: dict[int, MeasuredLimits]
 
 
-class PolicySpec(NamedSpec, frozen=True, kw_only=True):
+class MeasuredSpec(NamedSpec, frozen=True, kw_only=True):
+    """A policy whose parameters may name what must have been measured."""
+
+    def unmeasured(self, limits_w: Mapping[int, Sequence[float]]) -> list[tuple[str, str]]:
+        """(parameter, what is wrong) of each that names what was not measured. limits_w: by batch size [W]."""
+        return []
+
+
+class PolicySpec(MeasuredSpec, frozen=True, kw_only=True):
     """Who chooses the batch size, alone or together with the limit: what a scenario names as its `policy`."""
 
 
@@ -142,7 +151,7 @@ class BatchSizeSpec(PolicySpec, frozen=True, kw_only=True):
         raise AssertionError("a policy spec builds its own policy")
 
 
-class LimitSpec(NamedSpec, frozen=True, kw_only=True):
+class LimitSpec(MeasuredSpec, frozen=True, kw_only=True):
     """The spec of a power limit policy."""
 
     def build(self, setting: Setting) -> LimitPolicy:
