@@ -350,3 +350,109 @@ def test_requests_of_blis_without_tokens_are_left_out_and_odd_counts_are_said(tm
     )
     honest = one(saved(tmp_path, REQUESTS, "requests.csv"))
     assert not any("usual" in note for note in honest.notes)
+
+
+def test_infinity_is_a_rate_and_no_latency(tmp_path: Path) -> None:
+    """SGLang writes what Python's json writes for a rate without limit."""
+    line = {**BENCH, "request_rate": float("inf"), "max_concurrency": 2}
+    found = one(saved(tmp_path, json.dumps(line) + "\n", "bench.jsonl"))
+    assert found.load.send_ms.tolist() == [0.0] * 4 and found.load.most_in_flight == 2
+    assert any("all at once" in note for note in found.notes)
+    unlimited = one(saved(tmp_path, json.dumps({**line, "max_concurrency": float("inf")})))
+    assert unlimited.load.most_in_flight is None
+    with pytest.raises(TraceError, match="mean_ttft_ms: nan is not between"):
+        one(saved(tmp_path, json.dumps({**line, "mean_ttft_ms": float("nan")})))
+
+
+def test_recorded_starts_count_before_a_stated_rate(tmp_path: Path) -> None:
+    starts = {"start_times": [100.5, 100.25, 100.0, 99.0]}
+    found = one(saved(tmp_path, {**BENCH, **DETAILED, **starts, "request_rate": 7.0}))
+    assert found.load.send_ms.tolist() == [0.0, 250.0, 500.0] and found.load.prompt.tolist() == [
+        102,
+        101,
+        100,
+    ]
+    assert not any("does not say when" in note for note in found.notes)
+    # A client without a rate wanted to send all at once; what is recorded is what its own limit let through.
+    held = one(saved(tmp_path, {**BENCH, **DETAILED, **starts, "request_rate": "inf", "max_concurrency": 1}))
+    assert held.load.send_ms.tolist() == [0.0] * 3 and held.load.most_in_flight == 1
+    with pytest.raises(TraceError, match=r"start_times\[1\]: 'soon' is no number"):
+        one(saved(tmp_path, {**BENCH, **DETAILED, "start_times": [0, "soon", 1, 2]}))
+
+
+@pytest.mark.parametrize("kind", ["linear", "exponential"])
+def test_a_ramp_is_not_all_at_once(tmp_path: Path, kind: str) -> None:
+    ramp = {"ramp_up_strategy": kind, "ramp_up_start_rps": 1.0, "ramp_up_end_rps": 4.0, "request_rate": "inf"}
+    found = one(saved(tmp_path, {**BENCH, **ramp, "num_prompts": 400, "completed": 400, "burstiness": 1e9}))
+    gaps_ms = np.diff(found.load.send_ms)
+    assert gaps_ms[0] == pytest.approx(1000, rel=0.02) and gaps_ms[-1] == pytest.approx(250)
+    assert gaps_ms[199] == pytest.approx({"linear": 400, "exponential": 500}[kind], rel=0.01)
+    assert any(f"a {kind} ramp from 1 to 4 requests/s" in note for note in found.notes)
+    with pytest.raises(TraceError, match="'steep' is not known; known: linear, exponential"):
+        one(saved(tmp_path, {**BENCH, **ramp, "ramp_up_strategy": "steep"}))
+
+
+def aiperf(*, at_ms: float = 0.0, **changes: Any) -> dict[str, Any]:
+    """A record of a request that takes 100 ms to the first of 11 tokens and 10 ms to each further one."""
+    start_ns = 1_761_000_000_000_000_123 + int(at_ms * 1e6)
+    metadata = {"request_start_ns": start_ns, "benchmark_phase": "profiling", "was_cancelled": False}
+    values = {"time_to_first_token": (100.0, "ms"), "request_latency": (0.2, "s"), "input_sequence_length": (64, "tokens"),
+              "output_sequence_length": (11, "tokens")}  # fmt: skip
+    metrics = {name: {"value": value, "unit": unit} for name, (value, unit) in values.items()}
+    record: dict[str, Any] = {"metadata": metadata, "metrics": metrics, "error": None}
+    for key, value in changes.items():
+        part = "metadata" if key in ("benchmark_phase", "was_cancelled", "request_start_ns") else "metrics"
+        record = record | ({"error": value} if key == "error" else {part: record[part] | {key: value}})
+    return record
+
+
+def records(*rows: dict[str, Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_records_of_aiperf(tmp_path: Path) -> None:
+    kept = [aiperf(at_ms=at) for at in (500.0, 0.0, 250.0)]
+    out = [aiperf(benchmark_phase="warmup"), aiperf(error={"code": 500}), aiperf(was_cancelled=True)]
+    found = one(saved(tmp_path, records(*kept, *out), "profile_export.jsonl"))
+    assert found.load.send_ms == pytest.approx([0.0, 250.0, 500.0], abs=1e-9)
+    assert found.load.prompt.tolist() == [64] * 3 and found.load.output.tolist() == [11] * 3
+    assert found.measured["ttft_mean_ms"] == pytest.approx(100) and found.measured[
+        "tpot_mean_ms"
+    ] == pytest.approx(10)
+    assert {
+        "2 requests failed or were cut off and are left out",
+        "1 requests warmed up and are left out",
+    } <= set(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"time_to_first_token": None}, "1: time_to_first_token is missing; a streamed answer has it"),
+        (
+            {"request_latency": {"value": 2, "unit": "min"}},
+            "request_latency is in 'min'; known: ns, us, ms, s",
+        ),
+        (
+            {"request_latency": {"value": 2, "unit": "ms"}},
+            "1 requests end before their first token, the first is 0",
+        ),
+        ({"output_sequence_length": {"value": 0, "unit": "tokens"}}, "output_sequence_length: 0 is below 1"),
+        ({"request_start_ns": 1.5}, "request_start_ns: 1.5 is no instant in whole nanoseconds"),
+        ({"error": "timeout"}, "no request of the profiled phase was answered"),
+    ],
+)
+def test_records_of_aiperf_that_cannot_be(tmp_path: Path, change: dict[str, Any], what: str) -> None:
+    with pytest.raises(TraceError, match=re.escape(what)):
+        one(saved(tmp_path, records(aiperf(**change)), "profile_export.jsonl"))
+
+
+def test_lmbenchmark_may_count_with_a_decimal_point_and_blis_leaves_times_of_failures_empty(
+    tmp_path: Path,
+) -> None:
+    header = "qps,launch_s,ttft_s,generation_s,prompt_tokens,generation_tokens"
+    counted = one(saved(tmp_path, f"{header}\n1,0,.1,.2,75.0,3.0\n1,1,.1,.2,75.0,3.0\n", "lm.csv"))
+    assert counted.load.prompt.tolist() == [75, 75]
+    header = "arrival_us,input_tokens,output_tokens,ttft_s,e2e_s,error"
+    blis = one(saved(tmp_path, f"{header}\n0,10,3,.1,.3,0\n9000,0,0,,30,1\n", "blis.csv"))
+    assert len(blis.load) == 1 and "1 requests failed or have no tokens and are left out" in blis.notes

@@ -64,7 +64,7 @@ ACCEPTED = "accept_fit=true"
 accept_fit_option = click.option(
     "--accept-fit",
     is_flag=True,
-    help=f"Use fitted costs that miss their own data; same as --set {ACCEPTED}.",
+    help=f"Use fitted costs of language models that miss their own data; same as --set {ACCEPTED}.",
 )
 
 

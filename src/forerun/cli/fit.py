@@ -57,14 +57,12 @@ def command(
     seed: int,
     out: Path | None,
     output: Output,
-) -> int:
+) -> None:
     """Fit the costs of a language-model server to measurements: what an iteration takes.
 
     SERVER is a YAML file with the limits of the server that was measured (max_seqs, token_budget, kv_blocks or memory). FILE
-    is a table of requests or of steps, or a result of vllm bench serve, SGLang, GuideLLM or inference-perf, or a benchmark
-    report of llm-d.
-
-    Exit code 1 if the costs miss the measurements by more than a fit should; scenarios that use them then need --accept-fit.
+    is a table of requests or of steps, or a result of vllm bench serve, SGLang, GuideLLM, inference-perf or AIPerf, or a
+    benchmark report of llm-d.
 
     With --kernels nothing is fitted: costs follow from the model's configuration (memory in SERVER) and times of kernels
     (products of matrices, attention, all-reduce, in AIConfigurator's layout), and every FILE is compared.
@@ -91,10 +89,9 @@ def command(
     if out is not None:
         comments = [f"{'built from' if tables else 'fitted to'} {sources}", *found.notes]
         save_description({"cost": to_data(found.cost)}, out, comments=comments)
-    code = 1 if found.cost.fit is not None and found.cost.fit.misses else 0
     if output.as_json:
         _show.print_json(_data(found))
-        return code
+        return
     _print_coefficients(found)
     if found.compared:
         click.echo()
@@ -105,7 +102,6 @@ def command(
         click.echo("nothing was saved: use -o COST.yaml to save the costs")
     else:
         click.echo(f"{out}: the costs; write `cost: {out.name}` in the llm section of a scenario")
-    return code
 
 
 def _print_coefficients(found: Calibration) -> None:

@@ -23,7 +23,6 @@ OWN_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "traces": ("serving",),
     "frontier": ("serving",),
     "max_replicas": ("serving",),
-    "accept_fit": ("serving",),
     "share": ("cluster",),
     "most_nodes": ("cluster",),
     "group": ("cluster",),
@@ -117,7 +116,7 @@ def command(
 
     resolved = asked.load(*([_options.ACCEPTED] if accept_fit else []))
     # Of the domains' own options, those that were given; the planner of the domain knows which it has.
-    given = {name: value for name, value in own.items() if value is not None and value is not False}
+    given = {name: own[name] for name in OWN_OPTIONS if own[name] is not None and own[name] is not False}
     with output.working(f"planning {asked.path.name}"):
         try:
             planned = plan(resolved, objective, **given)

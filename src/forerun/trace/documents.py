@@ -39,6 +39,7 @@ class JsonDocument:
     text : the document.
     line : the line of the file that it begins in (default: 1).
     part : which part of the file it is, for messages (default: the whole).
+    infinite : numbers may be NaN and Infinity (default: they are errors).
 
     Attributes
     ----------
@@ -49,7 +50,9 @@ class JsonDocument:
     Raises TraceError with the line of what is not JSON.
     """
 
-    def __init__(self, source: Source, text: str, *, line: int = 1, part: str = "") -> None:
+    def __init__(
+        self, source: Source, text: str, *, line: int = 1, part: str = "", infinite: bool = False
+    ) -> None:
         self.source = source
         self.complaints = Complaints()
         self.facts: dict[str, object] = {}
@@ -57,7 +60,7 @@ class JsonDocument:
         self._line = line
         self._part = part
         try:
-            self.value = parse_json(text)
+            self.value = parse_json(text, infinite=infinite)
         except JsonFault as fault:
             where = source.at(line - 1 + fault.line) if fault.line else source.name
             raise TraceError.at(where, str(fault)) from None
@@ -68,9 +71,9 @@ class JsonDocument:
         return self.source.name
 
     @classmethod
-    def read(cls, source: Source, most_bytes: int = 256 << 20) -> JsonDocument:
+    def read(cls, source: Source, most_bytes: int = 256 << 20, *, infinite: bool = False) -> JsonDocument:
         """The document that a file is. Raises TraceError with the line of what is not JSON."""
-        return cls(source, source.read(most_bytes))
+        return cls(source, source.read(most_bytes), infinite=infinite)
 
     def note(self, rule: str, *place: str | int, count: int = 1) -> None:
         """Count a repair, without its line: to look for that takes long, and there may be many."""

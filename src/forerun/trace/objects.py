@@ -66,16 +66,20 @@ class JsonFault(ValueError):
         self.token = token
 
 
-def parse_json(text: str) -> Any:
-    """Strict JSON: no NaN or Infinity, no repeated keys, nested at most 64 deep; ValueError says what is
-    wrong.
+def parse_json(text: str, *, infinite: bool = False) -> Any:
+    """Strict JSON: no repeated keys, nested at most 64 deep; ValueError says what is wrong.
+
+    Parameters
+    ----------
+    text : the document.
+    infinite : numbers may be NaN and Infinity, as Python writes them (default: they are errors).
     """
     too_deep = _too_deep(text)
     if too_deep is not None:
         line = text.count("\n", 0, too_deep) + 1
         raise JsonFault(line, f"the JSON is nested more than {DEEPEST_JSON} deep")
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=float if infinite else _constant)
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value

@@ -2,7 +2,7 @@
 
 A table (CSV, also compressed) has one row a request or one row an iteration; a JSON document is the result of a load
 generator: `vllm bench serve`, SGLang's `bench_serving`, GuideLLM, inference-perf; a benchmark report of llm-d is one of
-these in other words, in JSON or YAML.
+these in other words, in JSON or YAML. Records of AIPerf are JSON Lines.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
 from forerun.domains.serving.calibration.readers import (
+    aiperf,
     guidellm,
     inference_perf,
     llmd_report,
@@ -31,7 +32,7 @@ MOST_BYTES: Final = 512 << 20
 KNOWN: Final = (
     "known: tables of requests (arrival_ms, prompt_tokens, output_tokens, ttft_ms, e2e_ms; LMBenchmark; BLIS), tables of "
     "steps (prefill_tokens, decodes, kv_tokens, took_ms), results of vllm bench serve, SGLang bench_serving, GuideLLM, "
-    "inference-perf and benchmark reports of llm-d"
+    "inference-perf, records of AIPerf and benchmark reports of llm-d"
 )
 
 
@@ -55,6 +56,8 @@ def read_measurements(path: Path, *, seed: int = 0) -> Sequence[Experiment | Ste
         raise TraceError.at(source.name, f"is no benchmark report of llm-d; {KNOWN}")
     if not start.startswith("{"):
         return tables.read(Source(path, repairs=RepairLog()), head, KNOWN)
+    if aiperf.is_record(head[0]):
+        return [aiperf.read(Source(path, repairs=RepairLog()))]
     document = _document(path, head)
     value = document.value
     if not isinstance(value, dict):
@@ -74,12 +77,12 @@ def _document(path: Path, head: Sequence[str]) -> JsonDocument:
     """The JSON document of a file; of several lines that are one object each, the last: SGLang appends its results."""
     source = Source(path, repairs=RepairLog())
     if len(head) < 2 or not (head[0].rstrip().endswith("}") and head[1].startswith("{")):
-        return JsonDocument.read(source, MOST_BYTES)
+        return JsonDocument.read(source, MOST_BYTES, infinite=True)
     last, at = "", 0
     for number, line in source.lines():
         if line.strip():
             last, at = line, number
-    return JsonDocument(source, last, line=at)
+    return JsonDocument(source, last, line=at, infinite=True)
 
 
 def _keys(value: Mapping[str, Any]) -> str:

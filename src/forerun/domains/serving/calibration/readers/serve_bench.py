@@ -2,8 +2,8 @@
 
 Both merge the user's metadata into the object, so no key is read that the generators do not write, and none of another
 type. Percentiles depend on an option, times end to end may be absent. With `--save-detailed` (`--output-details`) lengths
-and times of each request are there. Neither lists when requests were sent: gaps are drawn with the stated rate and
-burstiness, as the generators draw them.
+and times of each request are there, in newer versions also when it was sent. Where it is not, gaps are drawn with the stated
+rate, ramp-up and burstiness, as the generators draw them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from forerun.domains.serving.calibration.readers.values import (
     number,
     whole,
 )
+from forerun.domains.serving.inputs.pipeline import Floats, Ints
 from forerun.trace.documents import JsonDocument
 
 #: what the generators call a metric; SGLang calls the last one otherwise
@@ -46,13 +47,14 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     Raises TraceError for what is missing or impossible.
     """
     completed = count(document, "completed")
-    rate_rps, notes = _rate_rps(document), []
-    capped = document.value.get("max_concurrency")
-    cap = None if capped is None else count(document, "max_concurrency")
-    burstiness = maybe(document, "burstiness", least=1e-6) or 1.0
+    rate_rps, notes = _finite(document, "request_rate"), []
+    capped = document.value.get("max_concurrency") is not None and _finite(document, "max_concurrency")
+    cap = count(document, "max_concurrency") if capped and math.isfinite(capped) else None
+    burstiness = 1.0 if document.value.get("burstiness") is None else _finite(document, "burstiness")
+    sent_ms: Floats | None = None
     measured = {"throughput_rps": completed / number(document, "duration", least=1e-9)}
     if all(isinstance(document.value.get(key), list) for key in DETAILS):
-        tokens, found, failed = _details(document)
+        tokens, found, failed, sent_ms = _details(document)
         measured |= found
     else:
         means = [
@@ -64,17 +66,32 @@ def read(document: JsonDocument, seed: int) -> Experiment:
         notes.append("the file has no lengths of single requests: all are taken to have the mean")
     if failed > 0:
         notes.append(f"{failed} requests failed and are left out")
-    notes.append(f"the file does not say when requests were sent: {_drawn(rate_rps, burstiness)}")
-    n = len(tokens[0])
-    load = Load(arrivals_ms(n, rate_rps, burstiness, seed), tokens[0], tokens[1], cap)
+    # A client that holds requests back was asked to send them earlier: all at once, unless a rate is stated.
+    if sent_ms is None or (cap is not None and math.isinf(rate_rps)):
+        rates_rps, said = _ramp(document, len(tokens[0])) or (rate_rps, _drawn(rate_rps, burstiness))
+        sent_ms = arrivals_ms(len(tokens[0]), rates_rps, burstiness, seed)
+        notes.append(f"the file does not say when requests were sent: {said}")
+    order = np.argsort(sent_ms, kind="stable")
+    load = Load(sent_ms[order], tokens[0][order], tokens[1][order], cap)
     return Experiment(document.source.name, load, measured, tuple(notes))
 
 
-def _rate_rps(document: JsonDocument) -> float:
-    found = document.value.get("request_rate")
-    if found == "inf":
-        return math.inf
-    return number(document, "request_rate", least=1e-9)
+def _finite(document: JsonDocument, key: str) -> float:
+    """A number above 0 that may be infinite, which vLLM writes as a text and SGLang as Python does."""
+    found = document.value.get(key)
+    return math.inf if found in ("inf", math.inf) else number(document, key, least=1e-9)
+
+
+def _ramp(document: JsonDocument, n: int) -> tuple[Floats, str] | None:
+    """The rate before each of n requests, where it was ramped up, with words for it; None where it was not."""
+    kind = document.value.get("ramp_up_strategy")
+    if kind is None:
+        return None
+    begin, end = (number(document, f"ramp_up_{which}_rps", least=1e-9) for which in ("start", "end"))
+    laws = {"linear": np.linspace(begin, end, n), "exponential": np.geomspace(begin, end, n)}
+    if kind not in laws:
+        raise document.error(f"{kind!r} is not known; known: {', '.join(laws)}", "ramp_up_strategy")
+    return laws[kind], f"gaps are drawn for a {kind} ramp from {begin:g} to {end:g} requests/s"
 
 
 def _figures(document: JsonDocument) -> dict[str, float]:
@@ -92,8 +109,8 @@ def _figures(document: JsonDocument) -> dict[str, float]:
     return found
 
 
-def _details(document: JsonDocument) -> tuple[tuple[Any, Any], dict[str, float], int]:
-    """Tokens of the requests that were answered, their latencies, and how many were not."""
+def _details(document: JsonDocument) -> tuple[tuple[Ints, Ints], dict[str, float], int, Floats | None]:
+    """Tokens of the requests that were answered, their latencies, how many were not, and when they were sent, if listed."""
     columns = [document.value[key] for key in DETAILS]
     sizes = {len(column) for column in columns}
     if len(sizes) != 1 or sizes == {0}:
@@ -114,7 +131,12 @@ def _details(document: JsonDocument) -> tuple[tuple[Any, Any], dict[str, float],
         whole(document, output[good], "output tokens", "output_lens"),
     )
     first_ms, whole_ms = first_s[good] * 1e3, (first_s + gaps_s)[good] * 1e3
-    return tokens, latencies(first_ms, whole_ms, tokens[1]), int(np.count_nonzero(~good))
+    found, failed = latencies(first_ms, whole_ms, tokens[1]), int(np.count_nonzero(~good))
+    starts = document.value.get("start_times")
+    if not isinstance(starts, list) or len(starts) != len(rows):
+        return tokens, found, failed, None
+    sent_ms = np.array([number(document, "start_times", i) for i in rows])[good] * 1e3
+    return tokens, found, failed, sent_ms - sent_ms.min()
 
 
 def _drawn(rate_rps: float, burstiness: float) -> str:

@@ -29,7 +29,7 @@ def _times(unit: str, *names: str, **others: Any) -> tuple[Field, ...]:
 
 
 def _counts(*names: str, minimum: int = 1) -> tuple[Field, ...]:
-    return tuple(Field(name=name, kind="int", minimum=minimum) for name in names)
+    return tuple(Field(name=name, kind="int", minimum=minimum, whole_decimals=True) for name in names)
 
 
 def read(source: Source, head: Sequence[str], known: str) -> list[Experiment | Steps]:
@@ -72,6 +72,7 @@ def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
 def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
     # The client counts tokens of the text, which some answers do not have.
     good = (columns["error"] == 0) & (columns["output_tokens"] >= 1) & (columns["input_tokens"] >= 1)
+    good &= np.isfinite(columns["ttft_s"] + columns["e2e_s"])
     if not good.any():
         raise TraceError.at(name, "every request failed or has no tokens")
     own = {key: values[good] for key, values in columns.items()}
@@ -194,7 +195,7 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         {"arrival_us", "ttft_s", "e2e_s", "error"},
         (
             *_times("us", "arrival_us"),
-            *_times("s", "ttft_s", "e2e_s"),
+            *_times("s", "ttft_s", "e2e_s", missing=("",)),
             *_counts("input_tokens", "output_tokens", "error", minimum=0),
         ),
         _blis_requests,

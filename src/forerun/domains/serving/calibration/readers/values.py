@@ -138,24 +138,23 @@ def lengths(table: Sequence[tuple[float, float]], mean: float, n: int, seed: int
     return rounded[order]
 
 
-def arrivals_ms(n: int, rate_rps: float, burstiness: float, seed: int) -> Floats:
+def arrivals_ms(n: int, rate_rps: float | Floats, burstiness: float, seed: int) -> Floats:
     """When requests are sent whose rate alone is known, from 0: gaps follow a gamma law, and the last comes on time.
 
     Parameters
     ----------
     n : how many.
-    rate_rps : requests a second; inf: all at once.
+    rate_rps : requests a second, of all or before each; inf: all at once.
     burstiness : shape of the law: 1 are Poisson arrivals, inf constant gaps.
     seed : of the gaps.
     """
-    if math.isinf(rate_rps):
-        return np.zeros(n)
-    if math.isinf(burstiness) or burstiness > 1e6:
-        return np.arange(n, dtype=np.float64) * 1e3 / rate_rps
-    gaps: Floats = np.random.default_rng(seed).gamma(burstiness, 1.0, n)
-    gaps[0] = 0.0
-    total = gaps.sum()
-    return np.asarray(np.cumsum(gaps) * ((n - 1) * 1e3 / rate_rps / total if total > 0 else 0.0))
+    means_ms = np.broadcast_to(1e3 / np.asarray(rate_rps), n)[1:]
+    gaps_ms = means_ms.copy()
+    if burstiness <= 1e6:
+        gaps_ms *= np.random.default_rng(seed).gamma(burstiness, 1.0, n)[1:]
+        total_ms = float(gaps_ms.sum())
+        gaps_ms *= float(means_ms.sum()) / total_ms if total_ms > 0 else 0.0
+    return np.concatenate([[0.0], np.cumsum(gaps_ms)])
 
 
 def _at(document: Described, place: Sequence[str | int]) -> Any:
