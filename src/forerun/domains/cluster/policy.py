@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -93,6 +93,10 @@ def _on_no_node(row: int) -> dict[int, int]:
     return {}
 
 
+def _no_seats(owner: I64, gpus: int, gpu_type: int) -> I64:
+    return owner[:0]
+
+
 class View:
     """What a policy may see at one instant. Columns have one element per waiting or running job, in order of submission.
 
@@ -113,12 +117,16 @@ class View:
         "limits",
         "node_free",
         "node_gpus",
+        "node_of",
         "node_type",
         "nodes_of_job",
         "now_s",
         "over_quota",
+        "owner",
         "quota",
         "rate",
+        "seats_for",
+        "spread",
         "total",
         "type_total",
         "users",
@@ -143,8 +151,16 @@ class View:
         self.labels: JobLabels | None = None
         #: jobs that the last `take` passed over because of a quota
         self.over_quota: I64 = np.zeros(0, np.int64)
+        #: 1 for jobs that the policy keeps waiting because the free GPUs are too spread for them
+        self.spread: I64 = np.zeros(0, np.int64)
         #: GPUs by node that a job has, by the job's number
         self.nodes_of_job: Callable[[int], dict[int, int]] = _on_no_node
+        #: the job on each GPU, negative: none; empty where nodes are not tracked
+        self.owner: I64 = np.zeros(0, np.int64)
+        #: the node of each GPU; for the buddy placement, to which GPUs of a node are not alike, each is one of its own
+        self.node_of: I64 = np.zeros(0, np.int64)
+        #: where the placement puts so many GPUs of a type if an array like `owner` says which are taken; empty: nowhere
+        self.seats_for: Callable[[I64, int, int], I64] = _no_seats
         #: what the engine fills; the named columns below are its rows
         self.float_columns: F64 = np.zeros((8, jobs))
         self.int_columns: I64 = np.zeros((7, jobs), np.int64)
@@ -240,9 +256,9 @@ class View:
     def take(self, order: I64, *, skip: bool = True) -> Allocation:
         """Give jobs the GPUs that they request, in an order, while GPUs last.
 
-        order: positions in the view. skip: pass over jobs that do not fit (backfill; default); otherwise the first job that
-        does not fit is the last one considered. With several GPU types a job keeps its own while enough of it is free, else
-        takes the fastest that has enough.
+        order: positions in the view. skip: pass over jobs that do not fit, or find no nodes (backfill; default); otherwise
+        the first of them is the last one considered. With several GPU types a job keeps its own while enough of it is free,
+        else takes the fastest that has enough.
         """
         from forerun.domains.cluster.engine.kernels import allocator as ak
 
@@ -250,7 +266,7 @@ class View:
             return self.on_types(np.asarray(order), self.gpus, skip=skip)
         out = np.empty(self.count, np.int64)
         ak.take_plain(order, self.gpus, self.total, skip, out)
-        return Allocation(out)
+        return self._seated(out, self.gpu_type, np.asarray(order), skip=skip)
 
     def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
         """Give jobs GPUs in an order while they last, each job's of one type: its own while enough is free, else the
@@ -286,7 +302,43 @@ class View:
             refused,
         )
         self.over_quota = refused
-        return Allocation(out, types)
+        return self._seated(out, types, order, skip=skip)
+
+    def _seated(self, gpus: I64, types: I64, order: I64, *, skip: bool) -> Allocation:
+        """GPUs that were given in an order by their number, in the same order by their places.
+
+        Where nodes are tracked, running jobs sit where they are, and give way, the last in the order first, to one before
+        them that has no place otherwise. One that has none even so is passed over, or ends the distribution.
+        """
+        if not len(self.owner):
+            return Allocation(gpus, types)
+        held, jobs = self.held, self.job
+        sits = (held > 0) & (gpus == held) & (types == self.gpu_type)
+        owner = np.where(np.isin(self.owner, jobs[(held > 0) & ~sits]), -1, self.owner)
+        turns: list[int] = order[gpus[order] > 0].tolist()
+        seats: dict[int, I64] = {}
+        for turn, at in enumerate(turns):
+            if sits[at]:
+                continue
+            need, number = int(gpus[at]), int(types[at])
+            found, tried = self.seats_for(owner, need, number), owner
+            for other in reversed(turns[turn + 1 :]):
+                if len(found):
+                    break
+                if sits[other] and types[other] == number:
+                    tried = np.where(tried == jobs[other], -1, tried)
+                    found = self.seats_for(tried, need, number)
+            if len(found):
+                gone = np.isin(jobs, owner[found]) & sits
+                sits[gone] = False
+                owner[np.isin(owner, jobs[gone])] = -1
+                owner[found], seats[at] = jobs[at], found
+                continue
+            self.spread[at], gpus[at] = 1, 0
+            if not skip:
+                gpus[turns[turn + 1 :]] = 0
+                break
+        return Allocation(gpus, types, seats=seats)
 
     def _within(self, tally: Tally, order: I64, gpus: I64, *, skip: bool) -> Allocation:
         """As `on_types`, within limits: jobs that only a limit keeps waiting are passed over."""
@@ -311,7 +363,7 @@ class View:
         for at in np.flatnonzero(over).tolist():
             over[at] = any(free[number] >= gpus[at] for number in self.types_for(at, int(gpus[at])))
         self.over_quota = over
-        return Allocation(out, types)
+        return self._seated(out, types, order, skip=skip)
 
     def types_for(self, at: int, gpus: int) -> list[int]:
         """The GPU types on which a job runs on so many GPUs: its own if it runs, then the fastest first.
@@ -362,13 +414,14 @@ class Allocation:
     (default: the engine chooses). wake_s: when the policy wants to decide again, even if nothing happens before (default:
     never). nodes: GPUs by node, by position in the view (default: the scenario's placement decides); they sum to the job's
     GPUs. A running job whose nodes differ from these moves. Jobs without named nodes stay where they are; waiting ones are
-    placed after those with named nodes.
+    placed after those with named nodes. seats: the very GPUs, by position, for policies that plan by `View.seats_for`.
     """
 
     gpus: I64
     gpu_type: I64 | None = None
     wake_s: float = math.inf
     nodes: Mapping[int, Mapping[int, int]] | None = None
+    seats: Mapping[int, Sequence[int] | I64] | None = None
 
 
 class Scheduler(Protocol):

@@ -43,8 +43,8 @@ _FAULTS: Final = {
 }
 
 
-#: no job has named nodes
-_NO_NAMES: Final = (np.zeros((2, 0), np.int64), np.zeros(0, np.int64))
+#: no job has named GPUs
+_NO_NAMES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class AllocatorRules(ObservingRules[float]):
         self.types = _type_names(setting)
         if policy.places and terms.placement == "anywhere":
             terms = self.terms = replace(terms, placement="first-fit")
+        self.placement = PLACEMENTS.index(terms.placement)
         self.state = build_state(setting, profiles, self.types, terms)
         count = len(setting.jobs)
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
@@ -114,9 +115,9 @@ class AllocatorRules(ObservingRules[float]):
         if len(self.state.owner):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
-            self.view.nodes_of_job = self._on_nodes
+            self.view.nodes_of_job, self.view.seats_for = self._on_nodes, self._seats_for
+            self._require_places()
         self.unplaced: I64 = np.zeros(count, np.int64)
-        self.placement = PLACEMENTS.index(terms.placement)
         self.now_s = 0.0
         self.coming_s = float(self.state.f[ak.SUBMIT, 0])
         self.wake_s = math.inf
@@ -317,6 +318,10 @@ class AllocatorRules(ObservingRules[float]):
             return
         if len(state.owner):
             view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
+            view.owner, view.node_of = state.owner, np.arange(len(state.owner))
+            if self.placement != ak.BUDDY:
+                view.node_of = np.repeat(np.arange(len(state.node_type)), np.diff(state.node_first))
+        view.spread = np.zeros(view.count, np.int64)
         answer = self._ask()
         gpus = np.asarray(answer.gpus)
         if gpus.shape != (view.count,) or gpus.dtype.kind not in "iu":
@@ -326,7 +331,7 @@ class AllocatorRules(ObservingRules[float]):
                 f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is expected",
             )
         gpus = gpus.astype(np.int64)
-        free_choice = answer.gpu_type is None and not answer.nodes
+        free_choice = answer.gpu_type is None and not answer.nodes and not answer.seats
         if free_choice and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
             answer = self._on_some_type(gpus)
             gpus = answer.gpus
@@ -335,24 +340,30 @@ class AllocatorRules(ObservingRules[float]):
         beyond = self._beyond_quota(gpus) if view.limits is None else self._beyond_limits(gpus, types)
         gpus[beyond] = 0
         named, named_first = _NO_NAMES
-        if answer.nodes:
-            named, named_first = self._named(answer, gpus, types)
+        if answer.nodes or answer.seats:
+            seats = {at: seats for at, seats in (answer.seats or {}).items() if gpus[at]}
+            if answer.nodes:
+                seats |= self._named(answer, gpus, types)
+            named = np.array([gpu for at in sorted(seats) for gpu in seats[at]], np.int64)
+            lengths = [len(seats.get(at, ())) for at in range(view.count)]
+            named_first = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         fault, at = ak.check(state, rows, gpus, types, view.count)
         if fault:
             name = self.types[types[at]] or "the cluster"
             what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
             raise self._wrong(at, what)
-        missing = ak.apply(
+        ak.apply(
             state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
             named, named_first,
         )  # fmt: skip
         self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))
-        self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
-        self.spread_free = int(state.type_free.sum()) if missing else 0
         if view.quota is not None or view.limits is not None:
             if len(view.over_quota) == view.count:
                 beyond |= view.over_quota == 1
             self.capped = rows[beyond].copy()
+        blocked = ((self.unplaced[: view.count] == 1) | (view.spread == 1)) & ~beyond
+        self.blocked = rows[blocked & (state.i[ak.HELD, rows] == 0)].copy()
+        self.spread_free = int(state.type_free.sum()) if len(self.blocked) else 0
         waiting = int(np.count_nonzero(state.i[ak.HELD, rows] == 0))
         self._name_places(now_s)
         if state.meta[ak.RUNNING]:
@@ -396,8 +407,25 @@ class AllocatorRules(ObservingRules[float]):
         where, count = np.unique(node, return_counts=True)
         return dict(zip(where.tolist(), count.tolist(), strict=True))
 
-    def _named(self, answer: Allocation, gpus: I64, types: I64) -> tuple[I64, I64]:
-        """The nodes that an answer names, for jobs that are not there yet, as `kernels.allocator.apply` takes them.
+    def _seats_for(self, owner: I64, gpus: int, gpu_type: int) -> I64:
+        """See `View.seats_for`."""
+        tried = self.state._replace(owner=owner.copy(), type_free=self.state.type_size)
+        seed = self.setting.seed
+        if not ak.find_nodes(tried, ak.TRIED, gpus, gpu_type, self.placement, seed):
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(tried.owner == ak.TRIED)
+
+    def _require_places(self) -> None:
+        """Raise ScenarioError if the placement could not even put a job on nodes that are all free."""
+        jobs, empty = self.setting.jobs, np.full(len(self.state.owner), -1, np.int64)
+        for gpus in np.unique(jobs.gpus).tolist() if not self.policy.places else ():
+            if not any(len(self._seats_for(empty, gpus, number)) for number in range(len(self.types))):
+                where, name = f"job {jobs.id[int(np.argmax(jobs.gpus == gpus))]}", self.terms.placement
+                what = f"asks for {gpus} GPUs, for which the placement {name} has no nodes even when all are free"
+                raise ScenarioError.at(where, what)
+
+    def _named(self, answer: Allocation, gpus: I64, types: I64) -> dict[int, list[int]]:
+        """The GPUs, by position, of jobs for which an answer names nodes on which they are not yet.
 
         A job whose nodes are those that it has already stays. Raises PolicyError for nodes that do not exist, are of
         two types, or are given more GPUs than they have left.
@@ -433,22 +461,23 @@ class AllocatorRules(ObservingRules[float]):
             for at, by_node in names.items()
             if by_node and by_node != self._on_nodes(int(view.job[at]))
         }
-        free = sizes.copy()
-        for at in np.flatnonzero((view.held > 0) & (gpus == view.held) & (types == view.gpu_type)).tolist():
-            if at not in moving:
-                for node, count in self._on_nodes(int(view.job[at])).items():
-                    free[node] -= count
+        stays = (view.held > 0) & (gpus == view.held) & (types == view.gpu_type)
+        stays[list(moving)] = False
+        owner = np.where(np.isin(state.owner, view.job[(view.held > 0) & ~stays]), -1, state.owner)
+        seats: dict[int, list[int]] = {}
         for at, by_node in moving.items():
-            for node, count in by_node.items():
-                if count > free[node]:
+            mine: list[int] = []
+            for node, count in sorted(by_node.items()):
+                begin = int(state.node_first[node])
+                free = begin + np.flatnonzero(owner[begin : state.node_first[node + 1]] < 0)
+                if count > len(free):
                     what = f"was given {count} GPUs of node {node}, which has {sizes[node]}"
-                    rest = f" and {max(int(free[node]), 0)} left beside those that others keep or were given"
-                    raise self._wrong(at, what + (rest if free[node] < sizes[node] else ""))
-                free[node] -= count
-        lengths = [len(moving.get(at, ())) for at in range(view.count)]
-        pairs = [pair for at in sorted(moving) for pair in moving[at].items()]
-        named = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
-        return named, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+                    rest = f" and {len(free)} left beside those that others keep or were given"
+                    raise self._wrong(at, what + (rest if len(free) < sizes[node] else ""))
+                owner[free[:count]] = view.job[at]
+                mine += free[:count].tolist()
+            seats[at] = mine
+        return seats
 
     def _checked_names(self, at: int, named: Mapping[int, int], gpus: int) -> dict[int, int]:
         """The nodes named for one job, as plain numbers."""

@@ -7,6 +7,7 @@ on one server. Here the distribution is the sample of work seen, in GPU-seconds,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -144,4 +145,4 @@ def _index(sample: Sample, view: View, quantum_s: float) -> F64:
 
 def _in_order(view: View, index: F64, quantum_s: float) -> Allocation:
     order = np.lexsort((view.served_gpu_s, -index))
-    return Allocation(view.take(order).gpus, wake_s=view.now_s + quantum_s)
+    return replace(view.take(order), wake_s=view.now_s + quantum_s)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from forerun.domains.cluster.inputs.limits import Tally
+from forerun.domains.cluster.inputs.setting import I64
 from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, View
 
 
@@ -39,7 +40,8 @@ class KueueScheduler:
         if limits is None or limits.queues is None:
             return view.take(np.argsort(view.held == 0, kind="stable"))
         queues, tally = limits.queues, Tally(limits)
-        given, types = view.held.copy(), view.gpu_type.copy()
+        given, types, owner = view.held.copy(), view.gpu_type.copy(), view.owner.copy()
+        seats: dict[int, I64] = {}
         free: list[int] = view.type_total.tolist()
         for at in np.flatnonzero(view.held > 0).tolist():
             tally.add(int(view.job[at]), int(types[at]), int(given[at]))
@@ -57,6 +59,9 @@ class KueueScheduler:
             fits = None
             for number in queues.types[queue]:
                 if free[number] < need or not tally.fits(job, number, need):
+                    continue
+                if len(owner) and not len(view.seats_for(owner, need, number)):
+                    view.spread[at] = 1
                     continue
                 borrows = tally.borrows(job, number, need)
                 if fits is None or (fits[0] and not borrows):
@@ -80,6 +85,9 @@ class KueueScheduler:
                 given[at], types[at] = gpus[at], fits[1]
                 tally.add(jobs[at], fits[1], gpus[at])
                 free[fits[1]] -= gpus[at]
+                if len(owner):
+                    seats[at] = view.seats_for(owner, gpus[at], fits[1])
+                    owner[seats[at]] = jobs[at]
                 waiting[queue].pop()
                 if not waiting[queue]:
                     del waiting[queue]
@@ -87,4 +95,4 @@ class KueueScheduler:
         for at in np.flatnonzero(given == 0).tolist():
             numbers = queues.types[queues.of[jobs[at]]]
             view.over_quota[at] = any(free[number] >= gpus[at] for number in numbers) and chosen(at) is None
-        return Allocation(given, types)
+        return Allocation(given, types, seats=seats)

@@ -78,8 +78,9 @@ CONSOLIDATED: Final = 3
 BUDDY: Final = 4
 RANDOM: Final = 5
 
-#: the owner of GPUs that no job can have
+#: the owner of GPUs that no job can have, and of those that a job would get
 NOBODY: Final = 1 << 62
+TRIED: Final = NOBODY - 1
 
 # what is wrong with an allocation
 FINE: Final = 0
@@ -413,16 +414,16 @@ def apply(
     named: I64,
     named_first: I64,
 ) -> int:
-    """Carry an allocation out: shrinking and stopping first, then jobs with named nodes, then the rest as given.
+    """Carry an allocation out: shrinking and stopping first, then jobs with named GPUs, then the rest as given.
 
-    A running job with named nodes moves. A job for which there are no admissible nodes keeps waiting; returns how many do.
+    A running job with named GPUs moves. A job for which there are no admissible nodes keeps waiting; returns how many do.
 
     Parameters
     ----------
     rows, gpus, types, count : jobs, their GPUs and GPU types by position, and how many positions there are.
     placement, seed : one of the placements above, and the seed of the random one.
     unplaced : written, by position: 1 for jobs that keep waiting for nodes.
-    named, named_first : int64[2, n], nodes and GPUs there; those of position p are `named_first[p]` up to
+    named, named_first : GPUs by number, ascending for each job; those of position p are `named_first[p]` up to
         `named_first[p + 1]` (none: the placement chooses; `named_first` empty: for no job).
     """
     wait = 0.0  # until GPUs that are given up are free
@@ -485,9 +486,13 @@ def _start(
 ) -> bool:
     nodes = 1
     if last > first:
+        nodes = node = 0
         for k in range(first, last):
-            seize(s, named[0, k], job, named[1, k], int(FIRST_FIT))
-        nodes = last - first
+            s.owner[named[k]] = job
+            if k == first or named[k] >= s.node_first[node + 1]:
+                nodes += 1
+                while named[k] >= s.node_first[node + 1]:
+                    node += 1
     elif len(s.owner) > 0:
         nodes = find_nodes(s, job, gpus, gpu_type, placement, seed)
     elif s.type_free[gpu_type] < gpus:

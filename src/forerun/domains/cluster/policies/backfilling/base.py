@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -151,9 +151,9 @@ class FreeProfiles:
         """Whether so many GPUs are free for so long from an instant on."""
         return all(part.fits(start_s, seconds, gpus) for part in self.parts)
 
-    def earliest(self, seconds: float, gpus: int) -> float:
-        """The first instant from which so many GPUs are free for so long; infinite if there is none."""
-        start_s = -math.inf
+    def earliest(self, seconds: float, gpus: int, after_s: float = -math.inf) -> float:
+        """The first instant, from `after_s` on, at which so many GPUs are free for so long; infinite if there is none."""
+        start_s = after_s
         while True:
             later_s = max(part.earliest(seconds, gpus, start_s) for part in self.parts)
             if later_s == start_s or later_s == math.inf:
@@ -162,33 +162,143 @@ class FreeProfiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
-    """What is believed to be free from now on.
-
-    Parameters
-    ----------
-    types : by GPU type.
-    groups : what groups of jobs may have, by group, where backfilling plans by it.
-    planned_of : the groups of each job, by GPU type and job; empty where there are none.
-    """
-
-    types: list[FreeProfile]
-    groups: dict[int, FreeProfile]
-    planned_of: tuple[tuple[tuple[int, ...], ...], ...]
-
-    def of(self, job: int, gpu_type: int) -> FreeProfile | FreeProfiles:
-        """What a job takes its GPUs from. gpu_type: of these GPUs."""
-        if not self.groups or not (groups := self.planned_of[gpu_type][job]):
-            return self.types[gpu_type]
-        return FreeProfiles([self.types[gpu_type], *(self.groups[group] for group in groups)])
-
-
-@dataclass(frozen=True, slots=True)
 class Promise:
-    """A start that a waiting job is promised: when, and on GPUs of which type."""
+    """A start that a waiting job is promised: when, on GPUs of which type, and how many on each node (where tracked)."""
 
     start_s: float
     gpu_type: int
+    on: tuple[tuple[int, int], ...] = ()
+
+
+class Seated:
+    """How many GPUs of each node are believed to be taken, and when.
+
+    GPUs of a node are alike, except for the buddy placement, for which each stands for itself, as `View.node_of` has it.
+
+    Parameters
+    ----------
+    view : who is where now.
+    ends_s : float64[count], when each running job is believed to end.
+
+    Attributes
+    ----------
+    taken, from_s, to_s : float64[count, nodes] and float64[count], the GPUs of each job of the view, and when it has them.
+    """
+
+    def __init__(self, view: View, ends_s: F64) -> None:
+        self.view, self.owner, self.node = view, view.owner.copy(), view.node_of
+        self.place: I64 = np.arange(len(self.node)) - np.searchsorted(self.node, self.node)
+        number: I64 = np.append(view.job, np.iinfo(np.int64).max)  # the last row: GPUs that nobody can have
+        self.taken: F64 = np.zeros((view.count + 1, int(self.node[-1]) + 1))
+        used = self.owner >= 0
+        np.add.at(self.taken, (np.searchsorted(number, self.owner[used]), self.node[used]), 1.0)
+        self.from_s: F64 = np.full(view.count + 1, view.now_s)
+        self.to_s: F64 = np.append(np.where(view.held > 0, ends_s, -math.inf), math.inf)
+
+    def busy(self, start_s: float, seconds: float) -> F64:
+        """The most GPUs of each node that are taken at once within so many seconds from an instant on."""
+        then = np.flatnonzero((self.from_s < start_s + seconds) & (self.to_s > start_s))
+        begins_s = np.unique(np.maximum(self.from_s[then], start_s))[:, None]
+        there = (self.from_s[then] <= begins_s) & (self.to_s[then] > begins_s)
+        most: F64 = (there.astype(np.float64) @ self.taken[then]).max(axis=0)
+        return most
+
+    def find(self, start_s: float, seconds: float, gpus: int, gpu_type: int) -> tuple[tuple[int, int], ...]:
+        """Where the placement puts a job for so long from an instant on; nowhere: empty."""
+        owner = np.where(self.place < self.busy(start_s, seconds)[self.node], 0, -1)
+        nodes, counts = np.unique(self.node[self.view.seats_for(owner, gpus, gpu_type)], return_counts=True)
+        return tuple(zip(nodes.tolist(), counts.tolist(), strict=True))
+
+    def next_end_s(self, after_s: float) -> float:
+        """When anybody's GPUs are next free again; infinite: never."""
+        return float(np.min(self.to_s, where=self.to_s > after_s, initial=math.inf))
+
+    def sit(self, at: int, promise: Promise) -> list[int]:
+        """The GPUs on which a job starts now: the first free ones of each node."""
+        seats: list[int] = []
+        for node, count in promise.on:
+            seats += np.flatnonzero((self.node == node) & (self.owner < 0))[:count].tolist()
+        self.owner[seats] = self.view.job[at]
+        return seats
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What is believed to be free from now on. Jobs are positions of the view.
+
+    Parameters
+    ----------
+    view : who runs and waits.
+    types : by GPU type.
+    groups : what groups of jobs may have, by group, where backfilling plans by it.
+    planned_of : the groups of each job, by GPU type and job; empty where there are none.
+    seated : the GPUs themselves; None: nodes do not matter.
+    """
+
+    view: View
+    types: list[FreeProfile]
+    groups: dict[int, FreeProfile]
+    planned_of: tuple[tuple[tuple[int, ...], ...], ...]
+    seated: Seated | None
+
+    def _of(self, at: int, gpu_type: int) -> FreeProfile | FreeProfiles:
+        """What a job takes its GPUs from, by their number. gpu_type: of these GPUs."""
+        if not self.groups or not (groups := self.planned_of[gpu_type][int(self.view.job[at])]):
+            return self.types[gpu_type]
+        return FreeProfiles([self.types[gpu_type], *(self.groups[group] for group in groups)])
+
+    def take(self, at: int, promise: Promise) -> None:
+        """A job has its GPUs for its whole request."""
+        end_s = promise.start_s + float(self.view.requested_s[at])
+        self._of(at, promise.gpu_type).take(promise.start_s, end_s, int(self.view.gpus[at]))
+        if self.seated is not None:
+            for node, count in promise.on:
+                self.seated.taken[at, node] = count
+            self.seated.from_s[at], self.seated.to_s[at] = promise.start_s, end_s
+
+    def give_back(self, at: int, promise: Promise) -> None:
+        """A promise lapses."""
+        end_s = promise.start_s + float(self.view.requested_s[at])
+        self._of(at, promise.gpu_type).take(promise.start_s, end_s, -int(self.view.gpus[at]))
+        if self.seated is not None:
+            self.seated.taken[at], self.seated.to_s[at] = 0.0, -math.inf
+
+    def holds(self, at: int, promise: Promise) -> bool:
+        """Whether what a job was promised is free."""
+        request_s = float(self.view.requested_s[at])
+        free = self._of(at, promise.gpu_type).fits(promise.start_s, request_s, int(self.view.gpus[at]))
+        if self.seated is None or not free:
+            return free
+        free_on = np.bincount(self.seated.node) - self.seated.busy(promise.start_s, request_s)
+        return all(free_on[node] >= count for node, count in promise.on)
+
+    def at_once(self, at: int, types_for: list[int]) -> Promise | None:
+        """A start now, on the first type that is free for the whole request; None if there is none."""
+        now_s, need, request_s = self.view.now_s, int(self.view.gpus[at]), float(self.view.requested_s[at])
+        for number in types_for:
+            if self._of(at, number).fits(now_s, request_s, need):
+                if self.seated is None:
+                    return Promise(now_s, number)
+                if on := self.seated.find(now_s, request_s, need, number):
+                    return Promise(now_s, number, on)
+                self.view.spread[at] = 1
+        return None
+
+    def soonest(self, at: int, types_for: list[int]) -> Promise | None:
+        """The first possible start of a job, of equals on the first type; None if there is none."""
+        need, request_s, best = int(self.view.gpus[at]), float(self.view.requested_s[at]), None
+        for number in types_for:
+            counted, on = self._of(at, number), tuple[tuple[int, int], ...]()
+            start_s = counted.earliest(request_s, need)
+            while self.seated is not None and start_s < math.inf:
+                if on := self.seated.find(start_s, request_s, need, number):
+                    break
+                if start_s == self.view.now_s:
+                    self.view.spread[at] = 1
+                start_s = counted.earliest(request_s, need, self.seated.next_end_s(start_s))
+            if start_s < (math.inf if best is None else best.start_s):
+                best = Promise(start_s, number, on)
+        return best
 
 
 class BackfillScheduler:
@@ -215,8 +325,8 @@ class BackfillScheduler:
         """Let running jobs go on, and start what fits for its whole request beside them and beside promises."""
         profiles = self._believed(view)
         waiting = self._in_order(view)
-        jobs, gpus, requests = view.job.tolist(), view.gpus.tolist(), view.requested_s.tolist()
-        given, types = view.held.copy(), view.gpu_type.copy()
+        jobs, gpus = view.job.tolist(), view.gpus.tolist()
+        given, types, seats = view.held.copy(), view.gpu_type.copy(), dict[int, list[int]]()
         tally = _running(view)
         self._keep(view, waiting, tally, profiles)
         used = np.bincount(view.user, view.held, 0 if view.quota is None else len(view.quota) - 1)
@@ -225,7 +335,7 @@ class BackfillScheduler:
         examined = len(waiting) if self.in_order_only else self.policy.examined or len(waiting)
         stopped = False  # those behind are only asked for their quota and limits
         for place, at in enumerate(waiting):
-            job, need, request_s = jobs[at], gpus[at], requests[at]
+            job, need = jobs[at], gpus[at]
             if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
                 view.over_quota[at] = 1
                 continue
@@ -235,7 +345,7 @@ class BackfillScheduler:
                 view.over_quota[at] = not types_for
             mine = self.promised.pop(job, None)
             if mine is not None:
-                profiles.of(job, mine.gpu_type).take(mine.start_s, mine.start_s + request_s, -need)
+                profiles.give_back(at, mine)
             if place >= examined and not self.policy.keeps_promises:
                 break
             if not types_for or stopped:
@@ -248,9 +358,9 @@ class BackfillScheduler:
                 or (mine is None and not self.policy.keeps_promises and not left)
                 or self.in_order_only
             ):
-                best = _at_once(view.now_s, job, need, request_s, types_for, profiles)
+                best = profiles.at_once(at, types_for)
             else:
-                best = _soonest(job, need, request_s, types_for, profiles)
+                best = profiles.soonest(at, types_for)
             if mine is not None and (best is None or mine.start_s <= best.start_s):
                 best = mine
             if best is None:
@@ -258,6 +368,8 @@ class BackfillScheduler:
                 continue
             if best.start_s == view.now_s:
                 given[at], types[at] = need, best.gpu_type
+                if profiles.seated is not None:
+                    seats[at] = profiles.seated.sit(at, best)
                 used[view.user[at]] += need if view.quota is not None else 0
                 if tally is not None:
                     tally.add(job, best.gpu_type, need)
@@ -268,10 +380,10 @@ class BackfillScheduler:
                 left -= 1
                 if best.start_s > view.now_s + (self.policy.window_s or math.inf):
                     continue
-            profiles.of(job, best.gpu_type).take(best.start_s, best.start_s + request_s, need)
+            profiles.take(at, best)
         if profiles.groups:
             _note_limits(view, given, types)
-        return Allocation(given, types, wake_s=wake_s)
+        return Allocation(given, types, wake_s=wake_s, seats=seats)
 
     def _believed(self, view: View) -> Believed:
         """The GPUs of each type, and of each group that is planned by, that are free beside the running jobs."""
@@ -296,7 +408,8 @@ class BackfillScheduler:
             profiles[gpu_type].take(view.now_s, end_s, held)
             for group in planned_of[gpu_type][job] if groups else ():
                 groups[group].take(view.now_s, end_s, held)
-        return Believed(profiles, groups, planned_of)
+        seated = Seated(view, ends_s) if len(view.owner) else None
+        return Believed(view, profiles, groups, planned_of, seated)
 
     def _in_order(self, view: View) -> list[int]:
         """Positions of the waiting jobs in the policy's order."""
@@ -308,8 +421,8 @@ class BackfillScheduler:
     def _keep(self, view: View, waiting: list[int], tally: Tally | None, profiles: Believed) -> None:
         """Lay the promises down in order.
 
-        Where late jobs or lost nodes have made one impossible, or the job could not be placed on nodes when its time came,
-        it is made anew. Those of jobs that have gone, or that a limit keeps waiting, lapse.
+        Where late jobs or lost nodes have made one impossible, it is made anew. Those of jobs that have gone, or that a
+        limit keeps waiting, lapse.
         """
         before, self.promised = self.promised, {}
         if not before:
@@ -321,35 +434,12 @@ class BackfillScheduler:
                 continue
             if tally is not None and not tally.fits(job, promise.gpu_type, need):
                 continue
-            request_s, start_s = float(view.requested_s[at]), max(promise.start_s, view.now_s)
-            if profiles.of(job, promise.gpu_type).fits(start_s, request_s, need):
-                promise = Promise(start_s, promise.gpu_type)
-            elif (promise := _soonest(job, need, request_s, view.types_for(at, need), profiles)) is None:
-                continue
-            profiles.of(job, promise.gpu_type).take(promise.start_s, promise.start_s + request_s, need)
-            self.promised[job] = promise
-
-
-def _at_once(
-    now_s: float, job: int, need: int, request_s: float, types_for: list[int], profiles: Believed
-) -> Promise | None:
-    """A start now, on the first type that is free for the whole request; None if there is none."""
-    for number in types_for:
-        if profiles.of(job, number).fits(now_s, request_s, need):
-            return Promise(now_s, number)
-    return None
-
-
-def _soonest(
-    job: int, need: int, request_s: float, types_for: list[int], profiles: Believed
-) -> Promise | None:
-    """The first possible start, of equals on the first type; None if there is none."""
-    best: Promise | None = None
-    for number in types_for:
-        start_s = profiles.of(job, number).earliest(request_s, need)
-        if start_s < (math.inf if best is None else best.start_s):
-            best = Promise(start_s, number)
-    return best
+            promise = replace(promise, start_s=max(promise.start_s, view.now_s))
+            if not profiles.holds(at, promise):
+                promise = profiles.soonest(at, view.types_for(at, need))
+            if promise is not None:
+                profiles.take(at, promise)
+                self.promised[job] = promise
 
 
 def _running(view: View) -> Tally | None:
