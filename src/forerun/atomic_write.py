@@ -107,7 +107,9 @@ def system_reason(failure: Exception) -> str | None:
     return matched[1] if matched else None
 
 
-def write_file(path: Path, write: Callable[[Path], None], *, error: type[ForerunError] = StoreError) -> Path:
+def write_file(
+    path: Path, write: Callable[[Path], object], *, error: type[ForerunError] = StoreError
+) -> Path:
     """Call `write` with a temporary path next to `path`, then move the file to `path`. Creates the folder if absent.
 
     Raises `error` if it cannot be written, and whatever `write` raises.

@@ -367,7 +367,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.replication.cndlsys.runs import read_long_series
     from forerun.replication.cndlsys.runs import read_run as read_loading_run
     from forerun.replication.zeus.windows import read_windows
-    from forerun.result.plan import read_document
+    from forerun.result.reading import read_document
     from forerun.scenarios import load
     from forerun.study.expand import load_study
     from forerun.trace.readers.energy_tables import read_pipeline, read_power, read_train

@@ -44,7 +44,7 @@ def explain_replayed(kept: Path, job: str | None, page: Path | None, output: Out
     """
     from forerun.domains.cluster.replay.explain import explain_job
     from forerun.errors import UsageError
-    from forerun.result.plan import read_document
+    from forerun.result.reading import read_document
 
     if job is None:
         what = (

@@ -115,7 +115,7 @@ def whatif(
     """
     from forerun.domains.cluster.replay.whatif import what_if
     from forerun.errors import UsageError
-    from forerun.result.plan import read_document
+    from forerun.result.reading import read_document
 
     content = read_document(kept)
     with output.working(f"replaying {kept.name}"):

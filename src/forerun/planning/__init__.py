@@ -10,7 +10,8 @@ from typing import Any
 from forerun.domain import domain_names, find_domain, get_domain
 from forerun.errors import CheckFailed, InputError, Problem, StoreError, UsageError
 from forerun.result.bound import Bounder, Bracket, is_certificate
-from forerun.result.plan import PLAN_FORMAT, Plan, Planner, read_document
+from forerun.result.plan import PLAN_FORMAT, Plan, Planner
+from forerun.result.reading import read_document
 from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.resolve import located
 from forerun.scenario.spec import AnyScenario

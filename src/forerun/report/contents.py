@@ -11,7 +11,7 @@ import yaml
 from forerun.domain import find_domain
 from forerun.errors import StoreError, UnknownName
 from forerun.report.images import stems
-from forerun.report.stored import StoredComparison, StoredDocument, figures_of_document
+from forerun.report.stored import DAMAGE, StoredComparison, StoredDocument, figures_of_document
 from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
 from forerun.result.run import Result, SavedRun
@@ -44,9 +44,12 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
     domain = find_domain(run.domain)
     try:
         return domain.figures(run) if domain is not None else ()
-    except (KeyError, UnknownName) as error:
+    except (UnknownName, *DAMAGE) as error:
+        if not isinstance(run, SavedRun) and not isinstance(error, (KeyError, UnknownName)):
+            raise  # of a result in memory: a fault of the domain
         where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
-        raise StoreError.at(where, f"its figures need what the run does not contain: {error}") from error
+        what = f"its figures need what the run does not contain: {type(error).__name__}: {error}"
+        raise StoreError.at(where, what) from error
 
 
 def named_figures(run: Run) -> dict[str, Figure]:

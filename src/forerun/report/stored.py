@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
 
 import forerun
 from forerun.domain import find_domain
@@ -17,8 +19,10 @@ from forerun.result.bound import BOUNDS_FORMAT
 from forerun.result.bound_figures import bound_figures
 from forerun.result.figures import Figure
 from forerun.result.job import JobExplanation
-from forerun.result.plan import PLAN_FORMAT, read_document
+from forerun.result.plan import PLAN_FORMAT
+from forerun.result.reading import check_figures, read_document, record
 from forerun.result.run import SavedRun, load_result
+from forerun.scenario.spec import Spec, field_types
 from forerun.study.compare import Comparison
 from forerun.study.compared import COMPARISON_FORMAT, comparison_of
 from forerun.study.saved import SavedStudy, load_saved
@@ -29,6 +33,9 @@ from forerun.units import stem
 MEASUREMENT_FORMAT: Final = "forerun.measurement/1"
 
 Rows = Sequence[Mapping[str, Any]]
+
+#: what code that draws raises where a stored value is not what it should be
+DAMAGE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class StoredDocument:
     provenance : where the content comes from (default: nothing).
     content : the plan, or the whole measurement, from which the domain makes its figures (default: nothing).
     figures : where they are made already (default: none).
+    file : that it was read from (default: none).
     """
 
     name: str
@@ -82,6 +90,7 @@ class StoredDocument:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
     figures: tuple[Figure, ...] = field(default=(), repr=False)
+    file: str = ""
 
 
 Stored = SavedRun | SavedStudy | StoredComparison | StoredDocument
@@ -118,11 +127,11 @@ def open_stored(path: Path) -> Stored:
         case given if given == PLAN_FORMAT:
             return _plan(path, data)
         case given if given == MEASUREMENT_FORMAT:
-            return measurement_document(path.stem, data)
+            return measurement_document(path.stem, data, str(path))
         case given if given == BOUNDS_FORMAT:
-            return bound_document(path.stem, data)
+            return bound_document(path.stem, data, str(path))
         case given if given == REPLAY_FORMAT:
-            return replay_document(path.stem, data)
+            return replay_document(path.stem, data, str(path))
         case given:
             known = ", ".join(
                 (COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT, BOUNDS_FORMAT, REPLAY_FORMAT)
@@ -156,124 +165,202 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
         if document.kind == "plan":
             return domain.plan_figures(document.content, document.scenario)
         return domain.measured_figures(document.content)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
+    except DAMAGE as error:
         what = f"its figures need what the {document.kind} does not contain: {type(error).__name__}: {error}"
-        raise StoreError.at(document.name, what) from error
+        raise StoreError.at(document.file or document.name, what) from error
+
+
+class _PlanFile(Spec, frozen=True, kw_only=True):
+    """The content of a plan file."""
+
+    format: str
+    forerun: str
+    scenario: dict[str, Any]
+    objective: str
+    options: dict[str, Any]
+    plan: dict[str, Any]
+
+
+class _Answer(Spec, frozen=True, kw_only=True):
+    """What every plan has."""
+
+    why: str
+    summary: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    tables: dict[str, Any] = {}
 
 
 def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
-    """The content of a plan file.
-
-    Parameters
-    ----------
-    path : of the file.
-    data : its content.
-
-    Raises
-    ------
-    StoreError : it lacks what a plan has.
-    """
-    try:
-        plan, scenario = data["plan"], data["scenario"]
-        tables = {name: rows for name, rows in plan.get("tables", {}).items() if _is_table(rows)}
-        tables |= {name: rows for name, rows in plan.items() if name != "tables" and _is_table(rows)}
-        options = {f"option {name}": value for name, value in data.get("options", {}).items()}
-        certificate = "certificate" in plan
-        return StoredDocument(
-            name=path.stem,
-            kind="plan",
-            domain=str(scenario["domain"]),
-            version=str(data.get("forerun", "")),
-            answer=str(plan["why"]),
-            notes=tuple(map(str, plan.get("notes", ()))),
-            facts=dict(plan["summary"]),
-            tables=tables,
-            scenario=scenario,
-            provenance={
-                "objective": data.get("objective") or "the domain's default",
-                **options,
-                "certificate": "in the plan file" if certificate else "none: checked by planning again",
-                "verified by": f"forerun check {path.name}",
-            },
-            content=plan,
-        )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StoreError.at(path, f"is no plan: {type(error).__name__}: {error}") from error
+    """The content of a plan file. Raises StoreError naming what is not that of a plan."""
+    file = record(data, _PlanFile, path)
+    plan, scenario = file.plan, file.scenario
+    answer = record({key: plan[key] for key in field_types(_Answer) if key in plan}, _Answer, f"{path}: plan")
+    check_figures({key: value for key, value in plan.items() if key != "certificate"}, path, "$.plan")
+    tables = {name: rows for name, rows in answer.tables.items() if _is_table(rows)}
+    tables |= {name: rows for name, rows in plan.items() if name != "tables" and _is_table(rows)}
+    options = {f"option {name}": value for name, value in file.options.items()}
+    return StoredDocument(
+        name=path.stem,
+        file=str(path),
+        kind="plan",
+        domain=_domain(data, path),
+        version=file.forerun,
+        answer=answer.why,
+        notes=answer.notes,
+        facts=answer.summary,
+        tables=tables,
+        scenario=scenario,
+        provenance={
+            "objective": file.objective or "the domain's default",
+            **options,
+            "certificate": "in the plan file" if "certificate" in plan else "none: checked by planning again",
+            "verified by": f"forerun check {path.name}",
+        },
+        content=plan,
+    )
 
 
-def bound_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
+def _domain(data: Mapping[str, Any], where: str | Path) -> str:
+    """The domain of the scenario in a document."""
+    name = data["scenario"].get("domain")
+    if not isinstance(name, str):
+        raise StoreError.at(f"{where}: at $.scenario.domain", "does not name a domain")
+    return name
+
+
+class _Piece(Spec, frozen=True, kw_only=True):
+    """A piece of a schedule."""
+
+    job: str
+    start_s: float
+    end_s: float
+    gpus: int
+
+
+class _Span(Spec, frozen=True, kw_only=True):
+    """What a GPU-hour is worth in some time."""
+
+    start_s: float
+    end_s: float
+    price: float
+
+
+class _Bracket(Spec, frozen=True, kw_only=True):
+    """A bracket, as `Bracket.data` gives it."""
+
+    figure: str
+    title: str
+    better: Literal["higher", "lower"]
+    gpus: int
+    jobs: int
+    of: int
+    reached: float | None
+    bound: float
+    notes: tuple[str, ...]
+    schedule: tuple[_Piece, ...]
+    prices: tuple[_Span, ...]
+    price_unit: str
+
+
+class _Bounds(Spec, frozen=True, kw_only=True):
+    """The content of a file of bounds."""
+
+    format: str
+    forerun: str
+    scenario: dict[str, Any]
+    why: str
+    notes: tuple[str, ...]
+    brackets: Annotated[tuple[_Bracket, ...], Meta(min_length=1)]
+
+
+def bound_document(name: str, data: Mapping[str, Any], file: str = "") -> StoredDocument:
     """The content of a file of bounds, a row a number of GPUs.
 
     Parameters
     ----------
-    name : of the file.
+    name : of the bound.
     data : its content.
+    file : that it was read from, for messages (default: none).
 
     Raises
     ------
-    StoreError : it lacks what a bound has.
+    StoreError : it is not that of a bound.
     """
+    where = file or name
+    record(data, _Bounds, where)
+    brackets = data["brackets"]
+    apart = ("schedule", "prices", "price_unit", "notes", "title", "figure", "better")
+    rows = [{key: value for key, value in one.items() if key not in apart} for one in brackets]
+    for row in rows:
+        if count := row.pop("of"):
+            row["out_of"] = count
+    figure = str(brackets[0]["figure"])
+    unit = figure.removeprefix(stem(figure))
+    return StoredDocument(
+        name=name,
+        file=where,
+        kind="bound",
+        domain=_domain(data, where),
+        version=data["forerun"],
+        answer=data["why"],
+        notes=tuple(data["notes"]),
+        facts={
+            f"{key}{unit if key in ('reached', 'bound') else ''}": value for key, value in rows[0].items()
+        },
+        tables={"bounds": rows} if len(rows) > 1 else {},
+        scenario=data["scenario"],
+        provenance={"figure": figure},
+        content=data,
+    )
+
+
+class _Replayed(Spec, frozen=True, kw_only=True):
+    """The content of a file of a replay."""
+
+    format: str
+    forerun: str
+    why: str
+    log: dict[str, Any]
+    calibrate_until_s: float
+    scored_until_s: float
+    system: dict[str, Any]
+    policy: str
+    named: str | None
+    findings: tuple[dict[str, str], ...]
+    notes: tuple[str, ...]
+    card: tuple[dict[str, Any], ...]
+    policies: tuple[dict[str, Any], ...]
+    classes: tuple[dict[str, Any], ...]
+    over_time: dict[str, tuple[float, ...]]
+    pool: str
+
+
+def replay_document(name: str, data: Mapping[str, Any], file: str = "") -> StoredDocument:
+    """The content of a file of a replay. The parameters and errors are those of `bound_document`."""
+    where = file or name
+    record(data, _Replayed, where)
+    check_figures(data, where)
     try:
-        brackets = data["brackets"]
-        apart = ("schedule", "prices", "price_unit", "notes", "title", "figure", "better")
-        rows = [{key: value for key, value in one.items() if key not in apart} for one in brackets]
-        for row in rows:
-            if count := row.pop("of"):
-                row["out_of"] = count
-        figure = str(brackets[0]["figure"])
-        unit = figure.removeprefix(stem(figure))
         return StoredDocument(
             name=name,
-            kind="bound",
-            domain=str(data["scenario"]["domain"]),
-            version=str(data.get("forerun", "")),
-            answer=str(data["why"]),
-            notes=tuple(map(str, data["notes"])),
-            facts={
-                f"{key}{unit if key in ('reached', 'bound') else ''}": value for key, value in rows[0].items()
-            },
-            tables={"bounds": rows} if len(rows) > 1 else {},
-            scenario=data["scenario"],
-            provenance={"figure": figure},
-            content=data,
-        )
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise StoreError.at(name, f"is no bound: {type(error).__name__}: {error}") from error
-
-
-def replay_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
-    """The content of a file of a replay.
-
-    Parameters
-    ----------
-    name : of the file.
-    data : its content.
-
-    Raises
-    ------
-    StoreError : it lacks what a replay has.
-    """
-    try:
-        log = data["log"]
-        return StoredDocument(
-            name=name,
+            file=where,
             kind="replay",
             domain="cluster",
-            version=str(data.get("forerun", "")),
-            answer=str(data["why"]),
-            notes=tuple(map(str, data["notes"])),
-            facts={line["figure"]: line["measured"] for line in data["card"]},
+            version=data["forerun"],
+            answer=data["why"],
+            notes=tuple(data["notes"]),
+            facts={str(line["figure"]): line["measured"] for line in data["card"]},
             tables={
                 "report card": data["card"],
                 "policies, one decision at a time": data["policies"],
                 "what the log says of the machine": data["findings"],
                 "mean wait by class": data["classes"],
             },
-            provenance={key: value for key, value in log.items() if not isinstance(value, list)},
+            provenance={key: value for key, value in data["log"].items() if not isinstance(value, list)},
             content=data,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StoreError.at(name, f"is no replay: {type(error).__name__}: {error}") from error
+        raise StoreError.at(where, f"is no replay: {type(error).__name__}: {error}") from error
 
 
 def job_document(explained: JobExplanation, run: str) -> StoredDocument:
@@ -354,20 +441,13 @@ def replayed_job_document(story: JobStory, origin_s: float, replay: str) -> Stor
     )
 
 
-def measurement_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
+def measurement_document(name: str, data: Mapping[str, Any], file: str = "") -> StoredDocument:
     """The content of a measurement file, its profile's values among the facts.
 
-    A note is added if the machine was busy while it was measured.
-
-    Parameters
-    ----------
-    name : of the file.
-    data : its content.
-
-    Raises
-    ------
-    StoreError : it lacks what a measurement has.
+    A note is added if the machine was busy while it was measured. The parameters and errors are those of `bound_document`.
     """
+    where = file or name
+    check_figures(data, where)
     try:
         flat = {name: value for name, value in data.items() if not isinstance(value, (Mapping, list))}
         apart = ("format", "domain", "forerun", "answer")
@@ -377,20 +457,23 @@ def measurement_document(name: str, data: Mapping[str, Any]) -> StoredDocument:
         host = data.get("host", {})
         if host.get("quiet") is False:
             notes.append("the load average was above twice the cores: measure again on a quiet machine")
+        facts = {**{key: value for key, value in flat.items() if key not in apart}, **learned}
+        tables = {key: rows for key, rows in data.items() if _is_table(rows)}
         return StoredDocument(
             name=name,
+            file=where,
             kind="measurement",
             domain=str(data["domain"]),
             version=str(data.get("forerun", "")),
             answer=str(data.get("answer", "")),
             notes=tuple(map(str, notes)),
-            facts={**{name: value for name, value in flat.items() if name not in apart}, **learned},
-            tables={name: rows for name, rows in data.items() if _is_table(rows)},
+            facts=facts,
+            tables=tables,
             provenance={f"host {name}": value for name, value in host.items()},
             content=data,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StoreError.at(name, f"is no measurement: {type(error).__name__}: {error}") from error
+        raise StoreError.at(where, f"is no measurement: {type(error).__name__}: {error}") from error
 
 
 def _is_table(rows: Any) -> bool:

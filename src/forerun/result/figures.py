@@ -172,6 +172,16 @@ class Figure:
         assert not missing, f"figure {self.id}: no column {missing}; there are {list(self.data)}"
         lengths = {len(values) for values in self.data.values()}
         assert len(lengths) == 1, f"figure {self.id}: columns of lengths {sorted(lengths)}"
+        number = {self.x2, self.low, self.high, self.z.column if self.z else ""}
+        number |= {axis.column for axis in (self.x, self.y) if axis.unit or axis.log}
+        number |= {self.y.column} if self.kind in ("line", "step", "cdf", "histogram") else set()
+        columns = {
+            column: _kinds(self.data[column]) for column in (*number, self.x.column, self.y.column) if column
+        }
+        for column, kinds in columns.items():
+            assert kinds <= {"number"} or (kinds == {"text"} and column not in number), (
+                f"figure {self.id}: {column} is no column of numbers"
+            )
 
 
 def by_series(series: str, curves: Mapping[str, Columns]) -> dict[str, np.ndarray[Any, Any]]:
@@ -219,6 +229,21 @@ def ends(intervals: Sequence[Interval | None]) -> dict[str, list[float]]:
     return {
         "low": [interval.low if interval else math.nan for interval in intervals],
         "high": [interval.high if interval else math.nan for interval in intervals],
+    }
+
+
+def _kinds(column: Sequence[Any] | np.ndarray[Any, Any]) -> set[str]:
+    """What a column has: numbers, texts, other things."""
+    if isinstance(column, np.ndarray) and column.dtype.kind not in "OTU":
+        return {"number"}
+    known = (value for value in column if value is not None)
+    return {
+        "text"
+        if isinstance(value, str)
+        else "number"
+        if isinstance(value, (int, float, np.generic))
+        else "other"
+        for value in known
     }
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkab
 
 import forerun
 from forerun.atomic_write import write_text
-from forerun.errors import CheckFailed, ForerunError, StoreError, UsageError
-from forerun.regular import read_regular, unreadable
+from forerun.errors import CheckFailed, ForerunError, UsageError
 from forerun.result import notebook
 from forerun.result.numbers import format_number, plain
 from forerun.result.tables import Table
@@ -22,9 +21,6 @@ S = TypeVar("S", bound=Spec)
 
 #: what a plan file says it is
 PLAN_FORMAT: Final = "forerun.plan/1"
-
-#: larger files are not read
-MOST_BYTES: Final = 256 * 2**20
 
 
 @runtime_checkable
@@ -145,32 +141,3 @@ def write_document(document: Mapping[str, Any], path: str | os.PathLike[str]) ->
     return write_text(
         Path(path), json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     )
-
-
-def _other(source: Path) -> str:
-    """What a file may also be whose name does not say that it is JSON."""
-    return "" if source.suffix.lower() == ".json" else "; a scenario ends in .yaml, .yml, .toml or .json"
-
-
-def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A JSON object from a file: a plan, or a certificate by itself. Raises StoreError saying what is wrong."""
-    source = Path(path)
-    try:
-        data = json.loads(read_regular(source, most_bytes=MOST_BYTES).decode("utf-8"))
-    except OSError as error:
-        raise StoreError.at(source, unreadable(error)) from error
-    except json.JSONDecodeError as error:
-        where = f"{source}:{error.lineno}"
-        raise StoreError.at(
-            where, f"is not JSON: {error.msg} at column {error.colno}{_other(source)}"
-        ) from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        what = f"is not JSON: byte {error.start} is not UTF-8{_other(source)}"
-        raise StoreError.at(f"{source}:{line}", what) from error
-    except (RecursionError, ValueError) as error:
-        raise StoreError.at(source, f"is not usable JSON: {error}{_other(source)}") from error
-    if not isinstance(data, dict):
-        what = f"contains a {type(data).__name__}; plans, scenarios and measurements are JSON objects"
-        raise StoreError.at(source, what)
-    return data

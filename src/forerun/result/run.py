@@ -8,6 +8,7 @@ between machines) and one Parquet file per table. It is written atomically.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import forerun
 from forerun.atomic_write import beside, system_reason
 from forerun.errors import StoreError
-from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, plain
+from forerun.result.reading import check_figures, read_document, record
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.arguments import path_of, wrong_type
@@ -215,9 +216,12 @@ class Result(ShownRun):
         _write_json(
             folder / "summary.json", {key: value for key, value in self.data().items() if key != "tables"}
         )
-        _write_json(folder / "provenance.json", {**host_provenance(), **dict(self.provenance)})
-        for name, table in self.tables.items():
-            table.write_parquet(folder / f"{name}.parquet")
+        tables = {
+            name: table.write_parquet(folder / f"{name}.parquet") for name, table in self.tables.items()
+        }
+        _write_json(
+            folder / "provenance.json", {**host_provenance(), **dict(self.provenance), "tables": tables}
+        )
         if self.timeline is not None:
             self.timeline.write_chrome_trace(folder / TIMELINE_FILE)
 
@@ -259,29 +263,78 @@ def load_result(folder: str | os.PathLike[str]) -> SavedRun:
             if base.exists()
             else "no such run directory",
         )
-    scenario = _read_json(base / "scenario.json")
-    about = _read_json(base / "summary.json")
-    try:
-        ledgers = tuple(_ledger_of(data) for data in about["ledgers"])
-        tables = {path.stem: read_parquet(path) for path in sorted(base.glob("*.parquet"))}
-        return SavedRun(
-            folder=base,
-            scenario=scenario,
-            summary=about["summary"],
-            intervals={name: Interval(**data) for name, data in about["intervals"].items()},
-            headline=tuple(about["headline"]),
-            why=about["why"],
-            notes=tuple(about["notes"]),
-            next_steps=tuple(about["next_steps"]),
-            ledgers=ledgers,
-            provenance=_read_json(base / "provenance.json"),
-            tables=tables,
-            id=about["id"],
+    named, summary = base / "scenario.json", base / "summary.json"
+    scenario = read_document(named)
+    about = record(read_document(summary), _Summary, summary)
+    check_figures(about.summary, summary, "$.summary")
+    if not isinstance(scenario.get("domain"), str):
+        raise StoreError.at(named, "does not say its domain")
+    provenance = read_document(base / "provenance.json")
+    for key in ("tables", "versions"):
+        if not isinstance(provenance.get(key), dict):
+            raise StoreError.at(f"{base / 'provenance.json'}: at $.{key}", "a section is wanted")
+    return SavedRun(
+        folder=base,
+        scenario=scenario,
+        summary=about.summary,
+        intervals={name: one.interval() for name, one in about.intervals.items()},
+        headline=about.headline,
+        why=about.why,
+        notes=about.notes,
+        next_steps=about.next_steps,
+        ledgers=tuple(one.ledger() for one in about.ledgers),
+        provenance=provenance,
+        tables={
+            name: read_parquet(base / f"{name}.parquet", digest)
+            for name, digest in sorted(provenance["tables"].items())
+        },
+        id=about.id,
+    )
+
+
+class _Interval(Spec, frozen=True, kw_only=True):
+    """An interval as summary.json has it; an end that is not finite is null."""
+
+    low: float | None
+    high: float | None
+    confidence: float
+    method: str
+
+    def interval(self) -> Interval:
+        """The interval."""
+        low, high = (
+            -math.inf if self.low is None else self.low,
+            math.inf if self.high is None else self.high,
         )
-    except (KeyError, TypeError) as error:
-        raise StoreError.at(
-            base / "summary.json", f"is not the summary of a run: {error} is missing"
-        ) from error
+        return Interval(low, high, self.confidence, self.method)
+
+
+class _Ledger(Spec, frozen=True, kw_only=True):
+    """A ledger as summary.json has it."""
+
+    name: str
+    unit: str
+    whole: float
+    parts: dict[str, float]
+    meanings: dict[str, str]
+
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return Ledger(self.name, self.unit, self.whole, self.parts, self.meanings)
+
+
+class _Summary(Spec, frozen=True, kw_only=True):
+    """The content of summary.json."""
+
+    domain: str
+    id: str
+    summary: dict[str, Any]
+    intervals: dict[str, _Interval]
+    headline: tuple[str, ...]
+    why: str
+    notes: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    ledgers: tuple[_Ledger, ...]
 
 
 def host_provenance() -> dict[str, Any]:
@@ -312,27 +365,9 @@ def _ledger_data(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _ledger_of(data: Mapping[str, Any]) -> Ledger:
-    return Ledger(data["name"], data["unit"], data["whole"], data["parts"], data["meanings"])
-
-
 def _write_json(path: Path, data: Any) -> None:
     text = json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(text, encoding="utf-8")
-
-
-def _read_json(path: Path) -> Any:
-    """The content of a JSON file of a run. Raises StoreError with the line of the damage."""
-    try:
-        return json.loads(read_regular(path).decode("utf-8"))
-    except OSError as error:
-        raise StoreError.at(path, unreadable(error)) from error
-    except json.JSONDecodeError as error:
-        raise StoreError.at(
-            f"{path}:{error.lineno}", f"is damaged: {error.msg} at column {error.colno}"
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise StoreError.at(path, f"is damaged: {error}") from error
 
 
 def _is_run(folder: Path) -> bool:

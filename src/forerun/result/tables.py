@@ -6,6 +6,8 @@ or of parts of columns (`of_parts`). `rows` selects some rows, `records` gives t
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,10 +142,14 @@ class Table:
 
         return polars.DataFrame({name: _plain(values) for name, values in self.columns.items()})
 
-    def write_parquet(self, path: Path) -> None:
-        """Write as Parquet; the schema (units, meanings, version) is in the file's metadata under `forerun`."""
+    def write_parquet(self, path: Path) -> str:
+        """Write as Parquet; returns the file's SHA-256.
+
+        The schema (units, meanings, version) is in the file's metadata under `forerun`.
+        """
         text = json.dumps(self.schema.data(), sort_keys=True, ensure_ascii=False)
         self.frame().write_parquet(path, compression="zstd", statistics=True, metadata={"forerun": text})
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def write_csv(self, path: Path) -> None:
         """Write as CSV that spreadsheets open safely: a text or a column's name that begins like a formula gets a leading
@@ -163,23 +169,27 @@ class Table:
         return notebook.table(self)
 
 
-def read_parquet(path: Path) -> Table:
+def read_parquet(path: Path, sha256: object) -> Table:
     """A table written by `Table.write_parquet`.
 
-    Raises StoreError if the file is no such table.
+    sha256: of the file as it was written. A damaged file can end the process that decodes it, so its digest is compared
+    first. Raises StoreError if the file is no such table.
     """
     import polars
 
     from forerun.errors import StoreError
-    from forerun.regular import open_regular
+    from forerun.regular import read_regular, unreadable
 
     try:
-        # Opened here: a path that is no UTF-8 is one all the same.
-        with open_regular(path) as file:
-            metadata = polars.read_parquet_metadata(file)
-            described = json.loads(metadata["forerun"])
-            file.seek(0)
-            frame = polars.read_parquet(file)
+        content = read_regular(path)
+    except OSError as error:
+        raise StoreError.at(path, unreadable(error)) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise StoreError.at(path, "is damaged: it is not the table that was saved, by its SHA-256")
+    try:
+        metadata = polars.read_parquet_metadata(io.BytesIO(content))
+        described = json.loads(metadata["forerun"])
+        frame = polars.read_parquet(io.BytesIO(content))
         # The file's order is the table's; in the metadata names are sorted.
         columns = tuple(
             Column(
@@ -188,7 +198,7 @@ def read_parquet(path: Path) -> Table:
             for name in frame.columns
         )
         schema = TableSchema(described["table"], columns, described["meaning"], described["version"])
-    except (OSError, KeyError, TypeError, ValueError, polars.exceptions.PolarsError) as error:
+    except (KeyError, TypeError, ValueError, polars.exceptions.PolarsError) as error:
         raise StoreError.at(
             path, f"is not a table of a forerun run: {type(error).__name__}: {error}"
         ) from error

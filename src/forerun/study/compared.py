@@ -13,6 +13,7 @@ import msgspec
 from forerun.atomic_write import write_text
 from forerun.errors import StoreError
 from forerun.regular import read_regular
+from forerun.result.reading import check_figures
 from forerun.scenario.spec import to_data
 from forerun.study.compare import Comparison
 
@@ -35,11 +36,17 @@ def save_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Pat
 
 def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:
     """The comparison in a document. Raises StoreError saying what is damaged."""
+    check_figures(data.get("standings"), name, "$.standings")
     try:
         rest = {key: value for key, value in data.items() if key != "format"}
-        return msgspec.convert(rest, Comparison)
+        made = msgspec.convert(rest, Comparison)
     except (msgspec.ValidationError, TypeError) as error:
         raise StoreError.at(name, f"is no comparison: {error}") from error
+    if made.reference not in [one.variant.name for one in made.standings]:
+        raise StoreError.at(f"{name}: at $.reference", f"no variant is named {made.reference!r}")
+    if len({len(one.draws) for one in made.standings}) > 1:
+        raise StoreError.at(f"{name}: at $.standings", "the variants have different numbers of draws")
+    return made
 
 
 def _is_comparison(path: Path) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domain import environment_of, objectives_of
-from forerun.errors import Problem, UsageError, known_names
+from forerun.errors import Problem, StoreError, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.numbers import is_number
 from forerun.result.objective import Objective, cost_figure
@@ -245,7 +245,12 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
         plan = store.stored_plan()
         about = store.about()
         names = _names(plan, store)
-        objectives = _objectives(plan, names, objective or plan.objective)
+        try:
+            objectives = _objectives(plan, names, objective or plan.objective)
+        except UsageError as error:
+            if objective:
+                raise
+            raise StoreError.at(place, f"at objective: {error.problems[0].what}") from error
         keys = dict.fromkeys([*plan.metrics, *(one.key for one in objectives), *names])
         metrics = tuple(keys)[: max(MOST_METRICS, len(plan.metrics) + len(objectives))]
         reader = _Reader(plan, objectives[0] if objectives else None)
@@ -279,7 +284,10 @@ class _Reader:
 
     def watched(self, store: Store) -> Any:
         """The store's outcomes, each looked at."""
+        cells = len(self.plan)
         for outcome in store.outcomes():
+            if not 0 <= outcome.number < cells:
+                raise StoreError.at(store.path, f"has a cell {outcome.number}, and the study has {cells}")
             if isinstance(outcome, Failed):
                 self.reasons[" ".join(outcome.reason.split())] += 1
                 if len(self.failures) < MOST_FAILURES:

@@ -27,8 +27,9 @@ import msgspec
 
 import forerun
 from forerun.atomic_write import lock_file
-from forerun.errors import ForerunError, StoreError
+from forerun.errors import ForerunError, Problem, StoreError
 from forerun.regular import begins, followed
+from forerun.result.reading import check_figures
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
@@ -106,9 +107,12 @@ class Store:
         if not about and writing:
             entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": forerun.__version__}
             entries |= {**_written(self.plan, "axes", "seeds", "base", "paths"), **view}
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
-            connection.execute("COMMIT")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreError.at(self.path, f"cannot be written: {error}") from error
             return
         if about.get("format") != str(STORE_FORMAT):
             raise self._of_another_format(about)
@@ -167,22 +171,28 @@ class Store:
 
     def numbers(self, state: Literal["done", "failed"]) -> Iterator[int]:
         """The numbers of the cells in a state, ascending, one by one."""
-        for (number,) in self._connection.execute(
-            "SELECT number FROM cells WHERE state = ? ORDER BY number", (state,)
-        ):
-            yield number
+        with _reading(self.path):
+            for (number,) in self._connection.execute(
+                "SELECT number FROM cells WHERE state = ? ORDER BY number", (state,)
+            ):
+                yield number
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Every stored outcome, in the order of the cells."""
-        try:
+        """Every stored outcome, in the order of the cells. Raises StoreError that names a damaged cell."""
+        with _reading(self.path):
             for row in self._connection.execute("SELECT * FROM cells ORDER BY number"):
-                yield _outcome(row)
-        except sqlite3.DatabaseError as error:
-            raise _unreadable(self.path, error) from error
+                try:
+                    outcome = _outcome(row)
+                except (TypeError, ValueError) as error:
+                    raise _damaged(self.path, f"cell {row[0]}: {error}") from error
+                if isinstance(outcome, Done):
+                    check_figures(outcome.summary, f"{self.path}: cell {row[0]}", "$.summary")
+                yield outcome
 
     def about(self) -> dict[str, str]:
         """What the store says of itself: format, study, version, axes, seeds, base, metrics, objective."""
-        return dict(self._connection.execute("SELECT key, value FROM about ORDER BY key"))
+        with _reading(self.path):
+            return dict(self._connection.execute("SELECT key, value FROM about ORDER BY key"))
 
     def stored_plan(self) -> Plan:
         """The plan as the store keeps it: enough to name its cells. Raises StoreError if the store is damaged."""
@@ -195,10 +205,8 @@ class Store:
             }
             where = {"name": self.path.stem, "folder": self.path.parent}
             return msgspec.convert({**where, **data, "objective": about.get("objective", "")}, Plan)
-        except sqlite3.DatabaseError as error:
-            raise _unreadable(self.path, error) from error
         except (KeyError, ValueError, TypeError) as error:
-            raise StoreError.at(self.path, f"does not say which study it contains: {error}") from error
+            raise _damaged(self.path, f"it does not say which study it contains: {error}") from error
 
 
 def _written(plan: Plan, *names: str) -> dict[str, str]:
@@ -377,10 +385,27 @@ def _unreadable(path: Path, error: sqlite3.Error) -> StoreError:
     elif code in _NOT_DAMAGED:
         what = f"cannot be opened: {error}"
     else:
-        what = f"is damaged or no study store: {error}; `forerun study --salvage` keeps what can be read"
-    made = StoreError.at(path, what)
-    assert isinstance(made, StoreError)
-    return made
+        return _damaged(path, str(error))
+    return StoreError(Problem(str(path), what))
+
+
+def _damaged(path: Path, what: str) -> StoreError:
+    """The error to raise for a store that is not as it was written."""
+    return StoreError(
+        Problem(
+            str(path),
+            f"is damaged or no study store: {what}; `forerun study --salvage` keeps what can be read",
+        )
+    )
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What SQLite raises meanwhile becomes a StoreError."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise _unreadable(path, error) from error
 
 
 def _row(outcome: Outcome) -> tuple[int, str, str, str, str, str]:
@@ -395,13 +420,19 @@ def _row(outcome: Outcome) -> tuple[int, str, str, str, str, str]:
 
 
 def _outcome(row: tuple[Any, ...]) -> Outcome:
-    """The outcome in a row of the table of cells."""
-    number, state, summary, parts, why, reason = row
-    return (
-        Done(number, json.loads(summary), json.loads(parts), why)
-        if state == "done"
-        else Failed(number, reason)
-    )
+    """The outcome in a row of the table of cells. Raises ValueError or TypeError for a damaged one."""
+    number, state, *texts = row
+    if not isinstance(number, int) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("its values are not those of a cell")
+    summary, parts, why, reason = texts
+    if state != "done":
+        return Failed(number, reason)
+    return Done(number, _SUMMARY.decode(summary), _PARTS.decode(parts), why)
+
+
+#: the summary of a cell, and the parts of its ledgers
+_SUMMARY: Final = msgspec.json.Decoder(dict[str, Any])
+_PARTS: Final = msgspec.json.Decoder(dict[str, dict[str, float]])
 
 
 #: SQLite's errors that say nothing about what is in the file

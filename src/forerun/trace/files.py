@@ -121,7 +121,7 @@ def _read_parquet(path: Path) -> Trace:
             )
         description = _described(metadata["forerun"], str(path))
         frame = polars.read_parquet(path)
-    except (OSError, polars.exceptions.PolarsError) as error:
+    except (OSError, polars.exceptions.PolarsError, polars.exceptions.PanicException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TraceError.at(str(path), f"is not readable Parquet: {reason}") from None
     columns = {name: _numpy(frame, name, kind, str(path)) for name, _, _, kind in description.columns}

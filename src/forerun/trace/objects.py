@@ -85,7 +85,9 @@ def parse_json(text: str, *, infinite: bool = False) -> Any:
         return value
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
-        raise JsonFault(_line_of(half, text.lower()), f"has the escape {half}, which is half a character") from None
+        raise JsonFault(
+            _line_of(half, text.lower()), f"has the escape {half}, which is half a character"
+        ) from None
     except json.JSONDecodeError as error:
         raise JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
     except JsonFault as fault:

@@ -62,7 +62,7 @@ def command(
 
     from forerun.errors import CheckFailed, Problem, UsageError
     from forerun.measure.energy.campaign import Campaign, compared, measure
-    from forerun.result.plan import read_document
+    from forerun.result.reading import read_document
 
     def numbers(text: str, option: str) -> tuple[float, ...]:
         """The positive numbers of an option. Raises UsageError."""
