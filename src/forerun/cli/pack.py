@@ -57,7 +57,7 @@ def command(
     put there.
     """
     from forerun.domains.loading.blocks.container import Blocks
-    from forerun.domains.loading.blocks.convert import convert, kind_of, passed_over
+    from forerun.domains.loading.blocks.convert import convert, keys_repeat, kind_of, passed_over, shards_of
     from forerun.domains.loading.blocks.pack import PackSpec, pack
     from forerun.errors import UsageError
     from forerun.units import parse_quantity
@@ -98,6 +98,11 @@ def command(
         made = ""
         if packed is not None:
             count, made = len(packed), f" in {packed.blocks} blocks"
+    if not remote and kind_of(Path(source)) == "tar" and keys_repeat(shards_of(Path(source))):
+        click.echo(
+            "note: shards have members of the same names; a sample's key begins with its shard's name",
+            err=True,
+        )
     skipped = passed_over(target) if kind == "tar" and not unpack else []
     _report(output, f"{target}: {count} samples{made}", samples=count)
     if skipped:

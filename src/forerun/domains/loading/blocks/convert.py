@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -27,7 +28,7 @@ from forerun.domains.loading.blocks.samples import (
     write_file,
 )
 from forerun.domains.loading.blocks.shards import refuse_shards, shards_in
-from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
+from forerun.domains.loading.blocks.tar import read_tar, tar_keys, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
 from forerun.regular import read_regular, unreadable
 
@@ -96,9 +97,11 @@ def samples_of(path: Path, kind: Source | None = None) -> Iterator[tuple[str, by
     """
     match kind or kind_of(path):
         case "tar":
-            shards = [path] if path.is_file() else sorted(path.glob("*.tar"))
+            shards = shards_of(path)
+            apart = keys_repeat(shards)
             for shard in shards:
-                yield from read_tar(shard)
+                for key, data in read_tar(shard):
+                    yield f"{shard.stem}/{key}" if apart else key, data
         case "mds":
             yield from read_mds(path)
         case "blocks":
@@ -112,6 +115,20 @@ def samples_of(path: Path, kind: Source | None = None) -> Iterator[tuple[str, by
                 except OSError as error:
                     raise DataError.at(entry.path, unreadable(error)) from error
                 yield entry.key, data
+
+
+def shards_of(path: Path) -> list[Path]:
+    """The tar shards that a path is."""
+    return [path] if path.is_file() else sorted(path.glob("*.tar"))
+
+
+def keys_repeat(shards: Sequence[Path]) -> bool:
+    """Whether several shards have members of one name, as shards that are numbered each from 0 do.
+
+    Their keys are then kept apart by the name of the shard.
+    """
+    keys = [key.casefold() for shard in shards for key in tar_keys(shard)] if len(shards) > 1 else []
+    return len(set(keys)) < len(keys)
 
 
 def _of_data_set(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -193,7 +210,12 @@ def _packed_anew(source: Path, target: Path, kind: Source, spec: PackSpec | None
     """Blocks of the samples in shards, through files in a folder beside the target."""
     with _beside(target) as files:
         restore(source, files, kind)
-        return len(pack(files_below(files), target, spec))
+        # When the shards were written, not when their samples were restored.
+        written = max(
+            each.stat().st_mtime_ns for each in (source, *(source.rglob("*") if source.is_dir() else ()))
+        )
+        entries = [replace(entry, modified_ns=written) for entry in files_below(files)]
+        return len(pack(entries, target, spec))
 
 
 @contextmanager
@@ -225,7 +247,7 @@ def passed_over(folder: Path) -> list[str]:
     ----------
     folder : of shards. Their headers alone are read.
     """
-    keys = (key for shard in sorted(folder.glob("*.tar")) for key in member_names(shard))
+    keys = (key for shard in sorted(folder.glob("*.tar")) for key in tar_keys(shard))
     names = ((key, key.rpartition("/")[2]) for key in keys)
     return [key for key, name in names if "." not in name or name.startswith(".")]
 

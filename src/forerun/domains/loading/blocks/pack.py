@@ -158,8 +158,8 @@ def pack(
     pieces = [range(ends[piece.start], ends[piece.stop]) for piece in cut(sizes, spec)]
     plan = _digest_of(packed, numbers, pieces, spec)
     if (target / MANIFEST).exists():
-        return _already(target, plan)
-    _begin(target, plan)
+        return _already(target, plan, files)
+    _begin(target, plan, files)
     crcs: list[int] = []
     digests: list[str] = []
     blocks = [[packed[at] for at in piece] for piece in pieces]
@@ -238,35 +238,53 @@ def _digest_of(
     return digest.hexdigest()
 
 
-def _already(target: Path, plan: str) -> Blocks:
-    """The container that is complete already. Raises StoreError if it was packed by another plan."""
+def _already(target: Path, plan: str, files: Sequence[FileEntry]) -> Blocks:
+    """The container that is complete already. Raises StoreError if it is of another plan, or a file was edited since."""
     blocks = Blocks.open(target)
     if blocks.manifest.get("plan_sha256") != plan:
         raise StoreError.at(target, "already contains blocks of other files, order or block size")
+    if (target / MANIFEST).stat().st_mtime_ns < _newest(files).modified_ns:
+        raise StoreError.at(
+            target, f"already contains blocks of these files before {_EDITED.format(_newest(files).key)}"
+        )
     return blocks
 
 
-def _begin(target: Path, plan: str) -> None:
-    """Write the plan beside the blocks, or find it there. Raises StoreError for a folder with other contents."""
+_EDITED: Final = "{!r} was edited; remove it or pack elsewhere"
+
+
+def _newest(files: Sequence[FileEntry]) -> FileEntry:
+    return max(files, key=lambda entry: entry.modified_ns)
+
+
+def _begin(target: Path, plan: str, files: Sequence[FileEntry]) -> None:
+    """Write the plan beside the blocks, or find it there.
+
+    Raises StoreError for a folder with other contents, and where files were edited since.
+    """
     journal = target / JOURNAL
+    times = hashlib.sha256(repr([entry.modified_ns for entry in files]).encode()).hexdigest()
     if journal.exists():
         try:
-            known = json.loads(journal.read_text())["plan_sha256"]
+            known = json.loads(journal.read_text())
+            same, untouched = known["plan_sha256"] == plan, known["times_sha256"] == times
         except (OSError, ValueError, KeyError, TypeError):
-            known = ""
-        if known != plan:
-            raise StoreError.at(
-                target,
-                "contains an unfinished pack of other files, order or block size; remove it or pack elsewhere",
-            )
-        return
+            same = untouched = False
+        if same and untouched:
+            return
+        why = (
+            f"these files before {_EDITED.format(_newest(files).key)}"
+            if same
+            else ("other files, order or block size; remove it or pack elsewhere")
+        )
+        raise StoreError.at(target, f"contains an unfinished pack of {why}")
     # A pack killed at its very first write leaves half a journal, under the temporary name.
     left = target.is_dir() and all(path.name == JOURNAL + ".part" for path in target.iterdir())
     if target.exists() and not left:
         raise StoreError.at(target, "already contains something that is no unfinished pack")
     with _explained(target, "nothing is done yet"):
         target.mkdir(parents=True, exist_ok=True)
-        _replace(journal, json.dumps({"plan_sha256": plan}).encode())
+        _replace(journal, json.dumps({"plan_sha256": plan, "times_sha256": times}).encode())
 
 
 def _finished(path: Path, entries: Sequence[FileEntry]) -> bool:

@@ -83,12 +83,14 @@ class FileEntry:
     path : where it lies, or what messages call it if `fetch` is given.
     size_bytes : when the source was listed; a file that has another size later is an error.
     fetch : reads it where it lies elsewhere than in a directory (default: it is read at `path`).
+    modified_ns : when it was written last (default: unknown).
     """
 
     key: str
     path: Path
     size_bytes: int
     fetch: Callable[[], bytes] | None = None
+    modified_ns: int = 0
 
     def read(self) -> bytes:
         """Its bytes."""
@@ -109,6 +111,21 @@ def unsafe(key: str) -> str:
     return ""
 
 
+def again(key: str, seen: dict[str, str]) -> str:
+    """Why a key must not follow those seen before, an empty text if it may; it is seen then.
+
+    Parameters
+    ----------
+    key : of a sample.
+    seen : keys by what they are where case does not count.
+    """
+    other = seen.get(key.casefold())
+    if other is None:
+        seen[key.casefold()] = key
+        return ""
+    return "occurs twice" if other == key else f"collides with {other!r} where case does not count"
+
+
 def check_keys(keys: Iterable[str], where: object) -> None:
     """Raise DataError listing the first keys that are unsafe, double, or equal but for their case.
 
@@ -122,13 +139,7 @@ def check_keys(keys: Iterable[str], where: object) -> None:
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for key in keys:
-        why = unsafe(key)
-        folded = key.casefold()
-        if not why and folded in seen:
-            other = seen[folded]
-            why = "occurs twice" if other == key else f"collides with {other!r} where case does not count"
-        seen[folded] = key
-        if why:
+        if why := unsafe(key) or again(key, seen):
             problems.append(Problem(str(where), f"key {key[:80]!r} {why}"))
             if len(problems) == 10:
                 break
@@ -166,7 +177,9 @@ def files_below(folder: Path) -> tuple[FileEntry, ...]:
             if path.is_symlink() or not path.is_file():
                 problems.append(Problem(str(path), "is a link or a special file; only files are packed"))
                 continue
-            entries.append(FileEntry(path.relative_to(folder).as_posix(), path, path.stat().st_size))
+            known = path.stat()
+            key = path.relative_to(folder).as_posix()
+            entries.append(FileEntry(key, path, known.st_size, modified_ns=known.st_mtime_ns))
         problems += [
             Problem(str(path), "is a link to a directory; links are not followed")
             for path in (Path(base, name) for name in folders)

@@ -10,8 +10,9 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
-from forerun.domains.loading.blocks.samples import unsafe
+from forerun.domains.loading.blocks.samples import again, unsafe
 from forerun.domains.loading.blocks.shards import unpacking
 from forerun.errors import DataError
 from forerun.regular import open_regular, unreadable
@@ -43,15 +44,27 @@ def write_tar(path: Path, samples: Iterable[tuple[str, bytes]]) -> int:
 def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     """The samples of a shard in order.
 
-    Raises DataError for links, devices, unsafe or double names, members that are cut short, and what is no plain tar.
-
     A leading `./` of a name is dropped, folders are passed over.
 
     Parameters
     ----------
     path : of a tar that is not compressed.
+
+    Raises DataError for links, devices, unsafe or double names, members that are cut short, damaged headers, an end without
+    its mark or with more behind it, and what is no plain tar.
     """
-    seen: set[str] = set()
+    for key, content in _members(path):
+        yield key, content.read()
+
+
+def tar_keys(path: Path) -> list[str]:
+    """The names of a shard's members, by its headers alone. Raises DataError as `read_tar` does."""
+    return [key for key, _ in _members(path)]
+
+
+def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Key and content of each member."""
+    seen: dict[str, str] = {}
     try:
         packer, size = _packed_by(path), path.stat().st_size
     except OSError as error:
@@ -66,27 +79,53 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
                 if member.isdir():
                     continue
                 key = re.sub(r"^(\./)+", "", member.name)  # as `tar -C dir .` writes names
-                why = unsafe(key)
+                why = unsafe(key) or again(key, seen)
                 if not member.isreg() or member.issparse():
                     why = "is a link, a device or a sparse file"
-                elif key.casefold() in seen:
-                    why = "occurs twice"
                 elif member.offset_data + member.size > size:
                     why = f"claims {member.size} bytes, the file ends before"
                 if why:
                     raise DataError.at(path, f"member {member.name[:80]!r} {why}")
-                seen.add(key.casefold())
                 content = archive.extractfile(member)
                 assert content is not None
-                yield key, content.read()
+                yield key, content
+            if why := _end(path, archive.offset, size):
+                raise DataError.at(path, why)
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         raise DataError.at(path, f"is no readable tar: {error}") from error
 
 
-def member_names(path: Path) -> list[str]:
-    """The names of a shard's members, by its headers alone."""
-    with tarfile.open(path, "r:") as archive:
-        return archive.getnames()
+#: a tar ends with two blocks of zeros, and is filled with more up to a whole record
+_BLOCK, _RECORD = 512, 10240
+
+
+def _end(path: Path, end: int, size: int) -> str:
+    """What is wrong with the end of a tar, an empty text if nothing is.
+
+    tarfile takes a header that it cannot read for the end.
+
+    Parameters
+    ----------
+    path : of the tar.
+    end : the byte behind its last member.
+    size : of the file.
+    """
+    with open_regular(path) as file:
+        file.seek(end)
+        mark = file.read(_BLOCK)
+        rest = iter(lambda: file.read(2**20), b"")
+        behind = any(part.strip(b"\0") for part in rest)
+    if len(mark) < _BLOCK:
+        return f"is cut short: no end mark at byte {end}"
+    if mark.strip(b"\0"):
+        return f"the header at byte {end} is damaged"
+    if behind:
+        return (
+            f"the header at byte {end} is zeros, and more follows: it is damaged, or several tars were joined"
+        )
+    if size - end >= 2 * _BLOCK + _RECORD:
+        return f"{size - end} zeros end it from byte {end} on, more than its last record: members are lost"
+    return ""
 
 
 _PACKERS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
