@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.errors import StoreError, UsageError
+from forerun.errors import DataError, StoreError, UsageError
 from forerun.loading import BlockCache, BlockDataset
 from forerun.loading.cache import BLOCK, PARTIAL
 from forerun.measure.loading.clients import Wrapping
+from forerun.measure.loading.corpus import make_corpus
 
 #: drawn worlds in a run of the suite; set FORERUN_CASES for more
 CASES = max(200, int(os.environ.get("FORERUN_CASES", "0")))
@@ -230,3 +231,30 @@ def test_a_full_disk_is_a_full_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be used as a cache"):
         BlockCache(tmp_path / "file", 1).open()
+
+
+@pytest.mark.parametrize("capacity_bytes", [0, 1e9])
+def test_what_the_store_has_damaged_is_read_once_more_and_does_not_stay(
+    tmp_path: Path, capacity_bytes: float
+) -> None:
+    make_corpus(tmp_path / "files", 40, mean_bytes=300)
+    folder = pack(tmp_path / "files", tmp_path / "blocks", PackSpec(10)).folder
+    path = folder / "b000002.blk"
+    whole = path.read_bytes()
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    cache = BlockCache(tmp_path / "cache", capacity_bytes)
+    reader = BlockDataset(folder, shuffle=False, threads=0, cache=cache)
+    counting = Counting(reader.source.client)
+    reader.source = replace(reader.source, client=counting)
+    given: list[str] = []
+    with pytest.raises(DataError, match=r"b000002\.blk: sample .* fails its checksum") as raised:
+        given += [key for key, _ in reader]
+    assert len(raised.value.problems) == 1 and len(counting.sent) == 3
+    path.write_bytes(whole)
+    assert len(list(reader)) == 40 and len(files(cache)) == (4 if capacity_bytes else 0)
+    # Damaged in the cache: once more from the store, and then it stays.
+    if capacity_bytes:
+        (kept,) = Path(cache.folder).glob(f"*b000002*{BLOCK}")
+        kept.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+        sent = len(counting.sent)
+        assert len(list(reader)) == 40 and len(counting.sent) == sent + 1 and kept.read_bytes() == whole

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError, UsageError
 from forerun.loading import BlockDataset
-from forerun.measure.loading import objects
+from forerun.measure.loading import clients, objects
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.clients import HttpFiles, open_client
 from forerun.measure.loading.corpus import make_corpus, open_corpus
@@ -389,3 +390,71 @@ def test_files_behind_http_are_listed_in_pages_and_packed(files: Path, tmp_path:
         open_corpus(store.url),
     ):
         pass
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.pauses_s = 0.0, list[float]()
+        monkeypatch.setattr(objects, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+        self.pauses_s.append(pause_s)
+
+
+def throttled(clock: Clock, until_s: float, after: str = "", status: int = 503) -> HttpFiles:
+    """A store that refuses until a moment; requests take no time."""
+    client = HttpFiles("http://127.0.0.1:9/x")
+
+    def answer(name: str, headers: dict[str, str]) -> tuple[int, bytes, str, str]:
+        return (status, b"", "", after) if clock.now_s < until_s else (206, b"12345", "bytes 0-4/9", "")
+
+    client._answer = answer  # type: ignore[method-assign]
+    return client
+
+
+def test_a_store_that_throttles_for_minutes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    assert throttled(clock, 150).read("b", 0, 5, "block 0") == b"12345"
+    assert (
+        150 <= clock.now_s <= 160
+        and max(clock.pauses_s) <= 10
+        and len(set(clock.pauses_s)) == len(clock.pauses_s)
+    )
+    clock.now_s = 0
+    with pytest.raises(
+        StoreError, match=r"block 0 was asked for \d+ times in 1[78]\d s; last: status 503"
+    ) as raised:
+        throttled(clock, 1e9).read("b", 0, 5, "block 0")
+    assert len(raised.value.problems) == 1
+    # What the server asks for is kept to; what is more than one waits for is said at once.
+    clock.now_s, clock.pauses_s = 0, []
+    assert throttled(clock, 40, after="30", status=429).read("b", 0, 5, "block 0") == b"12345"
+    assert clock.pauses_s == [30, 30]
+    with pytest.raises(StoreError, match=r"was asked for 1 times in 0 s; .* asks to wait 3600 s"):
+        throttled(clock, 1e9, after="3600").read("b", 0, 5, "block 0")
+    with pytest.raises(StoreError, match="the server answers 400"):
+        throttled(clock, 1e9, status=400).read("b", 0, 5, "block 0")
+
+
+def test_a_store_that_never_answered_is_asked_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    with pytest.raises(StoreError, match="the file was asked for 6 times; last: ConnectionRefusedError"):
+        HttpFiles("http://127.0.0.1:9/x").read_whole("manifest.json")
+    assert clock.now_s < 3
+
+
+def test_retry_after_is_seconds_or_a_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [clients._seconds(text) for text in ("", "7", "soon", "Wed, 21 Oct 2015 07:28:00 GMT")] == [
+        0,
+        7,
+        0,
+        0,
+    ]
+    monkeypatch.setattr(clients, "time", SimpleNamespace(time=lambda: 1445412470.0))
+    assert clients._seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,15 @@ class BlockCache:
         return int(text or b"0")
 
     def read(
-        self, client: Client, container: str, name: str, size_bytes: int, first: int, length: int, what: str
+        self,
+        client: Client,
+        container: str,
+        name: str,
+        size_bytes: int,
+        first: int,
+        length: int,
+        what: str,
+        sound: Callable[[bytes], bool] = lambda _whole: True,
     ) -> memoryview:
         """A stretch of a block: from the cache, else from the store, and then the whole block stays if there is space.
 
@@ -87,6 +95,7 @@ class BlockCache:
         name, size_bytes : of the block.
         first, length : of the stretch, in bytes of the block.
         what : is read, for messages.
+        sound : whether the bytes of a whole block are what they should be; others do not stay (default: all are).
 
         Raises what the client raises, StoreError for a folder that cannot be written.
         """
@@ -97,7 +106,8 @@ class BlockCache:
         if self.used_bytes + size_bytes > self.capacity_bytes:
             return memoryview(client.read(name, first, length, what))
         whole = client.read(name, 0, size_bytes, what)
-        self._keep(path, whole)
+        if sound(whole):
+            self._keep(path, whole)
         return memoryview(whole)[first : first + length]
 
     def forget(self, container: str, name: str) -> bool:

@@ -18,7 +18,7 @@ from forerun.loading.cache import BlockCache
 from forerun.loading.order import I64, EpochOrder, Runs
 from forerun.loading.progress import Progress
 from forerun.loading.source import Decode, Source
-from forerun.measure.loading.objects import RETRIES, TIMEOUT_S
+from forerun.measure.loading.objects import PATIENCE_S, TIMEOUT_S
 
 
 class BlockDataset:
@@ -64,8 +64,8 @@ class BlockDataset:
         spawned workers (default: samples are views of bytes).
     block_samples : samples a block of TFRecord, MDS and LitData, which have no blocks of their own (default: 64).
     token : bearer token of an HTTP store (default: none).
-    retries, timeout_s : of requests to a store: attempts after the first, with growing pauses, and the longest wait for an
-        answer (defaults: 5, 20).
+    retries, timeout_s, patience_s : of requests to a store: attempts after the first, with growing pauses, the longest wait
+        for an answer, and how long to repeat where `retries` says no number (defaults: none, 20, 180).
     cache : a `BlockCache` of this node, in which whole blocks stay for later epochs and for all processes that name its
         folder; one that is damaged is read from the store again (default: none).
 
@@ -99,8 +99,9 @@ class BlockDataset:
         decode: Decode | None = None,
         block_samples: int | None = None,
         token: str = "",
-        retries: int = RETRIES,
+        retries: int | None = None,
         timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
         cache: BlockCache | None = None,
     ) -> None:
         for name, number in (
@@ -113,7 +114,12 @@ class BlockDataset:
             if number < 0:
                 raise ValueError(f"{name} is {number}, and cannot be negative")
         self.source = Source.open(
-            source, token=token, retries=retries, timeout_s=timeout_s, block_samples=block_samples
+            source,
+            token=token,
+            retries=retries,
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+            block_samples=block_samples,
         ).cached(cache)
         self.threads, self.buffer_samples = threads, buffer_samples
         self.verify, self.decode = verify, decode

@@ -10,7 +10,7 @@ from forerun.loading.ahead import Ahead
 from forerun.loading.order import EpochOrder
 from forerun.loading.progress import Progress
 from forerun.loading.source import Decode, Source
-from forerun.measure.loading.objects import RETRIES, TIMEOUT_S
+from forerun.measure.loading.objects import PATIENCE_S, TIMEOUT_S
 
 
 class BlockSamples:
@@ -22,7 +22,7 @@ class BlockSamples:
 
     Parameters
     ----------
-    source, threads, verify, decode, block_samples, token, retries, timeout_s : as for `BlockDataset`.
+    source, threads, verify, decode, block_samples, token, retries, timeout_s, patience_s : as for `BlockDataset`.
 
     Raises as `BlockDataset` does.
     """
@@ -36,13 +36,19 @@ class BlockSamples:
         decode: Decode | None = None,
         block_samples: int | None = None,
         token: str = "",
-        retries: int = RETRIES,
+        retries: int | None = None,
         timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         if threads < 0:
             raise ValueError(f"threads is {threads}, and cannot be negative")
         self.source = Source.open(
-            source, token=token, retries=retries, timeout_s=timeout_s, block_samples=block_samples
+            source,
+            token=token,
+            retries=retries,
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+            block_samples=block_samples,
         )
         self.threads, self.verify, self.decode = threads, verify, decode
 

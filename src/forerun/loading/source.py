@@ -5,13 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from forerun.domains.loading.blocks.container import (
     INDEX,
@@ -66,8 +62,9 @@ class Source:
         source: str | Path,
         *,
         token: str,
-        retries: int,
+        retries: int | None,
         timeout_s: float,
+        patience_s: float,
         block_samples: int | None = None,
     ) -> Source:
         """Open the container or the data set in a folder or at a URL.
@@ -76,7 +73,7 @@ class Source:
         ----------
         source : a folder, or a URL: http(s), s3, gs, az, or what fsspec opens.
         token : bearer token of an HTTP store; empty for none.
-        retries, timeout_s : attempts at a request after the first, and the longest wait for an answer.
+        retries, timeout_s, patience_s : of requests, see `Repeating`.
         block_samples : samples a block of TFRecord and MDS, which have no blocks of their own (default: 64).
 
         Raises DataError for a manifest or an index that is damaged, StoreError for one that cannot be read, UsageError for
@@ -88,7 +85,7 @@ class Source:
                 opened = cls._in_folder(name, block_samples)
             else:
                 name = name.rstrip("/")
-                client = open_client(name, token, retries=retries, timeout_s=timeout_s)
+                client = open_client(name, token, retries=retries, timeout_s=timeout_s, patience_s=patience_s)
                 opened = cls._at_url(name, client, block_samples)
         except OSError as error:
             raise DataError.at(name, f"cannot be read: {error.strerror}") from error
@@ -182,26 +179,25 @@ class Source:
         row, end = starts[0], starts[-1]
         offsets, lengths = index.offset[row:end].tolist(), index.length[row:end].tolist()
         begin = offsets[0]
-        block = int(index.block[row])
-        name = block_name(block)
+        name = block_name(int(index.block[row]))
         what = _in_words(index.key, row, end)
-        try:
-            data = self._bytes(block, begin, offsets[-1] + lengths[-1] - begin, what, buffers)
+
+        def read() -> list[memoryview]:
+            data = self._bytes(row, begin, offsets[-1] + lengths[-1] - begin, what, buffers, verify)
             views = [data[at - begin : at - begin + length] for at, length in zip(offsets, lengths)]
-            if verify:
-                for number, (view, crc32) in enumerate(zip(views, index.crc32[row:end].tolist()), start=row):
-                    if zlib.crc32(view) != crc32:
-                        raise DataError.at(
-                            f"{self.name}/{name}", f"sample {index.key[number]!r} fails its checksum"
-                        )
+            if verify and (damaged := self._damaged(views, row)) is not None:
+                key = index.key[damaged]
+                raise DataError.at(f"{self.name}/{name}", f"sample {key!r} fails its checksum")
+            return views
+
+        try:
+            try:
+                views = read()
+            except DataError:
+                if self.cache is None or not self.cache.forget(self.digest, name):
+                    raise
+                views = read()  # damaged in the cache: the store has it
         except (StoreError, DataError) as error:
-            if (
-                isinstance(error, DataError)
-                and self.cache is not None
-                and self.cache.forget(self.digest, name)
-            ):
-                # Damaged in the cache: the store has it.
-                return self.read(first, last, verify=verify, give=give, decode=decode, buffers=buffers)
             self._refuse_another(error)
             raise
         parts: list[Any] = views if give is None else list(map(give, views))
@@ -243,13 +239,29 @@ class Source:
         file = data_set.files[int(self.index.block[first])]
         return [(key, self._decoded(file, key, sample, decode)) for key, sample in samples]
 
-    def _bytes(self, block: int, first: int, length: int, what: str, buffers: Buffers | None) -> memoryview:
-        """The bytes of a stretch of a block, for reading only."""
+    def _damaged(self, views: Sequence[memoryview], row: int) -> int | None:
+        """The first row of the index, from `row` on, whose bytes have another checksum; None if there is none."""
+        sums = self.index.crc32[row : row + len(views)].tolist()
+        wrong = (
+            at for at, (view, crc32) in enumerate(zip(views, sums), start=row) if zlib.crc32(view) != crc32
+        )
+        return next(wrong, None)
+
+    def _bytes(
+        self, row: int, first: int, length: int, what: str, buffers: Buffers | None, verify: bool
+    ) -> memoryview:
+        """The bytes of a stretch of the block in which a row of the index is, for reading only."""
+        block = int(self.index.block[row])
         name = block_name(block)
-        if self.cache is not None:
-            size = int(self._block_bytes[block])
-            return self.cache.read(self.client, self.digest, name, size, first, length, what)
-        return self._stored(name, first, length, what, buffers)
+        if self.cache is None:
+            return self._stored(name, first, length, what, buffers)
+        rows, edges = int(self.index.first[block]), self.index.edges[block]
+
+        def sound(data: bytes) -> bool:
+            views = [memoryview(data)[a:b] for a, b in pairwise(edges)]
+            return not verify or self._damaged(views, rows) is None
+
+        return self.cache.read(self.client, self.digest, name, edges[-1], first, length, what, sound)
 
     def _stored(self, name: str, first: int, length: int, what: str, buffers: Buffers | None) -> memoryview:
         """The bytes of a stretch of a file where it lies, for reading only."""
@@ -258,12 +270,6 @@ class Source:
         data = buffers.take(length).data
         self.client.read_into(name, first, data, what)
         return data.toreadonly()
-
-    @cached_property
-    def _block_bytes(self) -> NDArray[np.int64]:
-        """Bytes of each block."""
-        last = self.index.first[1:] - 1
-        return np.asarray(self.index.offset[last] + self.index.length[last], np.int64)
 
     def _sample(self, row: int, end: int, parts: list[Any]) -> tuple[str, Any]:
         """Key and sample of some rows of the index: a single part, or a dictionary of several.

@@ -14,10 +14,12 @@ import mmap
 import os
 import re
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from io import FileIO
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
@@ -27,7 +29,7 @@ import numpy as np
 from forerun.errors import StoreError, UsageError
 from forerun.measure.loading.objects import (
     OBJECT_SCHEMES,
-    RETRIES,
+    PATIENCE_S,
     TIMEOUT_S,
     FsspecFiles,
     ObjectFiles,
@@ -90,7 +92,14 @@ class Wrapping:
         return self.client.names()
 
 
-def open_client(url: str, token: str = "", *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> Client:
+def open_client(
+    url: str,
+    token: str = "",
+    *,
+    retries: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+    patience_s: float = PATIENCE_S,
+) -> Client:
     """Who reads a URL: http and https by ourselves, object stores through obstore, the rest through fsspec.
 
     Raises UsageError for a URL that nobody here opens.
@@ -99,13 +108,13 @@ def open_client(url: str, token: str = "", *, retries: int = RETRIES, timeout_s:
     ----------
     url : of a folder, or of a prefix of an object store.
     token : bearer token of an HTTP store (default: none).
-    retries, timeout_s : attempts after the first, and the longest wait for an answer (defaults 5, 20).
+    retries, timeout_s, patience_s : see `Repeating`.
     """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https"):
-        return HttpFiles(url, retries=retries, timeout_s=timeout_s, token=token)
+        return HttpFiles(url, retries=retries, timeout_s=timeout_s, patience_s=patience_s, token=token)
     kind = ObjectFiles if scheme in OBJECT_SCHEMES else FsspecFiles
-    return kind(url, retries=retries, timeout_s=timeout_s)
+    return kind(url, retries=retries, timeout_s=timeout_s, patience_s=patience_s)
 
 
 @dataclass(frozen=True)
@@ -280,7 +289,7 @@ class HttpFiles(Repeating):
     def _attempt(self, name: str, what: str, span: str, length: int | None) -> bytes:
         """One answer: the whole of a file, or `length` bytes of it. Raises Unsatisfying for one to be asked for again."""
         try:
-            status, data, sent = self._answer(name, {"Range": f"bytes={span}"} if span else {})
+            status, data, sent, after = self._answer(name, {"Range": f"bytes={span}"} if span else {})
         except (OSError, http.client.HTTPException):
             self._close()
             raise
@@ -291,17 +300,18 @@ class HttpFiles(Repeating):
             raise StoreError.at(
                 f"{self.url}/{name}", f"{what}: the server answers 200 to a range; it must know ranges"
             )
-        if status in (401, 403, 404, 405, 416):
+        if 300 <= status < 500 and status not in (408, 425, 429):
             raise StoreError.at(f"{self.url}/{name}", f"{what}: the server answers {status}")
         self._close()  # it is unknown which request this answers
         if good:
             raise Unsatisfying(f"status {status} with Content-Range {sent[:60]!r} for bytes {span}")
         raise Unsatisfying(
-            f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else "")
+            f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else ""),
+            _seconds(after),
         )
 
-    def _answer(self, name: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
-        """Status, body and Content-Range of one answer.
+    def _answer(self, name: str, headers: dict[str, str]) -> tuple[int, bytes, str, str]:
+        """Status, body, Content-Range and Retry-After of one answer.
 
         Parameters
         ----------
@@ -328,7 +338,8 @@ class HttpFiles(Repeating):
             raise http.client.IncompleteRead(data, response.length)
         if response.will_close:
             self._close()
-        return response.status, data, response.getheader("Content-Range", "")
+        say = response.getheader
+        return response.status, data, say("Content-Range", ""), say("Retry-After", "")
 
     def _close(self) -> None:
         """Close this thread's connection, if it has one; the next request opens another."""
@@ -337,3 +348,13 @@ class HttpFiles(Repeating):
         if connection is not None:
             connection.close()
         mine.connection = None
+
+
+def _seconds(after: str) -> float:
+    """How long a server asks to wait by `Retry-After`, in seconds or as a date; 0 if it does not say."""
+    try:
+        return max(
+            0.0, float(after) if after.isdigit() else parsedate_to_datetime(after).timestamp() - time.time()
+        )
+    except (ValueError, OverflowError):
+        return 0.0

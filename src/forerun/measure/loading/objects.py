@@ -15,16 +15,20 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, ClassVar, Final
 
 from forerun.domains.loading.blocks.optional import optional_module
 from forerun.errors import StoreError, UsageError
 from forerun.measure.loading.processes import PerProcess
 
-#: of every reader of a store: attempts after the first, the pause before the first of them, the longest wait
-RETRIES: Final = 5
+#: of every reader of a store: the first pause and the longest, the longest wait for an answer, and for a good one
 BACKOFF_S: Final = 0.05
+LONGEST_BACKOFF_S: Final = 10.0
 TIMEOUT_S: Final = 20.0
+PATIENCE_S: Final = 180.0
+#: attempts after the first at a store that has never answered: it may not exist
+UNKNOWN_RETRIES: Final = 5
 #: what obstore opens; everything else with a scheme is fsspec's
 OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 #: where clouds' machines are given credentials: asked where the environment has none
@@ -41,7 +45,17 @@ _calling_process = 0
 
 
 class Unsatisfying(Exception):
-    """An answer that is not what was asked for, in words; asking again may help."""
+    """An answer that is not what was asked for, in words; asking again may help.
+
+    Parameters
+    ----------
+    why : in words.
+    after_s : how long the store asks to wait (default: it does not say).
+    """
+
+    def __init__(self, why: str, after_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.after_s = after_s
 
 
 @dataclass
@@ -51,16 +65,20 @@ class Repeating:
     Parameters
     ----------
     url : of the store.
-    retries, backoff_s, timeout_s : attempts after the first, the pause before the first of them, which doubles from
-        then on, and the longest wait for an answer.
+    retries : attempts after the first (default: as many as `patience_s` allows; few at a store that has never answered).
+    backoff_s, timeout_s : the first pause, which doubles up to 10 s and varies by half, and the longest wait for an answer.
+    patience_s : how long a request is repeated where `retries` says no number.
     retried : how many attempts were repeated.
+    answered : whether the store has answered anything.
     """
 
     url: str
-    retries: int = RETRIES
+    retries: int | None = None
     backoff_s: float = BACKOFF_S
     timeout_s: float = TIMEOUT_S
+    patience_s: float = PATIENCE_S
     retried: int = 0
+    answered: bool = False
     _lock: PerProcess[threading.Lock] = field(default_factory=lambda: PerProcess(threading.Lock))
 
     def __post_init__(self) -> None:
@@ -85,32 +103,44 @@ class Repeating:
 
         Raises StoreError at once where asking again does not help, else after the last attempt.
         """
-        last = ""
-        for number in range(self.retries + 1):
-            if number:
-                with self._lock.get():
-                    self.retried += 1
-                time.sleep(self.backoff_s * 2 ** (number - 1))
+        begun, number, after_s = time.monotonic(), 0, 0.0
+        while True:
+            number += 1
             try:
                 data = attempt()
             except StoreError:
                 raise
             except Unsatisfying as error:
-                last = str(error)
-                continue
+                self.answered, last, after_s = True, str(error), error.after_s
             except Exception as error:  # each library has a tree of its own
                 if isinstance(error, _HOPELESS) or type(error).__name__ in _HOPELESS_NAMES:
                     raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
-                last = f"{type(error).__name__}: {_first_line(error)}"
-                continue
-            if length is None or len(data) == length:
-                return data
-            last = f"{len(data)} bytes of {length}"
-        raise StoreError.at(
-            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {last}"
-        )
+                last, after_s = f"{type(error).__name__}: {_first_line(error)}", 0.0
+            else:
+                self.answered = True
+                if length is None or len(data) == length:
+                    return data
+                last, after_s = f"{len(data)} bytes of {length}", 0.0
+            # Workers that were refused together must not come back together.
+            pause_s = min(self.backoff_s * 2 ** min(number - 1, 30), LONGEST_BACKOFF_S)
+            pause_s = max(pause_s * _ANY.uniform(0.5, 1.0), after_s)
+            spent_s = time.monotonic() - begun
+            retries = self.retries if self.answered or self.retries is not None else UNKNOWN_RETRIES
+            late = self.retries is None and spent_s + pause_s > self.patience_s
+            if late or (retries is not None and number > retries):
+                within = f" in {spent_s:.0f} s" if late else ""
+                if late and after_s > self.patience_s:
+                    last += f", and asks to wait {after_s:.0f} s"
+                raise StoreError.at(
+                    f"{self.url}/{name}", f"{what} was asked for {number} times{within}; last: {last}"
+                )
+            time.sleep(pause_s)
+            with self._lock.get():
+                self.retried += 1
 
 
+#: of nobody's seed: pauses change no result
+_ANY: Final = SystemRandom()
 #: errors where asking again does not help: Python's own, and obstore's by name, for it need not be installed
 _HOPELESS: Final = (FileNotFoundError, PermissionError)
 _HOPELESS_NAMES: Final = frozenset(
