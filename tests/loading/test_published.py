@@ -120,6 +120,7 @@ def test_the_improvement_column_and_what_it_rests_on(golden: Golden, published: 
             # As the reference page has them.
             assert round(gain.percent, 2) == {0.75: -1.55, 1.0: -0.79}[gain.sleep_s]
             assert (gain.merged_runs, gain.runs, gain.significant) == (1, 3, False)
+        assert gain.significant is (gain.sleep_s in (0.1, 0.5)), gain  # at 0.25 p is .084
 
 
 def test_flags_name_the_defects(published: Path) -> None:

@@ -15,7 +15,6 @@ from forerun.domains.loading.policies.fixed_blocks import stopped
 from forerun.domains.loading.traces.layouts import RunLayout
 from forerun.replication.cndlsys.law import Explained, explain_pooled, explain_unmerged
 from forerun.replication.cndlsys.runs import (
-    BATCH,
     UNNUMBERED,
     Flag,
     flags,
@@ -91,18 +90,24 @@ def _experiment(path: Path, chosen: NotebookRuns) -> TraceReport:
                 "gain of merging",
                 ("step s", "percent", "standard error", "Welch p", "merged", "significant"),
                 rows_of,
-                "percent: time saved by merging; standard error: of that, in points; merged: runs that merged",
+                "percent: gain in throughput by merging; standard error: of that, in points; merged: runs that merged; "
+                "significant: twice its standard error, all runs merged, and Welch p below .05",
             )
         )
-    fixed = sorted((run.block, BATCH / run.completion_s) for run in runs if run.approach == UNNUMBERED)
+    fixed = sorted((run.block, run.throughput) for run in runs if run.approach == UNNUMBERED)
     if len(fixed) > 1:
         trials, chosen_block = early_stop([block for block, _ in fixed], [rate for _, rate in fixed])
         data["early_stop"] = {"trials": trials, "block_samples": chosen_block}
     notes: tuple[str, ...] = ()
     if chosen.mode == "corrected":
+        published = [run for run in runs if run.published]  # the laws are of the experiment's loader
         for name, title, explained in (
-            ("law_unmerged", "the delivery law, fitted on one row", explain_unmerged(runs)),
-            ("law_merged", "workers with pools that share 8 cores, fitted on one row", explain_pooled(runs)),
+            ("law_unmerged", "the delivery law, fitted on one row", explain_unmerged(published)),
+            (
+                "law_merged",
+                "workers with pools that share 8 cores, fitted on one row",
+                explain_pooled(published),
+            ),
         ):
             if explained:
                 data[name] = [{**asdict(row), "error": row.error} for row in explained]
