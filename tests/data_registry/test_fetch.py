@@ -9,12 +9,13 @@ import io
 import json
 import tarfile
 import threading
+from pathlib import Path
 
 import pytest
 
 from forerun.cli.main import run
 from forerun.data import dataset, fetch, registry, status
-from forerun.data.registry import File, Source
+from forerun.data.registry import File, Source, known_sources
 from forerun.errors import DataError
 from forerun.trace.generate import process_from
 
@@ -225,3 +226,29 @@ def test_the_command_line_lists_and_fetches(published, capsys):
     assert run(["data", "list"]) == 0
     assert run(["data", "list", "made_up"]) == 0
     assert "CC0-1.0; cite nobody" in capsys.readouterr().out
+
+
+def test_derived_tables_come_with_the_program(tmp_path, monkeypatch):
+    """Without a mirror, a network or a cache; each with a licence beside it, and none is large."""
+    monkeypatch.delenv("FORERUN_DATA_DIR", raising=False)
+    monkeypatch.setenv("FORERUN_CACHE_DIR", str(tmp_path))
+    folder = Path(registry.__file__).parent / "packaged"
+    shipped = {path.relative_to(folder).as_posix() for path in folder.rglob("*.csv")}
+    listed = {
+        source.full_name(file): source
+        for source in known_sources()
+        if source.name in ("cndlsys_derived", "mlperf_storage")
+        for file in source.files
+    }
+    assert shipped == set(listed) and len(shipped) == 7
+    for name, source in listed.items():
+        path = dataset(name)
+        assert path.is_relative_to(tmp_path) and path.read_bytes() == (folder / name).read_bytes()
+        assert path.stat().st_size < 2**20
+        (licence,) = (folder / name).parent.glob("LICENSE.*")
+        assert {"MIT": "MIT License", "Apache-2.0": "Apache License, Version 2.0"}[
+            source.licence
+        ] in licence.read_text()
+        assert all(
+            status(source, file) == "cached" for file in source.files if source.full_name(file) == name
+        )

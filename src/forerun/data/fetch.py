@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+from forerun.atomic_write import write_bytes
 from forerun.data.archive import unpacked
 from forerun.data.registry import File, Source, select
 from forerun.errors import DataError, Problem
@@ -56,7 +57,14 @@ def status(source: Source, file: File) -> Literal["mirror", "cached", "to fetch"
         return "mirror"
     if (cache_dir() / source.full_name(file)).is_file():
         return "cached"
-    return "to fetch" if source.url(file) and mirror is None else "by hand"
+    reached = packaged(source, file) is not None or (source.url(file) and mirror is None)
+    return "to fetch" if reached else "by hand"
+
+
+def packaged(source: Source, file: File) -> Path | None:
+    """A small table of ours that comes with the program, its licence beside it; None for other files."""
+    path = Path(__file__).parent / "packaged" / source.full_name(file)
+    return path if path.is_file() else None
 
 
 def mirror_dir() -> Path | None:
@@ -83,6 +91,15 @@ def _place(source: Source, file: File) -> Path:
         return mirror / name
     cached = cache_dir() / name
     if cached.exists():
+        _verify(cached, file, name)
+        return cached
+    if (ours := packaged(source, file)) is not None:
+        # Into the cache, beside what is downloaded of the same publication.
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError.at(name, f"cannot be copied to {cached}: {error.strerror}") from None
+        write_bytes(cached, ours.read_bytes(), error=DataError)
         _verify(cached, file, name)
         return cached
     url = source.url(file)
