@@ -185,7 +185,7 @@ def test_the_list_of_results_is_the_programs() -> None:
         "cluster": {"elasticflow"},
         "serving": {"inferline"},
         "spot": {"bamboo", "oobleck", "cant_be_late", "reliability"},
-        "loading": {"cndlsys", "mlperf_storage"},
+        "loading": {"cndlsys"},
         "energy": {"zeus"},
     }
     page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")

@@ -18,7 +18,6 @@ SYSTEMS: Final = (
     "elasticflow",
     "zeus",
     "cndlsys",
-    "mlperf_storage",
     "inferline",
     "bamboo",
     "oobleck",

@@ -39,9 +39,7 @@ def claims() -> Iterator[Claim]:
         "growth and deadline rules, plans; {} published results",
         (
             published.total()
-            - sum(
-                published[name] for name in ("elasticflow", "zeus", "cndlsys", "mlperf_storage", "inferline")
-            ),
+            - sum(published[name] for name in ("elasticflow", "zeus", "cndlsys", "inferline")),
         ),
     )
     yield Claim(page, "scenarios; {} published results; experiments of one's own", (published["cndlsys"],))

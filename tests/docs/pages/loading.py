@@ -261,7 +261,6 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "On five synthetic stores with 1 % noise its regret stays within 3 % in at least 19 of 20 seeds each, with "
         "at most four probes and, of 12,800 samples,",
     ): f"{_TUNING}::test_few_probes_and_little_regret",
-    (PAGE, "| interval of 90 % |"): "tests/loading/test_mlperf_storage.py::test_the_published_results",
     (PAGE, "| pace |"): "tests/loading/test_pace.py::test_a_latency_of_5_ms_becomes_40",
     (
         PAGE,

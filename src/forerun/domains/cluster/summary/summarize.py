@@ -126,7 +126,9 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
             "deadline_ratio": met / with_deadline,
             "deadline_ratio_reference": by_rule / with_deadline,
         }
-        intervals["deadline_ratio"] = proportion_interval(met, with_deadline, over="over the jobs of this trace")
+        intervals["deadline_ratio"] = proportion_interval(
+            met, with_deadline, over="over the jobs of this trace"
+        )
     if len(jct):
         summary |= {
             "jct_mean_s": float(jct.mean()),

@@ -89,7 +89,9 @@ def _verdict(
     Those with a share of their own stand apart.
     """
     queries = len(run.arrival_ms)
-    required = f"{scenario.attainment * 100:.6g} % are required{_too_few(misses, queries, scenario.attainment)}"
+    required = (
+        f"{scenario.attainment * 100:.6g} % are required{_too_few(misses, queries, scenario.attainment)}"
+    )
     if not objectives:
         within = f"{100 - 100 * misses / queries:.4g} % of the queries stay within {scenario.slo_ms:g} ms"
         return f"the SLO is {'met' if met else 'missed'}: {within}, {required}"

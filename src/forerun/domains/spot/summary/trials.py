@@ -195,4 +195,6 @@ def _add_finish_figures(
             intervals[name] = at.interval
     if scenario.goal.deadline_s:
         summary["done_by_deadline"] = whole.in_time / whole.count
-        intervals["done_by_deadline"] = proportion_interval(whole.in_time, whole.count, over="over the trials")
+        intervals["done_by_deadline"] = proportion_interval(
+            whole.in_time, whole.count, over="over the trials"
+        )
