@@ -67,15 +67,17 @@ def identity(kind: type[Any]) -> str:
     own = distribution(kind.__module__, file)
 
     def belongs(name: str) -> bool:
-        root = name.partition(".")[0]
-        if root in sys.stdlib_module_names or root == __name__.partition(".")[0]:
+        if name.partition(".")[0] == __name__.partition(".")[0]:
             return False
-        place = file_of(name)
-        return place is not None and (
-            not _installed(place) or (own != "" and distribution(name, place) == own)
-        )
+        return uninstalled(name) or (own != "" and distribution(name, file_of(name) or Path()) == own)
 
     return digest(reached(kind.__module__, file, belongs))
+
+
+def uninstalled(module: str) -> bool:
+    """Whether a module is neither of the standard library nor of an installed distribution."""
+    file = None if module.partition(".")[0] in sys.stdlib_module_names else file_of(module)
+    return file is not None and not _installed(file)
 
 
 def distribution(module: str, file: Path) -> str:

@@ -328,7 +328,7 @@ def test_a_fault_of_our_own_is_not_explained_by_the_locale() -> None:
     """Python 3.13 raises this error where a docstring that it compiles has half a character."""
     from forerun.cli.simulate import command
 
-    for raised in (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), ImportError("no"), SyntaxError("no")):
+    for raised in (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), ImportError("no"), EOFError()):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(type(raised)):
             patch.setattr(command, "callback", _raising(raised))
             run(["simulate", str(SERVING)])

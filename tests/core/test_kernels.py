@@ -1,13 +1,23 @@
-"""Where compiled kernels are kept: what is named, else beside the installation, else the user's, else ours alone."""
+"""Where compiled kernels are kept: what is named, else beside the installation, else the user's, else ours alone.
+
+What is kept there is never trusted: a damaged file is compiled again.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from forerun.kernels import jit
 from forerun.kernels.jit import cache_root
 
 
@@ -43,3 +53,93 @@ def test_where_nothing_can_be_written_a_private_folder_serves(
     assert folder is not None and folder.parent == places and folder.name.startswith("forerun-kernels-")
     folder.chmod(0o777)
     assert cache_root.__wrapped__() is None, "a folder that others may write is never loaded from"
+
+
+Damage = Callable[[Path, list[Path], np.random.Generator], None]
+
+
+def _cut(file: Path, others: list[Path], rng: np.random.Generator) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: rng.integers(len(content))])
+
+
+def _flip(file: Path, others: list[Path], rng: np.random.Generator) -> None:
+    content = bytearray(file.read_bytes())
+    content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+    file.write_bytes(content)
+
+
+def _swap(file: Path, others: list[Path], rng: np.random.Generator) -> None:
+    shutil.copyfile(others[rng.integers(len(others))], file)
+
+
+def _folder(file: Path, others: list[Path], rng: np.random.Generator) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _empty(file: Path, others: list[Path], rng: np.random.Generator) -> None:
+    file.write_bytes(b"")
+
+
+def _gone(file: Path, others: list[Path], rng: np.random.Generator) -> None:
+    file.unlink()
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """A module of two kernels, loaded anew by each call, and stored below `tmp_path`."""
+    lines = ["from own_shift import SHIFT", "from forerun.kernels.jit import kernel"]
+    for name, sign in (("plus", "+"), ("minus", "-")):
+        lines += ["@kernel", f"def {name}(x):", f"    return x {sign} SHIFT"]
+    (tmp_path / "own_kernels.py").write_text("\n".join(lines) + "\n")
+    (tmp_path / "own_shift.py").write_text("SHIFT = 3\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(jit, "cache_root", lambda: tmp_path / "kernels")
+
+    def load() -> Any:
+        for name in ("own_shift", "own_kernels"):
+            sys.modules.pop(name, None)
+        jit._cache_folder.cache_clear()
+        importlib.invalidate_caches()
+        return importlib.import_module("own_kernels")
+
+    return load
+
+
+def test_damaged_files_are_compiled_again(stored: Callable[[], Any], tmp_path: Path) -> None:
+    """Whatever sequence of damage: the answers stay right, and what can be written is written anew."""
+    rng = np.random.Generator(np.random.Philox(5))
+    damages: list[Damage] = [_cut, _flip, _swap, _empty, _gone, _folder]
+
+    def answers() -> tuple[int, int, int]:
+        module = stored()
+        return (
+            module.plus(10),
+            module.minus(10),
+            sum(len(f.stats.cache_hits) for f in (module.plus, module.minus)),
+        )
+
+    assert answers()[:2] == (13, 7)
+    assert answers() == (13, 7, 2)
+    cases = int(os.environ.get("FORERUN_CASES", "12"))
+    for number in range(cases):
+        files = sorted(path for path in (tmp_path / "kernels").rglob("*.nb[ic]") if path.is_file())
+        assert len(files) == 4
+        damage = damages[number % len(damages)]
+        file = files[rng.integers(4)]
+        damage(file, [other for other in files if other != file], rng)
+        plus, minus, hits = answers()
+        assert (plus, minus) == (13, 7) and hits < 2, (damage.__name__, file.name)
+        if damage is _folder:
+            file.rmdir()
+            answers()
+        assert answers() == (13, 7, 2), (damage.__name__, file.name)
+
+
+def test_an_edit_of_what_a_kernel_imports_is_noticed(stored: Callable[[], Any], tmp_path: Path) -> None:
+    """numba freezes the constant of another module, and looks at the kernel's own file only."""
+    assert stored().plus(10) == 13
+    (tmp_path / "own_shift.py").write_text("SHIFT = 5\n")
+    assert stored().plus(10) == 15

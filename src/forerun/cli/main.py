@@ -103,7 +103,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # A typing error, such as an extra zero, can ask for more memory than there is; that is not a bug.
         click.echo(f"forerun: {' '.join(f'not enough memory {error}'.split())}; ask for less", err=True)
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(
+            error.__cause__, EOFError
+        ):  # which click takes for the end of an answer; nothing is asked here
+            raise error.__cause__ from None
         click.echo(INTERRUPTED, err=True)
         return INTERRUPTED_CODE
     except BrokenPipeError:

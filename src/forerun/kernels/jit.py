@@ -3,10 +3,11 @@
 A kernel is a plain function on numbers and arrays, decorated with `@kernel`. The policy is deterministic (no fast
 math, one division rule), releases the interpreter lock and caches compiled code on disk.
 
-The disk cache has a pitfall: numba notices an edit of the kernel's own file, but not of a file it calls into, and then
-runs stale code. So the cache folder is named by a digest of everything a kernel may reach: the Python and library
-versions, its own module, and the modules that this imports, however deep. A kernel module may import only numpy, numba
-and other kernel modules (the architecture tests check it), so the digest changes with nothing else.
+The disk cache has two pitfalls. numba trusts the files that it finds: see `_SoundFiles`. And it notices an edit of the
+kernel's own file, but not of a file it calls into, and then runs stale code. So the cache folder is named by a digest of
+everything a kernel may reach: the Python and library versions, its own module, and the modules that this imports, however
+deep. A kernel module may import only numpy, numba and other kernel modules (the architecture tests check it), so the
+digest changes with nothing else.
 
 The folder is `$FORERUN_CACHE_DIR/kernels`, else `cache/kernels` in the virtual environment if that has one, else the
 user's cache folder; if none can be written, a private temporary folder; if that fails too, nothing is cached. With
@@ -15,20 +16,24 @@ NUMBA_DISABLE_JIT=1 kernels run as plain Python.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import io
 import os
 import platform
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numba
 import numpy as np
+from numba.core.caching import IndexDataCacheFile
 
-from forerun.sources import digest, reached
+from forerun.sources import digest, reached, uninstalled
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -65,7 +70,50 @@ def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool) -> 
         compiled: _F = numba.njit(cache=folder is not None, **options)(function)
     finally:
         numba.config.CACHE_DIR = before
+    if hasattr(compiled, "_cache") and folder is not None:
+        compiled._cache._cache_file.__class__ = _SoundFiles
     return compiled
+
+
+class _SoundFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """The files in which numba stores a function, each with a checksum of its name and content at its end.
+
+    numba reads a file by unpickling it, which ignores what follows. A file that cannot be read, or has another checksum, is
+    as good as none: the function is compiled again, and the file replaced. One that cannot be written is left out.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().save(key, data)
+
+    def _load_index(self) -> Any:
+        return super()._load_index() if _is_sound(Path(self._index_path)) else {}
+
+    def _load_data(self, name: str) -> Any:
+        if not _is_sound(Path(self._data_path(name))):
+            raise FileNotFoundError(name)
+        return super()._load_data(name)
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(content.getvalue() + _checksum(Path(filepath), content.getvalue()))
+
+
+def _checksum(path: Path, content: bytes) -> bytes:
+    return hashlib.blake2b(content, key=path.name.encode()[-64:]).digest()
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether a file is as it was written. False for one that cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    size = hashlib.blake2b().digest_size
+    return content[-size:] == _checksum(path, content[:-size])
 
 
 @functools.cache
@@ -88,7 +136,7 @@ def _cache_folder(module: str, source: Path) -> Path | None:
         return None
     versions = (platform.python_version(), numba.__version__, np.__version__, platform.machine())
     own = {__name__.partition(".")[0], module.partition(".")[0]}
-    files = reached(module, source, lambda name: name.partition(".")[0] in own)
+    files = reached(module, source, lambda name: name.partition(".")[0] in own or uninstalled(name))
     return root / digest(files, *versions)
 
 
