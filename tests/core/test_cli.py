@@ -324,6 +324,88 @@ def test_what_no_file_can_hold_is_told_in_a_line(capsys: pytest.CaptureFixture[s
         assert told in capsys.readouterr().err
 
 
+def written() -> list[tuple[tuple[str, ...], str]]:
+    """Every command with an option that names a file to write, and the option."""
+    import click
+
+    from forerun.cli._inputs import OUTPUTS
+
+    found: list[tuple[tuple[str, ...], str]] = []
+
+    def visit(command: click.Command, words: tuple[str, ...]) -> None:
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            names = command.commands if hasattr(command, "default") else command.list_commands(context)
+            for name in names:
+                child = command.get_command(context, name)
+                assert child is not None
+                visit(child, (*words, name))
+        for parameter in command.params:
+            if parameter.metavar != "DIR":  # where nothing is replaced
+                found.extend((words, option) for option in parameter.opts if option in OUTPUTS)
+
+    visit(forerun_command, ())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), written(), ids=lambda value: "-".join(value) if isinstance(value, tuple) else value
+)
+def test_no_command_writes_over_what_it_reads(
+    words: tuple[str, ...],
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever reads a scenario: neither it, nor its trace, nor what a file named in it names, under any spelling."""
+    import click
+
+    (tmp_path / "in").mkdir()
+    files = {
+        name: tmp_path / "in" / name
+        for name in ("scenario.yaml", "jobs.csv", "fleet.yaml", "spare.csv", "log.csv")
+    }
+    for path in files.values():
+        path.write_text("id\n")
+    files["scenario.yaml"].write_text("{domain: cluster, trace: {file: jobs.csv}, fleet: fleet.yaml}")
+    files["fleet.yaml"].write_text("fleet: {file: spare.csv}")
+    (tmp_path / "alias").symlink_to(tmp_path / "in", target_is_directory=True)
+    os.link(files["jobs.csv"], tmp_path / "hard.csv")
+    before = {name: path.read_bytes() for name, path in files.items()}
+    monkeypatch.chdir(tmp_path)
+    command: Any = forerun_command
+    for word in words:
+        command = command.get_command(click.Context(command), word)
+    if not any(isinstance(parameter, click.Argument) for parameter in command.params):
+        pytest.skip("reads no file that the command line names")
+    for target in (*files, "alias/jobs.csv", "hard.csv"):
+        out = target if "/" in target or target == "hard.csv" else f"in/{target}"
+        given = []
+        for parameter in command.params:
+            if isinstance(parameter, click.Argument):
+                choices = getattr(parameter.type, "choices", None)
+                given.append(choices[0] if choices else "in/scenario.yaml")
+            elif parameter.required and option not in parameter.opts:
+                given += [parameter.opts[0], "1"]
+        given += [option, out]
+        if target == "log.csv":
+            if "--set" not in {opt for p in command.params for opt in p.opts}:
+                continue
+            given += ["--set", "trace.file=in/log.csv"]
+        assert run([*words, *given]) == 2, (words, given)
+        assert "is read by this command" in " ".join(capsys.readouterr().err.split()), (words, given)
+    assert {name: path.read_bytes() for name, path in files.items()} == before
+
+
+def test_a_page_may_lie_in_the_run_that_it_shows(tmp_path: Path) -> None:
+    """What a run's folder has besides the run is nobody's input; the run's own files are."""
+    assert run(["simulate", str(ENERGY), "--set", "trials=0", "-q", "-o", str(tmp_path / "run")]) == 0
+    for _ in range(2):
+        assert run(["report", str(tmp_path / "run"), "-o", str(tmp_path / "run" / "page.html")]) == 0
+    assert run(["report", str(tmp_path / "run"), "-o", str(tmp_path / "run" / "summary.json")]) == 2
+
+
 def test_a_fault_of_our_own_is_not_explained_by_the_locale() -> None:
     """Python 3.13 raises this error where a docstring that it compiles has half a character."""
     from forerun.cli.simulate import command

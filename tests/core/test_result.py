@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -101,6 +102,55 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a run"):
         result().save(tmp_path / "photos", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "run"]
+
+
+@pytest.mark.parametrize("there", ["nothing", "an empty folder"])
+@pytest.mark.parametrize("moment", ["before", "while", "after"])
+def test_of_two_runs_for_one_folder_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, moment: str
+) -> None:
+    """Another process saves before this one writes its first file, between two of them, or after its last."""
+    target = tmp_path / "run"
+    if there != "nothing":
+        target.mkdir()
+    write = Result._write
+
+    def interleaved(mine: Result, folder: Path) -> None:
+        monkeypatch.setattr(Result, "_write", write)
+        write_json = run_module._write_json
+
+        def then(path: Path, data: object) -> None:
+            write_json(path, data)
+            if path.name == "summary.json" and moment == "while":
+                monkeypatch.setattr(run_module, "_write_json", write_json)
+                result(1).save(target)
+
+        if moment == "before":
+            result(1).save(target)
+        monkeypatch.setattr(run_module, "_write_json", then)
+        write(mine, folder)
+        if moment == "after":
+            result(1).save(target)
+
+    monkeypatch.setattr(Result, "_write", interleaved)
+    with pytest.raises(StoreError, match="already holds a run"):
+        result(0).save(target)
+    assert load_result(target).id == result(1).id and list(tmp_path.iterdir()) == [target]
+
+
+def test_many_at_once_save_one_run(tmp_path: Path) -> None:
+    def save(number: int) -> str:
+        try:
+            result(number).save(tmp_path / "run")
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        ended = list(pool.map(save, range(8)))
+    (won,) = [number for number, problem in enumerate(ended) if not problem]
+    assert all("already holds a run" in problem for problem in ended if problem)
+    assert load_result(tmp_path / "run").id == result(won).id and len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])

@@ -18,6 +18,7 @@ import click
 
 import forerun
 from forerun.cli import INTERRUPTED, INTERRUPTED_CODE
+from forerun.cli._inputs import guarded
 from forerun.errors import ForerunError, suggestion
 
 #: modules of this package that are not subcommands
@@ -49,8 +50,7 @@ class Verbs(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         module = importlib.import_module(f"forerun.cli.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
-        return command
+        return guarded(module.command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -8,6 +8,8 @@ import pkgutil
 
 import click
 
+from forerun.cli._inputs import guarded
+
 
 class Measurable(click.Group):
     """The packages of `forerun.measure` that have a `command`, imported on use."""
@@ -25,8 +27,7 @@ class Measurable(click.Group):
         """The subcommand of a domain, or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"forerun.measure.{cmd_name}.command").command
-        return command
+        return guarded(importlib.import_module(f"forerun.measure.{cmd_name}.command").command)
 
 
 command = Measurable(name="measure", help="Measure real storage, hardware and servers.")

@@ -7,6 +7,8 @@ between machines) and one Parquet file per table. It is written atomically.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import forerun
 from forerun.atomic_write import beside, system_reason
-from forerun.errors import StoreError
+from forerun.errors import Problem, StoreError
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, plain
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Interval", "Result", "SavedRun", "format_number", "host_provenance", "load_result"]
 
 RUN_FORMAT: Final = 1
+#: why a directory cannot be given the name of something that is there
+_EXISTS: Final = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 TIMELINE_FILE: Final = "timeline.json.gz"
 
 
@@ -186,8 +190,7 @@ class Result(ShownRun):
         """
         target = Path(folder)
         if target.exists() and not (overwrite and _is_run(target)) and not _is_empty_folder(target):
-            known = "a run; choose another folder" if _is_run(target) else "something that is not a run"
-            raise StoreError.at(target, f"already holds {known}")
+            raise _taken(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             building = beside(target)
@@ -196,11 +199,15 @@ class Result(ShownRun):
             raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
         try:
             self._write(building)
-            if target.exists():
+            if overwrite and _is_run(target):
                 _swap(building, target)
-            else:
-                building.rename(target)
+                return target
+            with contextlib.suppress(OSError):
+                target.rmdir()  # an empty folder
+            building.rename(target)  # which fails where another process has put a run there meanwhile
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in _EXISTS:
+                raise _taken(target) from error
             why = system_reason(error)
             if why is None:
                 raise
@@ -370,6 +377,11 @@ def _write_json(path: Path, data: Any) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def _taken(target: Path) -> StoreError:
+    known = "a run; choose another folder" if _is_run(target) else "something that is not a run"
+    return StoreError(Problem(str(target), f"already holds {known}"))
+
+
 def _is_run(folder: Path) -> bool:
     return (folder / "scenario.json").is_file() and (folder / "summary.json").is_file()
 
@@ -380,10 +392,6 @@ def _is_empty_folder(folder: Path) -> bool:
 
 def _swap(building: Path, target: Path) -> None:
     """Put the finished directory in the target's place; the old one goes only once the new one stands."""
-    if _is_empty_folder(target):
-        target.rmdir()
-        building.rename(target)
-        return
     old = beside(target)
     target.rename(old)
     try:
