@@ -99,7 +99,10 @@ def __getattr__(name: str) -> Any:
         warnings.warn(f"forerun.{name} is now forerun.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
         name = _RENAMED[name]
     if name not in _HOME:
-        raise AttributeError(f"module 'forerun' has no attribute {name!r}")
+        from forerun.errors import suggestion
+
+        hint = suggestion(name, __all__).strip()
+        raise AttributeError(f"module 'forerun' has no attribute {name!r}{f'; {hint}' if hint else ''}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 

@@ -18,6 +18,7 @@ import functools
 import importlib
 import pkgutil
 import sys
+import traceback
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import Problem, ScenarioError, StoreError, UnknownName, UsageError, known_names
+from forerun.errors import (
+    ForerunError,
+    PolicyError,
+    Problem,
+    ScenarioError,
+    StoreError,
+    UnknownName,
+    UsageError,
+    known_names,
+)
 from forerun.observers import checked_observers
 from forerun.registry import Registry
 from forerun.result.objective import Objective
@@ -203,8 +213,36 @@ def simulate(scenario: AnyScenario, *, policy: object = None, observers: Iterabl
         scenario = domain.with_policy(scenario, instance_of(policy))
     code = code_of(scenario)
     seen = checked_observers(observers, domain.observer_type, unobserved=domain.not_observable(scenario))
-    result = domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
+    try:
+        result = domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
+    except Exception as error:
+        blamed = _blamed(error, code)
+        if blamed is error:
+            raise
+        raise blamed from error
     return with_code(result, code)
+
+
+def _blamed(error: Exception, code: Mapping[str, str]) -> Exception:
+    """The error to raise for one of a run: of other packages' code it names the file and line that raised it.
+
+    An error of forerun's own stays what it is; so does one where forerun alone decides.
+    """
+    cause = error.__cause__ if isinstance(error, PolicyError) else error
+    if not code or cause is None or isinstance(cause, ForerunError):
+        return error
+    roots = {name.partition(":")[0].partition(".")[0] for name in code}
+    frames = [
+        (frame.f_globals.get("__name__", ""), frame, line)
+        for frame, line in traceback.walk_tb(cause.__traceback__)
+    ]
+    own = [(frame, line) for name, frame, line in frames if name.partition(".")[0] in roots]
+    where = f"{own[-1][0].f_code.co_filename}:{own[-1][1]}" if own else ", ".join(code)
+    if isinstance(error, PolicyError):
+        error.problems = tuple(Problem(one.where, f"{one.what} ({where})") for one in error.problems)
+        return error
+    what = "raised" if own else "answered what ended the run:"
+    return PolicyError(Problem(where, f"{what} {type(cause).__name__}: {cause}"))
 
 
 def instance_of(policy: object) -> object:
@@ -426,6 +464,9 @@ def _loaded(point: EntryPoint) -> Domain[Any, Any, Any]:
         raise UsageError(Problem(where, what))
     if member.name != point.name:
         raise UsageError(Problem(where, f"announces a domain that calls itself {member.name!r}"))
+    parts = ("scenario_type", "observer_type", "policy_kinds")
+    if absent := [part for part in parts if not hasattr(member, part)]:
+        raise UsageError(Problem(where, f"announces a domain without {' and '.join(absent)}"))
     return member
 
 

@@ -9,19 +9,33 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.domain import scenario_type_of
 from forerun.errors import ScenarioError
 from forerun.scenario.arguments import path_of, wrong_type
 from forerun.scenario.decode import decode
 from forerun.scenario.resolve import apply_overrides, resolve, written_out
+from forerun.scenario.spec import Spec
 from forerun.scenario.text import Document, parse_document, read_document
 
 SPEC_VERSION: Final = 1
 
 
-def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: int | None = None) -> Any:
+if TYPE_CHECKING:
+
+    class LoadedScenario(Spec, frozen=True, kw_only=True):
+        """What `load` returns: a record of some domain's scenario type, known only when the file is read."""
+
+        domain: str
+        seed: int
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def load(
+    path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: int | None = None
+) -> LoadedScenario:
     """Read a scenario file and resolve it: defaults filled in, paths absolute, input files identified by their digests.
 
     path: a YAML, TOML or JSON file.
@@ -36,12 +50,13 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: i
     """
     source = path_of(path, "load")
     document = read_document(source)
-    return build(document, base=source.resolve().parent, overrides=overrides, seed=seed)
+    loaded: LoadedScenario = build(document, base=source.resolve().parent, overrides=overrides, seed=seed)
+    return loaded
 
 
 def loads(
     text: str, overrides: Iterable[str] = (), *, seed: int | None = None, base: Path | None = None
-) -> Any:
+) -> LoadedScenario:
     """Read a scenario from a YAML text; otherwise as `load`.
 
     text: the content of a scenario file. overrides, seed: as for `load`.
@@ -56,7 +71,8 @@ def loads(
     if not isinstance(text, str):
         raise wrong_type("loads", text, "the text of a scenario (forerun.load reads a file)")
     document = parse_document(text, name="<text>", kind=".yaml")
-    return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
+    loaded: LoadedScenario = build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
+    return loaded
 
 
 def from_data(data: dict[str, Any], *, base: Path | None = None, name: str = "<data>") -> Any:

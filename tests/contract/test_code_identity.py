@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import subprocess
 import sys
+import types
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ import forerun
 from forerun import domain
 from forerun.domains.energy.policy import policy_registry
 from forerun.domains.serving.policy import batching_policies
-from forerun.errors import StoreError, UsageError
+from forerun.errors import PolicyError, StoreError, UsageError
+from forerun.scenario.spec import NamedSpec
 from forerun.sources import identity
 from forerun.trace.reader import readers
 from forerun.trace.readers.swf import Swf
@@ -241,3 +244,89 @@ def test_what_is_loaded_counts_until_it_is_loaded_again(
     assert identity(kind) == first != ""
     importlib.reload(sys.modules["own_helper"])
     assert identity(kind) != first
+
+
+def _raises(*given: Any, **named: Any) -> Any:
+    return {}[7]  # the line that is to be named
+
+
+def _answers_nonsense(*given: Any, **named: Any) -> Any:
+    return None
+
+
+def broken(base: type[Any], method: Any) -> Any:
+    """A policy whose every method is `method`."""
+    own = {
+        name
+        for kind in base.__mro__
+        if issubclass(kind, NamedSpec) and kind is not NamedSpec
+        for name in vars(kind)
+    }
+    methods = {
+        name: method
+        for name in own
+        if inspect.isfunction(getattr(base, name)) and name[0] != "_" and name != "problems"
+    }
+    members = {**methods, "__module__": __name__}
+    return types.new_class(
+        "Broken",
+        (base,),
+        {"tag": "broken", "frozen": True, "kw_only": True},
+        lambda body: body.update(members),
+    )
+
+
+@pytest.mark.parametrize("method", [_raises, _answers_nonsense])
+@pytest.mark.parametrize(
+    ("name", "kind", "policy", "overrides"),
+    [
+        ("cluster", "policy", "las", ["trace.generate.jobs=5"]),
+        ("energy", "policy", "joint", ["trials=0"]),
+        ("serving", "batching", "greedy", ["trace.queries=100"]),
+        ("spot", "growth", "hazard", ["trials=0"]),
+        ("loading", "tuner", "no_merge", []),
+    ],
+)
+def test_what_a_policy_raises_names_its_file_and_line(
+    name: str, kind: str, policy: str, overrides: list[str], method: Any
+) -> None:
+    scenario = forerun.load(forerun.demo(name).scenario, overrides)
+    own = broken(domain.get_domain(name).policy_kinds[kind].get(policy), method)
+    with pytest.raises(PolicyError) as raised:
+        forerun.simulate(scenario, policy=own)
+    assert "unreachable" not in str(raised.value)
+    if method is _raises:
+        line = _raises.__code__.co_firstlineno + 1
+        assert f"{__file__}:{line}" in str(raised.value) and "KeyError: 7" in str(raised.value)
+
+
+def test_faults_of_forerun_alone_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(domain.get_domain("energy"))
+    monkeypatch.setattr(kind, "summarize", lambda self, outcome: {}[7])
+    with pytest.raises(KeyError):
+        forerun.simulate(energy())
+
+
+def test_names_that_do_not_exist_get_a_suggestion() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'simluate'; did you mean 'simulate'"):
+        forerun.simluate  # noqa: B018
+    summary = forerun.simulate(energy()).summary
+    assert summary.get("energy_k") is None and "energy_k" not in summary
+    with pytest.raises(KeyError, match="no figure named 'energy_k'; did you mean 'energy_j'"):
+        summary["energy_k"]
+    assert json.loads(json.dumps(summary)) == summary == dict(summary)
+
+
+def test_a_domain_without_a_part_is_refused_when_it_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unwatched(domain.Domain[Any, Any, Any]):
+        name = "unwatched"
+        scenario_type = type(energy())
+        policy_kinds: dict[str, Any] = {}
+        prepare = run = summarize = _raises
+
+    point = type(
+        "Point", (), {"name": "unwatched", "group": domain.GROUP, "load": lambda self: Unwatched()}
+    )()
+    monkeypatch.setattr(domain, "_announced", lambda: {"unwatched": point})
+    with pytest.raises(UsageError, match="announces a domain without observer_type"):
+        domain.get_domain("unwatched")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -168,7 +169,8 @@ def _with_copies(scenario: Scenario, folder: RunFolder) -> Scenario:
 
 def inputs_of(folder: RunFolder) -> Inputs:
     """The inputs of a run, from its folder alone."""
-    return DOMAIN.prepare(forerun.load(folder.scenario))
+    scenario: Any = forerun.load(folder.scenario)
+    return DOMAIN.prepare(scenario)
 
 
 def controller_of(folder: RunFolder, run: RunMeta) -> Controller:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import forerun
 from forerun.atomic_write import beside, system_reason
-from forerun.errors import Problem, StoreError
+from forerun.errors import Problem, StoreError, known_names
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, plain
@@ -54,6 +54,13 @@ class Interval:
     method: str = ""
 
 
+class Summary(dict[str, Any]):
+    """The figures of a run by name; asking for one that there is not says which is near."""
+
+    def __missing__(self, name: object) -> Any:
+        raise KeyError(f"no figure named {name!r}; {known_names(str(name), self)}")
+
+
 @dataclass(frozen=True, repr=False)
 class ShownRun:
     """What a run in memory and a run read back have in common.
@@ -71,6 +78,9 @@ class ShownRun:
     headline: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", Summary(self.summary))
 
     if TYPE_CHECKING:
 

@@ -143,7 +143,7 @@ def _traffic(
         return Traffic.of_trace(trace, format_, seed or 0)
     if format_:
         raise UsageError.at("--format", "is of --trace; a scenario names the format of its trace itself")
-    resolved = forerun.load(scenario, overrides, seed=seed)
+    resolved: Any = forerun.load(scenario, overrides, seed=seed)
     if resolved.domain != "serving":
         what = f"is a {resolved.domain} scenario; expected a serving scenario"
         raise UsageError.at(str(scenario), what)

@@ -15,7 +15,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 import numpy as np
 
@@ -266,7 +266,7 @@ def _start(state: StageState, now_ms: float) -> list[float]:
                 state.woken.append((now_ms + after_ms, state.idle.pop(0)))
                 alarms.append(now_ms + after_ms)
             case other:
-                assert_never(other)
+                raise _impossible(state, now_ms, f"answered {other!r}; Start, Wait or Wake is expected")
     return alarms
 
 
