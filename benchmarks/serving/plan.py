@@ -21,12 +21,12 @@ import numpy as np
 
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.profile import NOTEBOOK_PRICES
 from forerun.domains.serving.plan.exact import Found, cheapest
 from forerun.domains.serving.plan.greedy import Steps, greedy
 from forerun.domains.serving.plan.space import Space
 from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.policies.greedy import Greedy
+from forerun.replication.inferline import published
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.inferline.planner import image_space
 
@@ -37,6 +37,7 @@ ORDER = ("Inception", "ResNet", "KSVM", "LogReg")
 def settings() -> list[Space]:
     """Four rates, three burstinesses, four objectives, two price lists; 20,000 queries, 200 may miss."""
     found = []
+    unit_prices = published()["notebook"]["prices_per_replica"]
     for rate in (20, 50, 100, 200):
         for scv in (0.1, 1.0, 4.0):
             process = LegacyGamma(rate_rps=float(rate), scv=scv, gamma_seed=9000 + 10 * rate + round(scv))
@@ -44,7 +45,7 @@ def settings() -> list[Space]:
             for slo_ms in (200.0, 350.0, 500.0, 1000.0):
                 space = image_space(arrivals, slo_ms, 200)
                 units = tuple(
-                    tuple(replace(offer, price=NOTEBOOK_PRICES[offer.hardware]) for offer in offers)
+                    tuple(replace(offer, price=unit_prices[offer.hardware]) for offer in offers)
                     for offers in space.offers
                 )
                 found += [space, space.under(offers=units)]

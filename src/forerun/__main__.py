@@ -18,6 +18,7 @@ from forerun.cli import INTERRUPTED
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from types import FrameType
 
 #: how long after an interrupt that nobody could catch it is sent again
 _AGAIN_S = 0.01
@@ -100,12 +101,29 @@ def _named_stdout() -> None:
         )
 
 
+def _end_tidily(asked: list[int]) -> None:
+    """Have a request to end (SIGTERM) do what an interrupt does: nothing half-written stays. A second one ends at once.
+
+    asked: gets the signal's number, so that the exit code can be the signal's own.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
+
+
 def main() -> None:
     """Entry point of the command line."""
     _three_streams()
     _any_text()
     _named_stdout()
     sys.unraisablehook = again
+    asked: list[int] = []
+    _end_tidily(asked)
     try:
         from forerun.cli.main import run
 
@@ -113,7 +131,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"{INTERRUPTED}\n")
         code = 130
-    sys.exit(code)
+    sys.exit(128 + asked[0] if asked and code == 130 else code)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -150,7 +151,8 @@ def write_starter(domain: str, folder: str | os.PathLike[str]) -> tuple[Path, ..
     present = [target / source.name for source in sources if os.path.lexists(target / source.name)]
     if present:
         raise StoreError(*(Problem(str(path), "exists already; name another folder") for path in present))
-    written = []
+    written: list[Path] = []
+    absent = [path for path in (target, *target.parents) if not path.exists()]
     try:
         target.mkdir(parents=True, exist_ok=True)
         for source in sources:
@@ -161,6 +163,9 @@ def write_starter(domain: str, folder: str | os.PathLike[str]) -> tuple[Path, ..
     except BaseException as error:
         for path in written:
             path.unlink(missing_ok=True)
+        for path in absent:
+            with contextlib.suppress(OSError):
+                path.rmdir()
         if isinstance(error, OSError):
             raise StoreError.at(error.filename or target, f"cannot be written: {error.strerror}") from error
         raise

@@ -398,6 +398,43 @@ def test_no_command_writes_over_what_it_reads(
     assert {name: path.read_bytes() for name, path in files.items()} == before
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signal")
+def test_a_request_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """SIGTERM in the middle of a save; the exit code is the signal's own."""
+    code = (
+        "import os, signal, sys; from forerun.result.tables import Table; from forerun.__main__ import main\n"
+        "Table.write_parquet = lambda *given: os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"sys.argv = ['forerun', 'simulate', {str(ENERGY)!r}, '-q', '--set', 'trials=0', '-o', 'run']\nmain()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr.strip()) == (
+        143,
+        "forerun: interrupted; nothing half-written was left",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_starter_that_cannot_be_written_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    assert run(["init", "energy", str(tmp_path / "a" / "b")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_problems_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = "".join(f"wrong_{number}: 1\n" for number in range(50))
+    (tmp_path / "s.yaml").write_text(ENERGY.read_text(encoding="utf-8") + wrong)
+    assert run(["check", str(tmp_path / "s.yaml")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 21 and lines[-1].startswith("forerun: and ") and lines[-1].endswith(" more")
+
+
 def test_a_page_may_lie_in_the_run_that_it_shows(tmp_path: Path) -> None:
     """What a run's folder has besides the run is nobody's input; the run's own files are."""
     assert run(["simulate", str(ENERGY), "--set", "trials=0", "-q", "-o", str(tmp_path / "run")]) == 0

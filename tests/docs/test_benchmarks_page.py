@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -18,6 +19,30 @@ _spec.loader.exec_module(benchmarks)
 def test_the_page_is_made_from_the_records() -> None:
     """To renew it: python -m benchmarks.page."""
     assert benchmarks.PAGE.read_text(encoding="utf-8") == benchmarks.page()
+
+
+SCRIPTS = sorted(path for part in ("benchmarks", "validation") for path in (ROOT / part).rglob("*.py"))
+
+
+def test_every_script_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is run only now and then; the examples run whole in other tests."""
+    assert len(SCRIPTS) > 30
+    monkeypatch.syspath_prepend(str(ROOT))
+    failed = {}
+    for number, path in enumerate(SCRIPTS):
+        spec = importlib.util.spec_from_file_location(f"script_{number}", path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        with monkeypatch.context() as beside:
+            beside.syspath_prepend(str(path.parent))
+            try:
+                spec.loader.exec_module(module)
+            except ModuleNotFoundError as error:  # a library that only a benchmark needs
+                assert error.name and error.name.partition(".")[0] not in {"forerun", "benchmarks"}, path
+            except Exception as error:
+                failed[path.name] = repr(error)
+    assert failed == {}
 
 
 @pytest.mark.parametrize(

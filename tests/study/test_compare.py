@@ -252,7 +252,7 @@ def test_progress_grows_with_the_seeds_that_precision_adds() -> None:
     ("policies", "variants", "message"),
     [
         ([("cheap", {"x": 2})], None, "overrides go into variants"),
-        ("half", None, "policies are a list of names, not 'half'"),
+        ("half", None, "policies are a list of names or policies, not 'half'"),
         (3, None, "policies are a list of names"),
         (["half"], [("cheap", {"x": 2})], "variants are {'name': {'key': value}}"),
         (["half"], {"cheap": "x=2"}, "variant 'cheap' is {'key': value}, not 'x=2'"),

@@ -25,6 +25,8 @@ from forerun.errors import ForerunError, suggestion
 _NOT_VERBS = {"main"}
 #: the code with which click exits, for no other reason in this mode, where the pipe that a command writes to is closed
 _CLICK_CLOSED_PIPE: Final = 1
+#: how many problems of one command are printed
+_MOST_PROBLEMS: Final = 20
 #: how Python reads bytes of a file's name that are no UTF-8
 _UNDECODED: Final = re.compile("[\udc80-\udcff]+")
 
@@ -89,8 +91,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ForerunError as error:
-        for problem in error.problems:
+        for problem in error.problems[:_MOST_PROBLEMS]:
             click.echo(f"forerun: {problem}", err=True)
+        if (more := len(error.problems) - _MOST_PROBLEMS) > 0:
+            click.echo(f"forerun: and {more:,} more", err=True)
         return error.exit_code
     except click.ClickException as error:
         message = " ".join(error.format_message().split())

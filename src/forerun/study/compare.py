@@ -216,7 +216,7 @@ def compare(
 def _check_candidates(policies: Any, variants: Any) -> None:
     """Variants are a mapping of names to overrides; a pair among the policies is a usual slip."""
     if isinstance(policies, str) or not isinstance(policies, Iterable):
-        raise UsageError.at("compare", f"policies are a list, not {policies!r}")
+        raise UsageError.at("compare", f"policies are a list of names or policies, not {policies!r}")
     for one in policies:
         if not isinstance(instance_of(one), str | NamedSpec):
             what = "a policy is a name, a policy or its class; overrides go into variants={'name': {'key': value}}"
