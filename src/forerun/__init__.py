@@ -86,18 +86,11 @@ _HOME = {
     "write_pictures": "forerun.report",
 }
 
-#: names of version 0.1, understood for one version more
-_RENAMED = {"room": "get_domain", "rooms": "domain_names"}
-
 
 def __getattr__(name: str) -> Any:
     # Public names are imported on first use: `import forerun` stays fast.
     import importlib
-    import warnings
 
-    if name in _RENAMED:
-        warnings.warn(f"forerun.{name} is now forerun.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
     if name not in _HOME:
         from forerun.errors import suggestion
 

@@ -19,7 +19,6 @@ import importlib
 import pkgutil
 import sys
 import traceback
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,9 +59,6 @@ if TYPE_CHECKING:
 
 #: entry point group of domains that other packages bring
 GROUP: Final = "forerun.domains"
-
-#: its old name, still read for one version
-_OLD_GROUP: Final = "forerun.rooms"
 
 #: entry point group of trace readers
 READERS: Final = "forerun.trace_readers"
@@ -441,12 +437,7 @@ def _built_in() -> frozenset[str]:
 
 @functools.cache
 def _announced() -> Mapping[str, EntryPoint]:
-    old = entry_points(group=_OLD_GROUP)
-    if old:
-        names = ", ".join(sorted(point.name for point in old))
-        what = f"entry point group {_OLD_GROUP} ({names}) is now {GROUP}; the old name is read for one version more"
-        warnings.warn(what, DeprecationWarning, stacklevel=2)
-    return {point.name: point for point in (*old, *entry_points(group=GROUP))}
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _loaded(point: EntryPoint) -> Domain[Any, Any, Any]:

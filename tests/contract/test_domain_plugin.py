@@ -162,21 +162,10 @@ def test_every_command_works(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "GPUs that work" in (tmp_path / "page.html").read_text()
 
 
-def test_the_old_entry_point_group_is_read_with_a_warning(installed: Path, tmp_path: Path) -> None:
-    installed.write_text(installed.read_text().replace("[forerun.domains]", "[forerun.rooms]"))
+def test_a_module_is_rejected_with_what_to_do(installed: Path) -> None:
+    installed.write_text("[forerun.domains]\nevaluation = forerun_evaluation\n")
     domain._announced.cache_clear()
-    with pytest.warns(DeprecationWarning, match=r"forerun\.rooms \(evaluation\) is now forerun\.domains"):
-        domain._announced()
-    result = forerun.simulate(scenario(tmp_path, [3.0, 2.0, 2.0], "policy=in-order"))
-    assert result.summary["makespan_s"] == 4.0
-
-
-def test_a_module_under_the_old_group_is_rejected_with_what_to_do(installed: Path) -> None:
-    installed.write_text("[forerun.rooms]\nevaluation = forerun_evaluation\n")
-    domain._announced.cache_clear()
-    with pytest.warns(DeprecationWarning, match="is now forerun.domains"):
-        domain._announced()
     with pytest.raises(
-        UsageError, match=r"'evaluation' of forerun\.rooms: is a module.*derive a class from Domain"
+        UsageError, match=r"'evaluation' of forerun\.domains: is a module.*derive a class from Domain"
     ):
         domain.get_domain("evaluation")
