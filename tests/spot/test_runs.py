@@ -225,6 +225,9 @@ def test_money(tmp_path: Path) -> None:
         "cost_usd"
     ]
     assert hourly == pytest.approx(18.0)
+    series = "prices: {spot_series: {steps: [[0, 1], [1800, 2]]}}\n"
+    dearer = 15 * 1.5 + (1200 * 1 + (1800 * 1 + 600 * 2) + (300 * 1 + 1800 * 2)) / 3600
+    assert simulate(scenario(series, text, tmp_path)).summary["cost_usd"] == pytest.approx(dearer)
     steady = simulate(scenario("on_demand_nodes: 16\nprices: {on_demand_usd_per_h: 3}\n", text, tmp_path))
     assert steady.summary["cost_usd"] == pytest.approx(48.0)
     assert steady.summary["idle_share"] == 0.0

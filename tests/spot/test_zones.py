@@ -17,13 +17,10 @@ from forerun.domains.spot.explain import SpotExplainer
 from forerun.domains.spot.figures import figures
 from forerun.domains.spot.inputs import prepare
 from forerun.domains.spot.inputs.prices import spot_price
-from forerun.domains.spot.inputs.recorded import of_counts
 from forerun.domains.spot.policy import Held, deadline_rules
 from forerun.domains.spot.scenario import Prices
-from forerun.domains.spot.summary.costs import fleet_usd
 from forerun.errors import InputError, TraceError, UsageError
 from forerun.scenarios import loads
-from forerun.trace.signal import Signal
 
 JOB = """
 job:
@@ -295,10 +292,7 @@ def test_bad_scenarios_name_the_place(old: str, new: str, place: str, tmp_path: 
 
 
 def test_a_price_over_time_is_paid_as_it_goes() -> None:
-    """By hand; a constant series is the constant; price x k is cost x k; over trials the mean until the horizon."""
-    fleet = of_counts([0.0, 3600.0, 7200.0], [2, 5, 1], "lifo")
-    price = Signal([0.0, 5400.0], [1.0, 2.0], unit="usd_per_h")
-    assert fleet_usd(fleet, price, 9000.0) == pytest.approx(2 * 1 + 5 * (0.5 * 1 + 0.5 * 2) + 1 * 0.5 * 2)
+    """A constant series is the constant; price x k is cost x k; over trials the mean until the horizon."""
     text = BASE.split("deadline: {rule")[0]
 
     def cost(prices: str, more: str = "") -> float:

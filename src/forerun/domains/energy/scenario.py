@@ -16,6 +16,7 @@ from forerun.domains.energy.policy import (
     limit_policy_registry,
     policy_registry,
 )
+from forerun.scenario.checks import not_negative, positive
 from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.steps import Steps
 
@@ -51,14 +52,7 @@ class Job(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Epochs and batch sizes are counts."""
-        problems = []
-        if self.max_epochs < 1:
-            problems.append(
-                ("max_epochs", f"{self.max_epochs} is below 1: an attempt must be allowed one epoch")
-            )
-        if self.default_batch_size < 0:
-            problems.append(("default_batch_size", f"{self.default_batch_size} is negative"))
-        return problems
+        return positive(self, "max_epochs") + not_negative(self, "default_batch_size")
 
 
 class Rules(Spec, frozen=True, kw_only=True):
@@ -161,10 +155,7 @@ class Drift(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A change happens after the start, around a positive batch size."""
-        problems = (
-            [] if self.from_recurrence >= 1 else [("from_recurrence", "is below 1: drift needs a before")]
-        )
-        return problems + ([] if self.pivot > 0 else [("pivot", f"{self.pivot:g} is not above 0")])
+        return positive(self, "from_recurrence", "pivot")
 
 
 class Signals(Spec, frozen=True, kw_only=True):
@@ -194,12 +185,10 @@ class PipelineProfile(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """At least one microbatch; a draw is not negative."""
-        problems = []
+        problems = not_negative(self, "blocked_power_w", unit=" W")
         if not 1 <= self.microbatches <= MOST_MICROBATCHES:
             what = f"{self.microbatches} is not between 1 and {MOST_MICROBATCHES:,}: each takes several milliseconds"
             problems.append(("microbatches", what))
-        if not self.blocked_power_w >= 0:
-            problems.append(("blocked_power_w", f"{self.blocked_power_w:g} is negative"))
         return problems
 
 
@@ -228,17 +217,12 @@ class Goal(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Bounds are not negative; a slowdown is at least one."""
-        problems = [
-            (name, f"{getattr(self, name):g} is negative; 0 is no bound")
-            for name in ("max_time_s", "max_energy_j", "power_cap_w", "max_usd", "max_gco2", "deadline_s")
-            if getattr(self, name) < 0
-        ]
+        amounts = ("max_time_s", "max_energy_j", "power_cap_w", "max_usd", "max_gco2", "deadline_s")
+        problems = not_negative(self, *amounts) + positive(self, "gpus")
         if self.max_slowdown and self.max_slowdown < 1:
             problems.append(("max_slowdown", f"{self.max_slowdown:g} is below 1: faster than the default"))
         if not 0.5 <= self.confidence < 1:
             problems.append(("confidence", f"{self.confidence:g} is not in [0.5, 1)"))
-        if self.gpus < 1:
-            problems.append(("gpus", f"{self.gpus} is below 1"))
         return problems
 
 
@@ -305,9 +289,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if unknown:
             known = ", ".join(Rules.__struct_fields__)
             problems.append((f"rules.{unknown[0]}", f"no rule {unknown[0]!r}; known: {known}"))
-        for name in ("recurrences", "trials", "max_power_w"):
-            if getattr(self, name) < 0:
-                problems.append((name, f"{getattr(self, name):g} is negative"))
+        problems += not_negative(self, "recurrences", "trials", "max_power_w")
         if self.group is not None and self.recurrences:
             problems.append(("recurrences", "a group's rows are its recurrences; leave one of the two out"))
         if self.group is not None and not self.job.default_batch_size:

@@ -149,15 +149,13 @@ def columns(run: History, workload: Workload) -> Attempts:
     """The attempts of a run as columns. workload: whose sizes they refer to."""
     outcomes = [line.outcome for line in run.attempts]
     place = {size: at for at, size in enumerate(workload.sizes.tolist())}
+    amounts = ("limit_w", "energy_j", "time_s", "cost_j")
     return Attempts(
         recurrence=np.array([line.recurrence for line in run.attempts], np.int64),
         attempt=np.array([line.attempt for line in run.attempts], np.int64),
         size=np.array([place[outcome.batch_size] for outcome in outcomes], np.int64),
-        limit_w=np.array([outcome.limit_w for outcome in outcomes]),
         epochs=np.array([outcome.epochs for outcome in outcomes], np.int64),
-        energy_j=np.array([outcome.energy_j for outcome in outcomes]),
-        time_s=np.array([outcome.time_s for outcome in outcomes]),
-        cost_j=np.array([outcome.cost_j for outcome in outcomes]),
+        **{name: np.array([getattr(outcome, name) for outcome in outcomes]) for name in amounts},
         ended=np.array([ENDINGS.index(outcome.ended_by) for outcome in outcomes], np.int64),
         profiled=np.array([outcome.measured is not None for outcome in outcomes], bool),
     )

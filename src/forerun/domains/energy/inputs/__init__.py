@@ -99,11 +99,7 @@ def read_job(scenario: Scenario, gpu: str = "") -> JobInputs:
     workload = join(train, power, scenario.job, scenario.switches, scenario.max_power_w)
     default, sizes = scenario.job.default_batch_size, workload.sizes.tolist()
     if default and default not in sizes and not gpu:
-        fits = [size for size in sizes if size <= default]
-        offer = f"; the largest below it is {max(fits)}" if fits else ""
-        known = ", ".join(map(str, sizes))
-        what = f"default batch size {default} was not measured on {scenario.gpu_type}: {known}{offer}"
-        raise DefaultNotInRange(Problem("$.job.default_batch_size", what))
+        raise DefaultNotInRange.of(default, sizes, scenario.gpu_type)
     return JobInputs(
         scenario=scenario,
         workload=workload,

@@ -56,6 +56,17 @@ def _pooled_log_variance(workload: Workload) -> float:
     return max(squares / freedom if freedom else 0.0, LEAST_LOG_SD**2)
 
 
+def _posterior(logs: Floats, pooled: float, rng: np.random.Generator, draws: int) -> tuple[Floats, Floats]:
+    """Means and variances of log epochs from the posterior of their law, float64[draws] each.
+
+    logs: of the runs that reached. pooled: variance of log epochs of all sizes, for a size with one run.
+    """
+    n = len(logs)
+    variance = max(float(logs.var(ddof=1)) if n > 1 else pooled, LEAST_LOG_SD**2)
+    sampled = variance * (n - 1) / rng.chisquare(n - 1, draws) if n > 1 else np.full(draws, variance)
+    return rng.normal(float(logs.mean()), np.sqrt(sampled / n)), sampled
+
+
 def _sampled_paths(
     recorded: np.ndarray, max_epochs: int, pooled: float, rng: np.random.Generator, paths: int
 ) -> np.ndarray:
@@ -68,11 +79,9 @@ def _sampled_paths(
     n = len(reached)
     if not n:
         return np.zeros(paths, np.int64)
-    variance = float(reached.var(ddof=1)) if n > 1 else pooled
-    variance = max(variance, LEAST_LOG_SD**2)
-    sampled = variance * (n - 1) / rng.chisquare(n - 1) if n > 1 else variance
-    mean = rng.normal(float(reached.mean()), math.sqrt(sampled / n))
-    epochs = np.maximum(1, np.round(np.exp(rng.normal(mean, math.sqrt(sampled), paths)))).astype(np.int64)
+    mean, variance = _posterior(reached, pooled, rng, 1)
+    epochs = np.exp(rng.normal(mean, np.sqrt(variance), paths))
+    epochs = np.maximum(1, np.round(epochs)).astype(np.int64)
     never = len(recorded) - n
     if never:
         epochs[rng.random(paths) < rng.beta(never + 0.5, n + 0.5)] = 0
@@ -89,13 +98,9 @@ def resampled_mean_epochs(workload: Workload, size: int, rng: np.random.Generato
     n, failed = len(good), len(recorded) - len(good)
     if not n:
         return np.full(draws, math.inf)
-    logs = np.log(good)
-    pooled = _pooled_log_variance(workload)
-    variance = max(float(logs.var(ddof=1)) if n > 1 else pooled, LEAST_LOG_SD**2)
-    sampled = variance * (n - 1) / rng.chisquare(n - 1, draws) if n > 1 else np.full(draws, variance)
-    mean = rng.normal(float(logs.mean()), np.sqrt(sampled / n))
+    mean, variance = _posterior(np.log(good), _pooled_log_variance(workload), rng, draws)
     # Two or three paths leave the variance so open that some draws overflow: 50 is beyond any training already.
-    epochs = np.exp(np.minimum(mean + sampled / 2, 50.0))
+    epochs = np.exp(np.minimum(mean + variance / 2, 50.0))
     recorded_mean = float(good.mean())
     if failed:
         share = rng.beta(n + 0.5, failed + 0.5, draws)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from forerun.domains.energy.plan.signals import Schedule, amount, best_pieces, b
 from forerun.domains.energy.policy.view import Floats
 from forerun.domains.energy.scenario import Goal, Scenario
 from forerun.errors import Infeasible, Problem
-from forerun.result.numbers import format_number
+from forerun.result.numbers import format_number, plain
 from forerun.result.plan import ShownPlan
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.rng import stream
@@ -179,11 +179,7 @@ class JobPlan(ShownPlan):
             "knee": _plain(self.knee),
             "default": _plain(self.default) if self.default else None,
             "by_eta": [{"eta": eta, **_plain(point)} for eta, point in self.by_eta],
-            "confidence": {
-                **asdict(self.confidence),
-                "time_s": list(self.confidence.time_s),
-                "energy_j": list(self.confidence.energy_j),
-            },
+            "confidence": plain(asdict(self.confidence)),
         }
 
 
@@ -322,7 +318,7 @@ def _infeasible(points: Sequence[Point], bounds: Sequence[Bound]) -> Infeasible:
     """Names the bounds that no point keeps, or the pair of figures that cannot be had together."""
     problems = []
     for bound in bounds:
-        nearest = min(points, key=lambda point: _or_infinite(point.value(bound.figure)))
+        nearest = min(points, key=lambda point: np.nan_to_num(point.value(bound.figure), nan=math.inf))
         if bound.broken_by(nearest):
             least = f"the least is {nearest.value(bound.figure):g}, {nearest.name}"
             what = f"no configuration keeps {bound.figure} <= {bound.limit:g}; {least}"
@@ -331,11 +327,6 @@ def _infeasible(points: Sequence[Point], bounds: Sequence[Bound]) -> Infeasible:
         together = " and ".join(bound.name for bound in bounds)
         problems.append(Problem("goal", f"each bound can be met, but not {together} together"))
     return Infeasible(*problems)
-
-
-def _or_infinite(value: float) -> float:
-    """The value, infinite instead of NaN."""
-    return math.inf if math.isnan(value) else value
 
 
 def _confidence(
@@ -408,8 +399,5 @@ def _plain(point: Point) -> dict[str, Any]:
     fields = {renamed.get(name, name): value for name, value in asdict(point).items()}
     for name in ("usd_now", "gco2_now"):
         del fields[name]
-    fields["stretches_s"] = [list(stretch) for stretch in fields.pop("stretches")]
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in fields.items()
-    }
+    fields["stretches_s"] = fields.pop("stretches")
+    return cast(dict[str, Any], plain(fields))

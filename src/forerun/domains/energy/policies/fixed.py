@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from forerun.domains.energy.policies.default import ConstantPolicy
-from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting, not_measured
 
 
 class Fixed(KnobSpec, frozen=True, kw_only=True, tag="fixed"):
@@ -19,14 +19,11 @@ class Fixed(KnobSpec, frozen=True, kw_only=True, tag="fixed"):
 
     def unmeasured(self, limits_w: Mapping[int, Sequence[float]]) -> list[tuple[str, str]]:
         """The size, or the limit at that size."""
-        if self.batch_size not in limits_w:
-            known = ", ".join(map(str, limits_w))
-            return [("batch_size", f"batch size {self.batch_size} was not measured: {known}")]
-        known = ", ".join(f"{limit:g}" for limit in limits_w[self.batch_size])
-        if self.limit_w and self.limit_w not in limits_w[self.batch_size]:
-            what = f"{self.limit_w:g} W was not measured at batch size {self.batch_size}: {known}"
-            return [("limit_w", what)]
-        return []
+        limits = limits_w.get(self.batch_size)
+        if limits is None:
+            return [not_measured("batch_size", self.batch_size, limits_w)]
+        good = not self.limit_w or self.limit_w in limits
+        return [] if good else [not_measured("limit_w", self.limit_w, limits)]
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A policy without state."""

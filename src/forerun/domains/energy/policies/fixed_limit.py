@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
+from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting, not_measured
 from forerun.domains.energy.policy.view import View
+from forerun.scenario.checks import positive
 
 
 class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
@@ -18,15 +19,12 @@ class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
 
     def problems(self) -> list[tuple[str, str]]:
         """A limit is positive."""
-        return [] if self.limit_w > 0 else [("limit_w", f"{self.limit_w:g} W is not above 0")]
+        return positive(self, "limit_w", unit=" W")
 
     def unmeasured(self, limits_w: Mapping[int, Sequence[float]]) -> list[tuple[str, str]]:
         """A limit that no batch size was measured at."""
         known = sorted({limit for limits in limits_w.values() for limit in limits}, reverse=True)
-        if self.limit_w in known:
-            return []
-        listed = ", ".join(f"{limit:g}" for limit in known)
-        return [("limit_w", f"{self.limit_w:g} W was not measured: {listed}")]
+        return [] if self.limit_w in known else [not_measured("limit_w", self.limit_w, known)]
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A policy without state."""

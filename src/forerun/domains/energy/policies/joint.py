@@ -18,6 +18,7 @@ from forerun.domains.energy.policy.view import (
     ProfileLimits,
     View,
 )
+from forerun.scenario.checks import positive
 
 #: standard deviation of the error of rounding to whole numbers: what it adds to log cost, times the number of epochs
 ROUNDING: Final = 1 / math.sqrt(12)
@@ -73,19 +74,8 @@ class Joint(KnobSpec, frozen=True, kw_only=True, tag="joint"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Spreads, lengths and known costs are positive."""
-        names = (
-            "shape_sd",
-            "length_octaves",
-            "noise_sd",
-            "noise_weight",
-            "surprise_at",
-            "busy_share",
-            "cusum_alarm",
-            "known_curve_sd",
-        )
-        problems = [
-            (name, f"{getattr(self, name):g} is not above 0") for name in names if not getattr(self, name) > 0
-        ]
+        shape = ("shape_sd", "length_octaves", "noise_sd", "noise_weight", "known_curve_sd")
+        problems = positive(self, *shape, "surprise_at", "busy_share", "cusum_alarm")
         if not self.stop_first_at >= 1:
             problems.append(
                 ("stop_first_at", f"{self.stop_first_at:g} is below 1: even the best known would be stopped")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeSpec, Setting
 from forerun.domains.energy.policy.sampler import ExploreThenSample, SamplerOptions
+from forerun.scenario.checks import not_negative
 
 
 class PruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="pruning-gts"):
@@ -20,12 +21,7 @@ class PruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="pruning-gts"):
 
     def problems(self) -> list[tuple[str, str]]:
         """A window is a count, a precision not negative."""
-        problems = []
-        if self.window < 0:
-            problems.append(("window", f"{self.window} is negative; 0 keeps all rewards"))
-        if not self.prior_precision >= 0:
-            problems.append(("prior_precision", f"{self.prior_precision} is negative"))
-        return problems
+        return not_negative(self, "window", "prior_precision")
 
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A policy at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""

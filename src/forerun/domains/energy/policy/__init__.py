@@ -8,7 +8,7 @@ decides, and learns from outcomes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -56,15 +56,11 @@ class Setting:
     def default(self) -> int:
         """The default batch size. Raises DefaultMissing or DefaultNotInRange if it cannot be run."""
         size = self.job.default_batch_size
-        known = ", ".join(map(str, self.sizes))
-        # A path of the scenario: the caller that read its file adds name and line.
-        where = "$.job.default_batch_size"
         if not size:
-            raise DefaultMissing(Problem(where, f"no default batch size is given; measured: {known}"))
+            what = f"no default batch size is given; measured: {', '.join(map(str, self.sizes))}"
+            raise DefaultMissing(Problem("$.job.default_batch_size", what))
         if size not in self.sizes:
-            fits = [other for other in self.sizes if other <= size]
-            offer = f"; the largest that was measured below it is {max(fits)}" if fits else ""
-            raise DefaultNotInRange(Problem(where, f"batch size {size} is not among {known}{offer}"))
+            raise DefaultNotInRange.of(size, self.sizes)
         return size
 
 
@@ -137,6 +133,11 @@ class MeasuredSpec(NamedSpec, frozen=True, kw_only=True):
     def unmeasured(self, limits_w: Mapping[int, Sequence[float]]) -> list[tuple[str, str]]:
         """(parameter, what is wrong) of each that names what was not measured. limits_w: by batch size [W]."""
         return []
+
+
+def not_measured(name: str, value: float, known: Iterable[float]) -> tuple[str, str]:
+    """The problem of a parameter whose value is none of those measured."""
+    return name, f"{value:g} was not measured; known: {', '.join(f'{one:g}' for one in known)}"
 
 
 class PolicySpec(MeasuredSpec, frozen=True, kw_only=True):

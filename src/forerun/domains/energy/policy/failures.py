@@ -6,9 +6,10 @@ what is still possible. Those that blame the input exit with 2, those that say "
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from forerun.errors import Infeasible, PolicyError, ScenarioError
+from forerun.errors import Infeasible, PolicyError, Problem, ScenarioError
 
 
 class DefaultMissing(ScenarioError):
@@ -21,6 +22,15 @@ class DefaultNotInRange(ScenarioError):
     """The default batch size is not among those measured for the job on this GPU."""
 
     kind: ClassVar[str] = "default_not_in_range"
+
+    @classmethod
+    def of(cls, size: int, measured: Sequence[int], gpu: str = "") -> DefaultNotInRange:
+        """With the sizes that were measured, and the one to take. gpu: the type (default: not said)."""
+        fits = [other for other in measured if other <= size]
+        offer = f"; the largest below it is {max(fits)}" if fits else ""
+        what = f"default batch size {size} was not measured{f' on {gpu}' if gpu else ''}: "
+        # A path of the scenario: the caller that read its file adds name and line.
+        return cls(Problem("$.job.default_batch_size", what + ", ".join(map(str, measured)) + offer))
 
 
 class NoBatchSizes(ScenarioError):

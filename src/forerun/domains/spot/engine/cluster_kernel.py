@@ -205,15 +205,23 @@ def _steps_of(checkpoints: Any, first: Any, n: Any) -> Any:
 
 
 @kernel
-def _left_of_step(u: Any, s: Any, pipelines: Any, cluster: Any, tier_steps: Any, tier_stalls: Any) -> Any:
-    """Seconds until the step ends that runs `u` seconds after the start of a segment; 0 between two steps."""
+def _walk(
+    cluster: Any, pipelines: Any, u: Any, most: Any, s: Any, clean_steps: Any, durable: Any, stalls: Any
+) -> Any:
+    """`tier_kernel.walk` on so many pipelines of a cluster."""
     first, every = cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines]
     stall_s, write_s = cluster.tier_stall_s, cluster.tier_write_s
-    done, _, _ = walk(u, np.inf, s, first, every, stall_s, write_s, np.inf, tier_steps, tier_stalls)
-    _, _, ended = walk(np.inf, done, s, first, every, stall_s, write_s, np.inf, tier_steps, tier_stalls)
+    return walk(u, most, s, first, every, stall_s, write_s, clean_steps, durable, stalls)
+
+
+@kernel
+def _left_of_step(u: Any, s: Any, pipelines: Any, cluster: Any, tier_steps: Any, tier_stalls: Any) -> Any:
+    """Seconds until the step ends that runs `u` seconds after the start of a segment; 0 between two steps."""
+    done, _, _ = _walk(cluster, pipelines, u, np.inf, s, np.inf, tier_steps, tier_stalls)
+    _, _, ended = _walk(cluster, pipelines, np.inf, done, s, np.inf, tier_steps, tier_stalls)
     if u <= ended + ROUNDING_S:
         return 0.0
-    _, _, ended = walk(np.inf, done + 1.0, s, first, every, stall_s, write_s, np.inf, tier_steps, tier_stalls)
+    _, _, ended = _walk(cluster, pipelines, np.inf, done + 1.0, s, np.inf, tier_steps, tier_stalls)
     return ended - u
 
 
@@ -358,11 +366,11 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
             t = _soonest(goal_at, until, check_at, maintain_at, join_at, back_s, downs, next_s, soonest)
             if goal_is_early and goal_at <= t:
                 goal_is_early = False
-                goal_at = spell + walk(
-                    np.inf, np.float64(job.goal_steps - saved - 1), s, cluster.tier_first_steps[:, pipelines],
-                    cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
-                    clean_steps, tier_steps, tier_stalls,
-                )[2]  # fmt: skip
+                left = np.float64(job.goal_steps - saved - 1)
+                at_goal_s = _walk(cluster, pipelines, np.inf, left, s, clean_steps, tier_steps, tier_stalls)[
+                    2
+                ]
+                goal_at = spell + at_goal_s
                 t = _soonest(goal_at, until, check_at, maintain_at, join_at, back_s, downs, next_s, soonest)
             at_end = t > job.horizon_s or (t == job.horizon_s and goal_at > t)
             if at_end:
@@ -471,11 +479,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                             clean_checkpoints = max(0.0, np.floor((u - first * s) / (n * s + d)) + 1.0)
                             check_at, corrupt_rank = np.inf, 0
                             if is_tiered:
-                                clean_steps, _, _ = walk(
-                                    u, np.inf, s, cluster.tier_first_steps[:, pipelines],
-                                    cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
-                                    np.inf, tier_steps, tier_stalls,
-                                )  # fmt: skip
+                                clean_steps, _, _ = _walk(
+                                    cluster, pipelines, u, np.inf, s, np.inf, tier_steps, tier_stalls
+                                )
                                 copy_at[tiers], risk[tiers] = copy_at[tiers - 1], risk[tiers - 1]
                         corrupt_rank = max(corrupt_rank, cluster.rank[c])
                         check_at = min(
@@ -545,11 +551,9 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
                     if checked:
                         steps, stall = _steps_of(clean, first, n), clean * d
                     if is_tiered:
-                        steps, stall, _ = walk(
-                            u, np.inf, s, cluster.tier_first_steps[:, pipelines],
-                            cluster.tier_every_steps[:, pipelines], cluster.tier_stall_s, cluster.tier_write_s,
-                            clean_steps, tier_steps, tier_stalls,
-                        )  # fmt: skip
+                        steps, stall, _ = _walk(
+                            cluster, pipelines, u, np.inf, s, clean_steps, tier_steps, tier_stalls
+                        )
                         if cluster.live_tolerates > 0:
                             survives[0] = 2 if stop >= classes else survives[0]
                             copy_at[0], tier_steps[0], tier_stalls[0] = saved, steps, stall
@@ -690,10 +694,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
         complete, stall = executed_by(u, s, first, n, d)
         further = _steps_of(_durable_checkpoints(u, s, first, n, d, hidden), first, n)
         if is_tiered:
-            complete, stall, _ = walk(
-                u, np.inf, s, cluster.tier_first_steps[:, pipelines], cluster.tier_every_steps[:, pipelines],
-                cluster.tier_stall_s, cluster.tier_write_s, clean_steps, tier_steps, tier_stalls,
-            )  # fmt: skip
+            complete, stall, _ = _walk(cluster, pipelines, u, np.inf, s, clean_steps, tier_steps, tier_stalls)
             further = tier_steps.max()
         _charge_training(out, by_class[growth], pipelines * depth, u, complete, s, stall, True)
         out[_DURABLE] += further

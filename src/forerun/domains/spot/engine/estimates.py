@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.result.run import Interval
-from forerun.result.stats import normal_quantile, quantile_interval, standard_error
+from forerun.result.stats import normal_quantile, proportion_interval, quantile_interval, standard_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,29 @@ def ratio_estimate(above: Any, below: Any) -> Estimate:
     ratio = float(above.mean() / below.mean())
     rest = (above - ratio * below) / below.mean()
     return Estimate(ratio, Estimate.of(rest).half95, int(above.size))
+
+
+def finish_figures(
+    hours: NDArray[np.float64], chances: Mapping[str, int], count: int
+) -> tuple[dict[str, float | None], dict[str, Interval]]:
+    """Quantiles of the time to the goal, and shares of trials, with their intervals.
+
+    Parameters
+    ----------
+    hours : float64[trials], infinite where a trial did not get there.
+    chances : how many of `count` trials did something, by the name of the share.
+    """
+    figures: dict[str, float | None] = {}
+    intervals: dict[str, Interval] = {}
+    for share in (0.05, 0.5, 0.95, 0.99):
+        at, name = quantile(hours, share), f"finish_p{round(share * 100)}_h"
+        figures[name] = at.value if math.isfinite(at.value) else None
+        if math.isfinite(at.high) and hours.size > 1:
+            intervals[name] = at.interval
+    for name, number in chances.items():
+        figures[name] = number / count
+        intervals[name] = proportion_interval(number, count, over="over the trials")
+    return figures, intervals
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,12 @@ class Inputs:
         return self.markets[0]
 
     @property
+    def cluster(self) -> Cluster:
+        """The reserved cluster, in scenarios that have one."""
+        assert isinstance(self.scenario.fleet, Cluster)
+        return self.scenario.fleet
+
+    @property
     def horizon_s(self) -> float:
         """How long to simulate: the scenario's horizon, else the length of its recording."""
         return self.job.horizon_s

@@ -145,6 +145,12 @@ class JobSpec(Spec, frozen=True, kw_only=True):
         """The whole pause."""
         return math.fsum(self.restart.parts_s) if self.restart is not None else self.reconfig_s
 
+    def with_pause(self, factor: float) -> JobSpec:
+        """The job with all parts of its pause so many times as long."""
+        names = RestartParts.__struct_fields__
+        parts = RestartParts(**{name: part * factor for name, part in zip(names, self.pause_parts_s)})
+        return self.with_(restart=parts, reconfig_s=0.0, load_s=0.0)
+
     @property
     def load_share(self) -> float:
         """Share of a pause that is loading the checkpoint."""

@@ -11,16 +11,15 @@ import numpy as np
 
 from forerun.domains.spot.engine import cluster_kernel as kernel
 from forerun.domains.spot.engine.cluster import ClusterTrials
-from forerun.domains.spot.engine.estimates import Estimate, quantile, ratio_estimate
+from forerun.domains.spot.engine.estimates import Estimate, finish_figures, ratio_estimate
 from forerun.domains.spot.engine.run import ClusterOutcome, cluster_trials
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.scenario.cluster import Cluster, Failures
-from forerun.domains.spot.scenario.job import JobSpec, RestartParts
+from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.summary.sizes import closed_form_sizes, simulated_sizes
 from forerun.domains.spot.summary.tables import LEDGER_COLUMNS
 from forerun.result.ledger import Ledger
-from forerun.result.run import Interval, Result
-from forerun.result.stats import proportion_interval
+from forerun.result.run import Result
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
 
@@ -117,7 +116,7 @@ SENSITIVITY = TableSchema(
 def summarize_cluster(outcome: ClusterOutcome) -> Result:
     """The result of all trials."""
     inputs, done = outcome.inputs, outcome.done
-    scenario, cluster = inputs.scenario, _cluster(inputs)
+    scenario, cluster = inputs.scenario, inputs.cluster
     end_s, columns = done.columns["end_s"], done.columns
     mean_end_s = float(end_s.mean())
     wall = _wall(columns)
@@ -128,7 +127,11 @@ def summarize_cluster(outcome: ClusterOutcome) -> Result:
     summary: dict[str, Any] = {name: one.mean for name, one in estimates.items()}
     intervals = {name: one.interval for name, one in estimates.items()} if done.count > 1 else {}
     if scenario.goal.steps:
-        _add_finish(done, inputs, summary, intervals)
+        chances = {"finished_share": int(np.isfinite(done.finish_s).sum())}
+        if scenario.goal.deadline_s:
+            chances["done_by_deadline"] = int((done.finish_s <= scenario.goal.deadline_s).sum())
+        figures, ends = finish_figures(done.finish_s / 3600.0, chances, done.count)
+        summary, intervals = summary | figures, intervals | ends
     summary["trials"] = done.count
     split = {part: float(columns[f"{part}_s"].mean()) for part in PARTS}
     wall_parts: dict[str, float] = {}
@@ -185,12 +188,6 @@ def summarize_cluster(outcome: ClusterOutcome) -> Result:
     )
 
 
-def _cluster(inputs: Inputs) -> Cluster:
-    cluster = inputs.scenario.fleet
-    assert isinstance(cluster, Cluster)
-    return cluster
-
-
 def _wall(columns: Mapping[str, Any]) -> dict[str, float]:
     """Mean wall time by line, the parts of restarts together."""
     wall = {}
@@ -202,7 +199,7 @@ def _wall(columns: Mapping[str, Any]) -> dict[str, float]:
 
 def _estimates(done: ClusterTrials, inputs: Inputs, cost_usd: Any) -> dict[str, Estimate]:
     """Means over trials, with their intervals. cost_usd: float64[trials]."""
-    scenario, cluster, columns = inputs.scenario, _cluster(inputs), done.columns
+    scenario, cluster, columns = inputs.scenario, inputs.cluster, done.columns
     end_s = columns["end_s"]
     samples = columns["steps_completed"] * scenario.job.samples_per_step
     useful_gpu_h = columns["useful_node_s"] * cluster.gpus_per_node / 3600.0
@@ -230,24 +227,6 @@ def _estimates(done: ClusterTrials, inputs: Inputs, cost_usd: Any) -> dict[str, 
         estimates[f"mean_{line}_nodes"] = ratio_estimate(columns[f"{line}_node_s"], end_s)
     estimates["restarts"] = Estimate.of(columns["restarts"])
     return estimates
-
-
-def _add_finish(
-    done: ClusterTrials, inputs: Inputs, summary: dict[str, Any], intervals: dict[str, Interval]
-) -> None:
-    """Add the time to the goal, and the chance to be done by the horizon and by the deadline."""
-    hours, goal = done.finish_s / 3600.0, inputs.scenario.goal
-    for share in (0.05, 0.5, 0.95, 0.99):
-        at, name = quantile(hours, share), f"finish_p{round(share * 100)}_h"
-        summary[name] = at.value if math.isfinite(at.value) else None
-        if math.isfinite(at.high) and done.count > 1:
-            intervals[name] = at.interval
-    chances = {"finished_share": int(np.isfinite(hours).sum())}
-    if goal.deadline_s:
-        chances["done_by_deadline"] = int((done.finish_s <= goal.deadline_s).sum())
-    for name, count in chances.items():
-        summary[name] = count / done.count
-        intervals[name] = proportion_interval(count, done.count, over="over the trials")
 
 
 def _ledger_table(
@@ -362,7 +341,7 @@ def _worth(inputs: Inputs, done: ClusterTrials) -> Table:
     """What each change adds, by trials with the same failures, the largest first."""
     count = min(MOST_PAIRED, done.count)
     base = done.effective[:count]
-    gpu_h_per_day = 24.0 * _cluster(inputs).gpus
+    gpu_h_per_day = 24.0 * inputs.cluster.gpus
     rows = []
     for change in _changes(inputs):
         moved = cluster_trials(change.inputs, count).effective - base
@@ -381,7 +360,7 @@ def _worth(inputs: Inputs, done: ClusterTrials) -> Table:
 
 def _changes(inputs: Inputs) -> list[_Change]:
     """An hour more between failures, a minute less of restart and detection, one more spare, other intervals."""
-    scenario, cluster, job = inputs.scenario, _cluster(inputs), inputs.scenario.job
+    scenario, cluster, job = inputs.scenario, inputs.cluster, inputs.scenario.job
     changes: list[_Change] = []
 
     def changed(name: str, **parts: Any) -> None:
@@ -407,11 +386,7 @@ def _changes(inputs: Inputs) -> list[_Change]:
             changed("1 spare more", fleet=cluster.with_(spares=cluster.spares + 1))
     if job.pause_s > 0:
         factor = max(0.0, job.pause_s - 60.0) / job.pause_s
-        schedule_s, start_s, communicator_s, load_s = (part * factor for part in job.pause_parts_s)
-        parts = RestartParts(
-            schedule_s=schedule_s, start_s=start_s, communicator_s=communicator_s, load_s=load_s
-        )
-        changed("restart 1 min shorter", job=job.with_(restart=parts, reconfig_s=0.0, load_s=0.0))
+        changed("restart 1 min shorter", job=job.with_pause(factor))
     for tier in job.tiers:
         rest = tuple(other for other in job.tiers if other is not tier)
         changed(f"without checkpoints in {tier.name}", job=job.with_(tiers=rest))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.run import HistoryOutcome
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.scenario import Prices
-from forerun.trace.signal import Signal
 
 
 def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
@@ -21,7 +19,9 @@ def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
     prices = scenario.prices
     on_demand = steady_s * prices.on_demand_usd_per_h / 3600.0
     if prices.changes:
-        return fleet_usd(outcome.fleet, outcome.inputs.home.usd_per_h, done.end_s), on_demand
+        price, spot = outcome.inputs.home.usd_per_h, scenario.on_demand_nodes
+        held = [(one.start_s, one.end_s) for one in done.node_spells if one.node >= spot]
+        return math.fsum(float(price.integral(*span)) for span in held) / 3600.0, on_demand
     if prices.billing_s == 0 and prices.minimum_s == 0:
         return (done.alive_node_s - steady_s) * prices.spot_usd_per_h / 3600.0, on_demand
     rentals: dict[tuple[int, float], float] = {}
@@ -65,26 +65,3 @@ def all_on_demand_usd_per_million_samples(inputs: Inputs) -> float | None:
     reachable = range(job.depth * job.min_pipelines, job.depth * job.max_pipelines + 1, job.depth)
     best = min(size * seconds for size, seconds in inputs.job.step_s.items() if size in reachable)
     return best / 3600.0 * price / job.samples_per_step * 1e6
-
-
-def fleet_usd(fleet: Membership, price: Signal, end_s: float) -> float:
-    """Dollars for every node alive from 0 to an instant.
-
-    Parameters
-    ----------
-    fleet : who is there when; every node is paid for, whatever it does.
-    price : of a node, in dollars an hour, over time.
-    end_s : the instant.
-    """
-    usd, alive, since_s = 0.0, 0, 0.0
-    present: set[int] = set()
-    for instant in (*fleet.instants, None):
-        t_s = end_s if instant is None else min(instant.t_s, end_s)
-        usd += alive * float(price.integral(since_s, t_s)) / 3600.0
-        since_s = t_s
-        if instant is None or instant.t_s >= end_s:
-            break
-        present.difference_update(instant.removed)
-        present.update(instant.added)
-        alive = len(present)
-    return usd

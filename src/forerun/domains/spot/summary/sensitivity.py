@@ -84,25 +84,16 @@ def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenar
     section, name : where the assumption is; of a table of values all are multiplied.
     factor : such as 1.1 for a tenth more.
     """
+    if name == "reconfig_s":
+        return scenario.with_(job=scenario.job.with_pause(factor))
     holder = getattr(scenario, section)
     value = getattr(holder, name)
     moved = {key: one * factor for key, one in value.items()} if isinstance(value, dict) else value * factor
-    changes = {name: moved}
-    if name == "reconfig_s" and holder.restart is not None:
-        parts = holder.restart
-        changes = {
-            "restart": parts.with_(
-                **{part: getattr(parts, part) * factor for part in parts.__struct_fields__}
-            )
-        }
-    elif name == "reconfig_s":  # a part of it is the load, which shrinks with it
-        changes["load_s"] = holder.load_s * factor
-    return scenario.with_(**{section: holder.with_(**changes)})
+    return scenario.with_(**{section: holder.with_(**{name: moved})})
 
 
 def _rate(scenario: Scenario, supply: Supply | None) -> np.ndarray:
     """float64[trials]: samples a second."""
     job, count = scenario.job.built(scenario.horizon_s, supply), min(MOST_TRIALS, scenario.trials)
     done = trials.run_scenario(scenario, job, trials=count)
-    samples = done.columns["steps_completed"] * scenario.job.samples_per_step
-    return np.asarray(samples / done.columns["end_s"])
+    return done.steps_per_s * scenario.job.samples_per_step

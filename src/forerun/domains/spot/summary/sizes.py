@@ -80,7 +80,7 @@ def closed_form_sizes(inputs: Inputs) -> Table:
 
     Silent corruption counts as a crash, a hang as a longer restart.
     """
-    cluster, job = _cluster(inputs), inputs.job
+    cluster, job = inputs.cluster, inputs.job
     step_s = job.step_s[job.depth * job.max_pipelines]
     blocked_s, hidden_s = job.checkpoint_s
     rate = cluster.job_failures_per_s / cluster.job_nodes
@@ -100,7 +100,7 @@ def closed_form_sizes(inputs: Inputs) -> Table:
 
 def simulated_sizes(inputs: Inputs) -> Table:
     """The ratio at some sizes by Monte Carlo, with intervals; sizes that would take more than `MOST_EVENTS` are left out."""
-    cluster, scenario = _cluster(inputs), inputs.scenario
+    cluster, scenario = inputs.cluster, inputs.scenario
     rows: list[tuple[int, str, int, int, float, float, float]] = []
     if not cluster.failures:
         return Table.of_rows(SIMULATED_SIZES, rows)
@@ -132,12 +132,6 @@ def simulated_sizes(inputs: Inputs) -> Table:
     return Table.of_rows(SIMULATED_SIZES, rows)
 
 
-def _cluster(inputs: Inputs) -> Cluster:
-    cluster = inputs.scenario.fleet
-    assert isinstance(cluster, Cluster)
-    return cluster
-
-
 def _range(cluster: Cluster) -> tuple[int, int]:
     """The fewest and the most GPUs that are drawn."""
     return max(cluster.gpus_per_node, 128), max(131_072, 2 * cluster.gpus)
@@ -145,7 +139,7 @@ def _range(cluster: Cluster) -> tuple[int, int]:
 
 def _settings(inputs: Inputs) -> tuple[_Setting, ...]:
     """The scenario's interval and restart, and a quarter of each; a hang is a longer restart."""
-    cluster, job = _cluster(inputs), inputs.job
+    cluster, job = inputs.cluster, inputs.job
     step_s = job.step_s[job.depth * job.max_pipelines]
     blocked_s, hidden_s = job.checkpoint_s
     interval_s = job.checkpoint.spacing_steps(step_s, blocked_s, hidden_s) * step_s

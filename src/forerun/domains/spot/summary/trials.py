@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot.engine.estimates import Estimate, quantile, ratio_estimate
+from forerun.domains.spot.engine.estimates import Estimate, finish_figures, quantile, ratio_estimate
 from forerun.domains.spot.engine.run import TrialsOutcome, in_kernel
 from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.inputs import Inputs
@@ -19,8 +19,7 @@ from forerun.domains.spot.summary import tables
 from forerun.domains.spot.summary.history import node_tables
 from forerun.domains.spot.summary.sensitivity import elasticities
 from forerun.domains.spot.summary.words import NOT_MODELLED, SHARES, headline, next_steps, why
-from forerun.result.run import Interval, Result
-from forerun.result.stats import proportion_interval
+from forerun.result.run import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,11 @@ def summarize_trials(outcome: TrialsOutcome) -> Result:
         summary[f"steps_p{round(share * 100)}"] = at.value
         intervals[f"steps_p{round(share * 100)}"] = at.interval
     if scenario.goal.steps:
-        _add_finish_figures(done, whole, scenario, summary, intervals)
+        chances = {"finished_share": whole.finished}
+        if scenario.goal.deadline_s:
+            chances["done_by_deadline"] = whole.in_time
+        figures, ends = finish_figures(done.finish_s / 3600.0, chances, whole.count)
+        summary, intervals = summary | figures, intervals | ends
     summary["trials"] = whole.count
     wall, nodes = dict(whole.wall_s), dict(whole.node_s)
     mean_end_s = math.fsum(wall.values())
@@ -170,31 +173,3 @@ def _estimates(done: Trials, scenario: Scenario, cost_usd: NDArray[np.float64]) 
     estimates["reconfigs"] = Estimate.of(done.columns["reconfigs"])
     estimates["rollbacks"] = Estimate.of(done.columns["rollbacks"])
     return estimates
-
-
-def _add_finish_figures(
-    done: Trials, whole: _Block, scenario: Scenario, summary: dict[str, Any], intervals: dict[str, Interval]
-) -> None:
-    """Add the time to the goal and the chance of the deadline.
-
-    Parameters
-    ----------
-    done : trials whose rows are there; quantiles of the time are theirs, infinite where trials did not get there.
-    whole : means and counts of all trials; shares are theirs.
-    scenario : with the goal.
-    summary, intervals : added to.
-    """
-    hours = done.finish_s / 3600.0
-    summary["finished_share"] = whole.finished / whole.count
-    intervals["finished_share"] = proportion_interval(whole.finished, whole.count, over="over the trials")
-    for share in (0.05, 0.5, 0.95, 0.99):
-        at = quantile(hours, share)
-        name = f"finish_p{round(share * 100)}_h"
-        summary[name] = at.value if math.isfinite(at.value) else None
-        if math.isfinite(at.high):
-            intervals[name] = at.interval
-    if scenario.goal.deadline_s:
-        summary["done_by_deadline"] = whole.in_time / whole.count
-        intervals["done_by_deadline"] = proportion_interval(
-            whole.in_time, whole.count, over="over the trials"
-        )
