@@ -41,15 +41,15 @@ class Joint(KnobSpec, frozen=True, kw_only=True, tag="joint"):
 
     shape_sd: how far log cost may leave what epochs explain (default 0.15), smoothly over length_octaves (default 4).
     own_sd: deviation of each size by itself (default 0.02). noise_sd: of one run (default 0.05), worth noise_weight
-    observations (default 3). boldness: scales the spread of the samples (default 0.6). surprise_at: standard deviations from
-    the curve that contradict it (default 3.5). reach_octaves: how far from a success a trial may be once two sizes are
-    known (default 2). known_first: only new sizes are tried until this many are known (default 3). stop_first_at: bound of a
-    first trial, in best known costs (default 1.9). busy_share: draw over limit of a GPU that does not wait (default 0.6).
-    profile_within: excess cost up to which limits are profiled (default 0.1). detect_drift: default no. cusum_slack,
-    cusum_alarm: in standard deviations (default 0.75, 5). probe_every: recurrences between trials of a neighbour (default
-    60). probe_alarm: residual of such a trial that is an alarm (default 4). known_curve: (batch size, cost) of a similar job
-    or another GPU type, up to a factor (default: none). known_curve_sd: how far log cost may differ from its shape
-    (default 0.25).
+    observations (default 3). boldness: scales the spread of the samples (default 0.6). surprise_at: standard deviations
+    from the curve that contradict it (default 3.5; 1.5 where costs need not be smooth). reach_octaves: how far from a
+    success a trial may be once two sizes are known (default 2). known_first: only new sizes are tried until this many are
+    known (default 3). stop_first_at: bound of a first trial, in best known costs (default 1.9). busy_share: draw over
+    limit of a GPU that does not wait (default 0.6). profile_within: excess cost up to which limits are profiled (default
+    0.1). detect_drift: default no. cusum_slack, cusum_alarm: in standard deviations (default 0.75, 5). probe_every:
+    recurrences between trials of a neighbour (default 60). probe_alarm: residual of such a trial that is an alarm (default
+    4). known_curve: (batch size, cost) of a similar job or another GPU type, up to a factor (default: none).
+    known_curve_sd: how far log cost may differ from its shape (default 0.25).
     """
 
     shape_sd: float = 0.15
