@@ -159,9 +159,7 @@ class VirtualJobs:
                 self.left[row], self.ended_s[row] = 0.0, at_s
                 online.ended(row, at_s)
             return
-        if event.what == "add":
-            online.add_node(replace(online.setting.cluster.groups[0], name="more", count=1), at_s)
-        elif event.what == "up":
+        if event.what == "up":
             online.node_up(number, at_s)
         else:
             assert event.what == "down"
@@ -386,7 +384,7 @@ def test_room_for_jobs_changes_no_decision(policy: Policy) -> None:
 
 
 def disturbances(made: Setting, number: int) -> list[Event]:
-    """Jobs taken back, and nodes that go down, come up and are added, at any time."""
+    """Jobs taken back, and nodes that go down and come up, at any time."""
     rng = np.random.default_rng([8, number])
     end_s = int(made.jobs.submit_s[-1]) + 4000
     events: list[Event] = []
@@ -399,8 +397,7 @@ def disturbances(made: Setting, number: int) -> list[Event]:
             down_s = at_s + int(rng.integers(1, 2000))
             events += [Event(float(at_s), "down", node), Event(float(down_s), "up", node)]
             at_s = down_s + int(rng.integers(1, end_s))
-    for what in ("add", "finish"):
-        events += [Event(float(rng.integers(0, end_s)), what, 0) for _ in range(int(rng.integers(0, 3)))]
+    events += [Event(float(rng.integers(0, end_s)), "finish", 0) for _ in range(int(rng.integers(0, 3)))]
     return events
 
 

@@ -96,13 +96,13 @@ class Group:
         self._lines = [Lines() for _ in range(world)]
         self.ranks: list[Any] = []
         known = {
-            "job": "job", "epoch": 1, "node": "node", "node_slots": 64, "job_slots": world, "iterations": 100,
+            "epoch": 1, "node_slots": 64, "job_slots": world, "iterations": 100,
             "secret": "secret",
         }  # fmt: skip
         for rank in range(world):
             ours, theirs = socket.socketpair()
             of_rank = Assignment(
-                rank=rank, world_size=world, local_rank=rank, local_size=world, slots=(rank,), folder=str(folder),
+                rank=rank, world_size=world, local_rank=rank, slots=(rank,), folder=str(folder),
                 **(known | assignment),
             )  # fmt: skip
             environment = os.environ | {

@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.live.engines.ray_agent import Inbox, Outbox, frames_of
+from forerun.live.engines.ray_agent import Inbox, Outbox
 
 #: what happens next between two ends: a message is put, all that wait are sent, what was sent arrives, is lost or
 #: arrives again, and so do the confirmations
@@ -62,16 +62,3 @@ def test_what_follows_a_message_that_is_missing_waits_for_it() -> None:
     assert inbox.accept(2, [b"second"]) == []
     assert inbox.accept(1, [b"first", b"second"]) == [b"first", b"second"]
     assert inbox.accept(1, [b"first"]) == []
-
-
-@given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 60), max_size=12))
-def test_frames_are_whole_wherever_their_bytes_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
-    frames = [len(body).to_bytes(4, "big") + body for body in bodies]
-    stream = b"".join(frames)
-    pending, seen = bytearray(), []
-    for cut in [*cuts, len(stream)]:
-        piece, stream = stream[:cut], stream[cut:]
-        pending += piece
-        seen += frames_of(pending)
-    assert seen == frames
-    assert not pending

@@ -78,7 +78,7 @@ class Served:
         return self.ask(request)
 
     def submit(self, **changes: Any) -> Answer:
-        return self.send(json.dumps({"ask": "submit", "spec": GOOD | changes}))
+        return self.send(json.dumps({"kind": "submit", "spec": GOOD | changes}))
 
     def finishes(self, name: str = "good", **changes: Any) -> None:
         """A job that is as it should be runs to its end."""
@@ -120,10 +120,10 @@ def test_bad_submissions_are_refused_and_the_controller_goes_on(folder: Path) ->
     "body",
     [
         "[" * 100_000 + "]" * 100_000,
-        '{"x":' + "[" * 100_000 + "]" * 100_000 + ',"ask":"stop"}',
-        '{"ask":"submit","spec":' + '{"a":' * 100_000 + "1" + "}" * 100_000 + "}",
-        '{"ask":"cancel","job":"\\ud800"}',
-        '{"ask":"submit","spec":{"name":"a","command":["a"],"iterations":1e999}}',
+        '{"x":' + "[" * 100_000 + "]" * 100_000 + ',"kind":"stop"}',
+        '{"kind":"submit","spec":' + '{"a":' * 100_000 + "1" + "}" * 100_000 + "}",
+        '{"kind":"cancel","job":"\\ud800"}',
+        '{"kind":"submit","spec":{"name":"a","command":["a"],"iterations":1e999}}',
     ],
 )
 def test_what_is_no_request_is_refused(body: str, folder: Path) -> None:
@@ -248,18 +248,18 @@ def drawn_request(rng: np.random.Generator, served: Served, number: int) -> str:
     kind = rng.choice(list(shares), p=list(shares.values()))
     match kind:
         case "submit":
-            return json.dumps({"ask": "submit", "spec": drawn_spec(rng, f"j{number}")})
+            return json.dumps({"kind": "submit", "spec": drawn_spec(rng, f"j{number}")})
         case "again" if job in served.session.controller.jobs:
             return msgspec.json.encode(Submit(spec=served.session.controller.jobs[job].spec)).decode()
         case "cancel":
-            return json.dumps({"ask": "cancel", "job": job})
+            return json.dumps({"kind": "cancel", "job": job})
         case "drain":
-            return json.dumps({"ask": "drainnode", "node": str(rng.choice(["a-0", "a-1", "a-9"]))})
+            return json.dumps({"kind": "drainnode", "node": str(rng.choice(["a-0", "a-1", "a-9"]))})
         case "decision":
-            return json.dumps({"ask": "getdecision", "job": job})
+            return json.dumps({"kind": "getdecision", "job": job})
         case "status":
-            return '{"ask":"getstatus"}'
-    text = json.dumps({"ask": "submit", "spec": GOOD})
+            return '{"kind":"getstatus"}'
+    text = json.dumps({"kind": "submit", "spec": GOOD})
     at = int(rng.integers(0, len(text)))
     return text[:at] + str(rng.choice(["", "9" * 30, "[", "\\u0000", "null", "}"])) + text[at + 1 :]
 

@@ -84,7 +84,7 @@ def test_two_requests_in_pieces_get_two_answers(cut: int, tmp_path: Path) -> Non
         b"GET / HTTP/1.1\r\n\r\n",
         (MAX_BYTES + 1).to_bytes(4, "big"),
         b"\0\0\0\x02{}",
-        b"\0\0\0\x10" + b'{"ask":"nobody"}',
+        b"\0\0\0\x11" + b'{"kind":"nobody"}',
         b"\0\0\0\x03\xff\xfe\xfd",
     ],
 )

@@ -215,7 +215,7 @@ def _both(live: bool, foretold: bool) -> str:
 
 
 @contextmanager
-def on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def on_signals(stop: Callable[[], object]) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM stops a run: its jobs save their state. The second ends it at once.
 
     Parameters

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from forerun.live.engines.engine import Command
+from forerun.live.message import Message
 
 
-class _Kind(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="answer",
-    tag=lambda name: name.lower(),
-):
-    """One kind of answer."""
-
-
-class Decided(_Kind, frozen=True, kw_only=True):
+class Decided(Message, frozen=True, kw_only=True):
     """The policy's decision at one instant.
 
     Parameters
@@ -39,13 +27,13 @@ class Decided(_Kind, frozen=True, kw_only=True):
     late: tuple[str, ...] = ()
 
 
-class Sent(_Kind, frozen=True, kw_only=True):
+class Sent(Message, frozen=True, kw_only=True):
     """A command for the nodes."""
 
     command: Command
 
 
-class Freed(_Kind, frozen=True, kw_only=True):
+class Freed(Message, frozen=True, kw_only=True):
     """Leases ended.
 
     Parameters
@@ -63,7 +51,7 @@ class Freed(_Kind, frozen=True, kw_only=True):
     how: Literal["released", "expired", "revoked"]
 
 
-class Became(_Kind, frozen=True, kw_only=True):
+class Became(Message, frozen=True, kw_only=True):
     """A job entered a state.
 
     Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -124,18 +124,14 @@ class Comparison:
     def data(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         return {
-            "forecast": None if self.forecast is None else _errors_data(self.forecast),
-            "explanation": None if self.explanation is None else _errors_data(self.explanation),
+            "forecast": None if self.forecast is None else asdict(self.forecast),
+            "explanation": None if self.explanation is None else asdict(self.explanation),
             "same_admissions": self.same_admissions,
             "same_deadlines": self.same_deadlines,
             "measured_costs": self.measured_costs,
             "jobs": predictions_table(self.jobs).records(),
             "notes": list(self.notes),
         }
-
-
-def _errors_data(errors: Errors) -> dict[str, Any]:
-    return {name: getattr(errors, name) for name in Errors.__slots__}
 
 
 def compare(inputs: Inputs, record: Record, stays: Sequence[Stay]) -> Comparison:

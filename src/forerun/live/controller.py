@@ -25,7 +25,7 @@ from forerun.domains.cluster.engine.online import Decision, Online
 from forerun.domains.cluster.engine.rules import Progress
 from forerun.domains.cluster.engine.run import terms_of
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Jobs, NodeGroup
+from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Jobs
 from forerun.domains.cluster.scenario import Live
 from forerun.errors import ForerunError
 from forerun.live.answers import Answer, Became, Decided, Freed, Sent
@@ -59,6 +59,7 @@ from forerun.live.observation import (
     NodeDown,
     NodeDrained,
     NodeUp,
+    OfGroup,
     Progressed,
     Restarted,
     Seen,
@@ -110,13 +111,11 @@ class Lease:
     Parameters
     ----------
     job, epoch, node : which group, where.
-    state : offered (a start was sent), held (it started), or draining.
     """
 
     job: str
     epoch: int
     node: str
-    state: str = "offered"
 
 
 @dataclass(slots=True)
@@ -395,24 +394,15 @@ class Controller:
         """A node is there, or is there again: what it runs is compared with what it should."""
         node = self.nodes.get(up.node)
         if node is None:
-            node = self._new_node(up)
-            if node is None:
-                return
+            return
         was, node.boot = node.boot, up.boot
         if not was and not node.drained and not self._offered(node):
             self.online.node_up(node.number, self.now_s)
+        mine = self.groups_on(up.node)
         for name, (epoch, _) in up.holds.items():
-            job = self.jobs.get(name)
-            group = None if job is None else job.group
-            if (
-                group is None
-                or group.epoch != epoch
-                or up.node not in group.present
-                or group.killed
-                or group.trouble
-            ):
+            if mine.get(name) != epoch:
                 self._send(Kill(name, epoch))
-            elif group.asked_s is not None:
+            elif (group := self.jobs[name].group) is not None and group.asked_s is not None:
                 self._send(Drain(name, epoch, self.terms.drain_s))
         for job in self.rows:
             group = job.group
@@ -429,18 +419,6 @@ class Controller:
 
     def _offered(self, node: Node) -> bool:
         return bool(self.online.seats.up[node.number])
-
-    def _new_node(self, up: NodeUp) -> Node | None:
-        """A node that the run did not begin with; None if the policy cannot use it."""
-        gpu_type = self.online.setting.cluster.node_types()
-        group = NodeGroup(up.node, 1, up.slots, gpu_type[0] if gpu_type else "", "")
-        try:
-            number = self.online.add_node(group, self.now_s)
-        except ForerunError:
-            return None
-        first = sum(node.slots for node in self.nodes.values())
-        node = self.nodes[up.node] = Node(number, first, up.slots)
-        return node
 
     def _node_down(self, name: str, boot: str) -> None:
         """A node is silent: its groups are lost, and their slots free once the leases are over."""
@@ -464,15 +442,7 @@ class Controller:
 
     def _of_group(
         self,
-        what: Started
-        | FirstStep
-        | Progressed
-        | Checkpointed
-        | Left
-        | Gone
-        | StartRefused
-        | LeaseExpired
-        | Hung,
+        what: OfGroup,
     ) -> None:
         """Something about a group; that of another epoch than the present one is stale."""
         job = self.jobs.get(what.job)
@@ -485,8 +455,6 @@ class Controller:
         match what:
             case Started(node=node) if node in group.present:
                 group.started.add(node)
-                for slot in self._slots_on(group, node):
-                    self.leases[slot].state = "held"
             case FirstStep(step=step, ago_s=ago_s) if group.step_s is None:
                 group.first_step, group.first_s = step, self.now_s - ago_s * self.course.factor
                 group.step = step + (job.part if step == job.step else 0.0)
@@ -644,9 +612,6 @@ class Controller:
         group.step, group.asked_s = math.floor(done), self.now_s
         if self.course.jumps:  # ranks skip to whole steps, and time does not wait for the rest of one
             job.part = done - group.step
-        for slot in group.slots:
-            if slot in self.leases:
-                self.leases[slot].state = "draining"
         if isinstance(job.state, Starting) or not job.spec.elastic:
             self._kill(job, group)
         else:

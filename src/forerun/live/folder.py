@@ -8,7 +8,7 @@ nonce                  random bytes; a node that can read them sees this folder
 nodes.sock             on which nodes of the local engine talk to the controller
 control.sock           on which commands of users arrive
 occupancy.jsonl        who was on which slot when, as written beside the ranks themselves
-jobs/NAME/             job.yaml, checkpoints/, logs/EPOCH-RANK.log
+jobs/NAME/             checkpoints/, logs/EPOCH-RANK.log
 result/                at the end: an ordinary saved run
 """
 
@@ -124,11 +124,6 @@ class RunFolder:
         return self.path / "nodes.sock"
 
     @property
-    def control_socket(self) -> Path:
-        """On which commands of users arrive."""
-        return self.path / "control.sock"
-
-    @property
     def occupancy(self) -> Path:
         """Who was on which slot when."""
         return self.path / "occupancy.jsonl"
@@ -146,10 +141,6 @@ class RunFolder:
     def job(self, name: str) -> Path:
         """The folder of a job."""
         return self.jobs / name
-
-    def job_file(self, name: str) -> Path:
-        """What a job runs, as it was submitted."""
-        return self.job(name) / "job.yaml"
 
     def checkpoints(self, name: str) -> Path:
         """The folder of a job's checkpoints."""

@@ -157,7 +157,7 @@ def attach(*, iterations: int = 0, torch: bool | None = None, paced: bool = Fals
         raise UsageError.at("forerun.live.job.attach", "say how long to train: attach(iterations=1000)")
     # The module torch, where the program uses it.
     used = "torch" in sys.modules if torch is None else torch
-    shim.say(Hello(rank=assignment.rank, pid=os.getpid()))
+    shim.say(Hello())
     me = Member(assignment, shim, steps, inside=bool(text), paced=paced)
     try:
         me._meet()
@@ -176,7 +176,7 @@ def attach(*, iterations: int = 0, torch: bool | None = None, paced: bool = Fals
 
 def _by_itself() -> Assignment:
     return Assignment(
-        job="", epoch=1, rank=0, world_size=1, local_rank=0, local_size=1, node="", slots=(0,), job_slots=1,
+        epoch=1, rank=0, world_size=1, local_rank=0, slots=(0,), job_slots=1,
         iterations=0, folder="", secret="",
     )  # fmt: skip
 

@@ -97,8 +97,6 @@ class Refused(_State):
 State = Submitted | Waiting | Starting | Running | Draining | Lost | Finished | Failed | Cancelled | Refused
 #: states with no way out
 Ended = Finished | Failed | Cancelled | Refused
-#: states of jobs whose ranks may work
-AtWork = Starting | Running
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from forerun.live.engines.engine import Command, Start
 from forerun.live.observation import Seen
 
 #: of the tables below; a journal of another one is refused
-VERSION: Final = 1
+VERSION: Final = 2
 _TABLES: Final = """
 CREATE TABLE meta (version INTEGER NOT NULL, run TEXT NOT NULL);
 CREATE TABLE seen (number INTEGER PRIMARY KEY, observation TEXT NOT NULL);
@@ -128,17 +128,14 @@ class Journal:
 
     # ------------------------------------------------------------------------------------------------------ reading
 
-    def seen(self, after: int = 0) -> Iterator[Seen]:
-        """The observations with numbers above `after`, in order."""
-        rows = self._db.execute("SELECT observation FROM seen WHERE number > ? ORDER BY number", (after,))
+    def seen(self) -> Iterator[Seen]:
+        """The observations, in order."""
+        rows = self._db.execute("SELECT observation FROM seen ORDER BY number")
         return (_SEEN.decode(text) for (text,) in rows)
 
-    def answers(self, after: int = 0) -> Iterator[tuple[int, Answer]]:
-        """Each answer with the number of the observation that it answers, of numbers above `after`, in order."""
-        rows = self._db.execute(
-            "SELECT number, answer FROM answers WHERE number > ? ORDER BY number, place", (after,)
-        )
-        return ((number, _ANSWER.decode(text)) for number, text in rows)
+    def answers(self) -> Iterator[tuple[int, Answer]]:
+        """Each answer with the number of the observation that it answers, in order."""
+        return ((number, _ANSWER.decode(text)) for number, text in self.answer_texts())
 
     def answer_texts(self) -> Iterator[tuple[int, str]]:
         """As `answers`, as they are written."""

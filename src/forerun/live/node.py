@@ -179,7 +179,6 @@ class Node:
                     for job, group in self.present().items()
                 },
                 stamp_s=self.host.now_s(),
-                proof=proof_of(self.folder, self.name, self.boot),
             )
         )
         self._beat_s = self.host.now_s()
@@ -360,13 +359,10 @@ class Node:
     ) -> Assignment:
         spec = start.spec
         return Assignment(
-            job=start.job,
             epoch=start.epoch,
             rank=rank,
             world_size=world_size,
             local_rank=local,
-            local_size=here,
-            node=self.name,
             node_slots=self.slots,
             slots=slots,
             job_slots=sum(len(there) for there in start.slots.values()),
@@ -493,12 +489,6 @@ def _nonce(folder: RunFolder) -> bytes | None:
 
 def _proof(key: bytes, text: str) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-
-
-def proof_of(folder: RunFolder, node: str, boot: str) -> str:
-    """What only a node that sees the run's folder can say; empty for one that does not."""
-    nonce = _nonce(folder)
-    return "" if nonce is None else _proof(nonce, f"{node}/{boot}")
 
 
 def inherited(names: Sequence[str] = ()) -> dict[str, str]:

@@ -82,7 +82,6 @@ class NodeUp(Message, frozen=True, kw_only=True):
     slots : how many slots it has, numbered from 0.
     holds : epochs by job of the groups that it runs now, with their slots; processes of any other group are gone.
     stamp_s : the node's own monotonic clock when it was sent, as in a heartbeat.
-    proof : that it sees the run's folder (default: it does not; jobs that started elsewhere cannot go on there).
     """
 
     node: str
@@ -90,7 +89,6 @@ class NodeUp(Message, frozen=True, kw_only=True):
     slots: int
     holds: dict[str, tuple[int, tuple[int, ...]]] = {}
     stamp_s: float = 0.0
-    proof: str = ""
 
 
 class NodeDown(Message, frozen=True, kw_only=True):
@@ -229,25 +227,9 @@ class Restarted(Message, frozen=True, kw_only=True):
     """A controller took the journal up again."""
 
 
+OfGroup = Started | FirstStep | Progressed | Checkpointed | Left | Gone | Refused | LeaseExpired | Hung
 Observation = (
-    Submitted
-    | Unfit
-    | Cancelled
-    | NodeDrained
-    | StopAsked
-    | NodeUp
-    | NodeDown
-    | Started
-    | FirstStep
-    | Progressed
-    | Checkpointed
-    | Left
-    | Gone
-    | Refused
-    | Timer
-    | LeaseExpired
-    | Hung
-    | Restarted
+    Submitted | Unfit | Cancelled | NodeDrained | StopAsked | NodeUp | NodeDown | Timer | Restarted | OfGroup
 )
 
 

@@ -32,10 +32,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Parameters
     ----------
-    job, epoch : the job's name, and the number of this start.
+    epoch : the number of this start.
     rank, world_size : which rank of how many.
-    local_rank, local_size : which of the ranks on its node, of how many.
-    node : name of the node.
+    local_rank : which of the ranks on its node.
     node_slots : slots of the node; a rank on one of them takes that part of the node's cores (default: 1).
     slots : the node's slots that this rank occupies: one, or all of the job's where one process stands for them.
     job_slots : slots of the whole job.
@@ -58,13 +57,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pace : for paced programs (default: none).
     """
 
-    job: str
     epoch: int
     rank: int
     world_size: int
     local_rank: int
-    local_size: int
-    node: str
     slots: tuple[int, ...]
     job_slots: int
     iterations: int
@@ -89,16 +85,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """The rank's program has attached.
-
-    Parameters
-    ----------
-    rank : its number.
-    pid : its process, for people.
-    """
-
-    rank: int
-    pid: int
+    """The rank's program has attached."""
 
 
 class FirstStep(Message, frozen=True, kw_only=True):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from forerun.live.clock import clock_of
 from forerun.live.controller import Controller
 from forerun.live.folder import RunFolder
 from forerun.live.journal import Journal, RunMeta
+from forerun.live.observation import Seen
 from forerun.live.spec import Checkpoints, JobSpec
 from forerun.scenario.resolve import map_inputs
 from forerun.scenario.spec import Input, yaml_text
@@ -96,11 +98,9 @@ def create_run(
     path: Path,
     scenario: Scenario,
     *,
-    nodes: Sequence[str] = (),
     clock: str = "wall",
     engine: str = "local",
     is_open: bool = False,
-    programs: Path | None = None,
     specs: Sequence[JobSpec] | None = None,
 ) -> RunFolder:
     """Make the folder of a new run, with everything that it depends on.
@@ -109,12 +109,10 @@ def create_run(
     ----------
     path : of the folder; it must not exist, or be empty.
     scenario : as `forerun.load` returns it.
-    nodes : names of the cluster's nodes (default: after their groups).
     clock : wall, compressed:K or fast-forward.
     engine : for people.
     is_open : whether jobs are submitted while it runs.
-    programs : folder in which the programs of the trace's jobs run (default: the present one).
-    specs : what the jobs run (default: as the scenario says).
+    specs : what the jobs run (default: as the scenario says, in the present folder).
 
     Raises
     ------
@@ -126,11 +124,11 @@ def create_run(
     inputs = DOMAIN.prepare(scenario)
     if is_open:
         inputs = without_jobs(inputs)
-    names = tuple(nodes) or node_names(inputs)
+    names = node_names(inputs)
     if len(set(names)) < len(names):
         raise ScenarioError.at("$.machines", f"two nodes have one name: {', '.join(names)}")
     course = clock_of(clock).course
-    run_specs = tuple(specs) if specs is not None else job_specs(inputs, programs or Path.cwd())
+    run_specs = tuple(specs) if specs is not None else job_specs(inputs, Path.cwd())
     encoded = msgspec.json.encode(run_specs)
     try:
         _SPECS.decode(encoded)
@@ -178,6 +176,14 @@ def controller_of(folder: RunFolder, run: RunMeta) -> Controller:
     specs = _SPECS.decode(folder.specs.read_bytes())
     inputs = without_jobs(inputs_of(folder)) if run.is_open else inputs_of(folder)
     return Controller(inputs, specs, run.nodes, clock_of(run.clock).course, is_open=run.is_open)
+
+
+def replayed(folder: RunFolder, journal: Journal, more: Iterable[Seen] = ()) -> Controller:
+    """The controller of a run, as far as its journal goes, and what was observed since."""
+    controller = controller_of(folder, journal.run)
+    for seen in itertools.chain(journal.seen(), more):
+        controller.receive(seen)
+    return controller
 
 
 def without_jobs(inputs: Inputs) -> Inputs:

@@ -33,7 +33,7 @@ from forerun.live.journal import Journal, RunMeta
 from forerun.live.observation import NodeUp, Observation, Seen, Timer
 from forerun.live.observation import Submitted as SubmitAsked
 from forerun.live.result import live_result, of_known_jobs
-from forerun.live.run_files import PACED, controller_of, create_run
+from forerun.live.run_files import PACED, controller_of, create_run, replayed
 from forerun.live.service import GetStatus, Service, Stop
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
@@ -44,7 +44,7 @@ from forerun.scenario.spec import content_id
 
 _LOG = logging.getLogger("forerun.live")
 #: a context that calls the function that it is given when the run is to stop
-Stopper = Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]]
+Stopper = Callable[[Callable[[], object]], contextlib.AbstractContextManager[None]]
 
 
 class Stopped(Exception):
@@ -113,7 +113,7 @@ def compare_run(path: Path) -> Comparison:
     """The jobs of a run beside their simulation. Raises StoreError where there is no run."""
     folder = RunFolder(path.absolute())
     journal = Journal(folder.journal, read_only=True)
-    controller = _replayed(folder, journal)
+    controller = replayed(folder, journal)
     return compare(controller.inputs, _noted(controller), _stays(journal))
 
 
@@ -121,7 +121,7 @@ def stopped_status(path: Path) -> RunStatus:
     """What a run that nobody serves did until it was last served. Raises StoreError where there is no run."""
     folder = RunFolder(path.absolute())
     journal = Journal(folder.journal, read_only=True)
-    controller = _replayed(folder, journal)
+    controller = replayed(folder, journal)
     return controller.status(is_running=False, clock=journal.run.clock, engine=journal.run.engine)
 
 
@@ -138,15 +138,20 @@ def _at_work(
     metrics_port: int | None = None,
 ) -> Result | None:
     """Run until everything has ended or somebody stops it, and save the result."""
-    folder = _taken_up(scenario, path, meta) if _has_begun(path) else _new(scenario, path, meta)
+    if RunFolder(path.absolute()).journal.exists():
+        folder = _taken_up(scenario, path, meta)
+    else:
+        folder = create_run(path, scenario, clock=meta.clock, engine=meta.engine, is_open=meta.is_open)
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.locked())
         journal = Journal(folder.journal, read_only=True)
-        if not meta.is_open and (before := _replayed(folder, journal)).is_over:
+        if not meta.is_open and (before := replayed(folder, journal)).is_over:
             _LOG.warning("%s: this run has ended, with this result; name another folder for the next", path)
             return _saved(folder, before, journal)
         _warm_up(folder)
         inbox = Inbox()
+        if stop is not None:
+            stack.enter_context(stop(lambda: inbox.ask(Stop())))
         engine = _engine(folder, meta.engine)
         stack.callback(engine.close)
         session = Session(folder, engine, clock_of(meta.clock), inbox)
@@ -155,8 +160,6 @@ def _at_work(
         stack.callback(inbox.close)
         if metrics_port is not None:
             stack.callback(_metrics(inbox, metrics_port))
-        if stop is not None:
-            stack.enter_context(stop(lambda: _ignore(inbox.ask(Stop()))))
         ready()
         session.run()
         if not session.controller.rows:
@@ -171,18 +174,6 @@ def _saved(folder: RunFolder, controller: Controller, journal: Journal) -> Resul
     result = _result(controller, journal)
     result.save(folder.result, overwrite=True)
     return result
-
-
-def _ignore(future: object) -> None:
-    """Nobody waits for this answer."""
-
-
-def _has_begun(path: Path) -> bool:
-    return RunFolder(path.absolute()).journal.exists()
-
-
-def _new(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
-    return create_run(path, scenario, clock=meta.clock, engine=meta.engine, is_open=meta.is_open)
 
 
 def _taken_up(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
@@ -287,14 +278,6 @@ def _metrics(inbox: Inbox, port: int) -> Callable[[], None]:
 
 
 # ----------------------------------------------------------------------------------------------------------- results
-
-
-def _replayed(folder: RunFolder, journal: Journal) -> Controller:
-    """The controller of a run, as far as its journal goes."""
-    controller = controller_of(folder, journal.run)
-    for seen in journal.seen():
-        controller.receive(seen)
-    return controller
 
 
 def _noted(controller: Controller) -> Record:

@@ -16,7 +16,8 @@ from typing import Final, Self
 
 import msgspec
 
-from forerun.errors import Problem, StoreError, UsageError
+from forerun.errors import Problem, UsageError
+from forerun.live.message import Message
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, RunStatus
 from forerun.live.wire import Decoder, WireError, connected, encode, is_of_this_user, listening
@@ -30,44 +31,33 @@ MOST_CLIENTS: Final = 32
 _JOBS: Final = 500
 
 
-class _Request(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="ask",
-    tag=lambda name: name.lower(),
-):
-    """What a user wants."""
-
-
-class Submit(_Request, frozen=True, kw_only=True):
+class Submit(Message, frozen=True, kw_only=True):
     """Take a job in."""
 
     spec: JobSpec
 
 
-class Cancel(_Request, frozen=True, kw_only=True):
+class Cancel(Message, frozen=True, kw_only=True):
     """End a job that is waiting or running."""
 
     job: str
 
 
-class DrainNode(_Request, frozen=True, kw_only=True):
+class DrainNode(Message, frozen=True, kw_only=True):
     """Move everything off a node, and start nothing more on it."""
 
     node: str
 
 
-class Stop(_Request, frozen=True, kw_only=True):
+class Stop(Message, frozen=True, kw_only=True):
     """Save all jobs, end all processes, and leave; the run can be served again."""
 
 
-class GetStatus(_Request, frozen=True, kw_only=True):
+class GetStatus(Message, frozen=True, kw_only=True):
     """Say what the run is doing."""
 
 
-class GetDecision(_Request, frozen=True, kw_only=True):
+class GetDecision(Message, frozen=True, kw_only=True):
     """Say what the policy decided on a job, after some seconds at most that it has for it."""
 
     job: str
@@ -110,11 +100,8 @@ class Service:
         self._answer = answer
         self._path = folder / SOCKET
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
-        try:
-            # Only one controller has the run's lock, so a socket that is there was left behind.
-            self._socket = listening(self._path)
-        except OSError as error:
-            raise StoreError.at(self._path, f"cannot be made: {error.strerror}") from error
+        # Only one controller has the run's lock, so a socket that is there was left behind.
+        self._socket = listening(self._path)
         self._socket.setblocking(True)
         self._thread = threading.Thread(target=self._accept, name="control socket", daemon=True)
         self._thread.start()

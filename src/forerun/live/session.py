@@ -9,7 +9,6 @@ it, and the request is refused.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections import deque
@@ -41,7 +40,7 @@ from forerun.live.observation import (
     Timer,
     Unfit,
 )
-from forerun.live.run_files import controller_of
+from forerun.live.run_files import replayed
 from forerun.live.service import Answer as Reply
 from forerun.live.service import GetDecision, GetStatus
 from forerun.live.status import RunStatus
@@ -95,9 +94,11 @@ class Session:
         self.folder, self.engine, self.clock, self.poll_s = folder, engine, clock, poll_s
         self.inbox = inbox or Inbox()
         self.journal = Journal(folder.journal)
-        self.controller = controller = controller_of(folder, self.journal.run)
+        self.controller = controller = replayed(folder, self.journal)
         self.keeper = LeaseKeeper(controller.terms)
         self._batch: list[tuple[Seen, tuple[Answer, ...]]] = []
+        #: written, and lost again if what follows cannot be committed
+        self._written: list[tuple[Seen, tuple[Answer, ...]]] = []
         self._pending: list[tuple[Asked, str]] = []
         self._undecided: list[tuple[Asked, float]] = []
         self._backlog: deque[Observation] = deque()
@@ -108,8 +109,6 @@ class Session:
         self._blocked_s: float | None = None
         self.refused, self.fault = 0, ""
         self.inbox.wake = engine.wake
-        for seen in self.journal.seen():
-            controller.receive(seen)
         self.resumed = controller.number > 0
         self._gathers = not self.resumed
         self._begin()
@@ -186,8 +185,6 @@ class Session:
         """Wall seconds that nothing needs to be done, unless something is received."""
         wall_s = self.clock.wall_s()
         wait_s = min(self.poll_s, max(0.0, self.keeper.next_s() - wall_s))
-        if self._batch:
-            wait_s = min(wait_s, max(0.0, self._committed_s + COMMIT_EVERY_S - wall_s))
         due_s = self.controller.due_s()
         if due_s is None or self._gathers:
             return wait_s
@@ -280,9 +277,7 @@ class Session:
 
     def _undo(self) -> None:
         """The controller is again what it was before an observation at which it raised."""
-        self.controller = controller_of(self.folder, self.journal.run)
-        for seen in itertools.chain(self.journal.seen(), (seen for seen, _ in self._batch)):
-            self.controller.receive(seen)
+        self.controller = replayed(self.folder, self.journal, (seen for seen, _ in self._batch))
 
     def _is_worth_noting(self, what: Progressed, wall_s: float) -> bool:
         key = what.job, what.epoch
@@ -364,21 +359,24 @@ class Session:
         Progress alone may wait for the next commit. all: it may not.
         """
         wall_s = self.clock.wall_s()
-        matters = any(answers or not isinstance(seen.what, Progressed) for seen, answers in self._batch)
-        if all or matters or wall_s - self._committed_s >= COMMIT_EVERY_S:
-            try:
-                slots = {name: node.first for name, node in self.controller.nodes.items()}
-                for seen, answers in self._batch:
-                    self.journal.write(seen, answers, slots)
+        batch, self._batch = self._batch, []
+        matters = any(answers or not isinstance(seen.what, Progressed) for seen, answers in batch)
+        try:
+            slots = {name: node.first for name, node in self.controller.nodes.items()}
+            for seen, answers in batch:
+                self.journal.write(seen, answers, slots)
+            if all or matters or wall_s - self._committed_s >= COMMIT_EVERY_S:
                 self.journal.commit()
-            except StoreError as error:
-                self._block(wall_s, error)
-                return
-            self._committed_s = wall_s
-            batch, self._batch = self._batch, []
-            for _, answers in batch:
-                for answer in answers:
-                    self._carry_out(answer)
+                self._committed_s, self._written = wall_s, []
+            else:
+                self._written += batch
+        except StoreError as error:
+            self._batch, self._written = [*self._written, *batch], []
+            self._block(wall_s, error)
+            return
+        for _, answers in batch:
+            for answer in answers:
+                self._carry_out(answer)
         if self.fault:
             _LOG.warning("the journal can be written again")
         self._blocked_s, self.fault = None, ""

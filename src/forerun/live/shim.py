@@ -259,13 +259,9 @@ class Shim:
             self._end_for("lease", "the node's connection ended")
 
     def _drain(self, by_s: float) -> None:
-        """Let the ranks leave; programs that never attached get SIGTERM."""
+        """Let the ranks leave; what has not attached is killed later."""
         self.drain_by_s = by_s if self.drain_by_s is None else min(self.drain_by_s, by_s)
         self._tell(rank_messages.Drain(), list(self.ranks.values()))
-        if not any(rank.greeted for rank in self.ranks.values()) and not self.order.is_python:
-            for rank in self.ranks.values():
-                if rank.code is None:
-                    os.kill(rank.pid, signal.SIGTERM)
 
     def _say(self, message: FromShim) -> None:
         self.node.send(message)

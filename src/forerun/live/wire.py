@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, StoreError
 
 #: bytes of JSON in a frame, at most
 MAX_BYTES: Final = 1 << 20
@@ -35,7 +35,7 @@ class WireError(ForerunError):
     """What came over a connection is no message."""
 
 
-def encode(message: msgspec.Struct) -> bytes:
+def encode(message: msgspec.Struct | msgspec.Raw) -> bytes:
     """A message as a frame. Raises WireError if it is longer than a frame may be."""
     body = _encoder.encode(message)
     if len(body) > MAX_BYTES:
@@ -176,7 +176,7 @@ def connected(path: Path) -> socket.socket:
 
 
 def listening(path: Path) -> socket.socket:
-    """A Unix socket for this user only, in place of one that an earlier process left. Raises OSError."""
+    """A Unix socket for this user only, in place of one that an earlier process left. Raises StoreError."""
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
@@ -185,9 +185,9 @@ def listening(path: Path) -> socket.socket:
             listener.bind(address)
         listener.listen()
         listener.setblocking(False)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise StoreError.at(path, f"is no socket that can be made: {error.strerror or error}") from error
     finally:
         os.umask(before)
     return listener

@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from forerun.errors import StoreError
 from forerun.live import processes
-from forerun.live.engines.engine import Command, Heartbeat, Kill, Start
+from forerun.live.engines.engine import Command, Heartbeat
+from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder
 from forerun.live.node import mark_of
 from forerun.live.node_messages import FromNode, Rendezvous, Renewal, Shutdown, ToNode
-from forerun.live.observation import Left, NodeDown, NodeUp, Observation
+from forerun.live.observation import NodeDown, NodeUp, Observation
 from forerun.live.wire import Channel, is_of_this_user, listening
 
 #: wall seconds between two starts of a node's process
@@ -52,7 +52,7 @@ class LocalEngine:
         self._heartbeat_s = heartbeat_s
         self._folder, self._nodes, self._devices = folder, dict(nodes), devices or {}
         self._selector = selectors.DefaultSelector()
-        self._listener = _listener(folder)
+        self._listener = listening(folder.nodes_socket)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
@@ -63,23 +63,15 @@ class LocalEngine:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started_s: dict[str, float] = {}
         self._seen: list[Observation | Heartbeat] = []
-        #: nodes of the groups started, by job, with the epoch and whether one process stands for all slots
-        self._groups: dict[str, tuple[int, tuple[str, ...], bool]] = {}
+        self._routes = Routes()
         for name in nodes:
             self.start_node(name)
 
     def start_node(self, name: str) -> None:
         """Start a node's process; it ends at once if one of that name is there already."""
         self._started_s[name] = time.monotonic()
-        command = [
-            sys.executable,
-            "-m",
-            "forerun.live.node_process",
-            "--name",
-            name,
-            "--slots",
-            str(self._nodes[name]),
-        ]
+        command = [sys.executable, "-m", "forerun.live.node_process"]
+        command += ["--name", name, "--slots", str(self._nodes[name])]
         command += ["--socket", str(self._folder.nodes_socket), "--folder", str(self._folder.path)]
         command += ["--devices", ",".join(self._devices.get(name, ())), "--heartbeat", str(self._heartbeat_s)]
         with (self._folder.path / f"{name}.log").open("ab") as log:
@@ -114,10 +106,7 @@ class LocalEngine:
 
     def send(self, command: Command) -> None:
         """Send a command to the nodes concerned, without waiting for its effect."""
-        if isinstance(command, Start):
-            alone = command.one_process or not command.spec.elastic
-            self._groups[command.job] = command.epoch, tuple(command.slots), alone
-        for name in self._nodes_of(command.job, command.epoch):
+        for name in self._routes.of(command, self._channels):
             self._give(name, command)
 
     def renew(self, beat: Heartbeat, term_s: float, groups: Mapping[str, int]) -> None:
@@ -162,11 +151,6 @@ class LocalEngine:
             if name not in self._channels and time.monotonic() > due_s and process.poll() is not None:
                 self.start_node(name)
 
-    def _nodes_of(self, job: str, epoch: int) -> Sequence[str]:
-        """The nodes of a group; all, where this engine did not start it."""
-        known = self._groups.get(job)
-        return known[1] if known is not None and known[0] == epoch else tuple(self._channels)
-
     def _give(self, name: str, message: ToNode) -> None:
         if name in self._channels:
             self._channels[name][0].send(message)
@@ -192,14 +176,13 @@ class LocalEngine:
                         self._drop(earlier[0])
                     self._channels[name] = channel, boot
                     self._seen.append(message)
-                case Rendezvous(job=job, epoch=epoch):
-                    for name in self._nodes_of(job, epoch):
-                        if self._channels.get(name, (None,))[0] is not channel:
-                            self._give(name, message)
+                case Rendezvous():
+                    pass
                 case _:
                     self._seen.append(message)
-                    if isinstance(message, Left):
-                        self._release_others(message)
+            sender = next((name for name, (known, _) in self._channels.items() if known is channel), "")
+            for name, onward in self._routes.onward(message, sender, self._channels):
+                self._give(name, onward)
         if channel.fault:
             for name, (known, boot) in list(self._channels.items()):
                 if known is channel:
@@ -207,23 +190,7 @@ class LocalEngine:
                     self._seen.append(NodeDown(node=name, boot=boot))
             self._drop(channel)
 
-    def _release_others(self, left: Left) -> None:
-        """The one process of a group has left: the nodes that held its other slots give them back."""
-        epoch, nodes, alone = self._groups.get(left.job, (0, (), False))
-        if alone and epoch == left.epoch:
-            for name in nodes[1:]:
-                self._give(name, Kill(left.job, left.epoch))
-
     def _drop(self, channel: Channel[FromNode]) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(channel)
         channel.close()
-
-
-def _listener(folder: RunFolder) -> socket.socket:
-    """The socket on which nodes connect, for this user only."""
-    try:
-        return listening(folder.nodes_socket)
-    except OSError as error:
-        why = f"is no socket that can be made: {error.strerror or error}"
-        raise StoreError.at(folder.nodes_socket, why) from error

@@ -26,12 +26,13 @@ from typing import Any, Final
 import forerun
 from forerun.live import wire
 from forerun.live.engines import ray_cluster
-from forerun.live.engines.engine import Command, Heartbeat, Kill, Start
+from forerun.live.engines.engine import Command, Heartbeat
 from forerun.live.engines.ray_agent import Agent, Inbox, Outbox
 from forerun.live.engines.ray_cluster import NAMESPACE, Machine
+from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder
 from forerun.live.node_messages import FromNode, Rendezvous, Renewal, ToNode
-from forerun.live.observation import Left, NodeDown, NodeUp, Observation
+from forerun.live.observation import NodeDown, NodeUp, Observation
 
 #: what the node process is
 NODE_PROGRAM: Final = ("forerun.live.node_process",)
@@ -99,7 +100,6 @@ class RayEngine:
     folder : of the run. Machines that see it too, at the same path, share checkpoints and logs.
     nodes : how many slots each node has, by name. Each becomes the smallest machine that is free and has as many; one
         that is lost is replaced by another one, once the leases there are over.
-    grows : whether machines that are left become nodes too, under names of their own (default: no).
     address : of the cluster (empty: that of RAY_ADDRESS, or of this machine).
     program : module that is the node process, and first arguments (default: forerun's own).
 
@@ -111,12 +111,11 @@ class RayEngine:
         folder: RunFolder,
         nodes: Mapping[str, int],
         *,
-        grows: bool = False,
         address: str = "",
         program: Sequence[str] = NODE_PROGRAM,
     ) -> None:
         self._ray = ray_cluster.connect(address)
-        self._folder, self._nodes, self._grows = folder, dict(nodes), grows
+        self._folder, self._nodes = folder, dict(nodes)
         self._program = tuple(program)
         self._run = run_of(folder)
         self._session = secrets.token_hex(8)
@@ -130,8 +129,7 @@ class RayEngine:
         #: those that have an answer; None: somebody wants a poll to return
         self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._seen: list[Observation | Heartbeat] = []
-        #: nodes of the groups started, by job, with the epoch and whether one process stands for all slots
-        self._groups: dict[str, tuple[int, tuple[str, ...], bool]] = {}
+        self._routes = Routes()
         #: guards all of the above: commands may be sent while another thread polls
         self._lock = threading.Lock()
         self._take_up()
@@ -165,10 +163,7 @@ class RayEngine:
     def send(self, command: Command) -> None:
         """Send a command to the nodes concerned, without waiting for its effect."""
         with self._lock:
-            if isinstance(command, Start):
-                alone = command.one_process or not command.spec.elastic
-                self._groups[command.job] = command.epoch, tuple(command.slots), alone
-            for name in self._nodes_of(command.job, command.epoch):
+            for name in self._routes.of(command, self._members):
                 self._give(name, command)
 
     def renew(self, beat: Heartbeat, term_s: float, groups: Mapping[str, int]) -> None:
@@ -226,9 +221,6 @@ class RayEngine:
                 if machine is not None:
                     spare.remove(machine)
                     self._join(name, replace(machine, slots=slots))
-        if self._grows:
-            for machine in spare:
-                self._join(machine.name, machine)
 
     def _take_up(self) -> None:
         """Take up the agents that a controller before this one left; where there are any, others wait for leases."""
@@ -355,28 +347,12 @@ class RayEngine:
                 member.agent, no_restart=True
             )  # no language that is known here; another one follows
             return
-        if isinstance(message, Rendezvous):
-            for name in self._nodes_of(message.job, message.epoch):
-                if name != member.name:
-                    self._give(name, message)
-            return
+        for name, onward in self._routes.onward(message, member.name, self._members):
+            self._give(name, onward)
         if isinstance(message, NodeUp):
             member.life, member.follow_s = message.boot, FOLLOW_S
-        elif isinstance(message, Left):
-            self._release_others(message)
-        self._seen.append(message)
-
-    def _release_others(self, left: Left) -> None:
-        """The one process of a group has left: the nodes that held its other slots give them back."""
-        epoch, nodes, alone = self._groups.get(left.job, (0, (), False))
-        if alone and epoch == left.epoch:
-            for name in nodes[1:]:
-                self._give(name, Kill(left.job, left.epoch))
-
-    def _nodes_of(self, job: str, epoch: int) -> Sequence[str]:
-        """The nodes that a group was started on; all, if another controller started it."""
-        known, names, _ = self._groups.get(job, (0, (), False))
-        return names if known == epoch else tuple(self._members)
+        if not isinstance(message, Rendezvous):
+            self._seen.append(message)
 
     # ------------------------------------------------------------------------------------------------------ questions
 

@@ -15,7 +15,6 @@ import os
 import secrets
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -32,7 +31,7 @@ import forerun
 from forerun.atomic_write import write_bytes
 from forerun.errors import StoreError, UsageError
 from forerun.live import processes
-from forerun.live.wire import MAX_BYTES, WireError
+from forerun.live.wire import Decoder, WireError, encode, is_of_this_user, listening
 
 #: wall seconds between two looks at the raylet and the node process
 WATCH_S: Final = 0.25
@@ -40,8 +39,6 @@ WATCH_S: Final = 0.25
 END_S: Final = 5.0
 #: wall seconds without any engine after which an agent ends its node and itself, and frees its bundle
 ALONE_S: Final = 60.0
-
-_LENGTH: Final = struct.Struct(">I")
 
 
 class Outbox:
@@ -88,23 +85,6 @@ class Inbox:
         return new
 
 
-def frames_of(pending: bytearray) -> list[bytes]:
-    """The whole frames at the beginning of `pending`, heads included; they are taken out of it.
-
-    Raises WireError where a frame would be longer than any may be.
-    """
-    frames = []
-    while len(pending) >= _LENGTH.size:
-        size = _LENGTH.size + _LENGTH.unpack_from(pending)[0]
-        if size > _LENGTH.size + MAX_BYTES:
-            raise WireError.at("message", f"announces {size} bytes; a message has at most {MAX_BYTES}")
-        if len(pending) < size:
-            break
-        frames.append(bytes(pending[:size]))
-        del pending[:size]
-    return frames
-
-
 class Agent:
     """The actor of a machine. Its methods are called over Ray, by one engine after the other.
 
@@ -139,11 +119,8 @@ class Agent:
         if not (Path(folder) / "nonce").is_file():
             folder = str(self._here)  # this machine does not see the run's folder
         path = self._here / "nodes.sock"
-        path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        path.chmod(0o600)
-        self._listener.listen(1)
+        self._listener = listening(path)
+        self._listener.setblocking(True)
         command = [sys.executable, "-m", *program, "--name", name, "--slots", str(slots)]
         command += ["--socket", str(path), "--folder", folder]
         command += ["--address", ray.util.get_node_ip_address()]
@@ -220,10 +197,8 @@ class Agent:
         """Keep what the node says, over one connection after the other; in a thread of its own."""
         while True:
             connection, _ = self._listener.accept()
-            # pid, user and group of the other end
-            peer = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             with connection:
-                if peer[1] != os.getuid():
+                if not is_of_this_user(connection):
                     continue
                 with self._changed:
                     self._connection = connection
@@ -234,12 +209,11 @@ class Agent:
 
     def _keep(self, connection: socket.socket) -> None:
         """Keep the frames of a connection until its end. Raises OSError and WireError."""
-        pending = bytearray()
+        decoder: Decoder[msgspec.Raw] = Decoder(msgspec.Raw)
         while data := connection.recv(1 << 16):
-            pending += data
             with self._changed:
-                for frame in frames_of(pending):
-                    self._outbox.put(frame)
+                for message in decoder.feed(data):
+                    self._outbox.put(encode(message))
                 self._changed.notify_all()
 
     def _watch(self) -> None:

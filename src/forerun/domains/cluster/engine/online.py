@@ -20,7 +20,7 @@ from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress, whole_s
 from forerun.domains.cluster.engine.seats import Seats
-from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Jobs, NodeGroup, Setting
+from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Jobs, Setting
 from forerun.domains.cluster.policies.tiresias import Tiresias
 from forerun.domains.cluster.policy import Allocator, Policy, Schedule
 from forerun.errors import Problem, ScenarioError
@@ -169,25 +169,6 @@ class Online:
         up = self.seats.up.copy()
         up[node] = True
         self._resize(up, [], now_s)
-
-    def add_node(self, group: NodeGroup, now_s: float) -> int:
-        """More nodes; the number of the first of them. Raises ScenarioError for nodes that the policy cannot use."""
-        cluster = self.setting.cluster
-        larger = replace(cluster, groups=(*cluster.groups, group))
-        sized = isinstance(self.rules, PlanAheadRules) or not isinstance(self.rules, AllocatorRules)
-        if sized and not larger.is_uniform:
-            raise ScenarioError.at(
-                f"node {group.name}",
-                f"has {group.gpus} GPUs; the policy knows nodes of {cluster.gpus_per_node} only",
-            )
-        before = self.setting
-        self.setting = replace(before, cluster=larger)
-        try:
-            self._resize(np.append(self.seats.up, np.ones(group.count, np.bool_)), [], now_s)
-        except ScenarioError:
-            self.setting = before
-            raise
-        return cluster.nodes
 
     def decide(self, now_s: float, seen: Progress) -> Decision:
         """The decision at an instant, of what was observed by then. Raises PolicyError for an impossible one.
