@@ -485,7 +485,9 @@ def test_garbage_on_the_nodes_socket_is_closed_and_harms_nobody(controller: Cont
 
     controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=1)
     controller.until(FirstStep, "a")
-    for junk in (b"\0\0\0\5hello", b"\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"):
+    deep = b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b',"kind":"gone"}'
+    framed = len(deep).to_bytes(4, "big") + deep
+    for junk in (b"\0\0\0\5hello", b"\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", framed):
         with wire.connected(controller.folder.nodes_socket) as stranger:
             stranger.sendall(junk)
             stranger.setblocking(False)
