@@ -78,6 +78,8 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         group `forerun.NAME.KIND`.
     objectives: the summary figures that rank results, the default first.
     environment: the sections of a scenario that nobody chooses, such as a trace.
+    counts: the summary figures that `left_out` reads.
+    fitted: the sections that `forerun trace fit` writes, as `trace.generate`.
     """
 
     name: ClassVar[str]
@@ -86,6 +88,8 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
     policy_kinds: Mapping[str, Registry[Any]]
     objectives: tuple[Objective, ...] = ()
     environment: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
+    fitted: tuple[str, ...] = ()
 
     @abstractmethod
     def prepare(self, scenario: S) -> InputsT:
@@ -126,6 +130,11 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
     def not_observable(self, scenario: S) -> str:
         """The kind of run this is, in words, if observers cannot see it; empty if they can."""
         return ""
+
+    def left_out(self, figure: str, summary: Mapping[str, Any]) -> tuple[float, str]:
+        """How much of the work a figure of a summary is not about, and in words: jobs refused, where it is a mean over
+        those that ran. Results that leave out more rank behind those that leave out less. 0 where it is about all."""
+        return 0.0, ""
 
     def units(self, result: Result) -> Units | None:
         """The jobs or queries that the figures of a run are made of, for intervals over blocks of its trace."""
@@ -412,6 +421,12 @@ def objectives_of(name: str) -> tuple[Objective, ...]:
     """The objectives of a domain, the default first; none for a domain that is not installed here."""
     domain = find_domain(name)
     return domain.objectives if domain is not None else ()
+
+
+def left_out(name: str, figure: str, summary: Mapping[str, Any]) -> tuple[float, str]:
+    """`Domain.left_out` of a domain by name; nothing for one that is not installed here."""
+    domain = find_domain(name)
+    return domain.left_out(figure, summary) if domain is not None else (0.0, "")
 
 
 def environment_of(name: str) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ from forerun.study.compare import (
     Shift,
     Standing,
     Variant,
-    _why,
     compare_variants,
     moved_parts,
     next_look,
@@ -32,6 +31,7 @@ from forerun.study.compare import (
 )
 from forerun.study.expand import Plan
 from forerun.study.summary import points
+from forerun.study.verdict import why
 
 TOTAL = Objective("total_s", "lower", "total time")
 PLAIN, HALF = Variant("plain", (("policy", "plain"),)), Variant("half", (("policy", "half"),))
@@ -282,6 +282,6 @@ def test_the_why_names_what_the_best_cannot_be_distinguished_from(
         Standing(Variant(name, ()), 10.0 + place, None, difference=difference, p=p)
         for place, (name, difference, p) in enumerate((best, second))
     ]
-    text = _why(standings, Objective("jct_mean_s", "lower", "mean completion time in s"), False)
+    text = why(standings, Objective("jct_mean_s", "lower", "mean completion time in s"), exact=False)
     said = re.findall(r"does not differ significantly from (.+) \(Holm", text)
     assert said == ([other] if other else []), text

@@ -89,7 +89,7 @@ def command(
         title=f"Variants by {comparison.objective.title}" + (f" ({unit})" if unit else ""),
         about=f"difference: to {comparison.reference}, on the same seeds; its interval: {_methods(comparison)}; "
         "p (Holm): of the differences together, after Holm's correction" + (_ABOUT_BEST if bound else ""),
-        chosen=0,
+        chosen=comparison.chosen,
     )
     _print_best(comparison)
     _print_parts(comparison)
@@ -101,7 +101,7 @@ def command(
     for path in (out, page):
         if path is not None:
             _show.prose(f"saved to {path}")
-    best = comparison.standings[0].variant
+    best = comparison.standings[comparison.chosen].variant
     words = asked.words(*(f"{name}={value}" for name, value in best.overrides))
     output.hint(f"next: forerun simulate {words} -o {shlex.quote(f'runs/{best.name}')}")
 

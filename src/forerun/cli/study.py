@@ -154,16 +154,19 @@ def _columns_about(study: SavedStudy) -> str:
     """One line that explains the columns of the ranking."""
     lines = [f"a row: a combination, means over {study.over}"]
     if study.plan.independent > 1:
-        lines.append(f"±: the {study.confidence:.0%} interval over {study.over} ({study.method})")
+        if any(point.intervals for point in study.points):
+            lines.append(f"±: the {study.confidence:.0%} interval over {study.over} ({study.method})")
         if study.objective is not None and len(study.ranked()) > 1:
             lines.append("against the best: the paired difference")
     return "; ".join(lines)
 
 
 def _warn(study: SavedStudy) -> None:
-    """Print the metrics that the file names but no cell has."""
+    """Print what to know of means and intervals, and the metrics that the file names but no cell has."""
     from forerun.errors import suggestion
 
+    for caution in study.cautions:
+        _show.prose(f"note: {caution}")
     for name in study.plan.metrics:
         if name not in study.metrics:
             hint = suggestion(name, study.metrics).strip()
@@ -185,6 +188,7 @@ def _data(study: SavedStudy) -> dict[str, object]:
         "best": _values(study, settings[0].ranked[0]) if settings and not study.given else None,
         "settings": [_setting(study, setting) for setting in settings] if study.given else [],
         "why": study.why(),
+        "notes": study.cautions,
         "points": [{"values": _values(study, point), **_figures(point)} for point in study.points],
     }
 

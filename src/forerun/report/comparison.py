@@ -124,7 +124,11 @@ def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: 
     """
     name: list[Content] = [one.variant.name]
     if at == 0:
-        name += [" ", tag("span", "best", class_="badge good")]
+        sure = not comparison.level
+        word = "best" if sure else "best, not significantly"
+        name += [" ", tag("span", word, class_=f"badge {'good' if sure else 'open'}")]
+    if comparison.level and at == comparison.chosen:
+        name += [" ", tag("span", "as good, run this" if at else "run this", class_="badge good")]
     if one.variant.name == comparison.reference:
         name += [" ", tag("span", "reference", class_="badge open")]
     changed = ", ".join(f"{path} {value_text(value)}" for path, value in one.variant.overrides)
@@ -134,6 +138,8 @@ def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: 
     if one.difference is None:
         return [*cells, "", *(["", ""] if intervals else [])]
     gap = estimate(signed(one.difference / size), one.difference_interval, size)
+    if one.left_out:
+        gap = join(gap, tag("br"), tag("span", one.left_out, class_="soft"))
     word = "exact for this log" if one.difference_interval else "exact"
     cells.append(join(gap, tag("br"), tag("span", word, class_="soft")) if comparison.exact else gap)
     if intervals:
@@ -206,9 +212,11 @@ def _failed(comparison: Comparison) -> Html | None:
 def _commands(comparison: Comparison) -> list[tuple[str, str]]:
     """Commands worth running next, each with why."""
     changes = "".join(
-        f" {set_option(path, value)}" for path, value in comparison.standings[0].variant.overrides
+        f" {set_option(path, value)}"
+        for path, value in comparison.standings[comparison.chosen].variant.overrides
     )
-    return [(f"forerun simulate SCENARIO.yaml{changes} -o runs/best", "The best variant as a run.")]
+    what = "The cheapest of the best variants as a run." if comparison.level else "The best variant as a run."
+    return [(f"forerun simulate SCENARIO.yaml{changes} -o runs/best", what)]
 
 
 def _scenario(comparison: Comparison) -> Html:

@@ -341,6 +341,8 @@ def _against(study: SavedStudy, point: Point, best: Point, significant: bool | N
     assert objective is not None
     if point is best or objective.key not in point.means:
         return ["", ""]
+    if not study.comparable(point, best):
+        return [study.left_out(point)[1], significance(None)]
     gap = point.means[objective.key] - best.means[objective.key]
     if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
         return ["level", significance(significant)]
@@ -351,7 +353,10 @@ def _method(study: SavedStudy, compared: bool) -> str:
     """How the means, intervals and claims of the ranking were made."""
     if study.plan.independent < 2:
         return "One seed: no interval."
-    text = f"Means over up to {study.over} with the {study.confidence:.0%} interval ({study.method})."
+    text = f"Means over up to {study.over}"
+    if any(point.intervals for point in study.points):
+        text += f" with the {study.confidence:.0%} interval ({study.method})"
+    text = "".join(f"{one}." for one in (text, *(f" {capital(caution)}" for caution in study.cautions)))
     if compared and study.objective is not None:
         text += (
             f" Ranked by {study.objective.title}, {study.objective.better} is better. “Against the best”: the mean "

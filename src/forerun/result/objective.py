@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from forerun.result.run import Interval
+from forerun.result.stats import proportion_interval
 
 T = TypeVar("T")
 
@@ -34,15 +35,30 @@ class Objective:
         """Whether a difference (one minus other) is an improvement."""
         return difference > 0 if self.better == "higher" else difference < 0
 
-    def cut(self, interval: Interval) -> Interval:
-        """An interval of the figure's mean, within the bounds of the figure."""
+    def cut(self, interval: Interval, trials: int = 0) -> Interval:
+        """An interval of the figure's mean, within the bounds of the figure.
+
+        trials: independent values that it is of. Where all are at one bound they have no spread, and the interval is the
+        exact binomial bound on how many are elsewhere (default 0: none).
+        """
+        if self.least is None or self.most is None:
+            return _cut(interval, self.least, self.most)
+        if trials and interval.low == interval.high and interval.low in (self.least, self.most):
+            there = interval.low == self.most
+            share = proportion_interval(trials * there, trials, interval.confidence)
+            widest = self.most - self.least
+            return replace(share, low=self.least + widest * share.low, high=self.least + widest * share.high)
         return _cut(interval, self.least, self.most)
 
-    def cut_difference(self, interval: Interval) -> Interval:
-        """An interval of a mean difference of the figure, within what two such figures can differ by."""
+    def cut_difference(self, interval: Interval, trials: int = 0) -> Interval:
+        """An interval of a mean difference of the figure, within what two such figures can differ by. trials: as in `cut`,
+        where no pair differs."""
         if self.least is None or self.most is None:
             return interval
         widest = self.most - self.least
+        if trials and interval.low == interval.high == 0:
+            share = proportion_interval(0, trials, interval.confidence)
+            return replace(share, low=-widest * share.high, high=widest * share.high)
         return _cut(interval, -widest, widest)
 
 

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import forerun
-from forerun.domain import code_of, get_domain, instance_of, objectives_of, own_specs, simulate
+from forerun.domain import code_of, get_domain, instance_of, left_out, objectives_of, own_specs, simulate
 from forerun.errors import Problem, UnknownName, UsageError, known_names
 from forerun.result import notebook
-from forerun.result.numbers import format_number, readable_scale, signed, span
+from forerun.result.numbers import format_number, span
 from forerun.result.objective import Objective
 from forerun.result.run import Interval
-from forerun.result.stats import holm, mean_interval, paired_interval, paired_p, skewness
+from forerun.result.stats import chosen_best_p, holm, skewness
 from forerun.scenario.arguments import require_scenario
 from forerun.scenario.spec import AnyScenario, NamedSpec, canonical_json, label_of, to_data
 from forerun.study.best import Best, bounder_of, with_best
@@ -34,13 +34,16 @@ from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
-from forerun.units import readable_unit, unit_of
+from forerun.study.replicates import INDEPENDENT, Replicates, of_a_fit
+from forerun.study.verdict import ledger_name, recommended, tail_figures, tail_text, why
 
 Draws = NDArray[np.float64]
 
 #: seeds before the first look at the precision, and the factor by which they grow
 FIRST_SEEDS: Final = 10
 GROWTH: Final = 1.5
+#: a 99th percentile of a replayed log that is so many times the reference's is named, significant or not
+WORSE_ON_THIS_LOG: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class Standing:
     value: mean of the objective over the seeds, with `interval`. difference: paired; `exact` ones need no interval.
     p: Holm-adjusted. parts: by "ledger (unit)", the mean difference of each part, largest first; they sum to the
     difference of the whole. draws: the objective on each seed, in the order of the seeds. figures: means of all. notes: of
-    the first seed's result. best: the best possible beside it, where it was asked for.
+    the first seed's result. best: the best possible beside it, where it was asked for. left_out: which of the work the
+    objective is not about, in words; empty if it is about all. Such variants rank behind, and are not tested.
     """
 
     variant: Variant
@@ -81,13 +85,16 @@ class Standing:
     draws: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     best: Best | None = None
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Variants ranked best first by an objective. exact: the seed changes nothing here. seeds: how many were run.
 
-    scenario: the base, resolved, as plain data. version: of the forerun that compared. code: as of a `Result`.
+    scenario: the base, resolved, as plain data. version: of the forerun that compared. code: as of a `Result`. level: the
+    variants that do not differ significantly from the best. recommended: the one to run, the cheapest of these (default:
+    the best).
     """
 
     objective: Objective
@@ -102,6 +109,14 @@ class Comparison:
     confidence: float = 0.95
     version: str = forerun.__version__
     code: Mapping[str, str] = field(default_factory=dict)
+    level: tuple[str, ...] = ()
+    recommended: str = ""
+
+    @property
+    def chosen(self) -> int:
+        """The place of the variant to run in the ranking."""
+        names = [one.variant.name for one in self.standings]
+        return names.index(self.recommended) if self.recommended in names else 0
 
     @property
     def domain(self) -> str:
@@ -138,6 +153,7 @@ class Comparison:
                 span(one.interval),
                 one.difference,
                 span(one.difference_interval)
+                or one.left_out
                 or ("exact" if self.exact and one.difference is not None else ""),
                 one.p,
                 *(() if one.best is None else (one.best.ends, one.best.share)),
@@ -292,7 +308,9 @@ def compare_variants(
     target = seeds if not precision else FIRST_SEEDS
     while not exact:
         runner.extend(target)
-        if not precision or runner.seeds >= most_seeds or _half_width(runner, objective) <= precision:
+        if not precision or runner.seeds >= most_seeds or runner.replicates().blocks:
+            break
+        if _half_width(runner, objective) <= precision:
             break
         target = next_look(runner.seeds, most_seeds)
     return replace(_conclude(runner, objective, exact, precision), code=code)
@@ -317,18 +335,12 @@ class Moved:
     @property
     def name(self) -> str:
         """What is accounted for, without its unit."""
-        return _ledger_name(self.ledger)[0]
+        return ledger_name(self.ledger)[0]
 
     @property
     def unit(self) -> str:
         """The unit of its parts."""
-        return _ledger_name(self.ledger)[1]
-
-
-def _ledger_name(ledger: str) -> tuple[str, str]:
-    """Name and unit of a ledger called `name (unit)`."""
-    name, mark, unit = ledger.removesuffix(")").rpartition(" (") if ledger.endswith(")") else ("", "", "")
-    return (name, unit) if mark else (ledger, "")
+        return ledger_name(self.ledger)[1]
 
 
 def moved_parts(comparison: Comparison) -> tuple[Moved, ...]:
@@ -400,6 +412,7 @@ class _Runner:
         self.runs = 0
         self.outcomes: dict[str, list[Done]] = {variant.name: [] for variant in variants}
         self.failed: dict[str, str] = {}
+        self.blocks: dict[tuple[str, str, str], BlockDifference | None] = {}
 
     @property
     def alive(self) -> list[Variant]:
@@ -449,6 +462,10 @@ class _Runner:
                 self.outcomes[variant.name].append(outcome)
         self.seeds = max(self.seeds, target)
 
+    def replicates(self) -> Replicates:
+        """How the seeds belong together."""
+        return Replicates.of(one.summary for variant in self.alive for one in self.outcomes[variant.name])
+
     def repeats(self) -> bool:
         """Whether the seed changes nothing: both first runs of every variant gave the same figures."""
         runs = [self.outcomes[variant.name] for variant in self.alive]
@@ -457,20 +474,30 @@ class _Runner:
     def _plan(self) -> Plan:
         return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True, own=self.own)
 
-    def blocks(self, objective: Objective) -> dict[str, BlockDifference]:
-        """The intervals of the differences from the reference over blocks of the recorded log, by variant that has one."""
-        names = [variant.name for variant in self.alive]
-        base = self.outcomes[names[0]][0]
-        differences = {}
-        for name in names[1:]:
-            done = self.outcomes[name][0]
-            if base.units is None or done.units is None or not base.units.has(objective.key):
-                continue
-            gap = float(done.summary[objective.key]) - float(base.summary[objective.key])
-            over = block_difference(done.units, base.units, objective.key, gap)
-            if over is not None:
-                differences[name] = over
-        return differences
+    def block(self, variant: Variant, other: Variant, key: str) -> BlockDifference | None:
+        """The interval of a figure's difference over blocks of the recorded log; None where there is none."""
+        asked = (variant.name, other.name, key)
+        if asked not in self.blocks:
+            done, base = (self.outcomes[one.name][0] for one in (variant, other))
+            self.blocks[asked] = None
+            if base.units is not None and done.units is not None and base.units.has(key):
+                gap = float(done.summary[key]) - float(base.summary[key])
+                self.blocks[asked] = block_difference(done.units, base.units, key, gap)
+        return self.blocks[asked]
+
+    def left_out(self, variant: Variant, key: str) -> tuple[float, str]:
+        """How much of the work a figure of a variant is not about, and in words."""
+        amount, words = left_out(str(self.base["domain"]), key, _means(self.outcomes[variant.name]))
+        return round(amount, 9), words if amount else ""
+
+    def p(self, variant: Variant, other: Variant, key: str, exact: bool) -> float | None:
+        """The p value of no difference in a figure; None where there is none, or one leaves out more of the work."""
+        if self.left_out(variant, key) != self.left_out(other, key):
+            return None
+        if exact:
+            over = self.block(variant, other, key)
+            return None if over is None else over.p
+        return self.replicates().p(self.values(variant, key) - self.values(other, key))
 
 
 def _check(scenario: Any, variants: Sequence[Variant]) -> dict[str, str]:
@@ -501,8 +528,8 @@ def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
 
 def _half_width(runner: _Runner, objective: Objective) -> float:
     """The largest half-width of the intervals of the differences."""
-    intervals = [mean_interval(gaps) for gaps in runner.differences(objective.key)]
-    return max(((one.high - one.low) / 2 for one in intervals), default=0.0)
+    intervals = [INDEPENDENT.mean(gaps) for gaps in runner.differences(objective.key)]
+    return max(((one.high - one.low) / 2 for one in intervals if one), default=0.0)
 
 
 def _conclude(runner: _Runner, objective: Objective, exact: bool, precision: float) -> Comparison:
@@ -516,16 +543,21 @@ def _conclude(runner: _Runner, objective: Objective, exact: bool, precision: flo
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runner.failed.items())
         raise UsageError.at("compare", f"every variant failed: {reasons}")
     reference = alive[0]
-    against = runner.values(reference, objective.key)
-    blocks = runner.blocks(objective) if exact else {}
-    others = [variant for variant in alive[1:] if not exact and runner.seeds > 1]
-    p_values = {v.name: paired_p(runner.values(v, objective.key), against) for v in others}
-    p_values |= {name: one.p for name, one in blocks.items()}
+    key, replicates = objective.key, runner.replicates()
+    tested = {one.name: runner.p(one, reference, key, exact) for one in alive[1:]}
+    p_values = {name: p for name, p in tested.items() if p is not None}
+    over = {
+        one.name: runner.block(one, reference, key) for one in alive[1:] if exact and one.name in p_values
+    }
+    blocks = {name: one for name, one in over.items() if one is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values()))))
     standings = [
         _standing(runner, variant, reference, objective, exact, adjusted, blocks) for variant in alive
     ]
-    standings.sort(key=lambda standing: -standing.value if objective.better == "higher" else standing.value)
+    sign = -1.0 if objective.better == "higher" else 1.0
+    standings.sort(key=lambda one: (runner.left_out(one.variant, key)[0], sign * one.value))
+    level = _level(runner, standings, objective, exact)
+    advised = recommended(standings, level, reference.name)
     return Comparison(
         objective,
         tuple(standings),
@@ -540,11 +572,63 @@ def _conclude(runner: _Runner, objective: Objective, exact: bool, precision: flo
             _half_width(runner, objective) if precision else 0.0,
             max(map(skewness, runner.differences(objective.key)), key=abs, default=0.0),
             len(alive),
+            replicates,
+        )
+        + (f"; {fit}" if runner.seeds > 1 and (fit := of_a_fit(runner.base)) else ""),
+        why(
+            standings,
+            objective,
+            exact=exact,
+            reference=reference.name,
+            level=level,
+            tails=_worse_tails(runner, (standings[0], advised), standings, objective, exact),
         ),
-        _why(standings, objective, exact),
         dict(runner.failed),
         runner.base,
+        level=level,
+        recommended=advised.variant.name,
     )
+
+
+def _level(
+    runner: _Runner, standings: Sequence[Standing], objective: Objective, exact: bool
+) -> tuple[str, ...]:
+    """The variants that do not differ significantly from the best, which was chosen on the same seeds."""
+    best, *others = standings
+    p_values = [runner.p(one.variant, best.variant, objective.key, exact) for one in others]
+    adjusted = iter(chosen_best_p([p for p in p_values if p is not None], len(standings)))
+    p_values = [p if p is None else next(adjusted) for p in p_values]
+    for at, one in enumerate(others):
+        if one.difference is None and p_values[at] is not None:
+            p_values[at] = best.p  # against the reference, which was fixed before
+    same = [one.value == best.value and one.left_out == best.left_out for one in others]
+    return tuple(
+        one.variant.name
+        for one, p, equal in zip(others, p_values, same)
+        if equal or (p is not None and p > 0.05)
+    )
+
+
+def _worse_tails(
+    runner: _Runner,
+    ones: Sequence[Standing],
+    standings: Sequence[Standing],
+    objective: Objective,
+    exact: bool,
+) -> list[str]:
+    """In words, the 99th percentiles of some variants that are significantly worse than the reference's."""
+    base = next(one for one in standings if one.difference is None)
+    texts = []
+    for tail in tail_figures(str(runner.base["domain"]), objective, base.figures):
+        for one in ones:
+            if one is base or tail.key not in one.figures:
+                continue
+            p = runner.p(one.variant, base.variant, tail.key, exact)
+            value, other = one.figures[tail.key], base.figures[tail.key]
+            alike = exact and one.left_out == base.left_out and value > WORSE_ON_THIS_LOG * other
+            if tail.ahead(other - value) and ((p is not None and p <= 0.05) or alike):
+                texts.append(tail_text(one, base, tail, p))
+    return list(dict.fromkeys(texts))
 
 
 def _standing(
@@ -558,24 +642,26 @@ def _standing(
     """
     done, base = runner.outcomes[variant.name], runner.outcomes[reference.name]
     values, against = (runner.values(one, objective.key) for one in (variant, reference))
-    random = not exact and len(values) > 1
+    random, replicates = not exact and len(values) > 1, runner.replicates()
     itself = variant.name == reference.name
+    apart, words = runner.left_out(variant, objective.key)
     return Standing(
         variant,
         float(values.mean()),
-        objective.cut(mean_interval(values)) if random else None,
+        replicates.mean(values, objective) if random else None,
         None if itself else float((values - against).mean()),
-        objective.cut_difference(paired_interval(values, against))
-        if random and not itself
+        replicates.difference(values - against, objective)
+        if random and not itself and apart == runner.left_out(reference, objective.key)[0]
         else objective.cut_difference(blocks[variant.name].interval)
         if variant.name in blocks
         else None,
         adjusted.get(variant.name),
-        {} if itself else _part_differences(done, base, random),
+        {} if itself else _part_differences(done, base, replicates if random else None),
         done[0].why,
         _means(done),
         tuple(values.tolist()),
         done[0].notes,
+        left_out=words,
     )
 
 
@@ -587,7 +673,7 @@ def _means(done: Sequence[Done]) -> dict[str, float]:
 
 
 def _part_differences(
-    done: Sequence[Done], base: Sequence[Done], random: bool
+    done: Sequence[Done], base: Sequence[Done], replicates: Replicates | None
 ) -> dict[str, dict[str, Shift]]:
     """By ledger, the shift of each part, largest first; with intervals where there is randomness."""
     # A part may be absent on some seeds: then it is nothing there.
@@ -595,30 +681,40 @@ def _part_differences(
     by_ledger = {}
     for ledger in ledgers:
         names = dict.fromkeys(name for one in (*base, *done) for name in one.parts.get(ledger, {}))
-        shifts = {name: _shift(done, base, ledger, name, random) for name in names}
+        shifts = {name: _shift(done, base, ledger, name, replicates) for name in names}
         by_ledger[ledger] = dict(sorted(shifts.items(), key=lambda item: -abs(item[1].mean)))
     return by_ledger
 
 
-def _shift(done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, random: bool) -> Shift:
+def _shift(
+    done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, replicates: Replicates | None
+) -> Shift:
     ones, others = (
         np.array([one.parts.get(ledger, {}).get(name, 0.0) for one in runs]) for runs in (done, base)
     )
-    interval = paired_interval(ones, others) if random else None
-    return Shift(float((ones - others).mean()), interval)
+    gaps = ones - others
+    return Shift(float(gaps.mean()), replicates.difference(gaps) if replicates else None)
 
 
 def _figures(done: Done) -> dict[str, Any]:
     return {name: value for name, value in done.summary.items() if isinstance(value, (int, float))}
 
 
-def _method(seeds: int, precision: float, reached: float, skewed: float, variants: int) -> str:
+def _method(
+    seeds: int, precision: float, reached: float, skewed: float, variants: int, replicates: Replicates
+) -> str:
     """How differences were judged. reached: the largest half width; skewed: the skewness of the most skewed difference."""
     if seeds < 2:
         return "one seed: differences are of one draw, without an interval"
-    text = f"paired over {seeds} common seeds, Student's t, 95 %"
-    if variants > 2:
-        text += ", p values after Holm"
+    after = ", p values after Holm" if variants > 2 else ""
+    if replicates.why_not:
+        return f"paired over {seeds} common seeds; {replicates.caution}"
+    if replicates.blocks:
+        return (
+            f"paired over {seeds} resamples of one log in {replicates.blocks} blocks, whose spread is the interval, "
+            f"95 %{after}; {replicates.caution}"
+        )
+    text = f"paired over {seeds} common seeds, Student's t, 95 %{after}"
     if not precision:
         return text
     if reached <= precision:
@@ -660,36 +756,3 @@ def _exact_method(runner: _Runner, objective: Objective, blocks: Mapping[str, Bl
 
 def _duration(seconds: float) -> str:
     return f"{seconds / DAY_S:g} d" if seconds >= DAY_S else f"{format_number(seconds)} s"
-
-
-def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> str:
-    """One sentence: which variant is best, by how much, whether that is significant, and what moved most."""
-    best = standings[0]
-    if len(standings) < 2:
-        return f"only {best.variant.name} could be run"
-    second = standings[1]
-    gap = abs(best.value - second.value)
-    own = readable_unit(unit_of(objective.key) or "")
-    unit, size = readable_scale(own, gap)
-    title = objective.title.removesuffix(f" in {own}")
-    ahead = f"{format_number(gap / size)}{f' {unit}' if unit else ''}"
-    text = f"{best.variant.name} has the best {title}, {ahead} ahead of {second.variant.name}"
-    # The interval that decides is the best variant's against the reference, or the runner-up's where it is the reference.
-    compared, other = (second, second.variant.name) if best.difference is None else (best, "the reference")
-    if gap == 0:
-        *others, last = [one.variant.name for one in standings if one.value == best.value]
-        text = f"{', '.join(others)} and {last} tie on {title}"
-    elif compared.p is not None and compared.p > 0.05:
-        text += f", but it does not differ significantly from {other} (Holm p > 0.05)"
-    leader = best if best.parts else second
-    for ledger, parts in leader.parts.items():
-        name, shift = next(iter(parts.items()), ("", Shift(0.0)))
-        if shift.mean:
-            of, unit = _ledger_name(ledger)
-            shown, size = readable_scale(unit, abs(shift.mean))
-            text += (
-                f"; what {leader.variant.name} shifts most against the reference in {of} is {name} "
-                f"({signed(shift.mean / size)}{f' {shown}' if shown else ''})"
-            )
-            break
-    return text + (f"; {best.why}" if best.why and exact else "")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun.result.numbers import format_number, span
 from forerun.result.objective import Objective, pareto
-from forerun.result.run import format_number
+from forerun.result.run import Interval
 from forerun.study.summary import Point
 from forerun.study.wording import axis_labels, value_text
 from forerun.units import split_name
@@ -58,11 +59,26 @@ def why(study: SavedStudy) -> str:
     best = ranked[0]
     text = f"{study.describe(best.values)} has the {_extreme(objective)} {objective.title}, "
     text += _amount(objective, best.means[objective.key])
+    others = [point for point in ranked if study.comparable(point, best)]
     interval = best.intervals.get(objective.key)
     if interval is not None:
         over = study.over if study.plan.paths else f"{best.seeds} seeds"
         text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
-    return text + (_next(study, objective, best, ranked[1:]) if len(ranked) > 1 else "")
+    if len(others) < len(ranked):
+        text += _of_those(study, objective, ranked)
+    return text + (_next(study, objective, best, others[1:]) if len(others) > 1 else "")
+
+
+def _of_those(study: SavedStudy, objective: Objective, ranked: Sequence[Point]) -> str:
+    """That the best is so among those that leave out least of the work, and which of the others has a better mean."""
+    least, words = study.left_out(ranked[0])
+    text = f" of those with the fewest left out ({words})" if least else " of those that leave nothing out"
+    sign = -1.0 if objective.better == "higher" else 1.0
+    ahead = min(ranked, key=lambda point: sign * point.means[objective.key])
+    if study.comparable(ahead, ranked[0]):
+        return text
+    mean = _amount(objective, ahead.means[objective.key])
+    return f"{text}, and {study.describe(ahead.values)} has {mean} with {study.left_out(ahead)[1]}"
 
 
 def _at_settings(
@@ -79,7 +95,7 @@ def _at_settings(
     at: dict[str, list[str]] = {}
     clear, compared = 0, False
     for values, ranked in settings:
-        level = _level_with_first(objective, ranked)
+        level = _level_with_first(study, objective, ranked)
         best = study.describe(ranked[0].values, study.choices)
         if len(level) == len(ranked) > 1:
             best = "every choice alike"
@@ -114,7 +130,7 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
     name = study.describe(second.values)
-    level = len(_level_with_first(objective, [best, *others])) - 1
+    level = len(_level_with_first(study, objective, [best, *others])) - 1
     if level:
         text = f"; so has {name}" if level == 1 else f"; so have {level:,} others"
         text += "" if gap == 0 else " to the digits shown"
@@ -133,13 +149,16 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
     )
 
 
-def _level_with_first(objective: Objective, ranked: Sequence[Point]) -> list[Point]:
+def _level_with_first(study: SavedStudy, objective: Objective, ranked: Sequence[Point]) -> list[Point]:
     """The first points whose objective reads like the first one's."""
     if objective.key not in ranked[0].means:
         return list(ranked[:1])
     shown = format_number(ranked[0].means[objective.key])
     alike = (
-        objective.key in one.means and format_number(one.means[objective.key]) == shown for one in ranked
+        objective.key in one.means
+        and format_number(one.means[objective.key]) == shown
+        and study.comparable(one, ranked[0])
+        for one in ranked
     )
     return [point for point, _ in itertools.takewhile(lambda pair: pair[1], zip(ranked, alike))]
 
@@ -243,7 +262,7 @@ def level_groups(study: SavedStudy) -> list[list[Point]]:
     for setting in study.settings():
         rest = [point for point in setting.ranked if objective.key in point.means]
         while rest:
-            level = _level_with_first(objective, rest)
+            level = _level_with_first(study, objective, rest)
             groups += [level[:1], level[1:]] if level[1:] else [level]
             rest = rest[len(level) :]
         groups += [[point] for point in setting.ranked if objective.key not in point.means]
@@ -305,7 +324,7 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
         ranked = [point for point in setting.ranked if objective.key in point.means]
         if not ranked:
             continue
-        level = _level_with_first(objective, ranked)
+        level = _level_with_first(study, objective, ranked)
         texts = dict(zip(study.varied, group_values(study, level)))
         rest = ranked[len(level) :]
         significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
@@ -326,29 +345,34 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
 
 def _estimate(point: Point, metric: str) -> str:
     """`312 ± 4`."""
-    value, interval = point.means.get(metric), point.intervals.get(metric)
-    if value is None:
-        return "–"
-    half = (interval.high - interval.low) / 2 if interval else 0.0
-    return f"{format_number(value)}{_plus_minus(half)}" if half else format_number(value)
+    value = point.means.get(metric)
+    return "–" if value is None else _with_interval(value, point.intervals.get(metric))
 
 
 def _behind(study: SavedStudy, point: Point, best: Point) -> str:
-    """The mean difference to the best on common seeds, and half its interval."""
+    """The mean difference to the best on common seeds with its interval, or what the combination leaves out."""
     if point is best:
         return "best"
-    if study.objective is not None and len(_level_with_first(study.objective, [best, point])) > 1:
+    if not study.comparable(point, best):
+        return study.left_out(point)[1]
+    assert study.objective is not None
+    if len(_level_with_first(study, study.objective, [best, point])) > 1:
         return "level"
     interval = study.behind(point, best)
     if interval is None:
         return "–"
-    middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
-    return f"{'+' if middle > 0 else ''}{format_number(middle)}{_plus_minus(half)}"
+    gap = study.gap(point, best)
+    return f"{'+' if gap > 0 else ''}{_with_interval(gap, interval)}"
 
 
-def _plus_minus(half: float) -> str:
-    """Half an interval to two digits, not to be broken from what stands before it."""
-    return f"\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
+def _with_interval(value: float, interval: Interval | None) -> str:
+    """`312 ± 4`, or where the value is not in the middle `312 (310 … 400)`; the half to two digits. No line breaks in it."""
+    half = (interval.high - interval.low) / 2 if interval else 0.0
+    if interval is None or not half:
+        return format_number(value)
+    if abs(interval.low + half - value) > 0.05 * half:
+        return f"{format_number(value)}\u00a0({span(interval)})"
+    return f"{format_number(value)}\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
 
 
 def _titled(label: str, unit: str) -> str:

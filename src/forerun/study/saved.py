@@ -16,15 +16,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domain import environment_of, objectives_of
+from forerun.domain import environment_of, find_domain, left_out, objectives_of
 from forerun.errors import Problem, StoreError, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.numbers import is_number
 from forerun.result.objective import Objective, cost_figure
 from forerun.result.run import Interval
-from forerun.result.stats import chosen_best_p, mean_interval, paired_p, path_means
+from forerun.result.stats import chosen_best_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
+from forerun.study.replicates import Replicates, of_a_fit
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text
@@ -173,22 +174,33 @@ class SavedStudy:
             *self.rows(), (f"and {left:,} combinations more" if left > 0 else "", self.why())
         )
 
+    def left_out(self, point: Point) -> tuple[float, str]:
+        """How much of the work a combination's objective is not about, and in words (see `Domain.left_out`)."""
+        return left_out(self.domain, self.objective.key, point.means) if self.objective else (0.0, "")
+
+    def comparable(self, one: Point, other: Point) -> bool:
+        """Whether the objective of two combinations is about equally much work."""
+        return math.isclose(self.left_out(one)[0], self.left_out(other)[0], abs_tol=1e-9)
+
     def _rank(self, point: Point) -> tuple[float, ...]:
         signs = (-1.0 if objective.better == "higher" else 1.0 for objective in self.objectives)
         means = (point.means.get(objective.key) for objective in self.objectives)
-        return tuple(math.inf if mean is None else sign * mean for sign, mean in zip(signs, means))
+        ranked = tuple(math.inf if mean is None else sign * mean for sign, mean in zip(signs, means))
+        return (round(self.left_out(point)[0], 9), *ranked)
 
     def behind(self, point: Point, best: Point) -> Interval | None:
         """Interval of a combination's mean difference to another on what both met; None for fewer than two."""
-        gaps = self._gaps(point, best)
-        if gaps is None:
+        if (gaps := self._gaps(point, best)) is None:
             return None
-        interval = mean_interval(gaps, self.confidence)
-        if self.objective is not None:
-            interval = self.objective.cut_difference(interval)
-        return replace(
-            interval, method=f"paired Student's t over {len(gaps)} {'paths' if self.plan.paths else 'seeds'}"
-        )
+        interval = _weaker(point, best).difference(gaps, self.objective)
+        if interval is None or not self.plan.paths:
+            return interval
+        return replace(interval, method=f"paired Student's t over {len(gaps)} paths")
+
+    def gap(self, point: Point, best: Point) -> float:
+        """A combination's mean difference to another on what both met; 0 where there is none."""
+        gaps = self._gaps(point, best)
+        return 0.0 if gaps is None else float(gaps.mean())
 
     @property
     def over(self) -> str:
@@ -200,7 +212,18 @@ class SavedStudy:
     @property
     def method(self) -> str:
         """How intervals are made."""
+        if any(point.replicates.blocks for point in self.points):
+            return "the spread of resamples of one log"
         return "Student's t over the paths' means" if self.plan.paths else "Student's t"
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader must know of means and intervals, each once."""
+        texts = [one.replicates.caution for one in self.points]
+        texts += [of_a_fit(self.plan.base)] if self.plan.independent > 1 else []
+        if any(not self.comparable(one, self.points[0]) for one in self.points):
+            texts.append("combinations that leave out more of the work rank behind those that leave out less")
+        return tuple(dict.fromkeys(filter(None, texts)))
 
     def differs_significantly(self, others: Sequence[Point], best: Point) -> list[bool | None]:
         """Whether each differs significantly from the best, at most 5 % chance of any false claim; None for too few seeds.
@@ -208,13 +231,11 @@ class SavedStudy:
         The best was chosen on the same seeds, so claims count over all pairs of the combinations (`chosen_best_p`).
         """
         all_gaps = [self._gaps(point, best) for point in others]
-        known = [at for at, gaps in enumerate(all_gaps) if gaps is not None]
-        p_values = [paired_p(gaps, np.zeros(len(gaps))) for gaps in all_gaps if gaps is not None]
-        adjusted = chosen_best_p(p_values, len(others) + 1)
-        significant: list[bool | None] = [None] * len(others)
-        for at, p in zip(known, adjusted):
-            significant[at] = p <= 0.05
-        return significant
+        p_values = [
+            None if gaps is None else _weaker(point, best).p(gaps) for point, gaps in zip(others, all_gaps)
+        ]
+        adjusted = iter(chosen_best_p([p for p in p_values if p is not None], len(others) + 1))
+        return [None if p is None else next(adjusted) <= 0.05 for p in p_values]
 
     told_apart = differs_significantly  # its former name
 
@@ -225,14 +246,20 @@ class SavedStudy:
         return why(self)
 
     def _gaps(self, one: Point, other: Point) -> Draws | None:
-        """The independent differences on what both met: by seed, or the means of each path's; None for fewer than two."""
-        if self.draws is None:
+        """The independent differences on what both met: by seed, or the means of each path's; None for fewer than two,
+        and where one leaves out more of the work."""
+        if self.draws is None or not self.comparable(one, other):
             return None
         gaps = self.draws[one.number] - self.draws[other.number]
         if self.plan.paths:
             gaps = path_means(gaps.reshape(len(self.plan.paths[1]), len(self.plan.seeds)))
         finite: Draws = gaps[np.isfinite(gaps)]
         return finite if len(finite) > 1 else None
+
+
+def _weaker(one: Point, other: Point) -> Replicates:
+    """How the seeds of two combinations belong together: as those of the one that says less."""
+    return one.replicates if one.replicates.why_not or not other.replicates.blocks else other.replicates
 
 
 def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
@@ -254,7 +281,9 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
         keys = dict.fromkeys([*plan.metrics, *(one.key for one in objectives), *names])
         metrics = tuple(keys)[: max(MOST_METRICS, len(plan.metrics) + len(objectives))]
         reader = _Reader(plan, objectives[0] if objectives else None)
-        combinations = points(plan, reader.watched(store), metrics=metrics)
+        counts = getattr(find_domain(str(plan.base.get("domain", ""))), "counts", ())
+        kept = tuple(dict.fromkeys([*metrics, *counts])) if metrics else ()
+        combinations = points(plan, reader.watched(store), metrics=kept)
     return SavedStudy(
         path=place,
         id=about.get("study", ""),

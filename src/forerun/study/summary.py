@@ -20,10 +20,11 @@ from forerun.domain import objectives_of
 from forerun.result.numbers import is_number
 from forerun.result.objective import Objective
 from forerun.result.run import Interval
-from forerun.result.stats import mean_interval, path_means, two_level_interval
+from forerun.result.stats import path_means, two_level_interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.study.cell import Done, Outcome
 from forerun.study.expand import Plan
+from forerun.study.replicates import INDEPENDENT, Replicates
 from forerun.units import unit_of
 
 #: columns of the table of cells that are no metric
@@ -35,7 +36,7 @@ class Point:
     """One combination of axis values: each metric's mean over its cells, and its interval where there are two or more.
 
     Where the study has paths, means are over the paths' means, and intervals of two levels. number: of the combination
-    in the study's order. seeds: how many of its cells were simulated.
+    in the study's order. seeds: how many of its cells were simulated. replicates: how these belong together.
     """
 
     values: tuple[Any, ...]
@@ -44,6 +45,7 @@ class Point:
     means: dict[str, float]
     intervals: dict[str, Interval]
     number: int = 0
+    replicates: Replicates = INDEPENDENT
 
 
 def points(plan: Plan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = ()) -> list[Point]:
@@ -147,6 +149,7 @@ def _point(
     )
     means: dict[str, float] = {}
     intervals: dict[str, Interval] = {}
+    replicates = INDEPENDENT if plan.paths else Replicates.of(one.summary for one in done)
     for name in names:
         having = [outcome for outcome in done if is_number(outcome.summary.get(name))]
         values = [float(outcome.summary[name]) for outcome in having]
@@ -156,14 +159,15 @@ def _point(
             over_paths = path_means(table)
             means[name] = float(over_paths.mean())
             if len(over_paths) > 1:
-                intervals[name] = two_level_interval(table)
+                over = two_level_interval(table)
+                intervals[name] = known[name].cut(over, len(over_paths)) if name in known else over
             continue
         if values:
             means[name] = float(np.mean(values))
-        if len(values) > 1:
-            intervals[name] = mean_interval(values)
-    intervals = {name: known[name].cut(one) if name in known else one for name, one in intervals.items()}
-    return Point(plan.combination(number), len(done), len(group) - len(done), means, intervals, number)
+        if interval := replicates.mean(values, known.get(name)):
+            intervals[name] = interval
+    failed = len(group) - len(done)
+    return Point(plan.combination(number), len(done), failed, means, intervals, number, replicates)
 
 
 def _axis_column(name: str) -> str:

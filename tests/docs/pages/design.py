@@ -43,6 +43,42 @@ def claims() -> Iterator[Claim]:
 
     yield from _best_of_several(page)
     yield from _one_log(page)
+    yield from _resampled(page)
+
+
+def _resampled(page: str) -> Iterator[Claim]:
+    from forerun.result.stats import RESAMPLE_FARTHER
+    from forerun.study.replicates import LEAST_BLOCKS, LEAST_LOAD
+
+    found = record("statistics-resample")
+    methods, width = found["percent"], "median width over the difference"
+    ours, kinds = methods["ours"], found["ours by kind"]
+    yield Claim(page, "the end far from 0 is {} times as far on that scale", (RESAMPLE_FARTHER,))
+    yield Claim(
+        page,
+        "where the log has fewer than {} blocks or asks for less than {} % of the GPUs",
+        (LEAST_BLOCKS, 100 * LEAST_LOAD),
+    )
+    yield Claim(
+        page,
+        "of {} logs with {} seeds each, {} % are answered. Of these {} % hold the true difference; Student's t over the "
+        "same seeds holds it in {} %, the bootstrap's percentile interval in {} % and its basic interval in {} %",
+        (
+            found["logs"],
+            found["seeds"],
+            ours["answered"],
+            ours["held"],
+            *(methods[name]["held"] for name in ("Student's t over the seeds", "percentile", "basic")),
+        ),
+    )
+    calm = next(kind[width] for name, kind in kinds.items() if "load 0.7," in name)
+    yield Claim(
+        page, "in the median {} times the difference, and {} times at a load of .7", (ours[width], calm)
+    )
+    loads = [float(name.split()[1].rstrip(",")) for name in kinds]
+    yield Claim(page, "which have loads of {} to {} and lognormal", (min(loads), max(loads)))
+    held = [kind["held"] for kind in kinds.values()]
+    yield Claim(page, "By kind, {} to {} % hold it", (min(held), max(held)))
 
 
 def _one_log(page: str) -> Iterator[Claim]:

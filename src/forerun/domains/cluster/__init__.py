@@ -77,6 +77,8 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         Objective("refused_jobs", "lower", "jobs refused"),
     )
     environment = ("trace",)
+    counts = ("jobs", "refused_jobs", "unfinished_jobs")
+    fitted = ("trace.generate",)
 
     def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
         """The scenario under another policy; an order of jobs goes to the policy that it has, which must take one."""
@@ -115,6 +117,13 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         from forerun.domains.cluster.summary.summarize import summarize
 
         return summarize(outcome)
+
+    def left_out(self, figure: str, summary: Mapping[str, Any]) -> tuple[float, str]:
+        """The jobs that do not finish: completion times are of the others, and these end earlier without them."""
+        if not figure.startswith(("jct_", "makespan_")):
+            return 0.0, ""
+        jobs = float(summary.get("refused_jobs", 0) + summary.get("unfinished_jobs", 0))
+        return jobs, f"{jobs:,.4g} of {summary.get('jobs', 0):,.4g} jobs refused or unfinished"
 
     def units(self, result: Result) -> Units | None:
         """The jobs that the figures of a run are made of, for intervals over blocks of its log."""

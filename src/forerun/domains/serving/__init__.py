@@ -56,6 +56,7 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
         Objective("cost_usd_per_h", "lower", "cost in $/h"),
     )
     environment = ("trace", "prices_usd_per_h")
+    counts = ("refused",)
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """See `forerun.domains.serving.inputs.prepare`."""
@@ -98,6 +99,11 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
     def without_intervals(self, scenario: Scenario) -> Scenario:
         """The scenario without the replications that its intervals need."""
         return scenario.with_(intervals=Intervals(replications=0, confidence=scenario.intervals.confidence))
+
+    def left_out(self, figure: str, summary: Mapping[str, Any]) -> tuple[float, str]:
+        """The requests that are refused: latencies are of the others."""
+        refused = float(summary.get("refused", 0)) if figure.endswith("_ms") else 0.0
+        return refused, f"{refused:,.4g} requests refused"
 
     def units(self, result: Result) -> Units | None:
         """The queries that the figures of a run are made of, for intervals over blocks of its trace; None: not recorded."""

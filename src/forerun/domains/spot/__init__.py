@@ -61,6 +61,7 @@ class Spot(Domain[Scenario, "Inputs", "Outcome"]):
         Objective("useful_share", "higher", "share of time that is useful", 0.0, 1.0),
     )
     environment = ("fleet", "prices")
+    counts = ("finished_share",)
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """Read the fleets, the prices and the loader's profile."""
@@ -87,6 +88,11 @@ class Spot(Domain[Scenario, "Inputs", "Outcome"]):
                 raise UsageError.at("policy", "a deadline rule needs a scenario with `deadline`")
             return scenario.with_(deadline=scenario.deadline.with_(rule=policy))
         return super().with_policy(scenario, policy)
+
+    def left_out(self, figure: str, summary: Mapping[str, Any]) -> tuple[float, str]:
+        """The trials that do not reach the goal: they cost what they cost until they are given up."""
+        unfinished = 1.0 - summary.get("finished_share", 1.0) if figure == "cost_usd" else 0.0
+        return unfinished, f"{100 * unfinished:.3g} % of the trials unfinished"
 
     def not_observable(self, scenario: Scenario) -> str:
         """Observers see one history replayed, not many trials or a run under a deadline."""

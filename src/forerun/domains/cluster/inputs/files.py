@@ -52,6 +52,8 @@ class JobTable:
     read_as : the reader of a foreign log (default: not foreign).
     most_held : the most GPUs in use at once (default 0: not recorded).
     origin_s : instant 0 in seconds since 1970, on the clock of the log (default: the log has no calendar).
+    resampled : of another log that this one is drawn from, its blocks and the GPUs that its jobs ask for in the mean over
+        its time (default: not drawn from another).
     """
 
     source: str
@@ -62,6 +64,7 @@ class JobTable:
     read_as: str = ""
     most_held: float = 0.0
     origin_s: float | None = None
+    resampled: tuple[int, float] | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)

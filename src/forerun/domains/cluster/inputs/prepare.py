@@ -78,7 +78,7 @@ class Inputs:
 
     setting: jobs, cluster and throughput as arrays. notes: what was assumed, repaired or ignored, for the result.
     step_use: what a step is made of, where the scenario limits power, loads data or has a bill; None otherwise. policy: that
-    of the scenario, with what it leaves to the files of the site.
+    of the scenario, with what it leaves to the files of the site. resampled: as of a `JobTable`.
     """
 
     scenario: Scenario
@@ -86,6 +86,7 @@ class Inputs:
     notes: tuple[str, ...]
     policy: Policy
     step_use: StepUse | None = None
+    resampled: tuple[int, float] | None = None
 
 
 def prepare(scenario: Scenario) -> Inputs:
@@ -176,7 +177,7 @@ def prepare(scenario: Scenario) -> Inputs:
         *slower,
         *(str(repair) for repair in repairs.repairs),
     )
-    return Inputs(scenario, setting, notes, policy, step_use)
+    return Inputs(scenario, setting, notes, policy, step_use, table.resampled)
 
 
 def cluster_from(scenario: Scenario) -> Cluster:

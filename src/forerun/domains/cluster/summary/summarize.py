@@ -50,6 +50,9 @@ def summarize(outcome: Outcome) -> Result:
     ledger = ledger_of(record, stretches, waits)
     places = nodes_of(record, stretches)
     summary, intervals = summary_of(record, waits, ledger)
+    if outcome.inputs.resampled is not None:
+        blocks, gpus = outcome.inputs.resampled
+        summary |= {"resampled_blocks": blocks, "resampled_load": gpus / record.setting.cluster.gpus}
     held_gpu_s, one_gpu_s = one_gpu_work(record, stretches, waits)
     if held_gpu_s > 0:
         summary |= {"elastic_useful_gpu_s": held_gpu_s, "elastic_useful_at_one_gpu_gpu_s": one_gpu_s}

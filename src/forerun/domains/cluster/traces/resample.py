@@ -33,8 +33,8 @@ class Resample(Spec, frozen=True, kw_only=True):
         return format_problems(self.format, "native")
 
 
-def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tuple[I64, F64]:
-    """Rows of the chosen blocks, one block after the other, and the seconds by which each row moves."""
+def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tuple[I64, F64, int]:
+    """Rows of the chosen blocks, one block after the other, the seconds by which each row moves, and the log's blocks."""
     first_s = float(submit_s.min())
     block_of = ((submit_s - first_s) // block_s).astype(np.int64)
     there = int(block_of.max()) + 1
@@ -44,7 +44,7 @@ def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tupl
         np.full(len(at), (k - int(block)) * block_s)
         for k, (at, block) in enumerate(zip(rows, drawn, strict=True))
     ]
-    return np.concatenate(rows), np.concatenate(shift)
+    return np.concatenate(rows), np.concatenate(shift), there
 
 
 def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> JobTable:
@@ -52,9 +52,9 @@ def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> Job
 
     Raises TraceError if the chosen blocks have no job.
     """
-    index, moved_s = _drawn_blocks(
-        table.jobs.submit_s.astype(np.float64), float(math.ceil(block_s)), blocks, seed
-    )
+    submit_s, block_s = table.jobs.submit_s.astype(np.float64), float(math.ceil(block_s))
+    index, moved_s, there = _drawn_blocks(submit_s, block_s, blocks, seed)
+    gpus = float(table.jobs.gpus @ table.jobs.duration_s) / max(float(np.ptp(submit_s)), block_s)
     if not len(index):
         raise TraceError.at(table.source, f"the blocks of {block_s:g} s that were drawn hold no job")
     moved = moved_s.astype(np.int64) - table.jobs.submit_s.min()
@@ -72,4 +72,4 @@ def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> Job
         deadline_s=due,
         written_deadline_s=written,
     )
-    return replace(drawn, jobs=jobs, read_as="", most_held=0.0, origin_s=None)
+    return replace(drawn, jobs=jobs, read_as="", most_held=0.0, origin_s=None, resampled=(there, gpus))

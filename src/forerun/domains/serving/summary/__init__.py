@@ -40,6 +40,7 @@ from forerun.domains.serving.summary.tuning import tuner_figures, with_tuner
 from forerun.domains.serving.summary.why import explain
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
+from forerun.trace.processes.recorded import Bootstrap
 
 
 def summarize(outcome: Outcome) -> Result:
@@ -54,6 +55,8 @@ def summarize(outcome: Outcome) -> Result:
     summary = totals(outcome, run, loads) | dict(outcome.figures)
     if models:
         summary |= model_figures(scenario, inputs.pipeline, outcome.run)
+    if isinstance(process := getattr(scenario.trace, "process", None), Bootstrap):
+        summary["resampled_blocks"] = len(run.arrival_ms) // process.block_gaps
     if outcome.control is not None:
         summary |= tuner_figures(scenario, outcome.control)
     if scenario.tie_rules == "both":

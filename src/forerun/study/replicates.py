@@ -1,0 +1,115 @@
+"""How the seeds of a comparison belong together: independent draws of a world, or resamples of one recorded log.
+
+Student's t over independent seeds narrows with their number. Resamples of one log are no replications: they show how far
+a figure varies from log to log, as far as this log can show it, and their number says nothing about the world. Their
+spread is the interval, and none is given where it would be wrong too often, by a rule that was fixed beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from forerun.domain import find_domain
+from forerun.result.numbers import is_number
+from forerun.result.objective import Objective
+from forerun.result.run import Interval
+from forerun.result.stats import (
+    mean_interval,
+    paired_p,
+    resample_interval,
+    resample_p,
+)
+
+#: summary figures of a run on a resampled log: its blocks, and the load that the log offers the machines
+BLOCKS: Final = "resampled_blocks"
+LOAD: Final = "resampled_load"
+#: logs of fewer blocks, or of less load, have no interval: queues are rarer in them than such a log can show
+LEAST_BLOCKS: Final = 14
+LEAST_LOAD: Final = 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class Replicates:
+    """What an interval over seeds is of. blocks: of the one log that the seeds resample; 0: they are independent.
+
+    why_not: why there is no interval and no p value; empty where there is.
+    """
+
+    blocks: int = 0
+    why_not: str = ""
+
+    @classmethod
+    def of(cls, summaries: Iterable[Mapping[str, Any]]) -> Replicates:
+        """Those of runs with these summaries. The shortest log and the least load decide where they differ."""
+        resampled = [one for one in summaries if is_number(one.get(BLOCKS))]
+        if not resampled:
+            return cls()
+        blocks = min(int(one[BLOCKS]) for one in resampled)
+        loads = [float(one[LOAD]) for one in resampled if is_number(one.get(LOAD))]
+        why_not = ""
+        if not loads:
+            why_not = "how often an interval from one trace is right was measured for logs of jobs only"
+        elif blocks < LEAST_BLOCKS:
+            why_not = f"the log has {blocks} blocks, and at least {LEAST_BLOCKS} are required"
+        elif min(loads) < LEAST_LOAD:
+            why_not = (
+                f"the log asks for {100 * min(loads):.0f} % of the GPUs, and below {100 * LEAST_LOAD:.0f} % queues are "
+                "rarer than one log shows"
+            )
+        return cls(blocks, why_not)
+
+    @property
+    def caution(self) -> str:
+        """What a reader must know of seeds that resample; empty for independent ones."""
+        text = "seeds resample one log, so more of them say no more about other logs"
+        if not self.blocks:
+            return ""
+        return text + (f": no interval and no p value, as {self.why_not}" if self.why_not else "")
+
+    def mean(self, values: ArrayLike, objective: Objective | None = None) -> Interval | None:
+        """The interval of a figure's mean, within the bounds of its objective; None where there is none."""
+        interval = self._interval(values)
+        if interval is None or objective is None:
+            return interval
+        return objective.cut(interval, self.blocks or np.size(values))
+
+    def difference(self, gaps: ArrayLike, objective: Objective | None = None) -> Interval | None:
+        """The interval of the mean of paired differences of a figure; None where there is none."""
+        interval = self._interval(gaps)
+        if interval is None:
+            return None
+        if not self.blocks:
+            interval = replace(interval, method=f"paired Student's t over {np.size(gaps)} seeds")
+        return objective.cut_difference(interval, self.blocks or np.size(gaps)) if objective else interval
+
+    def p(self, gaps: ArrayLike) -> float | None:
+        """Two-sided p value of no mean difference; None where there is none."""
+        if self.blocks:
+            return None if self.why_not else resample_p(gaps, self.blocks)
+        return paired_p(gaps, np.zeros(np.size(gaps))) if np.size(gaps) > 1 else None
+
+    def _interval(self, values: ArrayLike) -> Interval | None:
+        if self.blocks:
+            return None if self.why_not else resample_interval(values, self.blocks)
+        return mean_interval(values) if np.size(values) > 1 else None
+
+
+#: seeds that are independent draws
+INDEPENDENT: Final = Replicates()
+
+
+def of_a_fit(base: Mapping[str, Any]) -> str:
+    """What intervals over seeds leave out where a scenario draws from a description; empty where it draws from none.
+
+    base: the scenario as plain data.
+    """
+    for path in getattr(find_domain(str(base.get("domain", ""))), "fitted", ()):
+        section, _, key = path.partition(".")
+        if isinstance(given := base.get(section), Mapping) and given.get(key) is not None:
+            return f"seeds draw what {path} describes: if it was fitted to a log, how far the fit is off is left out"
+    return ""
