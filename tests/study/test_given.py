@@ -141,7 +141,7 @@ def test_the_command_and_the_page_say_it(tmp_path: Path, capsys: pytest.CaptureF
     assert data["given"] == ["x"] and data["best"] is None
     assert [one["given"] for one in data["settings"]] == [{"x": 1}, {"x": 2}, {"x": 3}]
     assert all(
-        (one["best"], one["others"], one["significant"], one["told_apart"]) == ({"policy": "half"}, 1, 1, 1)
+        (one["best"], one["others"], one["significant"]) == ({"policy": "half"}, 1, 1)
         for one in data["settings"]
     )
     shown = words(html_page([load_saved(tmp_path / "s.sqlite")]))

@@ -213,7 +213,6 @@ def _setting(study: SavedStudy, setting: Setting) -> dict[str, object]:
         **_figures(best),
         "others": len(others),
         "significant": significant,
-        "told_apart": significant,  # the former name of `significant`
     }
 
 

@@ -8,7 +8,7 @@ spread is the interval, and none is given where it would be wrong too often, by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import (
     mean_interval,
+    paired_interval,
     paired_p,
     resample_interval,
     resample_p,
@@ -80,12 +81,12 @@ class Replicates:
 
     def difference(self, gaps: ArrayLike, objective: Objective | None = None) -> Interval | None:
         """The interval of the mean of paired differences of a figure; None where there is none."""
-        interval = self._interval(gaps)
-        if interval is None:
-            return None
-        if not self.blocks:
-            interval = replace(interval, method=f"paired Student's t over {np.size(gaps)} seeds")
-        return objective.cut_difference(interval, self.blocks or np.size(gaps)) if objective else interval
+        count = int(np.size(gaps))
+        alone = not self.blocks and count > 1
+        interval = paired_interval(gaps, np.zeros(count)) if alone else self._interval(gaps)
+        if interval is None or objective is None:
+            return interval
+        return objective.cut_difference(interval, self.blocks or count)
 
     def p(self, gaps: ArrayLike) -> float | None:
         """Two-sided p value of no mean difference; None where there is none."""

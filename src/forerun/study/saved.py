@@ -237,8 +237,6 @@ class SavedStudy:
         adjusted = iter(chosen_best_p([p for p in p_values if p is not None], len(others) + 1))
         return [None if p is None else next(adjusted) <= 0.05 for p in p_values]
 
-    told_apart = differs_significantly  # its former name
-
     def why(self) -> str:
         """One sentence: which combination is best, by how much, and whether the difference to the next is significant."""
         from forerun.study.ranking import why
