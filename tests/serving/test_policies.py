@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -70,14 +71,14 @@ class Misguided(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True,
     decision: str
 
     def build(self, rng: np.random.Generator) -> BatchingPolicy:
-        return _Fixed({"start": Start(), "wake": Wake(0.0), "wait": Wait()}[self.decision])
+        return _Fixed({"start": Start(), "wake": Wake(0.0), "wait": Wait(), "nothing": None}[self.decision])
 
 
 class _Fixed:
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Any) -> None:
         self.decision = decision
 
-    def decide(self, view: QueueView) -> Decision:
+    def decide(self, view: QueueView) -> Any:
         return self.decision
 
 
@@ -182,6 +183,7 @@ def test_a_policy_from_outside_runs_in_the_event_loop() -> None:
         ("start", "starts a batch although no query is queued"),
         ("wake", r"wakes a replica after 0\.0 ms; more than 0 is possible"),
         ("wait", "leaves 2 queries in the queue for ever"),
+        ("nothing", "answers None; Start, Wait and Wake are possible"),
     ],
 )
 def test_impossible_decisions_are_named(decision: str, message: str) -> None:

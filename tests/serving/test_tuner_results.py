@@ -15,10 +15,16 @@ from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.engine.tuning import controlled
 from forerun.domains.serving.figures import figures
 from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.policies.inferline import InferLine
+from forerun.domains.serving.policy import Batching
 from forerun.errors import ScenarioError, UnknownName, UsageError
 from forerun.scenarios import from_data
 
 from .conftest import golden, read_gaps, read_json
+
+
+class Foreign(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="foreign"):
+    """A batching policy that kernels do not know."""
 
 
 def two_stages(**changes: Any) -> dict[str, Any]:
@@ -141,6 +147,24 @@ class TestWhatIsRefused:
     def test_by_name(self, changes: dict[str, Any], says: str) -> None:
         with pytest.raises(ScenarioError, match=says):
             from_data(two_stages(**changes))
+
+    @pytest.mark.parametrize("arrivals_ms", [[7.0], [0.0, 0.0, 0.0]])
+    def test_a_sample_without_a_rate(self, arrivals_ms: list[float], tmp_path: Path) -> None:
+        data = two_stages(sample={"arrivals_ms": arrivals_ms})
+        with pytest.raises(ScenarioError, match=r"\$\.sample: .* have no rate"):
+            prepare(from_data(data))
+        (tmp_path / "tuned.json").write_text(json.dumps(data))
+        assert command_line(["check", str(tmp_path / "tuned.json")]) == 2
+
+    def test_a_tuner_that_sees_queues_beside_a_batching_policy_without_a_compiled_form(self) -> None:
+        scenario = from_data(two_stages(tuner={"name": "ongoing"}))
+        first = scenario.configuration["first"]
+        beside = scenario.configuration | {"first": first.with_(batching=Foreign())}
+        with pytest.raises(
+            ScenarioError, match=r"configuration.first.batching: .* Foreign has no compiled form"
+        ):
+            scenario.with_(configuration=beside)
+        scenario.with_(configuration=beside, tuner=InferLine())
 
     def test_changes_beside_a_tuner_and_too_many_replicas(self) -> None:
         data = two_stages()

@@ -19,8 +19,7 @@ from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import Floats, Pipeline, stretches
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
 from forerun.domains.serving.policy.handover import Handover, handover_of
-from forerun.domains.serving.scenario.limits import check_decisions
-from forerun.errors import PolicyError, Problem, ScenarioError
+from forerun.errors import PolicyError
 from forerun.rng import stream
 
 #: periods behind the last arrival in which a tuner may leave a stage without a replica
@@ -347,20 +346,13 @@ class Control:
 def controlled(inputs: Inputs) -> tuple[Inputs, Control]:
     """Ask the scenario's tuner over the whole trace; the inputs with its changes of replicas.
 
-    Raises ScenarioError where it must see queues that only the event loop knows, PolicyError for an impossible decision.
+    Raises PolicyError for an impossible decision.
     """
     scenario, tuner, handover = inputs.scenario, inputs.scenario.tuner, handover_of(inputs)
-    check_decisions(float(inputs.arrivals_ms[-1]), tuner.period_s)
     policy = tuner.build(handover, stream(scenario.seed, "tuner"))
     if tuner.sees == "arrivals":
         schedule = schedule_first(tuner, policy, handover, inputs.arrivals_ms)
     else:
-        from forerun.domains.serving.engine.stagewise import reasons_against
-
-        reasons = reasons_against(inputs.pipeline)
-        if reasons:
-            what = f"{tuner.__struct_config__.tag!r} sees queues, which are not known before the run here: {reasons[0]}"
-            raise ScenarioError(Problem("$.tuner", what))
         schedule, _ = run_sliced(
             tuner, policy, handover, inputs.arrivals_ms, scenario.slo_ms, record="counts"
         )

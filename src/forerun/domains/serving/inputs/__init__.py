@@ -33,9 +33,16 @@ from forerun.domains.serving.inputs.profile import (
     embedded_profile,
     read_profile,
 )
+from forerun.domains.serving.policy import Tuner
 from forerun.domains.serving.scenario import SOURCE_NAME, Placement, Sampled, Scenario, StageSpec, Tables
 from forerun.domains.serving.scenario.language_model import DrawnTokens, LanguageModelSpec
-from forerun.domains.serving.scenario.limits import check_drawn, check_language_model, most_queries, too_many
+from forerun.domains.serving.scenario.limits import (
+    check_decisions,
+    check_drawn,
+    check_language_model,
+    most_queries,
+    too_many,
+)
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import ForerunError, Problem, ScenarioError, TraceError, known_names
 from forerun.rng import stream, stream_key
@@ -201,6 +208,9 @@ class _Preparation:
         if self.problems:
             raise ScenarioError(*self.problems)
         _check_clock(stages, self.arrivals_ms)
+        sample_ms = _sample_ms(self.scenario, self.files)
+        if self.scenario.tuned:
+            _check_tuner(self.scenario.tuner, self.arrivals_ms, sample_ms)
         return Inputs(
             self.scenario,
             Pipeline(tuple(map(_built, stages, edges)), seed=self.seed),
@@ -209,7 +219,7 @@ class _Preparation:
             tuple(placed.hardware for placed in stages),
             tuple(self._carried_rps(placed) for placed in stages),
             tuple(decode_usd_per_h),
-            _sample_ms(self.scenario, self.files),
+            sample_ms,
             self.files,
             tuple(dict.fromkeys([*self.notes, *self.aliases])),
         )
@@ -430,6 +440,14 @@ def _sample_ms(scenario: Scenario, files: ScenarioFiles) -> Floats:
     arrivals, _, _ = _arrivals_of(scenario, files, scenario.sample, seed, "$.sample")
     begun: Floats = arrivals - arrivals[0]
     return begun
+
+
+def _check_tuner(tuner: Tuner, arrivals_ms: Floats, sample_ms: Floats) -> None:
+    """A tuner is not asked without end, and compares with a sample that has a rate. Raises ScenarioError."""
+    check_decisions(float(arrivals_ms[-1]), tuner.period_s)
+    if tuner.needs_sample and math.isnan(mean_rate_rps(sample_ms)):
+        what = f"{len(sample_ms)} arrivals at one instant have no rate, which the tuner compares with"
+        raise ScenarioError.at("$.sample", what)
 
 
 def _check_clock(stages: list[_Placed], arrivals: Floats) -> None:

@@ -321,10 +321,17 @@ class Scenario(Spec, frozen=True, kw_only=True):
         changes = f"the tuner {name!r} decides on replicas; leave out the changes, or the tuner"
         for stage, placed in self.configuration.items():
             where, most = f"configuration.{stage}", self.tuner.max_replicas
+            kind = type(placed.batching).__name__
+            unseen = f"the tuner {name!r} sees queues, which it cannot where batching policy {kind} has no compiled form"
             above = f"{placed.replicas} is above the tuner's max_replicas, {most}"
             checks += [
                 (bool(placed.changes), f"{where}.changes", changes),
                 (placed.replicas > most, f"{where}.replicas", above),
+                (
+                    self.tuner.sees != "arrivals" and placed.batching.compiled() is None,
+                    f"{where}.batching",
+                    unseen,
+                ),
             ]
         what = (
             f"the tuner {name!r} compares with the traffic that the configuration was planned for; give it as sample (like "
