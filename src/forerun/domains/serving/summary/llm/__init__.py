@@ -112,6 +112,7 @@ def stage_figures(
     served = ~np.isnan(requests.first_ms)
     came = int(np.count_nonzero(~np.isnan(visits.enqueue_ms)))
     good = int(np.count_nonzero(served & ~missed(objectives, run, slo_ms)))
+    begin_ms, end_ms = run.horizon_ms
     return {
         **{f"{one.kind}_slo_ms": one.limit_ms for one in objectives},
         **{f"{one.kind}_attainment_wanted": one.wanted for one in objectives if one.wanted is not None},
@@ -119,7 +120,7 @@ def stage_figures(
         "tbt_p50_ms": gap_quantile_ms(requests.gaps, 0.5),
         "tbt_p99_ms": gap_quantile_ms(requests.gaps, 0.99),
         "tbt_max_ms": float(np.nanmax(requests.longest_gap_ms, initial=0.0)),
-        "goodput_rps": good / span_s if (span_s := _span_s(run)) > 0 else float("nan"),
+        "goodput_rps": good * 1e3 / (end_ms - begin_ms) if end_ms > begin_ms else float("nan"),
         "goodput_share": good / came if came else float("nan"),
         "prompt_tokens": int(llm.prompt[: len(served)][served].sum()),
         "output_tokens": int(llm.output[: len(served)][served].sum()),
@@ -256,10 +257,6 @@ def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, row
         }
     return figures
 
-
-def _span_s(run: Run) -> float:
-    """Seconds from the first arrival to the last."""
-    return float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
 
 
 def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
