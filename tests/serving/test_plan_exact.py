@@ -18,12 +18,12 @@ from forerun.domains.serving.inputs.pipeline import SOURCE, Pipeline
 from forerun.domains.serving.plan import throughput
 from forerun.domains.serving.plan.brute import brute_force, configurations
 from forerun.domains.serving.plan.certify import certificate
-from forerun.domains.serving.plan.chance import cheapest_on_most
 from forerun.domains.serving.plan.exact import Search, cheapest
 from forerun.domains.serving.plan.greedy import Misses
 from forerun.domains.serving.plan.space import Choice, Configuration, Offer, Space, Traffic
 from forerun.domains.serving.plan.stage_runs import StageRuns, tails_ms
 from forerun.domains.serving.plan.throughput import GRID, bottleneck_first, most_traffic
+from forerun.domains.serving.scenario.limits import may_miss
 from forerun.errors import UsageError
 
 from .enumeration import enumerated
@@ -283,7 +283,7 @@ def test_plans_for_several_traces_equal_enumeration() -> None:
             ),
             default=None,
         )
-        found = cheapest_on_most(space, traffics, confidence)
+        found = Search(space, traffics, failing=may_miss(confidence, len(traffics))).cheapest()
         if best is None:
             assert found.configuration is None
         else:

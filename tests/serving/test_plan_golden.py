@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.plan.answers import kept_on
 from forerun.domains.serving.plan.brute import brute_force, configurations
-from forerun.domains.serving.plan.chance import cheapest_on_most, survival, traces_allowed_to_fail
-from forerun.domains.serving.plan.exact import cheapest
+from forerun.domains.serving.plan.exact import Search, cheapest
 from forerun.domains.serving.plan.greedy import greedy
 from forerun.domains.serving.plan.space import Choice, Space, Traffic
 from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.plan.sweep import sweep
+from forerun.domains.serving.scenario.limits import may_miss
 
 from .conftest import golden, notebook_pipeline, read_gaps, read_json
 from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space
@@ -150,13 +151,14 @@ def test_plans_for_many_traces_keep_their_promise_on_fresh_ones(number: int) -> 
     traffics = traces(range(first, last + 1), training["n_deltas"])
     allowed = traffics[0].queries // 100
     space = notebook_space(traffics[0].arrivals_ms, case["costs"], case["slo_ms"], allowed)
-    assert traces_allowed_to_fail(case["confidence"], len(traffics)) == case["traces_allowed_to_fail"]
-    found = cheapest_on_most(space, traffics, case["confidence"])
+    failing = may_miss(case["confidence"], len(traffics))
+    assert failing == case["traces_allowed_to_fail"]
+    found = Search(space, traffics, failing=failing).cheapest()
     assert found.cost == pytest.approx(case["optimum_cost"], rel=1e-12)
     assert sum(misses > allowed for misses in found.misses) <= case["traces_allowed_to_fail"]
     assert found.configuration is not None
-    kept = survival(space, found.configuration, traces(range(77_000, 77_060), training["n_deltas"]))
-    assert kept.met >= 54 and kept.traces == 60
+    kept, _, _ = kept_on(space, found.configuration, traces(range(77_000, 77_060), training["n_deltas"]))
+    assert kept >= 54
     single = case["single_trace"]
     one = traces(range(single["gamma_seed"], single["gamma_seed"] + 1), single["n_deltas"])[0]
     alone = cheapest(space.under(traffic=one, allowed=single["queries"] // 100))
@@ -166,5 +168,5 @@ def test_plans_for_many_traces_keep_their_promise_on_fresh_ones(number: int) -> 
         assert alone.configuration is not None and (one.queries, len(traffics)) == (20_000, 40)
         fresh = traces(range(77_000, 77_060), single["n_deltas"])
         short = space.under(traffic=one, allowed=one.queries // 100)
-        assert (survival(short, alone.configuration, fresh).met, kept.met) == (24, 60)
+        assert (kept_on(short, alone.configuration, fresh)[0], kept) == (24, 60)
         assert found.cost == pytest.approx(1.1 * alone.cost, rel=0.005)

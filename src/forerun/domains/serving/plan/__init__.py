@@ -264,7 +264,7 @@ def _check_language_plan(
 ) -> str:
     """Verify a saved plan for language models; parameters as those of `ServingPlanner.check_plan`."""
     from forerun.domains.serving.plan.llm.language_plan import check_certificate as check_language
-    from forerun.domains.serving.summary.llm.objectives import may_miss
+    from forerun.domains.serving.scenario.limits import may_miss
 
     certificate, traces = saved.get("certificate"), options.get("traces", 0)
     if not isinstance(certificate, Mapping):

@@ -15,7 +15,6 @@ from forerun.domains.serving.plan import sensitivity
 from forerun.domains.serving.plan import tables as plan_tables
 from forerun.domains.serving.plan.brute import brute_force, configurations
 from forerun.domains.serving.plan.certify import certificate
-from forerun.domains.serving.plan.chance import cheapest_on_most, survival, traces_allowed_to_fail
 from forerun.domains.serving.plan.exact import Found, Search
 from forerun.domains.serving.plan.greedy import Steps, greedy
 from forerun.domains.serving.plan.serving_plan import ServingPlan, routing_of
@@ -25,7 +24,10 @@ from forerun.domains.serving.plan.sweep import sweep
 from forerun.domains.serving.plan.tables import named
 from forerun.domains.serving.plan.throughput import bottleneck_first, most_traffic
 from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.scenario.limits import may_miss
 from forerun.errors import Infeasible, Problem
+from forerun.result.run import Interval
+from forerun.result.stats import proportion_interval
 from forerun.result.tables import Table
 
 #: the largest space that is enumerated beside the exact search
@@ -107,13 +109,13 @@ def chance(
     """
     allowed = scenario.allowed_misses(traffics[0].queries)
     space = space.under(traffic=traffics[0], allowed=allowed)
-    best = cheapest_on_most(space, traffics, confidence)
+    may_fail = may_miss(confidence, len(traffics))
+    best = Search(space, traffics, failing=may_fail).cheapest()
     if best.configuration is None:
         raise infeasible(space, best)
     single = Search(space).cheapest()
-    tried = survival(space, best.configuration, fresh)
+    met, share, tried = kept_on(space, best.configuration, fresh)
     failing = sum(misses > allowed for misses in best.misses)
-    may_fail = traces_allowed_to_fail(confidence, len(traffics))
     figures = {
         "misses": max(best.misses),
         "confidence": confidence,
@@ -121,16 +123,16 @@ def chance(
         "traces_allowed_to_fail": may_fail,
         "traces_failing": failing,
         "single_trace_cost_usd_per_h": single.cost,
-        "fresh_traces": tried.traces,
-        "fresh_traces_kept": tried.met,
-        "fresh_kept_low_share": tried.low,
-        "fresh_kept_high_share": tried.high,
+        "fresh_traces": len(fresh),
+        "fresh_traces_kept": met,
+        "fresh_kept_low_share": share.low,
+        "fresh_kept_high_share": share.high,
         "stage_runs": best.runs,
         "cells": len(best.cells),
     }
     notes = []
     if single.configuration is not None:
-        alone = survival(space, single.configuration, fresh)
+        _, _, alone = kept_on(space, single.configuration, fresh)
         notes.append(f"a plan from one trace costs {single.cost:g} $/h and is {alone}")
     notes.append("cheapest on the traces it was made for; there is no certificate for several traces")
     why = (
@@ -146,6 +148,19 @@ def chance(
     return _answer(
         scenario, space, best.configuration, figures, why, notes, tables, traffics=traffics, failing=may_fail
     )
+
+
+def kept_on(
+    space: Space, configuration: Configuration, fresh: Sequence[Traffic]
+) -> tuple[int, Interval, str]:
+    """On how many traces that it was not made from a configuration keeps the objective, its share's interval, and words.
+
+    A plan made from one sample uses up the whole allowance of misses there, and breaks on the next.
+    """
+    met = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
+    share = proportion_interval(met, len(fresh))
+    span = f"{share.low:.0%} to {share.high:.0%}"
+    return met, share, f"kept on {met} of {len(fresh)} fresh traces ({share.confidence:.0%} interval {span})"
 
 
 def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> ServingPlan:

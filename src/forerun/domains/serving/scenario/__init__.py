@@ -12,7 +12,7 @@ from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policy import Batching, Tuner, batching_policies, tuner_policies
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
-from forerun.domains.serving.scenario.limits import size_problems
+from forerun.domains.serving.scenario.limits import may_miss, size_problems
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import known_names
 from forerun.scenario.numbers import Count, NotNegative, Positive
@@ -391,7 +391,5 @@ class Scenario(Spec, frozen=True, kw_only=True):
         )
 
     def allowed_misses(self, queries: int) -> int:
-        """floor((1 - attainment) * queries) in exact decimals: 0.99 of 20,000 allows 200."""
-        from decimal import Decimal
-
-        return math.floor((1 - Decimal(repr(self.attainment))) * queries)
+        """Of so many queries, those that may miss."""
+        return may_miss(self.attainment, queries)

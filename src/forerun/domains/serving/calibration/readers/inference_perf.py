@@ -12,12 +12,11 @@ from forerun.domains.serving.calibration.experiment import LATE_MS, SHARES, Expe
 from forerun.domains.serving.calibration.readers.values import (
     arrivals_ms,
     count,
-    lengths,
+    drawn_lengths,
     maybe,
     number,
     section,
 )
-from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.trace.documents import JsonDocument
 
 #: quantiles that the tool writes, by their share
@@ -52,7 +51,8 @@ def read(document: JsonDocument, seed: int) -> Experiment:
             key = "median" if share == "p50" else share
             measured[f"{metric}_{share}_ms"] = number(document, *LATENCY, name, key) * 1e3
     prompt, output = (
-        _lengths(document, which, served, seed + at) for at, which in enumerate(("prompt", "output"))
+        drawn_lengths(document, served, seed + at, QUANTILES, "successes", f"{which}_len")
+        for at, which in enumerate(("prompt", "output"))
     )
     mean_output = number(document, "successes", "output_len", "mean", least=1)
     notes = ["gaps are taken to be constant"]
@@ -75,12 +75,3 @@ def read(document: JsonDocument, seed: int) -> Experiment:
         )
     load = Load(arrivals_ms(served, sent_rps, float("inf"), seed), prompt, output, cap)
     return Experiment(document.source.name, load, measured, tuple(notes))
-
-
-def _lengths(document: JsonDocument, which: str, n: int, seed: int) -> Ints:
-    """Tokens of the prompts or answers, like their quantiles."""
-    place = ("successes", f"{which}_len")
-    mean = number(document, *place, "mean", least=1)
-    table = [(share, maybe(document, *place, name)) for name, share in QUANTILES.items()]
-    known = [(share, value) for share, value in table if value is not None]
-    return lengths(known if len(known) > 1 else (), mean, n, seed)

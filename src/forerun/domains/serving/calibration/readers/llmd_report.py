@@ -16,12 +16,11 @@ from forerun.domains.serving.calibration.readers.values import (
     Described,
     arrivals_ms,
     count,
-    lengths,
+    drawn_lengths,
     maybe,
     number,
     section,
 )
-from forerun.domains.serving.inputs.pipeline import Ints
 
 VERSIONS: Final = ("0.1", "0.2", "0.2.1")
 #: ms in a unit of the report
@@ -65,7 +64,7 @@ def read(document: Described, seed: int) -> Experiment:
     rate = ("requests_per_sec",) if version == "0.1" else ("request_rate", "mean")
     measured["throughput_rps"] = number(document, *place, "throughput", *rate, least=1e-9)
     prompt, output = (
-        _lengths(document, (*place, "requests", f"{which}_length"), served, seed + at)
+        drawn_lengths(document, served, seed + at, QUANTILES, *place, "requests", f"{which}_length")
         for at, which in enumerate(("input", "output"))
     )
     notes += _derived(document, place, measured)
@@ -118,11 +117,3 @@ def _sending(document: Described, version: str, served_rps: float) -> tuple[floa
         None,
         f"no rate is stated, so requests come as they were served, {served_rps:g} a second",
     )
-
-
-def _lengths(document: Described, place: tuple[str, ...], n: int, seed: int) -> Ints:
-    """Tokens of the prompts or answers, like their quantiles."""
-    mean = number(document, *place, "mean", least=1)
-    found = [(share, maybe(document, *place, name)) for name, share in QUANTILES.items()]
-    table = [(share, value) for share, value in found if value is not None]
-    return lengths(table if len(table) > 1 else (), mean, n, seed)

@@ -129,9 +129,10 @@ def _requests(
 
 
 def _own_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
-    return [
-        _steps(name, columns["prefill_tokens"], columns["decodes"], columns["kv_tokens"], columns["took_ms"])
-    ]
+    prefill, decodes, kv, took_ms = (
+        columns[key].astype(np.float64) for key in ("prefill_tokens", "decodes", "kv_tokens", "took_ms")
+    )
+    return [Steps(name, prefill, decodes, kv, took_ms)]
 
 
 def _vllm_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
@@ -153,22 +154,8 @@ def _vllm_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
     notes = (
         f"{len(passed) - len(rows)} of {len(passed)} gaps between steps are left out; the others are taken to be alike",
     )
-    return [
-        _steps(name, middle(columns["prefill_tokens"]), middle(decodes), middle(kv), took_ms[rows], notes)
-    ]
-
-
-def _steps(
-    name: str,
-    prefill: NDArray[Any],
-    decodes: NDArray[Any],
-    kv: NDArray[Any],
-    took_ms: NDArray[np.float64],
-    notes: tuple[str, ...] = (),
-) -> Steps:
-    columns = (np.asarray(column, np.float64) for column in (prefill, decodes, kv, took_ms))
-    prefill, decodes, kv, took_ms = columns
-    return Steps(name, prefill, decodes, kv, took_ms, notes)
+    prefill, decoding = middle(columns["prefill_tokens"]), middle(decodes)
+    return [Steps(name, prefill, decoding, middle(kv), took_ms[rows], notes)]
 
 
 _Made = Callable[[str, Columns], list[Experiment | Steps]]

@@ -138,6 +138,24 @@ def lengths(table: Sequence[tuple[float, float]], mean: float, n: int, seed: int
     return rounded[order]
 
 
+def drawn_lengths(
+    document: Described, n: int, seed: int, quantiles: Mapping[str, float], *place: str | int
+) -> Ints:
+    """Tokens like the quantiles and the mean of a summary. Raises TraceError where it has no mean.
+
+    Parameters
+    ----------
+    n : how many are wanted.
+    seed : of their order.
+    quantiles : shares by the names that the summary has for them.
+    place : of the summary.
+    """
+    mean = number(document, *place, "mean", least=1)
+    found = [(share, maybe(document, *place, name)) for name, share in quantiles.items()]
+    table = [(share, value) for share, value in found if value is not None]
+    return lengths(table if len(table) > 1 else (), mean, n, seed)
+
+
 def arrivals_ms(n: int, rate_rps: float | Floats, burstiness: float, seed: int) -> Floats:
     """When requests are sent whose rate alone is known, from 0: gaps follow a gamma law, and the last comes on time.
 

@@ -31,9 +31,9 @@ from forerun.domains.serving.plan.llm.space import (
 from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import PLAN_AXES
-from forerun.domains.serving.scenario.limits import check_traces
+from forerun.domains.serving.scenario.limits import check_traces, may_miss
 from forerun.domains.serving.summary.llm.fitted import COVERED, fit_report
-from forerun.domains.serving.summary.llm.objectives import may_miss, prefixes
+from forerun.domains.serving.summary.llm.objectives import prefixes
 from forerun.domains.serving.summary.totals import offered_loads
 from forerun.errors import Infeasible, Problem
 from forerun.result.numbers import format_number

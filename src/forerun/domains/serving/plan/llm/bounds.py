@@ -21,7 +21,7 @@ from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats
 from forerun.domains.serving.plan.llm.space import Cell, Space, StageSpace, Variant, on_traffic
-from forerun.domains.serving.summary.llm.objectives import may_miss
+from forerun.domains.serving.scenario.limits import may_miss
 
 #: the trace is cut into 1, 2, 4, ... windows; this many times
 CUTS: Final = 3

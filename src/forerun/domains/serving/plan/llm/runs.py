@@ -16,12 +16,12 @@ from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.plan.llm.space import Cell, Space
+from forerun.domains.serving.scenario.limits import may_miss
 from forerun.domains.serving.summary.llm.fitted import interval, slower
 from forerun.domains.serving.summary.llm.objectives import (
     WORDS,
     TokenObjective,
     limited_ms,
-    may_miss,
     missed,
     together,
     token_objectives,

@@ -258,7 +258,6 @@ def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, row
     return figures
 
 
-
 def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
     """A sentence if the queue was still growing when the last query came.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from forerun.domains.serving.engine.outcome import Requests, Run, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Pipeline
 from forerun.domains.serving.scenario.language_model import Kind
+from forerun.domains.serving.scenario.limits import may_miss
 
 #: what each objective limits, in words
 WORDS: Final[dict[Kind, str]] = {
@@ -68,11 +68,6 @@ class TokenObjective:
             return True
         missing = int(np.count_nonzero(self.came & ~self.met))
         return missing <= may_miss(self.wanted, int(np.count_nonzero(self.came)))
-
-
-def may_miss(wanted: float, requests: int) -> int:
-    """floor((1 - wanted) * requests) in exact decimals: of 20,000 requests 0.99 leaves 200."""
-    return math.floor((1 - Decimal(repr(wanted))) * requests)
 
 
 def token_objectives(pipeline: Pipeline, run: Run) -> tuple[TokenObjective, ...]:
