@@ -10,9 +10,8 @@ import pytest
 
 import forerun
 from forerun.domain import get_domain
-from forerun.domains.cluster import Cook, Scheduler
 from forerun.domains.cluster.policies.pollux import Pollux
-from forerun.errors import ProfileError
+from forerun.errors import ForerunError, ProfileError
 
 SCENARIO = """
 domain: cluster
@@ -67,5 +66,34 @@ def test_the_result_names_the_policy_that_ran(folder: Path) -> None:
     assert result.scenario.policy == Pollux()
 
 
-def test_the_former_name_of_a_scheduler_still_works() -> None:
-    assert Cook is Scheduler
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["policy={name: las, round_s: -5}"], "round_s: is -5; 0 .* or more is required"),
+        (
+            [
+                "policy=fifo",
+                "placement=best-fit",
+                "machines.nodes=[{count: 1, gpus: 4}, {count: 2, gpus: 2}]",
+            ],
+            "no nodes",
+        ),
+        (
+            ["policy={name: easy, order: multifactor}"],
+            "multifactor without weights is the order of submission",
+        ),
+    ],
+)
+def test_what_a_policy_cannot_run_on_is_refused_before_the_run(
+    tmp_path: Path, settings: list[str], said: str
+) -> None:
+    """`prepare` checks parameters of policies against the data, so that `forerun check` and plans know them, too."""
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submit_s,gpus,duration_s,requested_s\na,0,1,10,10\nb,1,8,10,10\n"
+    )
+    (tmp_path / "s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 2, gpus: 4}]}\npolicy: fifo\n"
+    )
+    get_domain("cluster").prepare(forerun.load(tmp_path / "s.yaml"))
+    with pytest.raises(ForerunError, match=said):
+        get_domain("cluster").prepare(forerun.load(tmp_path / "s.yaml", settings))

@@ -29,7 +29,7 @@ from forerun.domains.cluster.policies.orders.multifactor import (
 )
 from forerun.domains.cluster.policies.priority import Fifo
 from forerun.domains.cluster.policy import View, orders
-from forerun.errors import UsageError
+from forerun.errors import ScenarioError, UsageError
 from forerun.scenarios import load
 
 
@@ -283,14 +283,17 @@ ANN, BOB = [0, 100, 110], [0, 110, 100]
 def test_who_comes_first_by_each_factor(tmp_path: Path) -> None:
     weights = "policy.order.weights"
     plain = (f"{weights}.fairshare=0", f"{weights}.age=0")
-    assert starts(tmp_path, *plain) == ANN, "equal priorities go by submission"
+    with pytest.raises(ScenarioError, match="multifactor without weights is the order of submission"):
+        starts(tmp_path, *plain)
+    assert starts(tmp_path, f"{weights}.fairshare=0", f"{weights}.age=1") == ANN, (
+        "equal ones go by submission"
+    )
     assert starts(tmp_path) == BOB, "ann has used the cluster"
     assert starts(tmp_path, "policy.order.fairshare=classic") == BOB
     # age: b has waited a second longer, 1 in 86,400; of weight 864,000 this is 10
     old = (f"{weights}.fairshare=0", f"{weights}.age=864000")
     assert starts(tmp_path, *old, c="9") == ANN
     assert starts(tmp_path, *old, c="11") == BOB
-    assert starts(tmp_path, *old, after="50") == BOB, "its age counts from 50 s"
     assert starts(tmp_path, *plain, b="1") == BOB, "nice"
     assert starts(tmp_path, *plain, c="1") == BOB, "the site's factor"
     assert (
@@ -302,6 +305,23 @@ def test_who_comes_first_by_each_factor(tmp_path: Path) -> None:
     assert starts(tmp_path, *plain, tiers, p="fast", c="-5") == BOB, "a tier comes before any priority"
     assert starts(tmp_path, "policy.name=first-fit") == BOB
     assert starts(tmp_path, "policy.name=conservative") == ANN, "who was promised the time before bob came"
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "las", "srtf", "slurm-backfill", "edf", "dlas-gpu"])
+def test_no_job_starts_before_it_is_eligible(tmp_path: Path, policy: str) -> None:
+    """One that its user holds until 900 s is not in the queue before: it starts then, and is no job's head."""
+    rows = "held,0,4,10,10,ann,,,,,,900\na,5,4,100,100,bob,,,,,,\nb,6,1,10,10,bob,,,,,,6\n"
+    (tmp_path / "jobs.csv").write_text(HEAD + rows)
+    text = "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}]}\nslot: 1s\n"
+    (tmp_path / "cluster.yaml").write_text(f"{text}policy: {policy}\n")
+    result = forerun.simulate(load(tmp_path / "cluster.yaml"))
+    jobs = result.tables["jobs"]
+    assert jobs["job"].tolist() == ["a", "b", "held"]
+    assert jobs["submit_s"].tolist() == [5, 6, 900] and jobs["first_start_s"].min() < 900
+    assert 900 <= jobs["first_start_s"][2] <= 901
+    assert (
+        "1 of 3 jobs come when they became eligible, 900 s after their submission in the mean" in result.notes
+    )
 
 
 def test_the_size_of_a_job(tmp_path: Path) -> None:

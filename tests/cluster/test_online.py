@@ -315,8 +315,7 @@ FEW = max(12, WORLDS // 8)
 
 def open_setting(policy: Policy, number: int) -> Setting:
     """A setting in which a policy can take jobs that nobody knew beforehand."""
-    made = prepared(policy, drawn(number)) if policy in RIGID else drawn(number)
-    return replace(made, corrected=made.corrected - {"queue_limits"})
+    return prepared(policy, drawn(number)) if policy in RIGID else drawn(number)
 
 
 def odd_setting(policy: Policy, number: int) -> Setting:
@@ -496,7 +495,6 @@ def test_what_cannot_be_had_live_is_said() -> None:
             "cost_table",
         ),
         (ElasticFlow(), replace(made, corrected=made.corrected - {"overrun"}), Terms(), False, "overrun"),
-        (Tiresias(), made, Terms(), True, "queue_limits"),
         (Las(), made, Terms(quota=np.array([1, 0])), True, "quota"),
     ):
         with pytest.raises(ScenarioError, match=said):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from forerun.domains.cluster.policies.tiresias import Tiresias, fitted_limits_gpu_s
+from forerun.domains.cluster.engine.known_bugs import touching
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.policies.tiresias import Tiresias, TiresiasRules
 
 from .conftest import (
     assert_equals_reference,
@@ -51,12 +56,29 @@ def test_promotion_shortens_the_mean_completion_here() -> None:
     assert waits[1] < waits[0]
 
 
-def test_fitted_limits_cut_the_jobs_into_thirds() -> None:
-    made = setting("195job.csv", "n16g8", 240)
-    first, second = fitted_limits_gpu_s(made)
+def test_learned_limits_part_the_ended_jobs_into_thirds() -> None:
+    made = setting("195job.csv", "n16g8", 240, corrected=("queue_limits",))
+    rules = Tiresias().rules(made, Record(made))
+    assert isinstance(rules, TiresiasRules)
+    run_rules(rules)
     sizes = made.jobs.gpus * made.jobs.duration_s
+    first, second = rules.limits
     assert 60 <= (sizes < first).sum() <= 70
     assert 60 <= (sizes >= second).sum() <= 70
+
+
+def test_how_long_later_jobs_take_changes_nothing_before_they_come() -> None:
+    """Tiresias does not know durations, corrected neither: its limits come from jobs that have ended."""
+    made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=touching("dlas-gpu"))
+    late = np.arange(len(made.jobs)) >= len(made.jobs) - 30
+    until_s = int(made.jobs.submit_s[late].min()) - made.slot_s
+    longer = replace(made.jobs, duration_s=np.where(late, made.jobs.duration_s * 40, made.jobs.duration_s))
+    before = []
+    for jobs in (made.jobs, longer):
+        times, rows, gpus = play(Tiresias(), replace(made, jobs=jobs)).changes()
+        early = times < until_s
+        before.append((times[early].tolist(), rows[early].tolist(), gpus[early].tolist()))
+    assert before[0] == before[1] and len(before[0][0]) > 50
 
 
 @pytest.mark.parametrize(("limits", "said"), [((0.0, 5.0), "must rise"), ((9.0, 5.0), "must rise")])

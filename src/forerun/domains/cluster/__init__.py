@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Allocation",
     "Allocator",
-    "Cook",
     "DOMAIN",
     "Observer",
     "OracleAllocator",
@@ -57,9 +56,6 @@ __all__ = [
     "Scheduler",
     "View",
 ]
-
-#: deprecated name of `Scheduler`
-Cook = Scheduler
 
 
 class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
@@ -89,10 +85,16 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         return scenario.with_(policy=scenario.policy.with_(order=policy))
 
     def prepare(self, scenario: Scenario) -> Inputs:
-        """Read the scenario's files."""
+        """Read the scenario's files, and check that its policy can run on them."""
+        from forerun.domains.cluster.engine.record import Record
+        from forerun.domains.cluster.engine.run import rules_for, terms_of
         from forerun.domains.cluster.inputs.prepare import prepare
 
-        return prepare(scenario)
+        inputs = prepare(scenario)
+        setting = inputs.setting
+        if len(setting.jobs):
+            rules_for(inputs.policy, setting, Record(setting), terms_of(scenario, setting), scenario.seed)
+        return inputs
 
     def run(self, inputs: Inputs, *, observers: Sequence[Observer] = ()) -> Outcome:
         """Simulate.

@@ -21,7 +21,6 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress, whole_s
 from forerun.domains.cluster.engine.seats import Seats
 from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Jobs, Setting
-from forerun.domains.cluster.policies.tiresias import Tiresias
 from forerun.domains.cluster.policy import Allocator, Policy, Schedule
 from forerun.errors import Problem, ScenarioError
 from forerun.registry import member_name
@@ -269,11 +268,6 @@ def require_live(policy: Policy, setting: Setting, terms: Terms, *, is_open: boo
         raise ScenarioError.at(
             "$.policy",
             f"{member_name(type(policy))} plans by requested times, which submitted jobs do not have",
-        )
-    if is_open and isinstance(policy, Tiresias) and setting.is_corrected("queue_limits"):
-        raise ScenarioError.at(
-            "$.compat.queue_limits",
-            "corrected fits the queues' limits to a whole trace; where jobs are submitted it must be compat",
         )
 
 

@@ -172,7 +172,8 @@ def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...
 def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog | None = None) -> Jobs:
     """The jobs of a log, sorted stably by submission, each tied to its row of the profile.
 
-    Raises TraceError for a model or batch that the profile does not know. Jobs without a model stay rigid.
+    A job that became eligible later comes then: before, no policy may start it. Raises TraceError for a model or batch that
+    the profile does not know. Jobs without a model stay rigid.
     """
     notes = RepairLog() if notes is None else notes
     problems: list[Problem] = []
@@ -191,6 +192,9 @@ def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog |
     early = np.flatnonzero(np.diff(jobs.submit_s) < 0)
     if len(early):
         notes.note("rows out of order (sorted by submission)", table.place(int(early[0]) + 1))
+    if jobs.labels is not None:
+        came = replace(jobs.labels, eligible_after_s=np.zeros(len(jobs), np.int64))
+        jobs = replace(jobs, submit_s=jobs.submit_s + jobs.labels.eligible_after_s, labels=came)
     return replace(jobs, kind=kind).take(np.argsort(jobs.submit_s, kind="stable"))
 
 

@@ -134,6 +134,10 @@ def prepare(scenario: Scenario) -> Inputs:
         jobs, profiles = stretched(jobs, before, profile), (profile, *profiles[1:])
     if scenario.trace.first:
         jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
+    order = policy.order if isinstance(policy, BackfillPolicy) else None
+    if isinstance(order, Multifactor) and not order.ranks(jobs.labels):
+        what = "multifactor without weights is the order of submission; give it some, such as {age: 1000, job_size: 1000}"
+        raise ScenarioError.at("$.policy.order.weights", f"{what}, or machines.file: a slurm.conf with some")
     if "requested_s" in policy.needs:
         require_requests(jobs, table, member_name(type(policy)))
     if profiles or keeps:
@@ -571,11 +575,16 @@ def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
 
 def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
     """How a foreign log was read, and whether it can have run here at all. apart: partitions have limits of their own."""
+    notes, labels = [], table.jobs.labels
+    if labels is not None and (later := int(np.count_nonzero(labels.eligible_after_s))):
+        mean_s = float(labels.eligible_after_s.sum() / later)
+        when = f"{mean_s:,.0f} s after their submission in the mean"
+        notes.append(f"{later} of {len(table)} jobs come when they became eligible, {when}")
     if not table.read_as:
-        return []
-    notes = [
+        return notes
+    notes.append(
         f"{table.source} was read as {table.read_as}; such logs have no deadlines (a time limit is none)"
-    ]
+    )
     sizes = Counter(vc for vc in table.vc if vc)
     if len(sizes) > 1 and not apart:
         largest = ", ".join(f"{vc}: {count}" for vc, count in sizes.most_common(3))

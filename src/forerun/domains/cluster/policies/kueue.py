@@ -93,6 +93,7 @@ class KueueScheduler:
                     del waiting[queue]
         view.over_quota = np.zeros(view.count, np.int64)
         for at in np.flatnonzero(given == 0).tolist():
-            numbers = queues.types[queues.of[jobs[at]]]
-            view.over_quota[at] = any(free[number] >= gpus[at] for number in numbers) and chosen(at) is None
+            enough = any(free[number] >= gpus[at] for number in queues.types[queues.of[jobs[at]]])
+            view.spread[at] = 0
+            view.over_quota[at] = enough and chosen(at) is None and not view.spread[at]
         return Allocation(given, types, seats=seats)

@@ -93,12 +93,10 @@ class SlurmScheduler(BackfillScheduler):
         plans = math.floor((view.now_s - self.began_s) / self.interval_s + 1e-9)
         self.in_order_only = self.began_s + plans * self.interval_s < view.now_s
         answer = super().allocate(view)
-        free = view.total - answer.gpus.sum()
-        view.over_quota[view.gpus > free] = (
-            0  # it waits for GPUs; between plans others wait while there are enough
-        )
         waiting = view.gpus[answer.gpus == 0]
-        if len(waiting) and waiting.min() <= free:  # else only an end changes anything
+        if (
+            len(waiting) and waiting.min() <= view.total - answer.gpus.sum()
+        ):  # else only an end changes anything
             next_s = self.began_s + (plans + 1) * self.interval_s
             answer = replace(answer, wake_s=min(answer.wake_s, next_s))
         return answer

@@ -8,6 +8,7 @@ Durations need not be known.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 from typing import ClassVar, Final, Self
 
@@ -32,14 +33,17 @@ from forerun.domains.cluster.policy import Schedule
 
 _NEVER_S: Final = 1 << 62
 _FITTED_SHARES: Final = (1 / 3, 2 / 3)
+#: jobs that must have ended before the queues' limits are learned from them
+LEAST_ENDED: Final = 12
 
 
 class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="dlas-gpu"):
     """Discretised two-dimensional LAS: three queues by attained GPU-seconds, first come first served in each.
 
     `queue_limits_gpu_s`: what a job may have had before it leaves the first and the second queue (values of the
-    published simulator). `promote_after`: with the switch `tiresias_promotion`, a job that has waited this many times
-    as long as it has run returns to the first queue (the paper's PROMOTEKNOB).
+    published simulator). With the switch `queue_limits`, as soon as 12 jobs have ended, the limits part the jobs ended so
+    far into three equal parts by their GPU-seconds. `promote_after`: with the switch `tiresias_promotion`, a job that has
+    waited this many times as long as it has run returns to the first queue (the paper's PROMOTEKNOB).
     """
 
     queue_limits_gpu_s: tuple[float, float] = (3250.0, 7200.0)
@@ -66,13 +70,6 @@ class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return TiresiasRules(self, setting, record)
 
 
-def fitted_limits_gpu_s(setting: Setting) -> tuple[float, float]:
-    """Queue limits that split the trace's jobs into three equal parts by their GPU-seconds."""
-    size_gpu_s = setting.jobs.gpus * setting.jobs.duration_s
-    first, second = np.quantile(size_gpu_s, _FITTED_SHARES) if len(size_gpu_s) else (1.0, 2.0)
-    return float(first), float(max(second, first + 1.0))
-
-
 class TiresiasRules(LoggedRules, WholeSecondRules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
@@ -84,11 +81,10 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
         super().__init__(record)
         self.standstill = Standstill(record)
         self.slot_s, self.total_gpus = setting.slot_s, total_gpus
-        self.limits = (
-            fitted_limits_gpu_s(setting)
-            if setting.is_corrected("queue_limits")
-            else policy.queue_limits_gpu_s
-        )
+        self.limits = policy.queue_limits_gpu_s
+        self.learns = setting.is_corrected("queue_limits")
+        #: GPU-seconds of the jobs that have ended, ascending
+        self.sizes_gpu_s: list[int] = []
         self.promote_after = policy.promote_after if setting.is_corrected("tiresias_promotion") else math.inf
         self.overhead_in_end = setting.is_corrected("tiresias_overhead_in_end")
         self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
@@ -202,6 +198,10 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
             self.running[row] = False
             self.changed[row] = 0
             self.record.end(row, self.end_s[row])
+            insort(self.sizes_gpu_s, self.gpus[row] * self.duration_s[row])
+        if self.learns and self.due and len(self.sizes_gpu_s) >= LEAST_ENDED:
+            first, second = (self.sizes_gpu_s[int(share * len(self.sizes_gpu_s))] for share in _FITTED_SHARES)
+            self.limits = (float(first), float(max(second, first + 1)))
 
     def arrive(self, now_s: int) -> None:
         """New jobs join the first queue."""

@@ -131,36 +131,6 @@ class FreeProfile:
         return math.inf
 
 
-class FreeProfiles:
-    """Several profiles that a job takes GPUs from at once: those of a GPU type, and what its groups may have.
-
-    Parameters
-    ----------
-    parts : the profiles; methods as of `FreeProfile`.
-    """
-
-    def __init__(self, parts: list[FreeProfile]) -> None:
-        self.parts = parts
-
-    def take(self, from_s: float, to_s: float, gpus: int) -> None:
-        """Somebody has GPUs from one instant to another; a negative number gives them back."""
-        for part in self.parts:
-            part.take(from_s, to_s, gpus)
-
-    def fits(self, start_s: float, seconds: float, gpus: int) -> bool:
-        """Whether so many GPUs are free for so long from an instant on."""
-        return all(part.fits(start_s, seconds, gpus) for part in self.parts)
-
-    def earliest(self, seconds: float, gpus: int, after_s: float = -math.inf) -> float:
-        """The first instant, from `after_s` on, at which so many GPUs are free for so long; infinite if there is none."""
-        start_s = after_s
-        while True:
-            later_s = max(part.earliest(seconds, gpus, start_s) for part in self.parts)
-            if later_s == start_s or later_s == math.inf:
-                return later_s
-            start_s = later_s
-
-
 @dataclass(frozen=True, slots=True)
 class Promise:
     """A start that a waiting job is promised: when, on GPUs of which type, and how many on each node (where tracked)."""
@@ -203,10 +173,12 @@ class Seated:
         most: F64 = (there.astype(np.float64) @ self.taken[then]).max(axis=0)
         return most
 
-    def find(self, start_s: float, seconds: float, gpus: int, gpu_type: int) -> tuple[tuple[int, int], ...]:
-        """Where the placement puts a job for so long from an instant on; nowhere: empty."""
-        owner = np.where(self.place < self.busy(start_s, seconds)[self.node], 0, -1)
-        nodes, counts = np.unique(self.node[self.view.seats_for(owner, gpus, gpu_type)], return_counts=True)
+    def find(self, at: int, start_s: float, gpu_type: int) -> tuple[tuple[int, int], ...]:
+        """Where the placement puts a job for its request from an instant on; nowhere: empty."""
+        view, busy = self.view, self.busy(start_s, float(self.view.requested_s[at]))
+        seats = view.seats_for(np.where(self.place < busy[self.node], 0, -1), int(view.gpus[at]), gpu_type)
+        view.spread[at] |= start_s == view.now_s and not len(seats)
+        nodes, counts = np.unique(self.node[seats], return_counts=True)
         return tuple(zip(nodes.tolist(), counts.tolist(), strict=True))
 
     def next_end_s(self, after_s: float) -> float:
@@ -241,16 +213,39 @@ class Believed:
     planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     seated: Seated | None
 
-    def _of(self, at: int, gpu_type: int) -> FreeProfile | FreeProfiles:
-        """What a job takes its GPUs from, by their number. gpu_type: of these GPUs."""
-        if not self.groups or not (groups := self.planned_of[gpu_type][int(self.view.job[at])]):
-            return self.types[gpu_type]
-        return FreeProfiles([self.types[gpu_type], *(self.groups[group] for group in groups)])
+    def _of(self, at: int, gpu_type: int) -> list[FreeProfile]:
+        """What a job takes its GPUs from at once: those of a type, and what its groups may have."""
+        groups = self.planned_of[gpu_type][int(self.view.job[at])] if self.groups else ()
+        return [self.types[gpu_type], *(self.groups[group] for group in groups)]
+
+    def _fits(self, at: int, gpu_type: int, start_s: float) -> bool:
+        """Whether a job's GPUs are free by their number for its whole request."""
+        request_s, need = float(self.view.requested_s[at]), int(self.view.gpus[at])
+        return all(part.fits(start_s, request_s, need) for part in self._of(at, gpu_type))
+
+    def _earliest_s(self, at: int, gpu_type: int, after_s: float = -math.inf) -> float:
+        """The first instant from `after_s` on at which a job's GPUs are free so; infinite if there is none."""
+        request_s, need, parts = (
+            float(self.view.requested_s[at]),
+            int(self.view.gpus[at]),
+            self._of(at, gpu_type),
+        )
+        while True:
+            later_s = max(part.earliest(request_s, need, after_s) for part in parts)
+            if later_s in (after_s, math.inf) or len(parts) == 1:
+                return later_s
+            after_s = later_s
+
+    def _count(self, at: int, promise: Promise, gpus: int) -> float:
+        """Take a number of GPUs for a job's request, from its promised start on; when it is over."""
+        end_s = promise.start_s + float(self.view.requested_s[at])
+        for part in self._of(at, promise.gpu_type):
+            part.take(promise.start_s, end_s, gpus)
+        return end_s
 
     def take(self, at: int, promise: Promise) -> None:
         """A job has its GPUs for its whole request."""
-        end_s = promise.start_s + float(self.view.requested_s[at])
-        self._of(at, promise.gpu_type).take(promise.start_s, end_s, int(self.view.gpus[at]))
+        end_s = self._count(at, promise, int(self.view.gpus[at]))
         if self.seated is not None:
             for node, count in promise.on:
                 self.seated.taken[at, node] = count
@@ -258,44 +253,38 @@ class Believed:
 
     def give_back(self, at: int, promise: Promise) -> None:
         """A promise lapses."""
-        end_s = promise.start_s + float(self.view.requested_s[at])
-        self._of(at, promise.gpu_type).take(promise.start_s, end_s, -int(self.view.gpus[at]))
+        self._count(at, promise, -int(self.view.gpus[at]))
         if self.seated is not None:
             self.seated.taken[at], self.seated.to_s[at] = 0.0, -math.inf
 
     def holds(self, at: int, promise: Promise) -> bool:
         """Whether what a job was promised is free."""
-        request_s = float(self.view.requested_s[at])
-        free = self._of(at, promise.gpu_type).fits(promise.start_s, request_s, int(self.view.gpus[at]))
-        if self.seated is None or not free:
-            return free
-        free_on = np.bincount(self.seated.node) - self.seated.busy(promise.start_s, request_s)
+        if self.seated is None or not self._fits(at, promise.gpu_type, promise.start_s):
+            return self._fits(at, promise.gpu_type, promise.start_s)
+        busy = self.seated.busy(promise.start_s, float(self.view.requested_s[at]))
+        free_on = np.bincount(self.seated.node) - busy
         return all(free_on[node] >= count for node, count in promise.on)
 
     def at_once(self, at: int, types_for: list[int]) -> Promise | None:
         """A start now, on the first type that is free for the whole request; None if there is none."""
-        now_s, need, request_s = self.view.now_s, int(self.view.gpus[at]), float(self.view.requested_s[at])
         for number in types_for:
-            if self._of(at, number).fits(now_s, request_s, need):
+            if self._fits(at, number, self.view.now_s):
                 if self.seated is None:
-                    return Promise(now_s, number)
-                if on := self.seated.find(now_s, request_s, need, number):
-                    return Promise(now_s, number, on)
-                self.view.spread[at] = 1
+                    return Promise(self.view.now_s, number)
+                if on := self.seated.find(at, self.view.now_s, number):
+                    return Promise(self.view.now_s, number, on)
         return None
 
     def soonest(self, at: int, types_for: list[int]) -> Promise | None:
         """The first possible start of a job, of equals on the first type; None if there is none."""
-        need, request_s, best = int(self.view.gpus[at]), float(self.view.requested_s[at]), None
+        best: Promise | None = None
         for number in types_for:
-            counted, on = self._of(at, number), tuple[tuple[int, int], ...]()
-            start_s = counted.earliest(request_s, need)
+            on: tuple[tuple[int, int], ...] = ()
+            start_s = self._earliest_s(at, number)
             while self.seated is not None and start_s < math.inf:
-                if on := self.seated.find(start_s, request_s, need, number):
+                if on := self.seated.find(at, start_s, number):
                     break
-                if start_s == self.view.now_s:
-                    self.view.spread[at] = 1
-                start_s = counted.earliest(request_s, need, self.seated.next_end_s(start_s))
+                start_s = self._earliest_s(at, number, self.seated.next_end_s(start_s))
             if start_s < (math.inf if best is None else best.start_s):
                 best = Promise(start_s, number, on)
         return best
@@ -383,6 +372,9 @@ class BackfillScheduler:
             profiles.take(at, best)
         if profiles.groups:
             _note_limits(view, given, types)
+        free = view.type_total - np.bincount(types, given, len(view.type_total)).astype(np.int64)
+        for reason in (view.over_quota, view.spread):
+            reason[view.gpus > free.max()] = 0  # it waits for GPUs
         return Allocation(given, types, wake_s=wake_s, seats=seats)
 
     def _believed(self, view: View) -> Believed:

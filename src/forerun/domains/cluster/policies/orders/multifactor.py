@@ -24,7 +24,7 @@ ROOT: Final = "root"
 class Weights(Spec, frozen=True, kw_only=True):
     """How much each factor counts, as `PriorityWeight...` of slurm.conf; each factor is between 0 and 1. Default 0 each.
 
-    age: the time since the job was eligible, up to `max_age_s`. fairshare: how little the user has used of what is theirs.
+    age: the time since the job came, up to `max_age_s`. fairshare: how little the user has used of what is theirs.
     job_size: the job's share of the cluster's GPUs. partition, qos: as the scenario ranks them. tres_gpu: the job's share of
     the GPUs once more, as `PriorityWeightTRES=gres/gpu=...`.
     """
@@ -68,8 +68,8 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
 
     Equal priorities, which are whole numbers as Slurm has them, go by submission, then by place in the log. Usage is GPU
     time that decays continuously, where Slurm decays it every few minutes. There is no preemption, and there are no
-    reservations, which would come first of all. Accounts, users, partitions, QOS, eligible times, `nice` and `site_factor`
-    are those of the trace; jobs without an account are their user's alone.
+    reservations, which would come first of all. Accounts, users, partitions, QOS, `nice` and `site_factor` are those of the
+    trace; jobs without an account are their user's alone.
 
     weights: default: all 0. max_age_s: the wait from which on `age` is 1 (default 7 days). half_life_s: of usage (default
     7 days; 0: it never decays). fairshare: `tree` (default, as Slurm's) or `classic`. damping: of `classic` (default 1).
@@ -100,6 +100,12 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
             elif name in _ancestors(name, self.accounts):
                 problems.append((f"accounts.{name}.parent", "the account is its own ancestor"))
         return problems
+
+    def ranks(self, labels: JobLabels | None) -> bool:
+        """Whether anything here, or in what a log says of its jobs, tells jobs apart but their submission."""
+        tiers = any(one.tier != 1 for one in self.partitions.values())
+        said = labels is not None and (labels.nice.any() or labels.site_factor.any())
+        return bool(tiers or said) or self.weights != Weights()
 
     def keys(self, view: View) -> F64:
         """The order of the jobs of a view before which nobody has used anything."""
@@ -303,8 +309,8 @@ class MultifactorRanking:
         #: by job number: the node that its GPU time is charged to; -1: not seen yet
         self.owner: I64 = np.zeros(0, np.int64)
         self.tier: I64 = np.zeros(0, np.int64)
-        #: by job number: priority of its partition and QOS, `site_factor`, `nice`, seconds from submission to eligibility
-        self.known: F64 = np.zeros((5, 0))
+        #: by job number: priority of its partition and QOS, `site_factor`, `nice`
+        self.known: F64 = np.zeros((4, 0))
         #: jobs of the last decision and their GPUs, asked for
         self.last: dict[int, int] = {}
 
@@ -322,8 +328,7 @@ class MultifactorRanking:
     def factors(self, view: View) -> Factors:
         """The factors of the jobs of a view, as of now."""
         order, jobs = self.order, view.job
-        partition, qos, site, nice, after_s = self.known[:, jobs]
-        waited_s = np.maximum(view.now_s - view.submit_s - after_s, 0.0)
+        partition, qos, site, nice = self.known[:, jobs]
         share = view.gpus / view.total
         size = share
         if order.favor_small:
@@ -339,7 +344,7 @@ class MultifactorRanking:
         most_partition = max([1, *(each.priority for each in order.partitions.values())])
         most_qos = max([1, *order.qos.values()])
         return Factors(
-            age=np.minimum(waited_s / order.max_age_s, 1.0),
+            age=np.minimum((view.now_s - view.submit_s) / order.max_age_s, 1.0),
             fairshare=fair[self.owner[jobs]],
             job_size=size,
             partition=partition / most_partition,
@@ -356,7 +361,7 @@ class MultifactorRanking:
         if (more := count - len(self.owner)) > 0:
             self.owner = np.concatenate((self.owner, np.full(more, -1, np.int64)))
             self.tier = np.concatenate((self.tier, np.zeros(more, np.int64)))
-            self.known = np.concatenate((self.known, np.zeros((5, more))), axis=1)
+            self.known = np.concatenate((self.known, np.zeros((4, more))), axis=1)
         labels = view.labels
         for job in view.job[self.owner[view.job] < 0].tolist():
             account, partition, qos = _texts(labels, job)
@@ -365,7 +370,7 @@ class MultifactorRanking:
             self.tier[job] = ranked.tier
             self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
             if labels is not None:
-                self.known[2:, job] = labels.site_factor[job], labels.nice[job], labels.eligible_after_s[job]
+                self.known[2:, job] = labels.site_factor[job], labels.nice[job]
         if (more := len(self.tree) - len(self.usage.gpu_s)) > 0:
             self.usage.gpu_s = np.concatenate((self.usage.gpu_s, np.zeros(more)))
 
