@@ -708,7 +708,8 @@ def page() -> str:
         (
             "Replays of real queues",
             "`forerun replay` infers machine and policy from the first three fifths of a log; the report card is of the "
-            "rest.\n\\* misses its limit: the replay says so, and what-ifs stay silent below twice its error.\n\n"
+            "rest.\nThe method was chosen on the calibration log, which says little of other months: those come first.\n"
+            "\\* misses its limit: the replay says so, and what-ifs stay silent below twice its error.\n\n"
             + table(("log", "figure", "measured", "limit"), replays()),
         ),
         (

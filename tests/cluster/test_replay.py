@@ -23,6 +23,7 @@ from forerun.domains.cluster.replay.stored import identified_of, replay_figures
 from forerun.domains.cluster.replay.system import Outage, Pool, System, read_system
 from forerun.domains.cluster.replay.whatif import Change, what_if
 from forerun.errors import InputError, ScenarioError
+from forerun.result.numbers import shown_instant
 
 DAY_S = 86_400.0
 NODES = 100
@@ -252,14 +253,49 @@ def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(po
 
 
 def test_rows_that_overlap_beyond_the_machine() -> None:
-    """A site's machine may have fewer nodes than its log says are in use: it is replayed, and a note says so."""
+    """For a moment they are a note. A log whose jobs share nodes is refused at once, with how many, from when on."""
     log = made_by(CANDIDATES[0], drawn(10), machine())
     log = replace(log, nodes=np.ones_like(log.nodes))
+    at, busy = log.busy()
+    seconds = np.diff(at, append=at[-1])
+    most = next(n for n in range(int(busy.max()), 0, -1) if seconds[busy >= n].sum() > 0.001 * seconds.sum())
     replay = replay_log(
-        log, system=machine(Pool(name="all", nodes=2)), off=("windows", "latencies", "limits")
+        log, system=machine(Pool(name="all", nodes=most - 1)), off=("windows", "latencies", "limits")
     )
-    assert max(log.busy()[1]) > 2
+    assert busy.max() > most - 1
     assert any("rows overlap" in note for note in replay.notes)
+    first = shown_instant(float(at[busy > 2][0]) + log.origin_s)
+    said = f"hold up to {busy.max()} of its 2 nodes, more than there are for [0-9]+% of the time, first at {first}"
+    with pytest.raises(InputError, match=said):
+        replay_log(log, system=machine(Pool(name="all", nodes=2)))
+
+
+def test_strays_between_their_sizes_hide_no_pool() -> None:
+    """Jobs of up to 4 nodes have 8 of their own; three of 8 nodes and three short ones ran on the 64 of the others."""
+    policy, rng = CANDIDATES[0], np.random.default_rng(8)
+    small, large = drawn(8, jobs=3000), drawn(9, jobs=1500)
+    small["nodes"] = rng.choice([1.0, 2.0, 4.0], 3000)
+    large["nodes"] = rng.choice([16.0, 24.0, 32.0], 1500)
+    for part, nodes in ((small, 8), (large, 64)):
+        part["run_s"] = np.ceil(
+            part["run_s"] * 0.9 * 60 * DAY_S * nodes / (part["run_s"] * part["nodes"]).sum()
+        )
+        part["requested_s"] = np.ceil(part["run_s"] * 1.5 / 600) * 600
+    one = made_by(policy, small, machine(Pool(name="all", nodes=8), held_after_s=0))
+    two = made_by(policy, large, machine(Pool(name="all", nodes=64), held_after_s=0))
+    jobs = {name: np.concatenate([small[name], large[name]]) for name in small}
+    start_s = np.concatenate([one.start_s, two.start_s])
+    order = np.argsort(jobs["submit_s"], kind="stable")
+    between, short = {3300: 8, 3700: 8, 4100: 8}, {3301: 4, 3701: 4, 4101: 4}
+    jobs["run_s"][list(short)] = 1200.0
+    for strays in ({}, between, between | short):
+        nodes = jobs["nodes"].copy()
+        for row, size in strays.items():
+            nodes[row] = size
+        columns = {name: column[order] for name, column in (jobs | {"nodes": nodes}).items()}
+        found = small_pool(history(start_s[order], columns, float(jobs["submit_s"].max())))
+        assert found is not None, strays
+        assert (found[0].nodes, found[0].most_nodes) == (8, 4), strays
 
 
 def test_changes_that_cannot_be(tmp_path: Path) -> None:
@@ -334,7 +370,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     cases: list[tuple[list[str], str]] = [
         (["whatif", str(kept)], "say what is otherwise"),
         (["whatif", str(kept), "--policy", "esay"], "did you mean"),
-        (["whatif", str(kept), "--nodes", "many"], "such as +128"),
+        (["whatif", str(kept), "--nodes", "many"], "such as +8"),
         (["whatif", str(kept), "--nodes=-90"], "a job asks for 64"),
         (["whatif", str(kept), "--no-window", "9"], "none of them"),
         (["whatif", str(kept), "--limit", "running=3"], "user.running=20"),

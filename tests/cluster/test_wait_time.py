@@ -267,6 +267,28 @@ def test_maintenance_that_comes_every_other_week_is_expected() -> None:
     assert nodes_of(log.as_of(DAY_S), DAY_S) == 1
 
 
+def test_a_job_that_an_empty_machine_has_room_for_waits_for_nobody() -> None:
+    """Nothing runs, nobody waits and all nodes are free: no end brings a pass, and the job starts all the same."""
+    submit_s = np.arange(300) * 3600.0
+    log = history(submit_s, submit_s, submit_s + 600.0, [50] * 300, [1200.0] * 300)
+    found = answer(fc.Forecaster(log, nodes=50), Question(float(submit_s[-1]) + 1800.0, 8, 3600.0))
+    assert (found.free, found.running, found.waiting) == (50, 0, 0)
+    assert set(found.medians_s.values()) == {0.0}
+
+
+@pytest.mark.parametrize("given", ["3-00:00:00", "72:00:00", "3d", "3-0"])
+def test_times_may_be_written_as_slurm_does(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(LOG, tmp_path / "log.csv")
+    assert (
+        run(["wait-time", str(path), "--job", f"nodes=4,requested={given}", "--by", "1-12:00:00", "--json"])
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found["job"]["requested_s"] == 3 * DAY_S and found["by"]["wait_s"] == 1.5 * DAY_S
+
+
 def test_pools_are_seen_by_their_ceiling() -> None:
     """Small jobs have two nodes and wait for them while the 64 others are free."""
     gap_s = np.arange(300) * 1000.0

@@ -12,10 +12,11 @@ class DefaultGroup(click.Group):
     ----------
     name : of the group.
     default : the name of that subcommand, which need not be given.
+    help : what the group does, for the list of commands.
     """
 
-    def __init__(self, name: str, default: str) -> None:
-        super().__init__(name=name, add_help_option=False)
+    def __init__(self, name: str, default: str, help: str) -> None:
+        super().__init__(name=name, add_help_option=False, help=help)
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

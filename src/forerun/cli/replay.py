@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from forerun.domains.cluster.replay.replay import Replay
     from forerun.domains.cluster.replay.whatif import Answer, Change
 
-command = DefaultGroup("replay", default="log")
+command = DefaultGroup(
+    "replay", "log", "Replay the log of a real queue, then ask what a change would have done."
+)
 
 _LIMIT: Final = "user.running="
 
@@ -88,7 +90,9 @@ def replay(
     if page is not None:
         _show.prose(f"saved to {page}")
     if out is not None:
-        output.hint(f"saved to {out}; next: forerun replay whatif {out} --nodes +128")
+        output.hint(
+            f"saved to {out}; next: forerun replay whatif {out} --nodes +{max(made.main.pool.nodes // 10, 1)}"
+        )
     return 0
 
 
@@ -158,7 +162,7 @@ def _change(
     if nodes is not None:
         digits = nodes.lstrip("+-")
         if not digits.isdecimal() or len(digits) > 9 or len(nodes) - len(digits) > 1:
-            problems.append(Problem(f"--nodes {nodes}", "write how many more or fewer, such as +128"))
+            problems.append(Problem(f"--nodes {nodes}", "write how many more or fewer, such as +8"))
         else:
             count = -int(digits) if nodes.startswith("-") else int(digits)
     most = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forerun.domains.cluster.wait_time.answer import Answer
     from forerun.domains.cluster.wait_time.backtest import BackTest
 
-command = DefaultGroup("wait-time", default="ask")
+command = DefaultGroup("wait-time", "ask", "Say when a job would start, and how right such answers were.")
 
 #: what --job takes
 JOB_KEYS: Final = ("nodes", "requested", "partition")
@@ -219,7 +219,7 @@ def _print_backtest(found: BackTest) -> None:
 def _job(text: str) -> dict[str, Any]:
     """The parts of --job. Raises UsageError with all that is wrong."""
     from forerun.errors import Problem, UsageError, known_names
-    from forerun.units import parse_quantity, whole_number
+    from forerun.units import whole_number
 
     found: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -238,8 +238,8 @@ def _job(text: str) -> dict[str, Any]:
             found[name] = count
         elif name == "requested":
             try:
-                found[name] = parse_quantity(value, "s")
-                if found[name] <= 0:
+                found[name] = _seconds(value)
+                if not found[name] > 0:
                     problems.append(Problem("--job", f"requested={value}: more than 0 is required"))
             except ValueError as error:
                 problems.append(Problem("--job", f"requested={value}: {error}"))
@@ -254,6 +254,14 @@ def _job(text: str) -> dict[str, Any]:
     if problems:
         raise UsageError(*problems)
     return found
+
+
+def _seconds(text: str) -> float:
+    """A time such as 6h, or as Slurm writes its limits: 3-00:00:00, 12:00:00. Raises ValueError for what is none."""
+    from forerun.trace.readers.sacct import time_limit_s
+    from forerun.units import parse_quantity
+
+    return time_limit_s(text) if set("-:") & set(text[1:]) else parse_quantity(text, "s")
 
 
 def _known(log: Path, history: Path | None, at: str | None, reading: Reading) -> History:
@@ -291,10 +299,9 @@ def _instant(known: History, at: str | None, reading: Reading) -> float:
 def _within(by: str, at_unix_s: float, reading: Reading) -> float:
     """Seconds from the instant of the question on. Raises UsageError for one before it."""
     from forerun.errors import UsageError
-    from forerun.units import parse_quantity
 
     try:
-        wait_s = parse_quantity(by, "s")
+        wait_s = _seconds(by)
     except ValueError:
         wait_s = reading.instant_s("--by", by) - at_unix_s
     if wait_s < 0:

@@ -15,8 +15,10 @@ from forerun.domains.cluster.replay.system import Finding, Pool
 
 #: the nodes in use are above the ceiling of a pool for no longer than this share of the time: rows that overlap
 ABOVE: Final = 0.001
-#: a gap in the sizes of jobs, by which the next larger is more than so many times the one below, may separate pools
+#: sizes between which one is more than so many times the other may belong to pools of their own
 GAP: Final = 2.0
+#: share of the jobs that may have a size in between
+STRAYS: Final = 0.001
 #: fewer jobs than these on either side of the gap show nothing
 LEAST_JOBS: Final = 200
 #: small jobs have nodes of their own if these were full so many times while one of them waited and others were free
@@ -69,27 +71,30 @@ def small_pool(known: History) -> tuple[Pool, Finding] | None:
     known : all jobs.
     """
     begin_s = known.complete_from_s
-    sizes = np.unique(known.nodes)
+    sizes, jobs = np.unique(known.nodes, return_counts=True)
+    upto = np.cumsum(jobs)
+    between = upto[np.searchsorted(sizes, GAP * sizes, "right") - 1] - upto
     at_all, busy_all = known.busy()
     most, _ = ceiling(*in_use(known, begin_s, known.last_s)) if len(known) else (0, 0.0)
-    for size in sizes[:-1][sizes[1:] > GAP * sizes[:-1]].tolist():
+    for size in sizes[between <= STRAYS * len(known)].tolist():
         small, large = known.of(known.nodes <= size), known.of(known.nodes > size)
         if min(int(small.started.sum()), int(large.started.sum())) < LEAST_JOBS:
             continue
         at, busy = small.busy()
-        nodes = int(busy.max())
-        full_s = at[(busy == nodes) & (at >= begin_s)]
-        free = most - busy_all[np.searchsorted(at_all, full_s, "right") - 1]
-        times = int(((waiting_at(small, full_s) > 0) & (free >= size)).sum())
-        if times >= TIMES_FULL:
-            seconds = in_use(small, begin_s, known.last_s)[1]
-            share = float(seconds[busy == nodes].sum() / max(seconds.sum(), 1.0))
-            return Pool(name="small", nodes=nodes, most_nodes=size), Finding(
-                about="pools",
-                what=f"pool small: {nodes} nodes, for jobs of up to {size} nodes",
-                evidence=f"exactly {nodes} in use for {100 * share:.1f} % of the time; full {times} times while one of its "
-                f"jobs waited and {size} other nodes were free",
-            )
+        seconds = in_use(small, begin_s, known.last_s)[1]
+        # strays may run elsewhere: the nodes are those of the most, or are exceeded for hardly any time
+        for nodes in sorted({int(busy.max()), ceiling(busy, seconds)[0]}, reverse=True):
+            full_s = at[(busy == nodes) & (at >= begin_s)]
+            free = most - busy_all[np.searchsorted(at_all, full_s, "right") - 1]
+            times = int(((waiting_at(small, full_s) > 0) & (free >= size)).sum())
+            if times >= TIMES_FULL:
+                share = float(seconds[busy == nodes].sum() / max(seconds.sum(), 1.0))
+                return Pool(name="small", nodes=nodes, most_nodes=size), Finding(
+                    about="pools",
+                    what=f"pool small: {nodes} nodes, for jobs of up to {size} nodes",
+                    evidence=f"exactly {nodes} in use for {100 * share:.1f} % of the time; full {times} times while one of "
+                    f"its jobs waited and {size} other nodes were free",
+                )
     return None
 
 

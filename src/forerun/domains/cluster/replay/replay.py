@@ -14,7 +14,8 @@ from forerun.domains.cluster.replay.history import F64, History
 from forerun.domains.cluster.replay.infer import infer
 from forerun.domains.cluster.replay.play import policy_name
 from forerun.domains.cluster.replay.system import Finding, System
-from forerun.errors import InputError
+from forerun.errors import InputError, Problem
+from forerun.result.numbers import shown_instant
 
 #: where the part of a log ends on which everything is inferred, if that is not said
 FIRST_PART = 0.6
@@ -22,6 +23,8 @@ FIRST_PART = 0.6
 _USUAL = 0.95
 _MARGIN_S = 7 * 86_400.0
 _FEW = 200
+#: share of the time in which jobs may hold more nodes than their pool has: rows of a log overlap now and then
+_OVER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ def replay_log(
         raise InputError.at("--calibrate-until", what)
     progress("inferring the machine")
     found = infer(log, calibrated_s, given=system, off=off)
+    overlaps = _overlaps(log, found.system)
     cases = tuple(case_of(log, found.system, number) for number in range(len(found.system.pools)))
     cases = tuple(case for case in cases if len(case))
     if not cases:
@@ -126,8 +130,32 @@ def replay_log(
         cases,
         starts,
         card,
-        _notes(log, found.system),
+        (*_notes(log, found.system), *overlaps),
     )
+
+
+def _overlaps(log: History, system: System) -> tuple[str, ...]:
+    """Which pools have jobs that hold more nodes than there are. Raises InputError where mistakes of a log are no reason."""
+    notes, problems = [], []
+    of, from_s, until_s = pool_of(log, system.pools), log.complete_from_s, log.complete_until_s
+    for number, pool in enumerate(system.pools):
+        at, busy = log.of(log.started & (of == number)).busy()
+        over = np.flatnonzero(busy > pool.nodes)
+        if not len(over):
+            continue
+        seconds = np.diff(np.clip(at, from_s, until_s), append=until_s)[over].sum()
+        held = f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.nodes} nodes"
+        notes.append(f"{held}, for {seconds / 3600:.1f} h: rows overlap")
+        if seconds > _OVER * (until_s - from_s):
+            first = shown_instant(float(at[over][0]) + log.origin_s)
+            why = "a replay has whole nodes, one job each: jobs share nodes, or --system has too few"
+            held += (
+                f", more than there are for {seconds / (until_s - from_s):.0%} of the time, first at {first}"
+            )
+            problems.append(Problem(log.source or "the log", f"{held}; {why}"))
+    if problems:
+        raise InputError(*problems)
+    return tuple(notes)
 
 
 def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Iterator[Finding]:
@@ -163,14 +191,4 @@ def _notes(log: History, system: System) -> tuple[str, ...]:
     gone = int((~log.started & np.isfinite(log.end_s)).sum())
     if waiting or gone:
         notes.append(f"jobs that never started are left out: {waiting} wait still, {gone} left the queue")
-    for pool in system.pools:
-        jobs = log.of(log.started & (pool_of(log, (pool,)) == 0))
-        if len(jobs):
-            at, busy = jobs.busy()
-            over = float(np.diff(at)[busy[:-1] > pool.nodes].sum())
-            if over > 0:
-                notes.append(
-                    f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.nodes} nodes, for "
-                    f"{over / 3600:.1f} h: rows overlap"
-                )
     return tuple(notes)

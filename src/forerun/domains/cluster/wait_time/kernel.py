@@ -86,6 +86,9 @@ def play_on(
     for draw in range(len(start_s)):
         ours = _set_up(q, queue, draws, draw, order)
         reached_s = queue.now_s[0]
+        # a pass at once: where nothing runs, no end would bring one
+        bk._announce(q, reached_s, False)
+        bk._pass_once(q, reached_s, order, 1, len(q.submit), np.inf)
         while q.first_start[ours] < 0.0 and reached_s < until_s:
             stop_s = min(reached_s + STRETCH_S, until_s)
             q.meta[EVENTS], q.meta[LOGGED] = 0, 0
@@ -103,6 +106,7 @@ def _set_up(q: bk.Backfill, queue: Queue, draws: Draws, draw: int, order: int) -
     meta[FREE] = queue.nodes[0]
     fp.start_over(q.time, q.free, meta, now, queue.nodes[0])
     q.wake[0] = np.inf
+    q.allowed[0] = len(q.submit)  # whatever the draw before has left running
     job = 0
     for k in range(len(queue.running_nodes)):
         start_s, need, end_s = queue.running_start_s[k], queue.running_nodes[k], draws.running_end_s[draw, k]
