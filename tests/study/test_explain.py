@@ -15,6 +15,7 @@ import forerun
 from forerun.cli.main import run as command_line
 from forerun.domain import domain_names, get_domain
 from forerun.result.ledger import Ledger
+from forerun.result.numbers import format_number
 from forerun.result.objective import Objective
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Cell, Plan
@@ -193,7 +194,11 @@ def test_what_each_accident_of_a_published_simulator_does(tmp_path: Path) -> Non
 
     changes = get_domain("cluster").explainer.changes
     scenario = forerun.load(demo("cluster").scenario, ["mode=compat", "policy=edf"])
-    named = changes(scenario, None)  # type: ignore[arg-type]
+    named = [
+        change
+        for change in changes(scenario, None)  # type: ignore[arg-type]
+        if change.path != "slot_s"
+    ]
     assert {change.path.removeprefix("compat.") for change in named} == {
         name for name, switch in SWITCHES.items() if "edf" in switch.touches
     }
@@ -274,6 +279,31 @@ def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
     assert named["compat.late_test"].given == (("compat.promises_kept", "compat"),)
     assert not named["compat.grid_anchor"].given and not named["compat.promises_kept"].given
     assert "promises end" not in named["compat.promises_kept"].meaning
+
+
+def test_the_slot_is_shown_to_move_what_is_admitted_up_and_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under contention ElasticFlow admits other jobs with each slot; the run says so, and `explain` by how much."""
+    from forerun.catalog import demo
+
+    settings = ["trace.generate.jobs=120", "machines.nodes[0].count=2", "slot_s=120"]
+    path = demo("cluster").scenario
+    result = forerun.simulate(forerun.load(path, settings))
+    assert any("with slot_s at 120; other slots" in note for note in result.notes)
+    saved = result.save(tmp_path / "run")
+    assert command_line(["explain", str(saved)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    ratios = [result.summary["deadline_ratio"]]
+    for slot in (240, 60, 10, 1):
+        assert f"slot_s={slot}" in shown
+        changed = forerun.simulate(forerun.load(path, [*settings, f"slot_s={slot}"]))
+        ratios.append(changed.summary["deadline_ratio"])
+    least, most = (format_number(each) for each in (min(ratios), max(ratios)))
+    assert f"slot_s moves up and down: deadline_ratio ({least} to {most})" in shown
+    explainer, scenario = get_domain("cluster").explainer, forerun.load(path, settings)
+    (tried,) = (each for each in explainer.what_ifs(scenario, result) if each.path == "slot_s")
+    assert {240, 60, 10, 1} <= set(tried.values)
 
 
 def test_what_turns_the_answer_really_turns_it(tmp_path: Path) -> None:

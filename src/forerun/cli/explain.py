@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,7 +164,7 @@ def _print_effects(effects: Sequence[Effect]) -> None:
     for given in dict.fromkeys(effect.change.given for effect in moving):
         same = [effect for effect in moving if effect.change.given == given]
         keys = list(dict.fromkeys(key for effect in same for key in effect.moved))
-        rows = [(effect.change.path, *(_moved(effect.figures.get(key)) for key in keys)) for effect in same]
+        rows = [(_named(effect), *(_moved(effect.figures.get(key)) for key in keys)) for effect in same]
         click.echo()
         if given:
             _show.prose(
@@ -173,12 +174,14 @@ def _print_effects(effects: Sequence[Effect]) -> None:
         _show.print_table(
             ("switch", *keys),
             rows,
-            title=f"Each switch alone, set to {_values(same)}",
-            about="with the switch so (and the difference to the run it is compared with, where there is one)",
+            title="Each change alone",
+            about="with the change (and the difference to the run it is compared with, where there is one)",
         )
         for effect in same:
-            _show.prose(f"{effect.change.path}: {effect.change.meaning}")
-    still = [effect.change.path for effect in effects if not effect.moved and not effect.refused]
+            _show.prose(f"{_named(effect)}: {effect.change.meaning}")
+        for path in dict.fromkeys(effect.change.path for effect in same):
+            _print_range(path, [effect for effect in same if effect.change.path == path])
+    still = [_named(effect) for effect in effects if not effect.moved and not effect.refused]
     if still:
         _show.prose(f"alone these move nothing here: {', '.join(still)}")
     for effect in effects:
@@ -186,9 +189,28 @@ def _print_effects(effects: Sequence[Effect]) -> None:
             _show.prose(f"{effect.change.path} cannot be simulated: {effect.refused}")
 
 
-def _values(effects: Sequence[Effect]) -> str:
-    """The values that some switches were set to, each once."""
-    return " or ".join(dict.fromkeys(str(effect.change.value).lower() for effect in effects))
+def _named(effect: Effect) -> str:
+    """A change as it is set: `slot_s=10`."""
+    return f"{effect.change.path}={format_number(effect.change.value)}"
+
+
+def _print_range(path: str, effects: Sequence[Effect]) -> None:
+    """Say how far a figure goes up and down over several values of one setting, if it does both.
+
+    Parameters
+    ----------
+    path : of the setting.
+    effects : of its values.
+    """
+    ranges = []
+    for key in dict.fromkeys(key for effect in effects for key in effect.moved):
+        pairs = [effect.figures[key] for effect in effects if key in effect.figures]
+        steps = [then[1] - before[1] for before, then in itertools.pairwise(pairs)]
+        if min(steps, default=0.0) < 0 < max(steps, default=0.0):
+            least, most = min(map(min, pairs)), max(map(max, pairs))
+            ranges.append(f"{key} ({format_number(least)} to {format_number(most)})")
+    if ranges:
+        _show.prose(f"{path} moves up and down: {', '.join(ranges)}; a smaller difference shows nothing")
 
 
 def _unmoved(effects: Sequence[Effect], key: str) -> str:

@@ -17,14 +17,16 @@ from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policy import Schedule
 from forerun.domains.cluster.scenario import Costs, Scenario
 from forerun.domains.cluster.summary.refusals import refusals, sentences
+from forerun.domains.cluster.summary.summarize import SLOTTED
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
 from forerun.rng import stream
 
 #: the share of deadlines from which on they count as met
 WANTED: Final = 0.95
-#: slots in seconds in which a run comes nearer to a bound, which knows none
+#: slots in seconds in which a run comes nearer to a bound, which knows none; and all that are tried for their effect
 FINE_SLOTS: Final = (10, 1)
+SLOTS: Final = (240, 60, *FINE_SLOTS)
 #: the other policies that are tried: elastic or rigid, by deadline, by length, by arrival
 OTHERS: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
 
@@ -77,6 +79,8 @@ class ClusterExplainer(Explainer[Scenario]):
             values = tuple(now * share for share in shares)
             parameters.append(WhatIf(path, now, values, meaning))
         slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if yes else (0.5, 0.2, 0.1))]
+        if policy in SLOTTED:
+            slots += [slot for slot in SLOTS if slot not in slots]
         parameters.append(
             WhatIf(
                 "slot_s",
@@ -93,7 +97,9 @@ class ClusterExplainer(Explainer[Scenario]):
         return sentences(refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True)))
 
     def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
-        """Each known bug of the published simulator that touches this policy, switched alone.
+        """Each known bug of the published simulator that touches this policy, switched alone; and other slots.
+
+        Schedules that plan ahead admit other jobs with each slot, now more and now fewer.
 
         ElasticFlow keeps its promises only where eight switches are corrected together. So that a single one of them shows
         its own effect, it is compared with a run that keeps none, and `promises_kept` stands for what they do together.
@@ -117,7 +123,9 @@ class ClusterExplainer(Explainer[Scenario]):
                     given = (("compat.promises_kept", "compat"),)
             return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
 
-        return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
+        switches = [change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches]
+        slots = [slot for slot in SLOTS if slot != scenario.slot_s and policy in SLOTTED]
+        return (*switches, *(Change("slot_s", slot, f"a slot of {slot} s") for slot in slots))
 
     def relaxations(self, scenario: Scenario) -> tuple[Change, ...]:
         """Quotas, limits, places, slower jobs, slots and the costs of changes, as far as the scenario has them."""

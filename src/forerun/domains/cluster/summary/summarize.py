@@ -34,6 +34,9 @@ from forerun.result.stats import normal_quantile, proportion_interval, standard_
 #: the figures that are printed first, where a run has them
 HEADLINE: Final = ("deadline_ratio", "jct_mean_s", "refused_jobs", "gpu_time_useful_share", "makespan_s")
 
+#: schedules that plan whole slots ahead: which jobs they admit hangs on the slot
+SLOTTED: Final = ("ef-accessctrl", "ef", "edf-accessctrl", "edf")
+
 
 def summarize(outcome: Outcome) -> Result:
     """The result of a run: figures with intervals, tables, ledgers, the timeline, and why.
@@ -59,6 +62,9 @@ def summarize(outcome: Outcome) -> Result:
         summary["scaling_efficiency"] = one_gpu_s / held_gpu_s
     refused = refusals((record.setting.jobs.id[row], why) for row, why in sorted(record.refusals.items()))
     notes = (*notes, *sentences(refused))
+    if record.refusals and member_name(type(scenario.policy)) in SLOTTED:
+        what = f"with slot_s at {scenario.slot_s}; other slots, longer or shorter, admit other jobs, more or fewer"
+        notes = (*notes, f"{len(record.refusals)} jobs were refused {what}: forerun explain shows how many")
     if record.spread_gpu_s:
         summary["spread_gpu_s"] = record.spread_gpu_s
         notes = (*notes, _spread_note(record, stretches))
