@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import lcm
@@ -71,18 +71,6 @@ class World:
     gpus: int
     why_not: str = ""
     seed: int = 0
-
-    def with_gpus(self, gpus: int) -> World:
-        """The same jobs on more or fewer GPUs, without the counts that are then too many.
-
-        Raises UsageError if a job has no count that is left, or if counts could come back that are not known here.
-        """
-        jobs = tuple(
-            job._replace(speed=tuple((n, one) for n, one in job.speed if n <= gpus)) for job in self.jobs
-        )
-        if stuck := [job.id for job in jobs if not job.speed]:
-            raise UsageError.at("--gpus", f"job {stuck[0]} cannot run on {gpus} GPUs")
-        return replace(self, jobs=jobs, gpus=gpus)
 
     @property
     def curves(self) -> list[Curve]:

@@ -6,6 +6,7 @@ Elsewhere the same policies decide at every event through a view (`policies.back
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -126,35 +127,26 @@ def blank_backfill(
     steps = running + 2 * jobs + 2 * len(windows) + 16
     capacity = max(capacity, 8 * running + 256)
     submit_s = np.zeros(jobs)
+    never = ("first_start", "end", "promise", "first_promise", "belief")
+    windowed = (("from", "from_s"), ("to", "to_s"), ("gpus", "gpus"), ("announced", "announced_s"))
+    columns: dict[str, Any] = {
+        **{name: np.full(jobs, bk.NO_PROMISE) for name in never},
+        **{name: np.zeros(jobs) for name in ("work", "request", "key")},
+        **{name: np.zeros(jobs, np.int64) for name in ("gpus", "chosen")},
+        **{name: np.zeros(jobs, np.uint32) for name in ("user", "queue")},
+        **{name: np.zeros(running) for name in ("end_key", "believed_key")},
+        **{name: np.zeros(running, np.int64) for name in ("ending", "believed", "late")},
+        **{name: np.zeros(steps) for name in ("time", "down_s")},
+        **{name: np.zeros(steps, np.int64) for name in ("free", "down_to")},
+    }
+    for name, field in windowed:
+        kind = np.int64 if name == "gpus" else np.float64
+        columns[f"window_{name}"] = np.array([getattr(window, field) for window in windows], kind)
     return bk.Backfill(
+        **columns,
         submit=submit_s,
-        gpus=np.zeros(jobs, np.int64),
-        work=np.zeros(jobs),
-        request=np.zeros(jobs),
         since=submit_s,
-        user=np.zeros(jobs, np.uint32),
         allowed=np.full(1, jobs),
-        first_start=np.full(jobs, -1.0),
-        end=np.full(jobs, -1.0),
-        promise=np.full(jobs, bk.NO_PROMISE),
-        first_promise=np.full(jobs, bk.NO_PROMISE),
-        belief=np.full(jobs, -1.0),
-        queue=np.zeros(jobs, np.uint32),
-        key=np.zeros(jobs),
-        chosen=np.zeros(jobs, np.int64),
-        ending=np.zeros(running, np.int64),
-        end_key=np.zeros(running),
-        believed=np.zeros(running, np.int64),
-        believed_key=np.zeros(running),
-        late=np.zeros(running, np.int64),
-        time=np.zeros(steps),
-        free=np.zeros(steps, np.int64),
-        down_s=np.zeros(steps),
-        down_to=np.zeros(steps, np.int64),
-        window_from=np.array([window.from_s for window in windows], np.float64),
-        window_to=np.array([window.to_s for window in windows], np.float64),
-        window_gpus=np.array([window.gpus for window in windows], np.int64),
-        window_announced=np.array([window.announced_s for window in windows], np.float64),
         marks=np.array(marks, np.float64),
         linked=lp.Linked(
             time=np.zeros(steps),

@@ -7,7 +7,7 @@ decides at every event through a view (`engine.allocator`), with the same order.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,24 +18,8 @@ from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import PriorityPolicy
 
-
-class CompiledQueue(Protocol):
-    """What the state of every compiled queue has, as `kernels.priority.Queue` describes it."""
-
-    @property
-    def end(self) -> F64: ...
-    @property
-    def meta(self) -> I64: ...
-    @property
-    def log_row(self) -> I64: ...
-    @property
-    def log_gpus(self) -> I64: ...
-    @property
-    def event_time(self) -> F64: ...
-    @property
-    def event_pending(self) -> I64: ...
-    @property
-    def event_first(self) -> I64: ...
+if TYPE_CHECKING:
+    from forerun.domains.cluster.engine.kernels import backfill as bk
 
 
 class QueueRules(Rules[float]):
@@ -50,7 +34,7 @@ class QueueRules(Rules[float]):
 
     order = (Step.DECIDE,)
 
-    def __init__(self, setting: Setting, record: Record, queue: CompiledQueue, work_s: F64) -> None:
+    def __init__(self, setting: Setting, record: Record, queue: qk.Queue | bk.Backfill, work_s: F64) -> None:
         self.setting, self.record, self.compiled = setting, record, queue
         self.useful_gpu_s = work_s * setting.jobs.gpus
         self.coming_s = float(setting.jobs.submit_s[0])

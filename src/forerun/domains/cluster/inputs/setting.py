@@ -7,8 +7,8 @@ per second; columns are numpy arrays with one element a job, jobs sorted stably 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,35 @@ _UNFILLED: Final[I64] = np.zeros(0, np.int64)
 NEVER_S: Final = 1 << 62
 
 
+class _Columns:
+    """Columns with one element a job: texts as tuples, numbers as arrays, columns of their own, or none."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def take(self, rows: Sequence[int] | I64) -> Self:
+        """Those of some rows, in that order (the caller keeps jobs sorted by submission)."""
+        index = np.asarray(rows, np.int64)
+        return type(self)(*(_taken(getattr(self, name), index) for name in self.__slots__))
+
+    def followed_by(self, others: Self) -> Self:
+        """These, then the others."""
+        return type(self)(*(_joined(getattr(self, name), getattr(others, name)) for name in self.__slots__))
+
+
+def _taken(column: Any, rows: I64) -> Any:
+    if column is None or isinstance(column, _Columns):
+        return column and column.take(rows)
+    return tuple(column[row] for row in rows) if isinstance(column, tuple) else column[rows]
+
+
+def _joined(one: Any, other: Any) -> Any:
+    if one is None or isinstance(one, _Columns):
+        return one and one.followed_by(other)
+    return one + other if isinstance(one, tuple) else np.concatenate((one, other))
+
+
 @dataclass(frozen=True, slots=True)
-class JobLabels:
+class JobLabels(_Columns):
     """What a log says of jobs that only some policies ask for, one element a job.
 
     Parameters
@@ -70,31 +97,9 @@ class JobLabels:
         none = ("",) * count
         return cls(tuple(account or none), tuple(partition or none), tuple(qos or none), after_s, less, more)
 
-    def take(self, rows: I64) -> JobLabels:
-        """The labels of some rows."""
-        return JobLabels(
-            tuple(self.account[row] for row in rows),
-            tuple(self.partition[row] for row in rows),
-            tuple(self.qos[row] for row in rows),
-            self.eligible_after_s[rows],
-            self.nice[rows],
-            self.site_factor[rows],
-        )
-
-    def followed_by(self, others: JobLabels) -> JobLabels:
-        """These labels, then the others."""
-        return JobLabels(
-            self.account + others.account,
-            self.partition + others.partition,
-            self.qos + others.qos,
-            np.concatenate((self.eligible_after_s, others.eligible_after_s)),
-            np.concatenate((self.nice, others.nice)),
-            np.concatenate((self.site_factor, others.site_factor)),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class Jobs(_Columns):
     """Jobs as columns, one element a job; in a run sorted stably by `submit_s`. `Jobs.of` fills columns that a log lacks.
 
     Parameters
@@ -197,32 +202,14 @@ class Jobs:
         """The requested times as float64[jobs], infinite where there is none."""
         return np.where(self.requested_s < NO_REQUEST_S, self.requested_s, np.inf)
 
-    def take(self, rows: Sequence[int] | I64) -> Jobs:
-        """The jobs of some rows, in that order (the caller keeps it sorted by submission)."""
-        index = np.asarray(rows, np.int64)
-        taken: dict[str, Any] = {}
-        for name in self.__slots__:
-            column = getattr(self, name)
-            if isinstance(column, JobLabels):
-                taken[name] = column.take(index)
-            elif column is not None:
-                taken[name] = (
-                    tuple(column[row] for row in index) if isinstance(column, tuple) else column[index]
-                )
-        return Jobs(**taken)
-
     def followed_by(self, others: Jobs) -> Jobs:
         """These jobs, then the others."""
-        joined: dict[str, Any] = {}
+        one, other = self, others
         if self.labels is not None or others.labels is not None:
-            first, second = (each.labels or JobLabels.of(len(each)) for each in (self, others))
-            joined["labels"] = first.followed_by(second)
-        for name in self.__slots__:
-            if name == "labels":
-                continue
-            first, second = getattr(self, name), getattr(others, name)
-            joined[name] = first + second if isinstance(first, tuple) else np.concatenate((first, second))
-        return Jobs(**joined)
+            one, other = (
+                replace(each, labels=each.labels or JobLabels.of(len(each))) for each in (self, others)
+            )
+        return _Columns.followed_by(one, other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -205,24 +205,14 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
     if log is not None:
         past = log.as_of(at_s - origin_s)
         past = past.of(np.isfinite(past.end_s) & ~np.isin(past.job_id, now.job_id))
-        now = replace(
-            past,
-            job_id=np.concatenate([past.job_id.astype(TEXT), now.job_id]),
-            submit_s=np.concatenate([past.submit_s, now.submit_s]),
-            eligible_s=np.concatenate([past.eligible_s, now.eligible_s]),
-            start_s=np.concatenate([past.start_s, now.start_s]),
-            end_s=np.concatenate([past.end_s, now.end_s]),
-            nodes=np.concatenate([past.nodes, now.nodes]),
-            requested_s=np.concatenate([past.requested_s, now.requested_s]),
-            user=_joined(past.user, now.user),
-            account=_joined(past.account, now.account),
-            partition=_joined(past.partition, now.partition),
-            qos=_joined(past.qos, now.qos),
-            state=_joined(past.state, now.state),
-            complete_until_s=at_s - origin_s,
-            given=now.given,
-            source=source,
-        )
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(past, name), getattr(now, name)])
+            for name in ("submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
+        }
+        for name in ("user", "account", "partition", "qos", "state"):
+            joined[name] = _joined(getattr(past, name), getattr(now, name))
+        joined["job_id"] = np.concatenate([past.job_id.astype(TEXT), now.job_id])
+        now = replace(past, **joined, complete_until_s=at_s - origin_s, given=now.given, source=source)
     return now.of(np.argsort(now.submit_s, kind="stable"))
 
 
