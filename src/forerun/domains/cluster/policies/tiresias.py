@@ -126,7 +126,9 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
                 self.record.ended_because = f"{len(self.runnable)} waiting jobs can never be placed"
             self.flush()
             return None
-        self.due = self.ending if self.ending_s == now_s else []
+        # the last arrival of all may come between an end and the slot's, to which it is postponed
+        over_s = now_s if self.overhead_in_end else -1
+        self.due = [row for row in self.ending if self.ending_s == now_s or self.end_s[row] <= over_s]
         return now_s
 
     def work(self) -> F64:
