@@ -289,6 +289,12 @@ def test_times_may_be_written_as_slurm_does(
     assert found["job"]["requested_s"] == 3 * DAY_S and found["by"]["wait_s"] == 1.5 * DAY_S
 
 
+def test_every_command_has_a_text_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) > 20 and all(len(line.split()) > 1 for line in listed), listed
+
+
 def test_pools_are_seen_by_their_ceiling() -> None:
     """Small jobs have two nodes and wait for them while the 64 others are free."""
     gap_s = np.arange(300) * 1000.0
