@@ -81,6 +81,16 @@ class ForerunError(Exception):
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)
 
+    def lines(self) -> list[str]:
+        """One line a cause: of problems that say the same, the first, with how many more places there are."""
+        places: dict[str, list[Problem]] = {}
+        for problem in self.problems:
+            places.setdefault(problem.what, []).append(problem)
+        return [
+            str(same[0]) + (f" (and at {len(same) - 1} more places)" if len(same) > 1 else "")
+            for same in places.values()
+        ]
+
 
 class InputError(ForerunError):
     """Something the user gave is not usable."""

@@ -143,7 +143,6 @@ def test_a_list_and_json_are_the_same(tmp_path: Path) -> None:
         ("  cohort: research\n  namespaceSelector", "  namespaceSelector", "borrowingLimit: is of a ClusterQueue in a co"),
         ("metadata: {name: nlp}", "metadata: {name: vision}", "ClusterQueue 'vision' stands twice"),
         ("metadata: {name: nlp}", "metadata: {}", "metadata.name: is empty"),
-        ("name: nvidia.com/gpu, nominalQuota: 8", "name: memory, nominalQuota: 8", "has no quota of GPUs"),
         ("spec: {clusterQueue: nlp}", "spec: [1]", "spec: an object is expected"),
         ("kind: ClusterQueue\nmetadata: {name: vision}", "kind: &a ClusterQueue\nmetadata: *a", "anchor &a is not allowed"),
         ("kind: ResourceFlavor", "kind: !!python/object:os.system x", "tag .* is not allowed"),

@@ -214,6 +214,22 @@ def trace_seeds() -> Iterator[Seed]:
         "2,1641022430,1641063289,-1,640,12600,0\n3,1641022430,1641063289,1641075985,640,12600,0\n",
     )
     yield trace_format(
+        "batsim",
+        "job_id,workload_name,submission_time,requested_number_of_resources,requested_time,final_state,starting_time,"
+        "finish_time\n0,w0,10.0,4,100.0,COMPLETED_SUCCESSFULLY,10.0,52.0\n1,w0,32.0,2,-1,COMPLETED_KILLED,52.0,102.0\n",
+    )
+    yield trace_format(
+        "slurmdb",
+        "account,id_job,id_qos,id_user,partition,state,timelimit,time_submit,time_eligible,time_start,time_end,tres_alloc\n"
+        'a,501,1,9001,gpu,3,1440,1610000000,1610000000,1610000060,1610003660,"1=4,2=4096,1001=2"\n'
+        'a,502,1,9002,gpu,5,4294967295,1610000100,1610000100,1610000160,1610003660,"1=4,1001=1"\n',
+    )
+    yield trace_format(
+        "nvidia_smi",
+        "timestamp, index, power.draw [W]\n2025/09/10 12:00:00.000, 0, 400.10 W\n2025/09/10 12:00:01.000, 0, [N/A]\n"
+        "2025/09/10 12:00:02.000, 0, 200.30 W\n",
+    )
+    yield trace_format(
         "alibaba_openb",
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
         "p1,88000,327680,8,1000,,Burstable,Succeeded,9437497,10769854,9437497\n"

@@ -103,10 +103,15 @@ def test_a_process_that_is_none_is_refused(forerun, tmp_path, arguments, what):
     assert not list(tmp_path.iterdir())
 
 
+TAKEN_AS = (
+    "csv, recognised by its content: any CSV with arrival_s or arrival_ms (+ tokens, parent>child routing)"
+)
+
+
 def test_check_passes_with_repairs_and_fails_without(forerun, dirty):
     code, stdout, stderr = forerun("trace", "check", dirty)
     assert code == 0
-    assert stdout == f"{dirty}: 2 rows of csv, no problems\n"
+    assert stdout.splitlines() == [f"{dirty}: {TAKEN_AS}", f"{dirty}: 2 rows of csv, no problems"]
     assert len(stderr.splitlines()) == 3
     code, stdout, stderr = forerun("trace", "check", dirty, "--strict", "--quiet")
     assert (code, stdout) == (2, "")
@@ -121,7 +126,7 @@ def test_check_prints_one_line_a_problem(forerun, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("arrival_s\nx\n1\ninf\n")
     code, stdout, stderr = forerun("trace", "check", path)
-    assert (code, stdout) == (2, "")
+    assert (code, stdout) == (2, f"{path}: {TAKEN_AS}\n")
     assert stderr.splitlines() == [
         f"{path}:2:arrival_s: 'x' is not a number",
         f"{path}:4:arrival_s: 'inf' is not a finite number",

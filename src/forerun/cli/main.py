@@ -91,9 +91,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ForerunError as error:
-        for problem in error.problems[:_MOST_PROBLEMS]:
-            click.echo(f"forerun: {problem}", err=True)
-        if (more := len(error.problems) - _MOST_PROBLEMS) > 0:
+        lines = error.lines()
+        for line in lines[:_MOST_PROBLEMS]:
+            click.echo(f"forerun: {line}", err=True)
+        if (more := len(lines) - _MOST_PROBLEMS) > 0:
             click.echo(f"forerun: and {more:,} more", err=True)
         return error.exit_code
     except click.ClickException as error:

@@ -163,6 +163,9 @@ def check(file: Path, reading: Reading, output: Output) -> int:
     if output.as_json:
         _show.print_json(checked.data())
     else:
+        if checked.taken_as and not output.quiet:
+            how = "recognised by its content" if checked.guessed else "as named"
+            click.echo(f"{file}: {checked.format}, {how}: {checked.taken_as}")
         for problem in checked.problems:
             click.echo(str(problem), err=True)
         if not output.quiet:

@@ -31,6 +31,7 @@ class Check:
     rows : 0 if unusable.
     repairs : what was repaired, also up to the place where reading ended.
     problems : what is wrong; at most about twenty are listed.
+    taken_as : what the format is and what was assumed, in one line; empty if it was not recognised.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Check:
     rows: int
     repairs: tuple[Repair, ...]
     problems: tuple[Problem, ...]
+    taken_as: str = ""
 
     @property
     def ok(self) -> bool:
@@ -51,6 +53,7 @@ class Check:
             "path": self.path,
             "format": self.format,
             "guessed": self.guessed,
+            "taken_as": self.taken_as,
             "ok": self.ok,
             "rows": self.rows,
             "repairs": [repair.data() for repair in self.repairs],
@@ -103,13 +106,14 @@ def check_trace(
     strict : repairs are problems (default: they are only listed).
     """
     log = RepairLog(strict=strict)
-    guessed = not format
+    guessed, taken_as = not format, ""
     try:
-        format = member_name(type(reader_for(path, format, options)))
+        reader = reader_for(path, format, options)
+        format, taken_as = member_name(type(reader)), reader.assumed()
         trace = read_trace(path, format, options=options, repairs=log)
     except InputError as error:
-        return Check(str(path), format, guessed, 0, log.repairs, error.problems)
-    return Check(str(path), format, guessed, len(trace), log.repairs, ())
+        return Check(str(path), format, guessed, 0, log.repairs, error.problems, taken_as)
+    return Check(str(path), format, guessed, len(trace), log.repairs, (), taken_as)
 
 
 def import_trace(

@@ -111,11 +111,13 @@ class Gathered:
     source : the file, read to its end, which counts repairs and names lines in messages.
     lines : the line of the file that each row stands in.
     columns : by the names of `JOB_FIELDS`, `MORE_JOB_FIELDS` and `HISTORY_FIELDS`; one that is missing is empty.
+    stated : what the file says of its machine, for people (default: nothing).
     """
 
     source: Source
     lines: ArrayLike
     columns: Mapping[str, Iterable[Any]]
+    stated: tuple[str, ...] = ()
 
 
 class JobReader(TraceReader, frozen=True, kw_only=True):

@@ -82,6 +82,12 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
         """
         raise AssertionError(f"{type(self).__name__} does not say how it reads")
 
+    def assumed(self) -> str:
+        """What the file is taken for, in one line: the format, what its times count from, and the options."""
+        clock = getattr(self, "clock", "")
+        options = [f"{key}={value!r}" for key, value in to_data(self).items() if key != "name"]
+        return "; ".join([self.about.partition(": ")[0], *([f"times: {clock}"] if clock else []), *options])
+
     def provenance(self, source: Source, **facts: object) -> Provenance:
         """Where a trace comes from: the format with its options, the file with its digest, and the repairs.
 

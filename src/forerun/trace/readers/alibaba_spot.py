@@ -33,4 +33,6 @@ class AlibabaSpot(JobLog, tag="alibaba_spot", frozen=True, kw_only=True):
     def settle(self, rows: Rows) -> None:
         if self.gpu_model:
             rows.drop(rows["gpu_model"] != self.gpu_model, "job of another GPU type dropped")
+        else:
+            rows.note(rows["gpu_model"] != "", "GPU model that a job asks for is not used", "gpu_model")
         rows["gpus"] = rows["gpu_request"] * rows["worker_num"]

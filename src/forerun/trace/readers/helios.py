@@ -11,17 +11,18 @@ class Helios(JobLog, tag="helios", frozen=True, kw_only=True):
     """CSV `cluster_log.csv` with `job_id,user,vc,gpu_num,...,submit_time,start_time,end_time,duration,queue`.
 
     Local times without zone (the place keeps no daylight-saving time). About half of the jobs use no GPU; they are
-    dropped and counted unless cpu_jobs. Read in a stream: 3.4 million rows. CC-BY 4.0 [Hu et al., SC'21].
+    dropped and counted unless cpu_jobs. Read in a stream: 3.4 million rows. Acme's `trace_*.csv` has the same columns but
+    `vc`, and times with their zone. CC-BY 4.0 [Hu et al., SC'21; Hu et al., NSDI'24].
     """
 
     cpu_jobs: bool = False
 
-    about = "Helios cluster_log.csv (Slurm jobs of SenseTime clusters, 2020)"
-    signature = ("job_id", "vc", "gpu_num", "submit_time", "start_time", "end_time")
+    about = "Helios cluster_log.csv, Acme trace_*.csv (jobs of SenseTime and Shanghai AI Lab clusters)"
+    signature = ("job_id", "gpu_num", "cpu_num", "submit_time", "start_time", "end_time")
     columns = (
         Field(name="job_id", kind="text"),
         Field(name="user", kind="text", missing=ABSENT),
-        Field(name="vc", kind="text", missing=ABSENT),
+        Field(name="vc", kind="text", missing=ABSENT, required=False),
         Field(name="gpus", column="gpu_num", minimum=0, missing=ABSENT),
         Field(name="cpu_num", minimum=0, missing=ABSENT, required=False),
         Field(name="node_num", minimum=0, missing=ABSENT, required=False),
@@ -33,7 +34,7 @@ class Helios(JobLog, tag="helios", frozen=True, kw_only=True):
         Field(name="queue", missing=ABSENT, required=False),
     )
     instants = ("submit_s", "start_s", "end_s")
-    clock = "local, no zone"
+    clock = "local, no zone, unless the file gives one"
 
     def settle(self, rows: Rows) -> None:
         if not self.cpu_jobs:  # here, so that the jobs without GPUs take no memory

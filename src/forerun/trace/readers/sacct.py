@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import itertools
 import re
@@ -125,7 +126,8 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
 
 
 class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
-    """Output of `sacct --parsable2`: a header line, then `|`-separated rows; the command is `SACCT_COMMAND`.
+    """Output of `sacct --parsable2`: a header line, then `|`-separated rows (or by tabs or commas); the command is
+    `SACCT_COMMAND`.
 
     Job steps and array ranges still pending are dropped, the components of a heterogeneous job (`123+0`, `123+1`) are one
     job, `Unknown` times count as missing, a requeued job (same id twice) keeps each run, `CANCELLED by uid` becomes
@@ -145,8 +147,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
-        names = head.lines[0].split("|") if head.lines else []
-        return len(names) > 1 and "JobID" in names and "Submit" in names
+        return bool(head.lines) and {"JobID", "Submit"} <= set(re.split(r"[|\t,\s]+", head.lines[0].strip()))
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
@@ -154,6 +155,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         if clock is not None:
             clock.place()
         names: list[str] = []
+        delimiter = "|"
         free, short = -1, (0, "")
         for number, line in source.lines():
             if short[0]:
@@ -162,13 +164,14 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             if not line.strip():
                 repairs.note("blank line dropped", source.at(number))
             elif not names:
-                names = _header(line, source, number, cpu_jobs=self.cpu_jobs)
+                delimiter = next((mark for mark in "|\t," if mark in line), "|")
+                names = _header(line, delimiter, source, number, cpu_jobs=self.cpu_jobs)
                 free = _free_column(names)
             else:
-                cells = line.split("|")
+                cells = next(csv.reader([line])) if delimiter == "," else line.split(delimiter)
                 if free >= 0 and len(cells) > len(names):
                     after = len(names) - free - 1
-                    cells[free : len(cells) - after] = ["|".join(cells[free : len(cells) - after])]
+                    cells[free : len(cells) - after] = [delimiter.join(cells[free : len(cells) - after])]
                     if after:  # in the last column it is harmless
                         repairs.note(_JOINED, source.at(number))
                 if len(cells) == len(names):
@@ -290,8 +293,11 @@ class _Row:
         self.complaints.add(self.source.at(self.line, name), what)
 
 
-def _header(line: str, source: Source, number: int, *, cpu_jobs: bool) -> list[str]:
-    names = [name.strip() for name in line.split("|")]
+def _header(line: str, delimiter: str, source: Source, number: int, *, cpu_jobs: bool) -> list[str]:
+    names = [name.strip() for name in line.split(delimiter)]
+    if len(names) == 1:
+        what = f"looks like sacct with padded columns, which cut what is long; print the log with: {SACCT_COMMAND}"
+        raise TraceError.at(source.at(number), what)
     missing = [name for name in _NEEDED if name not in names]
     if missing:
         raise TraceError.at(
@@ -429,6 +435,9 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         document = JsonDocument.read(Source(path, repairs=repairs), 1 << 30)
         source, rows = document.source, JobRows()
         jobs = document.value.get("jobs") if isinstance(document.value, dict) else None
+        if isinstance(jobs, list) and "profiles" in document.value:
+            what = "is a Batsim workload, which has no starts and ends: simulate it there, and read its out_jobs.csv"
+            raise TraceError.at(source.name, what)
         if not isinstance(jobs, list):
             what = 'an object with a list "jobs" is expected, as sacct --json prints it'
             raise TraceError.at(source.name, what)

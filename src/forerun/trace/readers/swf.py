@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,13 +26,18 @@ STANDARD: Final[Mapping[str, int]] = {
     "qos": 15,
     "vc": 16,
 }
+#: a line of the header, such as `; MaxProcs: 128`
+_HEADER: Final = re.compile(r";\s*([A-Za-z]+):([^\n]{0,400})")
+#: seconds since 1970 at which a log may start
+_EPOCH: Final = re.compile(r"[0-9]{9,10}")
 _STATES: Final = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL", 4: "PARTIAL", 5: "CANCELLED"}
 
 
 class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
     """Text of 18 whitespace-separated numbers a job, comments after `;`, -1 for what is not known.
 
-    Processors are taken as GPUs: those allocated, else those requested. A job that waited -1 seconds has no start.
+    Times count from `UnixStartTime`, if the header has it. Processors are taken as GPUs: those allocated, else those
+    requested. A job that waited -1 seconds has no start.
     columns: where a log deviates from the standard, such as `requested_s=6`; others are `gpus` (5 by the standard),
     `requested_gpus` (8), `user` (12), `account` (13, the group), `qos` (15, the queue) and `vc` (16, the partition).
     [Chapin et al., JSSPP'99]
@@ -52,14 +58,26 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
         places = _places(self.columns)
+        header: dict[str, str] = {}
         for number, line in source.lines():
+            if not rows.lines and (said := _HEADER.match(line)):
+                header.setdefault(said[1], said[2].strip())
             if text := line.split(";", 1)[0].split():
                 try:
                     rows.add(number, **_job(text, places))
                 except ValueError as error:
                     complaints.add(source.at(number), str(error))
         complaints.finish()
-        return Gathered(source, rows.lines, rows.columns())
+        columns = rows.columns()
+        start = header.get("UnixStartTime", "")
+        if _EPOCH.fullmatch(start):
+            for name in ("submit_s", "start_s", "end_s"):
+                columns[name] = columns[name] + float(start)
+        sizes = [
+            f"{key} {header[key]}" for key in ("MaxNodes", "MaxProcs") if header.get(key, "").isdecimal()
+        ]
+        stated = (f"the log's header says {' and '.join(sizes)}",) if sizes else ()
+        return Gathered(source, rows.lines, columns, stated)
 
 
 def _places(columns: tuple[str, ...]) -> dict[str, int]:

@@ -181,7 +181,7 @@ def read_kueue(paths: Sequence[Path]) -> Queues:
             reading.problems += error.problems
             continue
         reading.read(objects)
-    return reading.finish()
+    return reading.finish(", ".join(path.name for path in paths))
 
 
 class _Reading:
@@ -192,6 +192,7 @@ class _Reading:
         self.local: dict[str, str] = {}
         self.plain: dict[str, set[str]] = {}
         self.notes: list[str] = []
+        self.without: list[str] = []  # queues without a quota of GPUs
         self.problems: list[Problem] = []
 
     def read(self, objects: Iterable[KubeObject]) -> None:
@@ -203,16 +204,18 @@ class _Reading:
             except TraceError as error:
                 self.problems += error.problems
 
-    def finish(self) -> Queues:
-        """All of it. Raises ScenarioError for problems, and where there is no queue."""
+    def finish(self, files: str) -> Queues:
+        """All of it. Raises ScenarioError for problems, and where there is no queue. files: names of all."""
+        if self.without:
+            names = ", ".join(sorted(self.without))
+            self.notes.append(f"not simulated: ClusterQueues without a quota of GPUs: {names}")
         if not self.queues and not self.problems:
-            self.problems.append(
-                Problem(
-                    "$.machines",
-                    "no file has a ClusterQueue; kubectl get clusterqueues,localqueues -A -o yaml prints them",
-                )
-            )
+            has = f" with a quota of GPUs ({', '.join(GPU_RESOURCES[:2])})" if self.without else ""
+            what = f"has no ClusterQueue{has}; kubectl get clusterqueues,localqueues -A -o yaml prints them"
+            self.problems.append(Problem(files, what))
         for local, of in self.local.items():
+            if of in self.without:
+                continue
             if of not in self.queues and not self.problems:
                 self.notes.append(f"LocalQueue {local} belongs to ClusterQueue {of!r}, which no file has")
         if self.problems:
@@ -230,7 +233,10 @@ class _Reading:
             case "ClusterQueue":
                 if name in self.queues:
                     raise one.fault(f"ClusterQueue {name!r} stands twice", "metadata", "name")
-                self.queues[name] = self._queue(one, name)
+                if (queue := self._queue(one, name)) is None:
+                    self.without.append(name)
+                else:
+                    self.queues[name] = queue
             case "LocalQueue":
                 of, namespace = one.text("spec", "clusterQueue"), one.text("metadata", "namespace")
                 self.local[f"{namespace}/{name}"] = of
@@ -244,11 +250,24 @@ class _Reading:
                     "ClusterQueues name are",
                 )
 
-    def _queue(self, one: KubeObject, name: str) -> ClusterQueue:
+    def _queue(self, one: KubeObject, name: str) -> ClusterQueue | None:
+        """A queue; None for one without a quota of GPUs, whose other rules do not matter."""
+        if not any(
+            one.text(*resource, "name") in GPU_RESOURCES
+            for group in one.items("spec", "resourceGroups")
+            for flavor in one.items(*group, "flavors")
+            for resource in one.items(*flavor, "resources")
+        ):
+            return None
         for path, harmless in _UNKNOWN.items():
             value = one.get("spec", *path)
             if value not in (None, "", *harmless):
-                raise one.fault(f"{_said(value)} is not simulated; {_said(harmless[0])} is", "spec", *path)
+                raise one.fault(
+                    f"{_said(value)} is not simulated; {_said(harmless[0])} is: write that, or leave the key out, to "
+                    "simulate without it",
+                    "spec",
+                    *path,
+                )
         strategy = one.text("spec", "queueingStrategy") or _STRATEGIES[0]
         if strategy not in _STRATEGIES:
             raise one.fault(known_names(strategy, _STRATEGIES), "spec", "queueingStrategy")
@@ -263,10 +282,6 @@ class _Reading:
                 quotas += self._quota(one, flavor, cohort, others)
         if len({quota.flavor for quota in quotas}) < len(quotas):
             raise one.fault("has two resources of GPUs in one flavor", "spec", "resourceGroups")
-        if not quotas:
-            raise one.fault(
-                f"has no quota of GPUs ({', '.join(GPU_RESOURCES[:2])})", "spec", "resourceGroups"
-            )
         if others:
             self.notes.append(f"not simulated: quotas of {', '.join(sorted(others))} of ClusterQueue {name}")
         return ClusterQueue(

@@ -45,7 +45,7 @@ from forerun.domains.cluster.inputs.setting import (
     ThroughputTable,
     Window,
 )
-from forerun.domains.cluster.inputs.site import Site, with_time_limits
+from forerun.domains.cluster.inputs.site import Site, TimeLimit, with_time_limits
 from forerun.domains.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
 from forerun.domains.cluster.inputs.slurm_priority import with_site_priorities
 from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
@@ -69,6 +69,7 @@ from forerun.errors import Problem, ScenarioError, TraceError, known_names
 from forerun.registry import member_name
 from forerun.rng import stream
 from forerun.trace.readers.cluster_jobs import UNMEETABLE
+from forerun.trace.readers.sacct import time_limit_s
 from forerun.trace.repair import RepairLog
 
 
@@ -240,16 +241,33 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
                 "$.machines.site", "has files of Slurm beside Kueue's; give those of one of them"
             )
         return read_kueue(kueue).site(cluster)
+    longest = _partition_limits(machines) if machines.is_slurm else ()
     if not files:
-        return Site()
+        return Site(longest=longest)
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
-    return read_slurm_site(
+    site = read_slurm_site(
         files,
         cluster,
         _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
         timezone=str((scenario.trace.options or {}).get("timezone", "")),
         until_s=until_s,
     )
+    return replace(site, longest=(*site.longest, *longest))
+
+
+def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
+    """The time limits of the partitions in a Slurm configuration. Raises ScenarioError for one that is none."""
+    assert machines.file is not None
+    included = [Path(one.path) for one in machines.included or ()]
+    limits = []
+    for name, (where, says) in read_slurm_priorities(Path(machines.file.path), included).partitions.items():
+        try:
+            most_s = time_limit_s(says.get("maxtime", "UNLIMITED"))
+        except ValueError as error:
+            raise ScenarioError.at(where, f"MaxTime: {error}") from None
+        if most_s > 0:
+            limits.append(TimeLimit(f"partition {name}", {"partition": frozenset({name})}, int(most_s)))
+    return tuple(limits)
 
 
 def _outages_of(

@@ -279,6 +279,7 @@ def read_history(
         source=Path(path).name,
         sha256=gathered.source.sha256,
         repairs=repairs.repairs,
+        evidence=gathered.stated,
     )
     from_s, until_s = (
         None if unix_s is None else unix_s - origin_s for unix_s in (complete_from_s, complete_until_s)
@@ -431,7 +432,7 @@ def _complete(
         complete_from_s=begin_s,
         complete_until_s=finish_s,
         given=tuple(name for name, value in given if value is not None),
-        evidence=tuple(evidence),
+        evidence=(*log.evidence, *evidence),
     )
 
 
