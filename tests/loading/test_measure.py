@@ -65,6 +65,24 @@ def test_the_store_serves_ranges_strictly(blocks: Path) -> None:
         assert status == 200 and body.count(b"<Key>") == 7
 
 
+def test_the_store_answers_what_clients_rarely_ask(blocks: Path) -> None:
+    """Names that no file can have, ranges beyond every file, and a request with a body before another one."""
+    whole = (blocks / "b000000.blk").read_bytes()
+    with LatencyStore(blocks) as store:
+        for name in ("n" * 300, "/".join(["n" * 200] * 40)):
+            assert ask(store.url, f"/{name}")[0] == 404
+        endless = "9" * 23
+        assert ask(store.url, "/b000000.blk", Range=f"bytes=0-{endless}")[:2] == (206, whole)
+        assert ask(store.url, "/b000000.blk", Range=f"bytes=-{endless}")[:2] == (206, whole)
+        assert ask(store.url, "/b000000.blk", Range=f"bytes={endless}-")[0] == 416
+        connection = http.client.HTTPConnection("127.0.0.1", store.port, timeout=10)
+        for _ in range(2):
+            connection.request("GET", "/b000000.blk", body=b"GET /absent HTTP/1.1\r\n\r\n")
+            response = connection.getresponse()
+            assert (response.status, response.read()) == (200, whole)
+        connection.close()
+
+
 def test_the_store_serves_nothing_else(blocks: Path) -> None:
     with LatencyStore(blocks, StoreSpec(token="word")) as store:
         assert ask(store.url, "/b000000.blk")[0] == 401

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -297,3 +298,42 @@ def test_a_damaged_cell_is_named_with_the_way_to_save_the_others(
     error = refusal(store)
     assert error is not None and "cell 1" in str(error)
     assert "--salvage" in str(error) or "energy_j" in str(error)
+
+
+def test_a_renderer_that_dies_is_one_line(
+    stored: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As under a limit of memory, where it ends its process."""
+    from forerun.report import images
+
+    monkeypatch.setattr(images, "RENDERER", (sys.executable, "-c", "import os; os.abort()"))
+    folder = next(path for path in stored if path.name == "run-energy")
+    for kind in ("--svg", "--png"):
+        assert run(["report", str(folder), kind, str(tmp_path / "pictures"), "-q"]) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 1 and "pictures cannot be drawn: the renderer ended by SIGABRT" in said[0]
+    assert not list((tmp_path / "pictures").iterdir())
+
+
+def test_a_store_that_cannot_be_begun_is_one_line(
+    stored: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a disk with space for an empty database and no more."""
+    from forerun.study import store
+
+    class Full(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "COMMIT":
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *values)
+
+    def full(path: Path) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None, factory=Full)
+        connection.executescript(store._TABLES)
+        return connection
+
+    monkeypatch.setattr(store, "_for_writing", full)
+    study = stored[0].parent / "study" / "study.yaml"
+    assert run(["study", str(study), "--store", str(tmp_path / "s.sqlite"), "-q"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "s.sqlite: cannot be written: database or disk is full" in said[0]

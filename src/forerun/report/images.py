@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from forerun.atomic_write import write_bytes
 from forerun.errors import StoreError
-from forerun.report.bundle import VEGA_LITE
 from forerun.report.drawing import draw
+from forerun.report.renderer import rendered
 from forerun.result.figures import Figure
 
 Format = Literal["png", "svg"]
 
 WIDTH_PX: Final = 640
-#: pixels of a PNG for one of the drawing's
-SCALE: Final = 2.0
+#: the command that draws, without the current folder among its modules
+RENDERER: Final = (sys.executable, "-P", "-m", "forerun.report.renderer")
 
 
 def svg(figure: Figure) -> str:
@@ -27,23 +31,17 @@ def svg(figure: Figure) -> str:
     ----------
     figure : data and meaning.
     """
-    import vl_convert
-
-    spec = draw(figure, width=WIDTH_PX).vega_lite()
-    text: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
-    return text
+    return rendered(draw(figure, width=WIDTH_PX).vega_lite(), "svg").decode()
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as the bytes of a PNG, with title and caption, at `SCALE` pixels for one of the drawing's.
+    """The figure as the bytes of a PNG, with title and caption, at two pixels for one of the drawing's.
 
     Parameters
     ----------
     figure : data and meaning.
     """
-    import vl_convert
-
-    return bytes(vl_convert.svg_to_png(svg(figure), scale=SCALE))
+    return rendered(draw(figure, width=WIDTH_PX).vega_lite(), "png")
 
 
 def write_images(figures: Iterable[Figure], folder: Path, kind: Format) -> list[Path]:
@@ -65,13 +63,33 @@ def write_images(figures: Iterable[Figure], folder: Path, kind: Format) -> list[
     try:
         folder.mkdir(parents=True, exist_ok=True)
         drawn = [figure for figure in figures if len(figure.data[figure.x.column])]
-        for name, figure in zip(stems(drawn), drawn):
-            path = folder / f"{name}.{kind}"
-            content = png(figure) if kind == "png" else svg(figure).encode()
-            written.append(write_bytes(path, content))
+        for name, content in zip(stems(drawn), _pictures(drawn, kind, folder)):
+            written.append(write_bytes(folder / f"{name}.{kind}", content))
     except OSError as error:
         raise StoreError.at(folder, f"pictures cannot be written: {error.strerror}") from error
     return written
+
+
+def _pictures(figures: Iterable[Figure], kind: Format, folder: Path) -> list[bytes]:
+    """The pictures of some figures, drawn by another process. Raises StoreError that names the folder if it dies."""
+    specifications = [draw(figure, width=WIDTH_PX).vega_lite() for figure in figures]
+    child = subprocess.run(
+        [*RENDERER, kind], input=json.dumps(specifications).encode(), capture_output=True, check=False
+    )
+    if child.returncode:
+        signalled = child.returncode < 0
+        ended = (
+            f"by {signal.Signals(-child.returncode).name}" if signalled else f"with code {child.returncode}"
+        )
+        raise StoreError.at(
+            folder, f"pictures cannot be drawn: the renderer ended {ended}, as where memory is short"
+        )
+    pictures, rest = [], child.stdout
+    while rest:
+        end = 8 + int.from_bytes(rest[:8], "big")
+        pictures.append(rest[8:end])
+        rest = rest[end:]
+    return pictures
 
 
 def file_stem(text: str) -> str:

@@ -27,6 +27,7 @@ from forerun.rng import stream
 from forerun.units import whole_number
 
 MAX_HEAD_BYTES: Final = 16 * 1024
+MAX_BODY_BYTES: Final = 1024 * 1024
 CHUNK_BYTES: Final = 256 * 1024
 IDLE_S: Final = 60.0
 #: how long a listing of the folder is believed
@@ -220,7 +221,7 @@ class LatencyStore:
         except asyncio.CancelledError:
             return  # the store is being stopped
         except (
-            ConnectionError,
+            OSError,
             asyncio.IncompleteReadError,
             asyncio.LimitOverrunError,
             TimeoutError,
@@ -244,6 +245,11 @@ class LatencyStore:
             name.strip().lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines[1:])
         }
+        # A body means nothing here, but what comes after it is the next request.
+        body = whole_number(headers.get("content-length", "0"))
+        if body is None or body > MAX_BODY_BYTES or "transfer-encoding" in headers:
+            raise ValueError("a body that is not read")
+        await reader.readexactly(body)
         return _Request(
             method, urllib.parse.unquote(parts.path), dict(urllib.parse.parse_qsl(parts.query)), headers
         )
@@ -334,12 +340,13 @@ class LatencyStore:
 
     def _path(self, name: str) -> Path:
         """The file of a name. Raises _Answered for one that is absent or outside the folder."""
-        if "\0" in name:
-            raise _Answered("404 Not Found")
-        path = (self.root / name.lstrip("/")).resolve()
-        if not path.is_relative_to(self.root) or not path.is_file():
-            raise _Answered("404 Not Found")
-        return path
+        try:
+            path = (self.root / name.lstrip("/")).resolve()
+            if path.is_relative_to(self.root) and path.is_file():
+                return path
+        except (OSError, ValueError):  # a name that no file can have
+            pass
+        raise _Answered("404 Not Found")
 
     async def _send(self, path: Path, first: int, last: int, writer: asyncio.StreamWriter, due: _Due) -> None:
         """The bytes, no faster than the connection and the shared link let them through.
@@ -416,7 +423,7 @@ def _range(header: str | None, size: int) -> tuple[int, int, str]:
     unit, _, span = header.partition("=")
     first, dash, last = span.partition("-")
     good = unit == "bytes" and dash and "," not in span and (first or last)
-    if not good or whole_number(first or "0") is None or whole_number(last or "0") is None:
+    if not good or None in (whole_number(first or "0", 64), whole_number(last or "0", 64)):
         raise _Answered("416 Range Not Satisfiable", f"Content-Range: bytes */{size}\r\n")
     begin = int(first) if first else max(0, size - int(last))
     end = min(size, int(last) + 1) if first and last else size
