@@ -20,6 +20,8 @@ from forerun.scenario.spec import Spec
 from forerun.scenario.text import Document, parse_document, read_document
 
 SPEC_VERSION: Final = 1
+#: the format of a measurement file, which may have the scenario that it measured
+MEASUREMENT_FORMAT: Final = "forerun.measurement/1"
 
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def load(
 ) -> LoadedScenario:
     """Read a scenario file and resolve it: defaults filled in, paths absolute, input files identified by their digests.
 
-    path: a YAML, TOML or JSON file.
+    path: a YAML, TOML or JSON file; of a measurement, the scenario that it measured.
     overrides: `a.b=value` texts, as after `--set`, applied before decoding (default: none).
     seed: used instead of the file's (default: None, the file's).
 
@@ -87,6 +89,13 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
         raise ScenarioError.at(
             document.where(()), "a scenario is a section of keys that begins with `domain: ...`"
         )
+    if data.get("format") == MEASUREMENT_FORMAT:
+        if not isinstance(data.get("scenario"), dict):
+            raise ScenarioError.at(
+                document.where(()), "is a measurement, and has no scenario of what it measured"
+            )
+        document = Document(document.name, data["scenario"])
+        data = document.data
     domain = data.get("domain")
     data, origin = apply_overrides(document, overrides, domain=domain if isinstance(domain, str) else "")
     if seed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.probing import run_cell
+from forerun.measure.loading.store import LatencyStore, StoreSpec
 
 KINDS = ("pillow", "soundfile")
 
@@ -131,6 +133,40 @@ def test_what_cannot_be_decoded_is_named_with_its_block(
             said = capsys.readouterr().err
             assert f"sample '{key}'" in said and f"block {block}" in said and "cannot be decoded" in said
             assert "Traceback" not in said and len(said.strip().splitlines()) == 1, said
+
+
+def test_files_that_are_no_samples_are_passed_over_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = {f"{number}.jpg": bytes([number]) * 300 for number in range(40)}
+    beside = {".DS_Store": b"x", "labels.csv": b"a,b", "empty.jpg": b"", "sub/_note": b"1"}
+    planted(tmp_path, samples | beside | {"7.json": b"{}"})
+    with open_corpus(str(tmp_path)) as corpus:
+        assert set(corpus.index.key) == {*samples, "7.json"}  # a part of sample 7
+        assert sorted(corpus.passed_over) == sorted(beside)
+    with open_corpus(str(tmp_path), include="*.csv") as corpus:
+        assert corpus.index.key == ("labels.csv",)
+    with LatencyStore(tmp_path, StoreSpec()) as store, open_corpus(store.url) as corpus:
+        assert set(corpus.index.key) == {*samples, "7.json"} and len(corpus.passed_over) == 4
+    with (
+        pytest.raises(DataError, match=r"none of its 45 files is called \*\.png"),
+        open_corpus(str(tmp_path), include="*.png"),
+    ):
+        pass
+    out = tmp_path.parent / f"{tmp_path.name}.json"
+    given = [str(tmp_path), "--step", "1ms", "--batch", "8", "--probe", "50ms", "-q", "-o", str(out)]
+    assert command_line(["measure", "loading", *given]) == 0
+    assert "files passed over as no samples: 4, such as '.DS_Store'" in capsys.readouterr().out
+    # What was measured is planned, with the loader that it has now as a row.
+    assert command_line(["plan", str(out), "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert {(row["block_samples"], row["threads"]) for row in planned["cells"]} >= {(1, 1), (4, 8)}
+    kept = planned["summary"]["block_samples"] == planned["summary"]["threads"] == 1
+    assert kept or "the present loader, single samples and 1 thread: " in str(planned["notes"])
+    texts = tmp_path / "texts"
+    planted(texts, {f"{number}.txt": b"words" for number in range(9)} | {"one.jpg": b"1"})
+    with open_corpus(str(texts)) as corpus:
+        assert len(corpus.index) == 10  # texts are the samples where most files are texts
 
 
 def torch_is_here() -> bool:

@@ -24,6 +24,7 @@ import pytest
 
 from forerun.domains.loading.blocks.container import Index
 from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.errors import UsageError
 from forerun.loading import BlockCache, BlockDataset
 from forerun.loading import progress as progress_module
 from forerun.loading.order import EpochOrder
@@ -116,8 +117,9 @@ def given(due: Expected, loader: Loader, batches: int | None = None) -> list[int
     return got
 
 
-def drawn_order(rng: np.random.Generator, rank: int, world: int) -> EpochOrder:
-    sizes = np.random.default_rng(world).integers(1, 9, size=9)
+def drawn_order_of(number: int, rank: int, world: int) -> EpochOrder:
+    """Nine blocks of drawn sizes, the same for the same number."""
+    sizes = np.random.default_rng(number).integers(1, 9, size=9)
     rows = int(sizes.sum())
     none = np.zeros(rows, np.int64)
     index = Index(
@@ -132,7 +134,7 @@ def test_every_sequence_of_events_gives_each_sample_of_an_epoch_once(monkeypatch
     processes = Processes(monkeypatch)
     for _ in range(CASES):
         world, batch = int(rng.integers(1, 4)), int(rng.integers(1, 5))
-        orders = [drawn_order(rng, rank, world) for rank in range(world)]
+        orders = [drawn_order_of(world, rank, world) for rank in range(world)]
 
         def started(rank: int, orders: list[EpochOrder] = orders, batch: int = batch) -> tuple[int, Progress]:
             processes.current = home = processes.new()
@@ -190,8 +192,43 @@ def test_every_sequence_of_events_gives_each_sample_of_an_epoch_once(monkeypatch
                     assert len(rest) == orders[rank].samples - expected[rank].start
 
 
+def test_an_epoch_goes_on_with_another_number_of_processes() -> None:
+    """As often as is drawn; by the states of all, or by one where all have taken as many: each sample comes once."""
+    rng = np.random.default_rng(12)
+    for _ in range(CASES):
+        states: list[dict[str, Any]] = []
+        alike = False
+        got: list[int] = []
+        batch = int(rng.integers(1, 5))
+        for _ in range(int(rng.integers(2, 5))):
+            world, together = int(rng.integers(1, 5)), bool(rng.random() < 0.5)
+            mains = [Progress(drawn_order_of(5, rank, world), "d", batch) for rank in range(world)]
+            steps, parts = int(rng.integers(0, 4)), []
+            for main in mains:
+                if states:
+                    main.load(
+                        states if rng.random() < 0.5 or not alike or len(states) == world else states[0]
+                    )
+                main.set_epoch(2)
+                parts.append(main.begin().runs.numbers().tolist())
+            states = []
+            for main, part in zip(mains, parts):
+                main.count = min(len(part), (steps if together else int(rng.integers(0, 4))) * batch)
+                got += part[: main.count]
+                states.append(json.loads(json.dumps(main.state())))
+            alike = len({state["before"] + state["taken"] for state in states}) == 1
+        for rank in range(2):
+            last = Progress(drawn_order_of(5, rank, 2), "d", batch)
+            last.load(states)
+            last.set_epoch(2)
+            got += last.begin().runs.numbers().tolist()
+        assert sorted(got) == list(range(len(mains[0].order.index)))
+    with pytest.raises(UsageError, match="rank is 0 in the state and 1 here"):
+        Progress(drawn_order_of(5, 1, 7), "d").load([states[0], states[0]])
+
+
 def test_copies_are_apart_and_workers_are_not() -> None:
-    order = drawn_order(np.random.default_rng(1), 0, 1)
+    order = drawn_order_of(1, 0, 1)
     one = Progress(order, "d", 4)
     one.set_epoch(3)
     for other in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):

@@ -15,7 +15,7 @@ import pytest
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.errors import UsageError
-from forerun.measure.loading.answers import Host, Job
+from forerun.measure.loading.answers import Host, Job, keeps_up
 from forerun.measure.loading.corpus import make_corpus
 from forerun.measure.loading.own import OwnAnswer, OwnRow, OwnTransform
 
@@ -237,6 +237,12 @@ def test_what_binds_follows_from_what_grows(binds: str) -> None:
 def test_a_step_of_no_time_is_never_hidden() -> None:
     found = OwnAnswer("x:y", Job(64, 0.0), tuple(CASES["store"]), 8, Host(8, 0.0, 0.0, ""))
     assert math.isinf(found.needed_per_s) and found.binds == "store" and found.enough is None
+    assert (keeps_up(None, 4, 2), keeps_up(1, 4, 2)) == ("", "1 worker keeps up")
+    assert keeps_up(3, 2, 8) == "3 workers keep up (extrapolated from 2)"
+    assert (
+        keeps_up(15, 4, 2)
+        == "15 workers keep up (extrapolated from 4 on 2 cores, where more than 2 may not run at once)"
+    )
     assert found.data()["needed_samples_per_s"] is None
 
 

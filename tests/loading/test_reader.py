@@ -6,7 +6,9 @@ processes, and served by stores that fail.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import http.server
 import itertools
 import json
 import multiprocessing
@@ -15,6 +17,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -743,6 +746,19 @@ def test_what_cannot_be_opened_is_said_in_a_line(
             BlockDataset(_fresh(tmp_path), **options)  # type: ignore[arg-type]
 
 
+def test_a_folder_of_a_server_that_does_not_list_says_so(tmp_path: Path) -> None:
+    """http.server and nginx: neither the manifest nor a listing is there, and both reasons are said."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(
+            StoreError, match=r"manifest\.json: .* answers 404; the folder does not list its files"
+        ) as raised:
+            BlockDataset(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert len(raised.value.problems) == 1
+
+
 def _fresh(folder: Path) -> Path:
     """A small container."""
     if not (folder / "small/blocks").exists():
@@ -784,7 +800,7 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(blocks: Blocks, t
         (None, "is not a state of the format"),
         ({}, "is not a state of the format"),
         (state | {"seed": 2}, "seed is 2 in the state and 1 here"),
-        (state | {"world": 2}, "world is 2"),
+        (state | {"world": 0}, "world is 0"),
         (state | {"shuffle": False}, "shuffle is False"),
         (state | {"shuffle_samples": 9}, "shuffle_samples is 9"),
         (state | {"taken": 91}, "91 samples were taken of 90"),

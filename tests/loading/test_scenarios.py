@@ -542,3 +542,23 @@ def test_a_policy_given_to_a_run_is_recorded_in_its_scenario(policy: Any, key: s
     result = forerun.simulate(scenario, policy=policy)
     assert getattr(result.scenario, key) == policy and getattr(scenario, key) != policy
     assert forerun.simulate(result.scenario).summary == result.summary
+
+
+def test_words_and_figures_agree_on_whether_loading_is_hidden() -> None:
+    """Laws are bounds from above: near them, a plan and a run may be on either side."""
+    rng = np.random.default_rng(8)
+    seen = set()
+    for _ in range(60):
+        step_s, latency_s = float(rng.uniform(0.02, 0.2)), float(rng.uniform(0.0005, 0.02))
+        scenario = forerun.loads(
+            f"domain: loading\ndataset: {{samples: {int(rng.integers(64, 900))}, sample_bytes: 1000}}\n"
+            f"store: {{latency_s: {latency_s}}}\nstep: {{step_s: {step_s}}}\nrun: {{batch: 32}}\n"
+            f"layout: {{block_samples: {int(rng.choice([1, 4, 16]))}}}\nloader: {{threads: {int(rng.integers(1, 9))}}}\n"
+            "grid: {blocks: [1, 4, 16], threads: [1, 2, 4]}\n"
+        )
+        for found in (forerun.plan(scenario), forerun.simulate(scenario)):
+            hidden = bool(found.summary["hidden"])
+            wrong = ("short of hiding", "from being hidden") if hidden else ("loading is hidden",)
+            assert not any(text in found.why for text in wrong), (hidden, found.why)
+            seen.add((hidden, found.summary["bottleneck"] == "compute"))
+    assert seen >= {(True, True), (False, True), (False, False)}

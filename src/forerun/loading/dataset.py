@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache as remembered
 from pathlib import Path
 from types import FrameType
@@ -16,12 +16,12 @@ from forerun.loading.ahead import Ahead
 from forerun.loading.buffers import Buffers
 from forerun.loading.cache import BlockCache
 from forerun.loading.order import I64, EpochOrder, Runs
-from forerun.loading.progress import Progress
+from forerun.loading.progress import Progress, Resumable
 from forerun.loading.source import Decode, Source
 from forerun.measure.loading.objects import PATIENCE_S, TIMEOUT_S
 
 
-class BlockDataset:
+class BlockDataset(Resumable):
     """Iterates a container block by block, which threads read ahead, in a fresh seeded order of blocks each epoch.
 
     Gives pairs of key and sample. A sample is a view of its block's bytes, or what `decode` makes of it. One of several
@@ -131,10 +131,6 @@ class BlockDataset:
         # The class that torch is shown is made here and has no name of its own.
         return _again, (dict(self.__dict__),)
 
-    def __len__(self) -> int:
-        """Samples that this process takes in an epoch."""
-        return self._progress.order.samples
-
     def __getitem__(self, number: Any) -> Any:
         raise UsageError.at(
             "BlockDataset",
@@ -146,50 +142,9 @@ class BlockDataset:
         """The epoch that comes next."""
         return self._progress.epoch
 
-    def set_epoch(self, epoch: int) -> None:
-        """The epoch whose order every iteration takes from now on, from its beginning.
-
-        A loaded place is kept if it is in that epoch and no iteration has begun from it.
-
-        Parameters
-        ----------
-        epoch : from 0; every process of a job is given the same one.
-        """
-        self._progress.set_epoch(epoch)
-
     def order(self) -> list[int]:
         """The numbers of the samples that this process takes in the next epoch, in order, from its beginning on."""
         return [int(number) for number in self._progress.numbers()]
-
-    def state_dict(self, samples: int | None = None) -> dict[str, Any]:
-        """How far the epoch is, as plain data for a checkpoint; it continues in the same order, byte for byte.
-
-        With workers, a loader that asks each of them (torchdata's `StatefulDataLoader`) needs nothing more; for a
-        `DataLoader` say how many samples it has given, with `batch_samples` and `set_epoch` in use.
-
-        Parameters
-        ----------
-        samples : given by a loader since this epoch, or its continuation, began (default: those that were taken from
-            this object).
-
-        Raises UsageError where that number does not say which samples were given, or is no number of whole batches.
-        """
-        return self._progress.state(samples)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where a state was saved: the next iteration gives the rest of its epoch.
-
-        The state of a process continues with any number of workers; in the same order with `batch_samples`, and without
-        workers. The state of one of several workers continues in that worker. With workers call `set_epoch` before each
-        epoch.
-
-        Parameters
-        ----------
-        state : that `state_dict` gave, of this container, order and share of the job.
-
-        Raises UsageError for another one, a line for each difference; then nothing has changed.
-        """
-        self._progress.load(state)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         self._progress.renew()  # at once: what is set later is for later iterations
@@ -200,15 +155,10 @@ class BlockDataset:
         worker, workers, base = _torch_worker()
         progress = self._progress
         share = progress.begin(worker, workers, base)
-        place = progress.place
-        self._progress.check_batch(_batch_of_loader(inspect.currentframe()))
+        progress.check_batch(_batch_of_loader(inspect.currentframe()))
         read = itertools.chain.from_iterable(self._ahead(share.runs))
-        for pair in read if share.numbers is None else _reordered(read, share.runs.numbers(), share.numbers):
-            if progress.place is place:  # a newer iteration is what a state is of
-                progress.count += 1
-            yield pair
-        if progress.place is place:
-            progress.ended()
+        given = read if share.numbers is None else _reordered(read, share.runs.numbers(), share.numbers)
+        yield from progress.counted(given)
 
     def _ahead(self, runs: Runs) -> Iterator[list[tuple[str, Any]]]:
         """The samples of each stretch, read ahead by the threads."""

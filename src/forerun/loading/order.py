@@ -130,19 +130,17 @@ class EpochOrder:
         if self.seed < 0:
             raise ValueError(f"a seed is a non-negative integer, not {self.seed}")
 
-    @property
-    def span(self) -> tuple[int, int]:
-        """Which part of an epoch's order this process takes: from, and to before."""
-        samples = self.index.samples
+    def span(self, samples: int, rank: int, world: int) -> tuple[int, int]:
+        """Which part of so many samples one of several processes takes: from, and to before."""
         if self.equal_ranks:
-            each = samples // self.world
-            return self.rank * each, (self.rank + 1) * each
-        return samples * self.rank // self.world, samples * (self.rank + 1) // self.world
+            each = samples // world
+            return rank * each, (rank + 1) * each
+        return samples * rank // world, samples * (rank + 1) // world
 
     @property
     def samples(self) -> int:
         """Samples of an epoch that this process takes."""
-        begin, end = self.span
+        begin, end = self.span(self.index.samples, self.rank, self.world)
         return end - begin
 
     def runs(self, mark: tuple[int, ...]) -> Runs:
@@ -150,13 +148,25 @@ class EpochOrder:
 
         Parameters
         ----------
-        mark : what the order is derived from beside the seed: the number of the epoch, and what else tells epochs apart.
+        mark : what the order is derived from beside the seed: the number of the epoch, and what else tells epochs apart; or
+            that number, and how many processes had the epoch before and how many samples each took, as often as it was
+            shared anew.
         """
+        mark, before = (mark, ()) if len(mark) < 3 else (mark[:1], mark[1:])
         edges = self.index.first_sample
         blocks = np.arange(len(edges) - 1)
         if self.shuffle:
             blocks = stream(self.seed, "block order", *mark).permutation(len(blocks))
-        return Runs(edges[blocks], edges[blocks + 1]).cut(*self.span)
+        runs = Runs(edges[blocks], edges[blocks + 1])
+        while before:
+            world, before = before[0], before[1:]
+            spans = [self.span(runs.samples, rank, world) for rank in range(world)]
+            left = [runs.cut(min(begin + taken, end), end) for taken, (begin, end) in zip(before, spans)]
+            runs = Runs(
+                *(np.concatenate([getattr(each, name) for each in left]) for name in ("first", "last"))
+            )
+            before = before[world:]
+        return runs.cut(*self.span(runs.samples, self.rank, self.world))
 
     def mixed(self, runs: Runs, *mark: int) -> I64:
         """The numbers of samples as they leave the buffer, which takes a sequence in.

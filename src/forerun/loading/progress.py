@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import c_longlong
 from dataclasses import dataclass, replace
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawArray
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from forerun.errors import Problem, UsageError
 from forerun.loading.order import I64, EpochOrder, Runs
 
+T = TypeVar("T")
+
 FORMAT: Final = "forerun.loading.state/1"
 #: an epoch, or any number of a state, is less: it lies in shared memory
 MOST: Final = 2**63
+#: numbers that an order is derived from, at most
+MOST_MARKS: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ class Share:
     numbers: I64 | None = None
 
 
+#: the numbers of a place, beside what its order is derived from
+NUMBERS: Final = ("epoch", "before", "taken", "worker", "workers", "batch")
+
+
 class Board:
     """What a process sets for its workers, in memory that they share, however they were started.
 
@@ -62,7 +70,7 @@ class Board:
     process writes one of two lines and then says which; a reader looks again where that changed meanwhile.
     """
 
-    LINE: Final = 11
+    LINE: Final = 9 + MOST_MARKS
 
     def __init__(self) -> None:
         self._cells = RawArray(c_longlong, 2 + 2 * self.LINE)
@@ -78,15 +86,7 @@ class Board:
         """
         numbers: list[c_longlong | int] = [epoch, int(fixed), loads]
         if place is not None:
-            numbers += [
-                place.epoch,
-                place.before,
-                place.taken,
-                place.worker,
-                place.workers,
-                place.batch,
-                *place.mark,
-            ]
+            numbers += [*(getattr(place, name) for name in NUMBERS), *place.mark]
         turn = self._cells[0] + 1
         at = 2 + turn % 2 * self.LINE
         self._cells[at : at + self.LINE] = numbers + [-1] * (self.LINE - len(numbers))
@@ -99,11 +99,9 @@ class Board:
             turn = self._cells[0]
             at = 2 + turn % 2 * self.LINE
             numbers = self._cells[at : at + self.LINE]
-        epoch, fixed, loads, of, before, taken, worker, workers, batch, *mark = numbers
-        if of < 0:
-            return epoch, bool(fixed), loads, None
-        place = Place(of, tuple(each for each in mark if each >= 0), before, taken, worker, workers, batch)
-        return epoch, bool(fixed), loads, place
+        epoch, fixed, loads, *rest = (number for number in numbers if number >= 0)
+        given, mark = rest[: len(NUMBERS)], tuple(rest[len(NUMBERS) :])
+        return epoch, bool(fixed), loads, Place(mark=mark, **dict(zip(NUMBERS, given))) if given else None
 
     @property
     def begun(self) -> int:
@@ -276,6 +274,16 @@ class Progress:
         own = order.mixed(mine, *place.mark, place.before, place.worker, place.workers)[skipped:]
         return Share(mine.among(own), own)
 
+    def counted(self, items: Iterable[T]) -> Iterator[T]:
+        """The items of the iteration that has begun, counted as they are taken; then the epoch has ended."""
+        place = self.place
+        for item in items:
+            if self.place is place:  # a newer iteration is what a state is of
+                self.count += 1
+            yield item
+        if self.place is place:
+            self.ended()
+
     def numbers(self) -> I64:
         """The samples of the epoch that comes next, from its beginning on, in order, without workers."""
         runs = self.order.runs((self.epoch,))
@@ -302,8 +310,8 @@ class Progress:
         else:
             place = self._resumed or Place(self.epoch, (self.epoch,), batch=self.batch)
         return {
-            "format": FORMAT, **self._identity(), "epoch": place.epoch, "mark": list(place.mark), "before": place.before,
-            "taken": place.taken, "worker": place.worker, "workers": place.workers, "batch": place.batch,
+            "format": FORMAT, **self._identity(), "mark": list(place.mark),
+            **{name: getattr(place, name) for name in NUMBERS},
         }  # fmt: skip
 
     def _identity(self) -> dict[str, Any]:
@@ -327,7 +335,7 @@ class Progress:
                 "state_dict",
                 "a number of samples says where workers are with batch_samples and set_epoch only",
             )
-        left = self.order.samples - before
+        left = self.order.runs(begun.mark).samples - before
         if not 0 <= samples <= left:
             raise UsageError.at("state_dict", f"{samples} samples of {left}")
         if elsewhere and samples % self.batch and samples != left:
@@ -337,26 +345,34 @@ class Progress:
             )
         return Place(begun.epoch, begun.mark, before, samples, batch=self.batch)
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Continue from a place.
 
         Parameters
         ----------
-        state : that `state` gave, here or in a process before.
+        state : that `state` gave, here or in a process before; or those of all processes of a job. Of a job of another
+            number of processes, one alone stands for all: these were equally far.
 
         Raises UsageError, and changes nothing, for one that is damaged or of another container, order or share.
         """
-        place = _place_of(state)
+        states = list(state) if isinstance(state, Sequence) else [state]
+        places = [_place_of(each) for each in states]
+        one, place, seat = states[0], places[0], (self.order.rank, self.order.world)
+        own = [at for at, each in enumerate(states) if (each.get("rank"), each.get("world")) == seat]
+        if own:
+            one, place = states[own[0]], places[own[0]]
+        elif not self.order.shuffle_samples:
+            one, place = self._shared_anew(states, places)
         problems = [
-            Problem("load_state_dict", f"{name} is {state.get(name)!r} in the state and {value!r} here")
+            Problem("load_state_dict", f"{name} is {one.get(name)!r} in the state and {value!r} here")
             for name, value in self._identity().items()
-            if state.get(name) != value
+            if one.get(name) != value
         ]
         if place.workers > 1 and place.batch != self.batch:
             what = f"batch_samples is {place.batch} in the state and {self.batch} here"
             problems.append(Problem("load_state_dict", what))
-        if not problems and place.before + place.taken > self.order.samples:
-            what = f"{place.before + place.taken} samples were taken of {self.order.samples}"
+        if not problems and place.before + place.taken > (most := self.order.runs(place.mark).samples):
+            what = f"{place.before + place.taken} samples were taken of {most}"
             problems.append(Problem("load_state_dict", what))
         if problems:
             raise UsageError(*problems)
@@ -364,18 +380,92 @@ class Progress:
         self.epoch, self._loads = place.epoch, self._loads + 1
         self._publish()
 
+    def _shared_anew(
+        self, states: Sequence[Mapping[str, Any]], places: Sequence[Place]
+    ) -> tuple[Mapping[str, Any], Place]:
+        """A state and a place of this process in what another number of processes has left; else the first as they are."""
+        one, place, world = states[0], places[0], states[0].get("world")
+        if type(world) is not int or not 0 < world < MOST_MARKS:
+            return one, place
+        by_rank = {(each.get("rank"), each.get("world")): of for each, of in zip(states, places)}
+        seats = [(rank, world) for rank in range(world)]
+        alike = {(each.mark, each.epoch, each.workers) for each in places} == {(place.mark, place.epoch, 0)}
+        complete = len(states) == world and all(seat in by_rank for seat in seats)
+        complete |= len(states) == 1 and world != self.order.world
+        if not (alike and complete) or len(place.mark) == 2:
+            return one, place
+        so_far = [by_rank.get(seat, place) for seat in seats]
+        mark = (*place.mark, world, *(each.before + each.taken for each in so_far))
+        rank, world = self.order.rank, self.order.world
+        return {**one, "rank": rank, "world": world}, Place(place.epoch, mark, batch=self.batch)
+
 
 def _place_of(state: Mapping[str, Any]) -> Place:
     """The place in a state. Raises UsageError for what is none."""
     if not isinstance(state, Mapping) or state.get("format") != FORMAT:
         raise UsageError.at("load_state_dict", f"is not a state of the format {FORMAT!r}")
-    numbers = {name: state.get(name) for name in ("epoch", "before", "taken", "worker", "workers", "batch")}
+    numbers = {name: state.get(name) for name in NUMBERS}
     mark = state.get("mark")
     wrong = [name for name, value in numbers.items() if type(value) is not int or not 0 <= value < MOST]
     marks = mark if isinstance(mark, list | tuple) else []
-    if len(marks) not in (1, 2) or any(type(each) is not int or not 0 <= each < MOST for each in marks):
+    if not 0 < len(marks) <= MOST_MARKS or any(
+        type(each) is not int or not 0 <= each < MOST for each in marks
+    ):
         wrong.append("mark")
     if wrong:
         raise UsageError.at("load_state_dict", f"is damaged: {', '.join(wrong)}")
     whole = {name: int(value or 0) for name, value in numbers.items()}
     return Place(mark=tuple(marks), **whole)
+
+
+class Resumable:
+    """What has epochs that are set, saved and continued."""
+
+    _progress: Progress
+
+    def __len__(self) -> int:
+        """Samples that this process takes in an epoch."""
+        return self._progress.order.samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch whose order every iteration takes from now on, from its beginning.
+
+        A loaded place is kept if it is in that epoch and no iteration has begun from it.
+
+        Parameters
+        ----------
+        epoch : from 0; every process of a job is given the same one.
+        """
+        self._progress.set_epoch(epoch)
+
+    def state_dict(self, samples: int | None = None) -> dict[str, Any]:
+        """How far the epoch is, as plain data for a checkpoint; it continues in the same order, byte for byte.
+
+        With workers, a loader that asks each of them (torchdata's `StatefulDataLoader`) needs nothing more; for a
+        `DataLoader` say how many samples it has given, with `batch_samples` and `set_epoch` in use. A loader with workers
+        draws ahead from a `BlockSampler`, too.
+
+        Parameters
+        ----------
+        samples : given by a loader since this epoch, or its continuation, began (default: those that were taken from
+            this object).
+
+        Raises UsageError where that number does not say which samples were given, or is no number of whole batches.
+        """
+        return self._progress.state(samples)
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continue where a state was saved: the next iteration gives the rest of its epoch.
+
+        The state of a process continues with any number of workers; in the same order with `batch_samples`, and without
+        workers. The state of one of several workers continues in that worker. With workers call `set_epoch` before each
+        epoch. A job of another number of processes continues with the states of all of them, in a list, or with one, if
+        all have taken as many samples; each process takes its part of what is left. Not with `shuffle_samples`.
+
+        Parameters
+        ----------
+        state : that `state_dict` gave, of this container and order.
+
+        Raises UsageError for another one, a line for each difference; then nothing has changed.
+        """
+        self._progress.load(state)

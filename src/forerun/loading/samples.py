@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
 from forerun.loading.ahead import Ahead
 from forerun.loading.order import EpochOrder
-from forerun.loading.progress import Progress
+from forerun.loading.progress import Progress, Resumable
 from forerun.loading.source import Decode, Source
 from forerun.measure.loading.objects import PATIENCE_S, TIMEOUT_S
 
@@ -99,7 +100,7 @@ class BlockSamples:
         return [sample for samples in Ahead(read, sizes, threads, sum(sizes)) for sample in samples]
 
 
-class BlockSampler:
+class BlockSampler(Resumable):
     """Numbers of samples for `BlockSamples`, in the order of `BlockDataset`: a fresh seeded order of blocks each epoch.
 
     A sampler for torch's `DataLoader`; its batches are the same whatever the number of workers.
@@ -123,30 +124,7 @@ class BlockSampler:
         order = EpochOrder(samples.source.index, shuffle, seed, rank, world, equal_ranks)
         self._progress = Progress(order, samples.source.digest, batch=1)
 
-    def __len__(self) -> int:
-        """Samples that this process takes in an epoch."""
-        return self._progress.order.samples
-
     def __iter__(self) -> Iterator[int]:
-        progress = self._progress
-        runs = progress.begin().runs
-        place = progress.place
-        for first, last in zip(runs.first.tolist(), runs.last.tolist()):
-            for number in range(first, last):
-                if progress.place is place:
-                    progress.count += 1
-                yield number
-        if progress.place is place:
-            progress.ended()
-
-    def set_epoch(self, epoch: int) -> None:
-        """See `BlockDataset.set_epoch`."""
-        self._progress.set_epoch(epoch)
-
-    def state_dict(self, samples: int | None = None) -> dict[str, Any]:
-        """See `BlockDataset.state_dict`; a loader with workers draws ahead: say how many samples it gave."""
-        return self._progress.state(samples)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `BlockDataset.load_state_dict`."""
-        self._progress.load(state)
+        runs = self._progress.begin().runs
+        stretches = zip(runs.first.tolist(), runs.last.tolist())
+        yield from self._progress.counted(chain.from_iterable(starmap(range, stretches)))

@@ -120,8 +120,11 @@ class Source:
         except StoreError as absent:
             try:
                 found = _data_set(list(client.names()), client, name, block_samples)
-            except StoreError:
-                raise absent from None
+            except StoreError as unlisted:
+                if isinstance(client, Repeating) and not client.answered:
+                    raise absent from None
+                why = f"{absent.problems[0].what}; the folder {unlisted.problems[0].what}"
+                raise StoreError.at(f"{name}/{MANIFEST}", why) from absent
             if found is None:
                 raise
             return cls(name, client, found.index, found.digest, found, block_samples)

@@ -15,10 +15,7 @@ from forerun.result.reading import read_document
 from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.resolve import located
 from forerun.scenario.spec import AnyScenario
-from forerun.scenarios import from_data, load
-
-#: the format of a measurement file
-MEASUREMENT_FORMAT = "forerun.measurement/1"
+from forerun.scenarios import MEASUREMENT_FORMAT, from_data, load
 
 
 def plan(scenario: AnyScenario, objective: str = "", **options: Any) -> Plan:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from forerun.domains.loading.engine.cells import Predicted, best_of, predict_cells
-from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs
+from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs, verdict
 from forerun.domains.loading.engine.placement import place_gangs
 from forerun.domains.loading.engine.setup import law_setting
-from forerun.domains.loading.inputs import prepare
+from forerun.domains.loading.inputs import Inputs, prepare
 from forerun.domains.loading.policy import Cell, placements
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
 from forerun.domains.loading.summary import of_nodes
@@ -103,8 +103,7 @@ class Plan(ShownPlan):
     def why(self) -> str:
         """One sentence."""
         cell = self.chosen.cell
-        merged = "single samples" if cell.block == 1 else f"blocks of {cell.block}"
-        threads = "1 thread" if cell.threads == 1 else f"{cell.threads} threads"
+        merged, threads = cell.merged, cell.many
         if cell.workers:
             workers = "1 worker" if cell.workers == 1 else f"{cell.workers} workers"
             threads = (
@@ -117,12 +116,11 @@ class Plan(ShownPlan):
             threads += f" a node ({cell.cache_policy}, sharing {cell.sharing})"
         threads += f", decoded on the {cell.decoder.upper()}," if cell.decoder else ""
         margin = self.scenario.goal.margin_share
-        if cell.sharing or cell.decoder:
-            return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {self.law.sentence}"
-        if cell.workers or cell.cache_bytes or cell.placement:
-            verdict = "loading is hidden" if self.chosen.hidden else "loading is not hidden"
-            return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {verdict}"
-        return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {self.law.sentence}"
+        if (cell.workers or cell.cache_bytes or cell.placement) and not (cell.sharing or cell.decoder):
+            says = "loading is hidden" if self.chosen.hidden else "loading is not hidden"
+        else:
+            says = verdict(self.law, self.chosen.hidden)
+        return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {says}"
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -285,10 +283,25 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
     one = predict_cells(inputs, [replace(cell, block=1)])[0]
     payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
-    notes = [*law.cautions, *_placements(scenario)]
+    notes = [*law.cautions, *_placements(scenario), *_present(scenario, inputs, chosen)]
     if scenario.nodes is not None:
         notes.append(of_nodes(settled))
     return Plan(scenario, cells, chosen, law, payback, tuple(notes)).check()
+
+
+def _present(scenario: Scenario, inputs: Inputs, chosen: Predicted) -> list[str]:
+    """The loader that the scenario has now, beside the plan; nothing where a cell is more than blocks and threads."""
+    loader, plain = scenario.loader, replace(chosen.cell, block=0, threads=0, workers=0)
+    workers = 0 if loader.mode == "threads" else loader.workers
+    now = Cell(inputs.block_samples, 1 if loader.mode == "workers" else loader.threads, workers)
+    if plain != Cell(0, 0) or now == chosen.cell:
+        return []
+    (present,) = predict_cells(inputs, [now])
+    who = f"{workers} workers" if workers else now.many
+    return [
+        f"the present loader, {now.merged} and {who}: {present.samples_per_s:.4g} samples/s; "
+        f"the plan's {chosen.samples_per_s:.4g}"
+    ]
 
 
 def as_planned(scenario: Scenario, cell: Cell) -> Scenario:

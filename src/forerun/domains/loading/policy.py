@@ -223,6 +223,16 @@ class Cell:
     cache_policy: str = ""
     decoder: str = ""
 
+    @property
+    def merged(self) -> str:
+        """Its blocks in words."""
+        return "single samples" if self.block == 1 else f"blocks of {self.block}"
+
+    @property
+    def many(self) -> str:
+        """Its threads in words."""
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
+
     def __str__(self) -> str:
         text = f"{self.block} x {self.threads}"
         text += f" x {self.workers} workers" if self.workers else ""

@@ -8,15 +8,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from forerun.domains.loading.policies.csp import Csp
-from forerun.domains.loading.policy import (
-    Cell,
-    PaceSpec,
-    PlacementSpec,
-    TunerSpec,
-    paces,
-    placements,
-    tuners,
-)
+from forerun.domains.loading.policy import Cell, PaceSpec, PlacementSpec, TunerSpec, paces, placements, tuners
 from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, chosen_from
 

@@ -12,11 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.loading.engine.calibration import (
-    StoreProfile,
-    predict,
-    predicted_run,
-)
+from forerun.domains.loading.engine.calibration import StoreProfile, predict, predicted_run
 from forerun.domains.loading.engine.laws import Explanation
 from forerun.domains.loading.engine.model import Steering
 from forerun.domains.loading.policy import Cell, Load, Probe
@@ -26,6 +22,9 @@ from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, Decoder, LoaderRun, Piece, nothing, run_loader
 from forerun.result.run import Interval
 
+#: cells that are measured to check a prediction, and planned
+BLOCKS: Final = (1, 4, 16, 64)
+THREADS: Final = (1, 2, 4, 8)
 #: batches of a run whose waits are worth a picture
 SHOWN_BATCHES: Final = 8
 #: quantiles of request times in the answer
@@ -123,6 +122,44 @@ class Host:
         }  # fmt: skip
 
 
+def keeps_up(enough: int | None, most: int, cores: int) -> str:
+    """That a number of workers is enough, and what to know of one that was not measured; an empty text for none.
+
+    Parameters
+    ----------
+    enough : workers that are said to be enough.
+    most : that were measured.
+    cores : of the machine.
+    """
+    if enough is None:
+        return ""
+    text = "1 worker keeps up" if enough == 1 else f"{enough} workers keep up"
+    if enough <= most:
+        return text
+    short = f" on {cores} cores, where more than {cores} may not run at once" if enough > cores else ""
+    return f"{text} (extrapolated from {most}{short})"
+
+
+def scenario_of(
+    job: Job, samples: int, sample_bytes: float, *, store: Mapping[str, float], cpu: Mapping[str, float],
+    loader: Mapping[str, Any], grid: Mapping[str, Any], block_samples: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    """A job that loads as it was measured, as a scenario to plan from; what has no limit is left out.
+
+    Parameters
+    ----------
+    job : its batch and step.
+    samples, sample_bytes : of an epoch.
+    store, cpu, loader, grid, block_samples : values of the scenario's sections.
+    """
+    limited = [{name: value for name, value in part.items() if math.isfinite(value)} for part in (store, cpu)]
+    return {
+        "domain": "loading", "dataset": {"samples": max(samples, job.batch), "sample_bytes": max(sample_bytes, 1.0)},
+        "layout": {"block_samples": block_samples}, "store": limited[0], "cpu": limited[1], "loader": dict(loader),
+        "step": {"step_s": job.step_s}, "run": {"batch": job.batch}, "grid": dict(grid),
+    }  # fmt: skip
+
+
 def load_average() -> float:
     """Of the last minute; nan where the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
@@ -210,10 +247,9 @@ class Answer:
         if self.hidden:
             return f"loading is hidden already with single samples and one thread: do not merge; the step binds: {speed}"
         assert self.law is not None
-        merged = "single samples" if self.cell.block == 1 else f"blocks of {self.cell.block}"
-        threads = "1 thread" if self.cell.threads == 1 else f"{self.cell.threads} threads"
         enough = "are enough" if self.hides else "are the best on offer and do not hide it"
-        return f"not hidden with single samples and 1 thread: {self.law.sentence}; {merged} and {threads} {enough}: {speed}"
+        chosen = f"{self.cell.merged} and {self.cell.many} {enough}"
+        return f"not hidden with single samples and 1 thread: {self.law.sentence}; {chosen}: {speed}"
 
     @property
     def next_step(self) -> str:
@@ -229,6 +265,22 @@ class Answer:
         if "://" in self.source:
             return f"{command}; serve OUT from the same store and measure it"
         return f"{command}, OUT on the same storage; measure OUT"
+
+    @property
+    def scenario(self) -> dict[str, Any]:
+        """The job with single samples and one thread, in a grid of blocks and threads."""
+        first = self.probes[0]
+        # Where one probe showed no stall, all that is known is how long its requests took.
+        store = self.profile or StoreProfile(first.request_s, math.inf, math.inf, first.decode_s)
+        return scenario_of(
+            self.job, self.load.samples, self.load.sample_bytes,
+            store={"latency_s": store.latency_s, "conn_bytes_per_s": store.conn_bytes_per_s,
+                   "shared_bytes_per_s": store.shared_bytes_per_s},
+            cpu={"decode_s": max(0.0, store.decode_s - store.decode_cpu_s), "decode_cpu_s": store.decode_cpu_s,
+                 "cores": store.cores},
+            loader={"threads": 1, "buffer_samples": self.job.buffer_samples},
+            grid={"blocks": [size for size in BLOCKS if size <= self.load.samples], "threads": list(THREADS)},
+        )  # fmt: skip
 
     def data(self) -> dict[str, Any]:
         """Plain data.
@@ -262,6 +314,7 @@ class Answer:
                 for p in self.probes
             ],
             "next": self.next_step,
+            "scenario": self.scenario,
             "samples": self.load.samples,
             "sample_bytes": self.load.sample_bytes,
             "cpu_per_request_s": _number(self.cpu_per_request_s),

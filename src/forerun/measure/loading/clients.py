@@ -267,7 +267,7 @@ class HttpFiles(Repeating):
             page = self._asked(f"?{query}", "the listing").decode("utf-8", "replace")
             rows = re.findall(r"<Key>(.*?)</Key>.*?<Size>(\d+)</Size>", page, re.DOTALL)
             if "<ListBucketResult" not in page:
-                raise StoreError.at(self.url, "does not list its files")
+                raise StoreError.at(self.url, "does not list its files, as a bucket of S3 does")
             for key, size in rows:
                 after = html.unescape(key)
                 yield after, int(size)

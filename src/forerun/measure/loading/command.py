@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     "--memory", default="", metavar="SIZE", help="Bytes that blocks in memory may take, such as 64MiB."
 )
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP store.")
+@click.option(
+    "--include", default="", metavar="PATTERN",
+    help="Names of the files that are samples, such as '*.jpg' (default: no empty or hidden ones, no tables beside others).",
+)  # fmt: skip
 @click.option("--cold", is_flag=True, help="Have the kernel forget local files first.")
 @click.option("--check", "checked", is_flag=True, help="Also measure cells and compare with the prediction.")
 @click.option(
@@ -122,6 +126,7 @@ def command(
     probe: str,
     memory: str,
     token: str,
+    include: str,
     cold: bool,
     checked: bool,
     samples: int,
@@ -161,6 +166,8 @@ def command(
 
     if bool(source) == bool(dataset):
         raise UsageError.at("DIR_OR_URL", "name either a folder or URL, or --dataset")
+    if dataset and include:
+        raise UsageError.at("--include", "is of plain files, not of --dataset")
     if transform and decoder:
         raise UsageError.at("--transform", f"{transform!r} and --decoder {decoder} both decode; name one")
     if (dataset or transform) and str(Path.cwd()) not in sys.path:
@@ -216,7 +223,9 @@ def command(
         data = _own(dataset, job, many, probe_s, report)
         _tell(data, as_json, out)
         return
-    with open_corpus(source, token=token) as corpus:
+    with open_corpus(source, token=token, include=include) as corpus:
+        if include and corpus.files is None:
+            raise UsageError.at("--include", f"{source} is no folder of plain files")
         if corpus.format and (decoder or own_transform):
             raise UsageError.at(
                 "--decoder, --transform",
@@ -245,6 +254,7 @@ def command(
                 data["pace"] = _paced(corpus, job, pace, samples, memory_bytes, report)
             if compat and out is not None:
                 data["written"] = _write_layout(corpus, answered, samples, out, report)
+        data |= {"files_passed_over": len(corpus.passed_over), "passed_over": list(corpus.passed_over[:3])}
     _tell(data, as_json, None if compat else out)
 
 
@@ -268,7 +278,7 @@ def _tell(data: dict[str, Any], as_json: bool, out: Path | None) -> None:
     else:
         _show(data)
         if out is not None:
-            click.echo(f"written to {out}; next: forerun report {out} -o report.html")
+            click.echo(f"written to {out}; next: forerun plan {out}; forerun report {out} -o report.html")
 
 
 def _own(dataset: str, job: Job, many: list[int], probe_s: float, report: Report) -> dict[str, Any]:
@@ -547,6 +557,11 @@ def _show_rows(data: dict[str, Any]) -> None:
             click.echo("".join(f"  {row[key]:>{form}}" for _, key, form in columns) + mark)
     if data.get("pace"):
         _show_pace(data["pace"])
+    if count := data.get("files_passed_over"):
+        shown = ", ".join(map(repr, data["passed_over"]))
+        click.echo(
+            f"  note: files passed over as no samples: {count}, such as {shown}; --include PATTERN says which are"
+        )
     for path in data.get("written", ()):
         click.echo(f"written: {path}")
 

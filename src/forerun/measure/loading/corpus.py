@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.blocks.datasets import DataSet, local_data_set, open_data_set
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import FileEntry, list_files, sample_groups
+from forerun.domains.loading.blocks.shards import payload_of
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.clients import Client, LocalFiles, Wrapping, open_client
 from forerun.measure.loading.runner import Piece
@@ -59,6 +61,7 @@ class Corpus:
     checked : whether the index knows the samples' checksums; it does not of files that were only listed (default: yes).
     system : the network file system of a folder that is read file by file (default: empty: it lies on none).
     format : of a data set of another library, whose blocks are read and not decoded (default: empty: it is none).
+    passed_over : files of a folder or a URL that are no samples.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Corpus:
     checked: bool = True
     system: str = ""
     format: str = ""
+    passed_over: tuple[str, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -144,7 +148,7 @@ class Corpus:
 
 
 @contextmanager
-def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
+def open_corpus(source: str, *, token: str = "", include: str = "") -> Iterator[Corpus]:
     """The corpus at a URL of a container, in a container's folder, or made of a plain directory.
 
     Raises DataError or StoreError for what cannot be measured.
@@ -153,13 +157,14 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     ----------
     source : a folder, or a URL.
     token : bearer token of an HTTP store (default: none).
+    include : pattern of the names of plain files that are samples (default: see `samples_among`).
     """
     if "://" in source:
         client = open_client(source, token)
         try:
             head = client.read_whole(MANIFEST)
         except StoreError as absent:
-            yield _listed(source, client, absent)
+            yield _listed(source, client, absent, include)
             return
         manifest = parse_manifest(head, f"{source}/{MANIFEST}")
         yield Corpus(source, client, checked_index(manifest, client.read_whole(INDEX), f"{source}/{INDEX}"))
@@ -180,9 +185,12 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
         folder = folder_path.parent if folder_path.is_file() else folder_path
         yield of_data_set(source, LocalFiles(folder), found)
         return
-    files = list_files(folder_path)
-    if files and (system := network_of(folder_path)):
-        yield _unpacked(source, LocalFiles(folder_path), files, system)
+    listed = list_files(folder_path)
+    chosen = set(samples_among([(entry.key, entry.size_bytes) for entry in listed], source, include))
+    files = [entry for entry in listed if entry.key in chosen]
+    passed_over = tuple(entry.key for entry in listed if entry.key not in chosen)
+    if system := network_of(folder_path):
+        yield _unpacked(source, LocalFiles(folder_path), files, system, passed_over)
         return
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
         part = Path(temporary) / "files"
@@ -202,8 +210,46 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
             read, count = read + entry.size_bytes, count + 1
         blocks = pack(part, Path(temporary) / "blocks", PackSpec(PACK_SAMPLES))
         yield Corpus(
-            source, LocalFiles(blocks.folder), blocks.index, files_of(LocalFiles(folder_path), blocks.index)
-        )
+            source, LocalFiles(blocks.folder), blocks.index, files_of(LocalFiles(folder_path), blocks.index),
+            passed_over=passed_over,
+        )  # fmt: skip
+
+
+def samples_among(files: Sequence[tuple[str, int]], where: str, include: str = "") -> list[str]:
+    """The names of the files that are samples, or parts of samples.
+
+    Without a pattern, empty files are none where they are a tenth at most, nor are hidden ones, tables and texts
+    (`.DS_Store`, `labels.csv`) where most files are others.
+
+    Parameters
+    ----------
+    files : names and bytes.
+    where : they lie, for messages.
+    include : pattern such as `*.jpg`, of whole names or of their last parts (default: none).
+
+    Raises DataError where none is left.
+    """
+    names = [name for name, _ in files]
+    if include:
+        found = [
+            name
+            for name in names
+            if fnmatchcase(name, include) or fnmatchcase(name.rpartition("/")[2], include)
+        ]
+    else:
+        payload = set(payload_of(files))
+        others = len(payload) <= len(files) / 2
+        many = sum(not size for _, size in files) > len(files) / 10
+        groups = [
+            group
+            for group in sample_groups(names)
+            if (many or any(files[at][1] for at in group))
+            and (others or any(names[at] in payload for at in group))
+        ]
+        found = [names[at] for at in sorted(at for group in groups for at in group)]
+    if not found:
+        raise DataError.at(where, f"none of its {len(files)} files is called {include}")
+    return found
 
 
 #: file systems whose files lie elsewhere: what is packed beside them would not be read from there
@@ -232,16 +278,27 @@ def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str
     return ""
 
 
-def _unpacked(source: str, client: Client, files: Sequence[FileEntry], system: str) -> Corpus:
+def _unpacked(
+    source: str, client: Client, files: Sequence[FileEntry], system: str, passed_over: tuple[str, ...]
+) -> Corpus:
     """Files of a folder as they are, one a request: blocks of them would have to lie on the same storage.
 
     Parameters
     ----------
-    files : of the folder.
+    files : of the folder, those that are samples.
     system : the network file system on which they lie.
+    passed_over : the others.
     """
     index = _index_of([(entry.key, entry.size_bytes) for entry in files])
-    return Corpus(source, client, index, files=files_of(client, index), checked=False, system=system)
+    return Corpus(
+        source,
+        client,
+        index,
+        files=files_of(client, index),
+        checked=False,
+        system=system,
+        passed_over=passed_over,
+    )
 
 
 def _index_of(files: Sequence[tuple[str, int]]) -> Index:
@@ -315,7 +372,7 @@ class SampleFiles(Wrapping):
         return b"".join(self.client.read(file, 0, size, what) for file, size in self.parts[name])
 
 
-def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
+def _listed(source: str, client: Client, absent: StoreError, include: str) -> Corpus:
     """The files that a URL lists, where no container's manifest can be read (`absent`: why).
 
     Parameters
@@ -338,8 +395,12 @@ def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
     )  # fmt: skip
     if found is not None:
         return of_data_set(source, client, found)
-    index = _index_of(names)
-    return Corpus(source, client, index, files=files_of(client, index), checked=False)
+    chosen = set(samples_among(names, source, include))
+    index = _index_of([pair for pair in names if pair[0] in chosen])
+    passed_over = tuple(name for name, _ in names if name not in chosen)
+    return Corpus(
+        source, client, index, files=files_of(client, index), checked=False, passed_over=passed_over
+    )
 
 
 def make_corpus(

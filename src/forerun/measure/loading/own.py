@@ -20,7 +20,7 @@ import numpy as np
 
 from forerun.domains.loading.policy import F64
 from forerun.errors import DataError, ForerunError, StoreError, UsageError
-from forerun.measure.loading.answers import Host, Job, load_average
+from forerun.measure.loading.answers import Host, Job, keeps_up, load_average, scenario_of
 from forerun.measure.loading.runner import Decoder, queued_s
 from forerun.measure.loading.torch_loader import STUCK_S, more_workers_than_cores
 from forerun.measure.loading.torch_step import require_torch
@@ -350,11 +350,7 @@ class OwnAnswer:
         time_of = f"a sample takes one worker {1e3 * first.total_s:.3g} ms: {parts}"
         most = max(row.samples_per_s for row in self.rows)
         enough = self.enough
-        keeps = (
-            ""
-            if enough is None
-            else f"{enough} worker{'s' if enough > 1 else ''} keep{'s' if enough == 1 else ''} up"
-        )
+        keeps = keeps_up(enough, last.workers, self.cores)
         said = {
             "step": f"loading is hidden with {enough} worker{'s' if enough != 1 else ''}: the step binds",
             "store": f"not hidden, waiting for the store binds, sample after sample: {keeps or 'more workers help'}",
@@ -366,6 +362,16 @@ class OwnAnswer:
             f"; {most:.4g} samples/s of {self.needed_per_s:.4g}" if math.isfinite(self.needed_per_s) else ""
         )
         return f"{said}{needed}; {time_of}"
+
+    @property
+    def scenario(self) -> dict[str, Any]:
+        """The job with the most workers that were measured; of a sample's time, waiting is the store's latency."""
+        first, last = self.rows[0], self.rows[-1]
+        return scenario_of(
+            self.job, 64 * self.job.batch, 1.0, store={"latency_s": first.waiting_s},
+            cpu={"decode_cpu_s": first.cpu_s, "cores": self.cores}, loader={"mode": "workers", "workers": last.workers},
+            grid={"blocks": [1, 4, 16, 64], "threads": [1], "workers": sorted({1, 2, 4, 8, 16, last.workers})},
+        )  # fmt: skip
 
     def data(self) -> dict[str, Any]:
         """Plain data.
@@ -382,6 +388,7 @@ class OwnAnswer:
             "workers_enough": self.enough,
             "cores": self.cores,
             "own": [row.data() for row in self.rows],
+            "scenario": self.scenario,
             "host": self.host.data(),
         }
 

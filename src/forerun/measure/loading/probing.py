@@ -26,6 +26,8 @@ from forerun.domains.loading.engine.tuning import tune
 from forerun.domains.loading.policies.three_probes import ModelTuner, ThreeProbes
 from forerun.domains.loading.policy import Ask, Cell, Load, Probe
 from forerun.errors import UsageError
+from forerun.measure.loading.answers import BLOCKS as BLOCKS
+from forerun.measure.loading.answers import THREADS as THREADS
 from forerun.measure.loading.answers import Answer, Host, Job, load_average
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.runner import LoaderRun
@@ -33,8 +35,6 @@ from forerun.result.run import Interval
 from forerun.result.stats import normal_quantile, standard_error
 from forerun.rng import stream
 
-BLOCKS: Final = (1, 4, 16, 64)
-THREADS: Final = (1, 2, 4, 8)
 #: block sizes that an answer chooses from
 OFFERED: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 #: a probe is over after this many seconds, or requests

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.errors import UsageError
-from forerun.measure.loading.answers import Host, Job, load_average
+from forerun.measure.loading.answers import Host, Job, keeps_up, load_average, scenario_of
 from forerun.measure.loading.checking import Compared
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.torch_loader import WorkerFit, WorkerRun, fit_workers, run_workers
@@ -56,11 +56,10 @@ class WorkersAnswer:
         """How long a batch takes and how many workers hide it."""
         build = self.fit.build_at(1)
         enough = self.fit.enough(self.job.step_s)
-        keeps = "no number of workers up to 64 keeps" if enough is None else f"{enough} workers keep"
-        if enough == 1:
-            keeps = "1 worker keeps"
+        keeps = keeps_up(enough, max(row.workers for row in self.rows), self.host.cores)
+        keeps = keeps or "no number of workers up to 64 keeps up"
         hidden = "loading is hidden" if enough == 1 else "not hidden with 1 worker"
-        return f"{hidden}: a worker builds a batch in {build:.3g} s, a step takes {self.job.step_s:.3g} s; {keeps} up"
+        return f"{hidden}: a worker builds a batch in {build:.3g} s, a step takes {self.job.step_s:.3g} s; {keeps}"
 
     def data(self) -> dict[str, Any]:
         """Plain data.
@@ -79,6 +78,11 @@ class WorkersAnswer:
             "workers": [
                 {"workers": row.workers, **row.data()} for row in self.rows
             ],
+            "scenario": scenario_of(
+                self.job, 64 * self.job.batch, 1.0, store={}, cpu={"decode_s": self.fit.build_at(1) / self.job.batch},
+                loader={"mode": "workers", "workers": self.rows[0].workers},
+                grid={"blocks": [self.block], "threads": [1], "workers": [1, 2, 4, 8, 16]}, block_samples=self.block,
+            ),
             "host": self.host.data(),
         }  # fmt: skip
 

@@ -199,6 +199,22 @@ class Explanation:
     cautions: tuple[str, ...]
 
 
+def verdict(law: Explanation, hidden: bool) -> str:
+    """What binds, in words that agree with whether a run, or its prediction, was hidden: laws are bounds from above.
+
+    Parameters
+    ----------
+    law : of the same setting.
+    hidden : whether loading was.
+    """
+    rate, compute = law.samples_per_s, law.terms["compute"]
+    if hidden and law.bottleneck != "compute":
+        return f"loading is hidden, barely: the {law.bottleneck} law at {rate:.4g} samples/s, the step at {compute:.4g}"
+    if law.bottleneck == "compute" and not hidden:
+        return f"by the laws the step binds at {rate:.4g} samples/s; start-up, or few blocks, keep loading from being hidden"
+    return law.sentence
+
+
 def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = math.inf) -> Explanation:
     """What binds and what would help.
 

@@ -15,13 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.loading.policy import (
-    NodeView,
-    PlacementSpec,
-    PlacementView,
-    WorkerPlacement,
-    WorkerView,
-)
+from forerun.domains.loading.policy import NodeView, PlacementSpec, PlacementView, WorkerPlacement, WorkerView
 from forerun.domains.loading.scenario import Gang, Node
 from forerun.errors import Infeasible, PolicyError
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.loading.engine.cells import best_of, cost_parts, predict_cells
-from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs
+from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs, verdict
 from forerun.domains.loading.engine.run import Outcome
 from forerun.domains.loading.engine.setup import cache_that_frees_link, law_setting, make_reader, make_store
 from forerun.domains.loading.engine.sharing import hit_shares
@@ -90,7 +90,7 @@ class _Summary:
             "load_mean_s": float(np.mean(self.first.load_s)),
             "first_batch_s": self.first.first_batch_s,
             "utilisation_share": mean("utilisation_share"),
-            "hidden": bool(last.steady_stall < 0.01),
+            "hidden": self.hidden,
             "bottleneck": self.law.bottleneck,
             "law_samples_per_s": self.law.samples_per_s,
             "compute_samples_per_s": compute if math.isfinite(compute) else None,
@@ -115,6 +115,11 @@ class _Summary:
             figures["payback_epochs"] = self.payback()
         return {**figures, **self.of_tuner(), **self.of_pace(), **self.of_placement(), **self.of_nodes()}
 
+    @property
+    def hidden(self) -> bool:
+        """Whether the last epoch hardly waits after the first batches."""
+        return bool(self.epochs[-1].steady_stall < 0.01)
+
     def of_nodes(self) -> dict[str, Any]:
         """What the nodes' caches had in the last epoch, and what they read from each other in all."""
         if self.scenario.nodes is None:
@@ -138,10 +143,7 @@ class _Summary:
         """What the tuner's search took, and how far its choice is from the best cell of the grid."""
         if self.tuned is None:
             return {}
-        figures: dict[str, Any] = {
-            "probes": len(self.tuned.probes),
-            "probe_samples": self.tuned.samples_read,
-        }
+        figures: dict[str, Any] = {"probes": len(self.tuned.probes), "probe_samples": self.tuned.samples_read}
         if self.cells:
             figures["regret_share"] = self.tuned.regret({entry.cell: entry.total_s for entry in self.cells})
         return figures
@@ -244,7 +246,7 @@ class _Summary:
 
     def why(self) -> str:
         """One sentence: what binds, and what would help; for workers, whether they keep up with the step."""
-        text = self.law.sentence
+        text = self.law.sentence if self.simulated.pacers else verdict(self.law, self.hidden)
         bound = self.law.samples_per_s
         if self.scenario.loader.mode != "threads":
             workers = self.scenario.loader.workers

@@ -34,10 +34,7 @@ from forerun.trace.domain_traces import (
 )
 
 #: the data set of `generate` without a description: 53 KB a file in the mean
-START: Final[dict[str, Any]] = {
-    "samples": 1000,
-    "sample_bytes": {"mean_bytes": 53_428, "sigma": 0.55},
-}
+START: Final[dict[str, Any]] = {"samples": 1000, "sample_bytes": {"mean_bytes": 53_428, "sigma": 0.55}}
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):

@@ -122,10 +122,7 @@ def fitted_to_log(path: Path, batch: int, prefetch: int) -> Fitted:
         dataset=Dataset(samples=log.batches * batch, sample_bytes=1.0),
         cpu=Cpu(decode_s=log.build_s / batch),
         loader=Loader(
-            mode="workers",
-            workers=log.workers,
-            prefetch=prefetch,
-            start_s=(log.start_s,) * log.workers,
+            mode="workers", workers=log.workers, prefetch=prefetch, start_s=(log.start_s,) * log.workers
         ),
         step=Step(step_s=log.step_s),
         run=Run(batch=batch),
