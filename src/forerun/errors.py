@@ -87,7 +87,8 @@ class ForerunError(Exception):
         for problem in self.problems:
             places.setdefault(problem.what, []).append(problem)
         return [
-            str(same[0]) + (f" (and at {len(same) - 1} more places)" if len(same) > 1 else "")
+            str(same[0])
+            + (f" (and at {more} more place{'s' * (more > 1)})" if (more := len(same) - 1) else "")
             for same in places.values()
         ]
 

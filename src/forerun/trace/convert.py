@@ -113,6 +113,7 @@ def check_trace(
         trace = read_trace(path, format, options=options, repairs=log)
     except InputError as error:
         return Check(str(path), format, guessed, 0, log.repairs, error.problems, taken_as)
+    taken_as = "; ".join(filter(None, (taken_as, str(trace.provenance.options.get("assumed", "")))))
     return Check(str(path), format, guessed, len(trace), log.repairs, (), taken_as)
 
 

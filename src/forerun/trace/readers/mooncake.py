@@ -35,13 +35,13 @@ class _Prefixed(TraceReader, frozen=True, kw_only=True):
     """One request a line with the numbers of its prompt's blocks; a subclass says what its times are.
 
     known: keys of a line that are read, or that a simulation of single requests does not need. conversations: whether lines
-    have `chat_id`. assumed: what the numbers mean, beside the unit of times.
+    have `chat_id`. block_size: what a number stands for, as a note.
     """
 
     makes = "requests"
     known: ClassVar[frozenset[str]] = frozenset({*REQUIRED, "hash_ids"})
     conversations: ClassVar[bool] = False
-    assumed: ClassVar[str] = ""
+    block_size: ClassVar[str] = ""
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -83,7 +83,7 @@ class _Prefixed(TraceReader, frozen=True, kw_only=True):
         if late := out_of_range(time, float(rows["arrival"].max())):
             raise TraceError.at(f"{source.name}:timestamp", late)
         unused = f"; {', '.join(map(shown, sorted(unknown)))} not used" if unknown else ""
-        rows.facts |= {"time_unit": unit, "assumed": f"times in {UNITS[unit]}{self.assumed}{unused}"}
+        rows.facts |= {"time_unit": unit, "assumed": f"times in {UNITS[unit]}{self.block_size}{unused}"}
         return rows.trace(self, (time, *SIZES, BLOCKS))
 
 
@@ -131,7 +131,7 @@ class QwenBailian(_Prefixed, tag="qwen_bailian", frozen=True, kw_only=True):
     about = "Qwen-Bailian LLM requests with prefix blocks (JSON Lines, seconds)"
     known = _Prefixed.known | {"chat_id", "parent_chat_id", "turn", "type"}
     conversations = True
-    assumed = ", 16 tokens a number of hash_ids"
+    block_size = ", 16 tokens a number of hash_ids"
 
 
 def _blocks(source: Source, line: int, record: dict[str, Any], complaints: Complaints) -> str:
