@@ -183,7 +183,7 @@ def test_a_policy_from_outside_runs_in_the_event_loop() -> None:
         ("start", "starts a batch although no query is queued"),
         ("wake", r"wakes a replica after 0\.0 ms; more than 0 is possible"),
         ("wait", "leaves 2 queries in the queue for ever"),
-        ("nothing", "answers None; Start, Wait and Wake are possible"),
+        ("nothing", "answered None; Start, Wait or Wake is expected"),
     ],
 )
 def test_impossible_decisions_are_named(decision: str, message: str) -> None:
