@@ -109,11 +109,12 @@ def check_trace(
     guessed, taken_as = not format, ""
     try:
         reader = reader_for(path, format, options)
-        format, taken_as = member_name(type(reader)), reader.assumed()
+        format, taken_as = member_name(type(reader)), reader.taken_as()
         trace = read_trace(path, format, options=options, repairs=log)
     except InputError as error:
         return Check(str(path), format, guessed, 0, log.repairs, error.problems, taken_as)
-    taken_as = "; ".join(filter(None, (taken_as, str(trace.provenance.options.get("assumed", "")))))
+    if assumed := trace.provenance.options.get("assumed"):
+        taken_as += f"; {assumed}"
     return Check(str(path), format, guessed, len(trace), log.repairs, (), taken_as)
 
 

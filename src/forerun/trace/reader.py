@@ -82,7 +82,7 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
         """
         raise AssertionError(f"{type(self).__name__} does not say how it reads")
 
-    def assumed(self) -> str:
+    def taken_as(self) -> str:
         """What the file is taken for, in one line: the format, what its times count from, and the options."""
         clock = getattr(self, "clock", "")
         options = [f"{key}={value!r}" for key, value in to_data(self).items() if key != "name"]
