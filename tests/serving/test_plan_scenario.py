@@ -16,7 +16,8 @@ from forerun.domains.serving.plan import check_certificate
 from forerun.domains.serving.scenario.traces import Listed
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
 from forerun.planning import check_document, plan
-from forerun.result.plan import PLAN_FORMAT, Plan, document, read_document, write_document
+from forerun.result.plan import PLAN_FORMAT, Plan, document, write_document
+from forerun.result.reading import read_document
 
 from ..conftest import ROOT
 from ..docs.test_documents import BLOCK
