@@ -12,13 +12,12 @@ ifneq ($(wildcard $(CURDIR)/../shared/data),)
 export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
 endif
 
-.PHONY: demo test test-lowest test-interop check bench validate clean help
+.PHONY: demo test test-lowest check bench validate clean help
 
 help:
 	@echo "make demo    install and answer the first question, ending in a report"
 	@echo "make test    install and run the whole test suite"
 	@echo "make test-lowest   the same with the oldest supported release of every dependency"
-	@echo "make test-interop   exchange of data sets with mosaicml-streaming, torchdata and torch, which pin an older numpy"
 	@echo "make check   lint, types and import contracts"
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
 	@echo "make validate   real loaders against their predictions; needs a quiet machine"
@@ -35,11 +34,6 @@ test: $(VENV)/.installed-test
 test-lowest:
 	$(MAKE) test VENV=.venv-lowest PIP_CONSTRAINT=$(CURDIR)/tests/lowest.txt
 
-# In an environment of its own: these libraries want an older numpy, and a hundred packages more.
-INTEROP := tests/loading/test_interop.py tests/loading/test_data_sets.py tests/loading/test_reader.py tests/loading/test_torch.py
-test-interop:
-	$(MAKE) test VENV=.venv-interop EXTRAS=test,interop ARGS="$(INTEROP) $(ARGS)"
-
 validate: $(VENV)/.installed-test
 	$(BIN)/python -m pytest validation $(ARGS)
 
@@ -54,7 +48,7 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-interop demo-report.html forerun-demo.html .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest demo-report.html forerun-demo.html .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "forerun needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 2; }

@@ -84,7 +84,7 @@ def test_the_log_of_repairs_replaces_only_a_log_of_repairs(tmp_path: Path) -> No
     assert codes == [0, 0] and log.exists()
 
 
-@pytest.mark.parametrize("to", ["blocks", "mds", "files"])
+@pytest.mark.parametrize("to", ["blocks", "files"])
 def test_packing_leaves_folders_beside_its_target_alone(tmp_path: Path, to: str) -> None:
     """Names once derived from the target's are taken by others; a half-written part is a link to a victim."""
     source, target = tmp_path / "source", tmp_path / "out"

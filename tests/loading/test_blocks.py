@@ -1,11 +1,10 @@
-"""The container, tar and MDS: exact bytes, round trips, resumption, and everything hostile refused."""
+"""The container and tar: exact bytes, round trips, resumption, and everything hostile refused."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import io
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,6 @@ from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks import pack as packing
 from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.convert import convert, samples_of
-from forerun.domains.loading.blocks.mds import read_mds, write_mds
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import BEGUN, check_keys, unsafe, write_file
 from forerun.domains.loading.blocks.tar import read_tar, write_tar
@@ -77,7 +75,7 @@ def test_exact_bytes(golden: Callable[[str], Any], tmp_path: Path) -> None:
         assert rows == case["index"]
 
 
-def test_exact_tar_and_mds(golden: Callable[[str], Any], tmp_path: Path) -> None:
+def test_exact_tar(golden: Callable[[str], Any], tmp_path: Path) -> None:
     vectors = golden("pack_vectors.json")
     samples = [(row["key"], bytes.fromhex(row["hex"])) for row in vectors["samples"]]
     members = [text.split(" = sample ") for text in vectors["tar"]["members"]]
@@ -85,10 +83,6 @@ def test_exact_tar_and_mds(golden: Callable[[str], Any], tmp_path: Path) -> None
     write_tar(path, [(name, samples[int(number)][1]) for name, number in members])
     assert path.stat().st_size == vectors["tar"]["bytes"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == vectors["tar"]["sha256"]
-    write_mds(tmp_path / "mds", [samples[number] for number in vectors["mds"]["samples"]])
-    assert (tmp_path / "mds/shard.00000.mds").read_bytes().hex() == vectors["mds"]["shard_hex"]
-    assert json.loads((tmp_path / "mds/index.json").read_text()) == vectors["mds"]["index_json"]
-    assert list(read_mds(tmp_path / "mds")) == [samples[number] for number in vectors["mds"]["samples"]]
 
 
 LETTERS = "abcXYZ01 ._-äßñ漢é"
@@ -136,14 +130,13 @@ def test_unpacking_restores_every_tree(folder: Path, monkeypatch: pytest.MonkeyP
 def test_every_way_round(corpus: Path, tmp_path: Path) -> None:
     wanted = tree_of(corpus)
     pack(corpus, tmp_path / "blocks", PackSpec(16))
-    for kind in ("tar", "mds"):
-        assert convert(tmp_path / "blocks", tmp_path / kind, kind, spec=PackSpec(64)) == 200  # type: ignore[arg-type]
-        assert dict(samples_of(tmp_path / kind)) == wanted
-        assert convert(tmp_path / kind, tmp_path / f"from-{kind}", "files") == 200
-        assert tree_of(tmp_path / f"from-{kind}") == wanted
-        assert convert(tmp_path / kind, tmp_path / f"again-{kind}", "blocks", spec=PackSpec(16)) == 200
-        assert tree_of(tmp_path / f"again-{kind}") == tree_of(tmp_path / "blocks")
-        assert not (tmp_path / f".again-{kind}.files").exists()
+    assert convert(tmp_path / "blocks", tmp_path / "tar", "tar", spec=PackSpec(64)) == 200
+    assert dict(samples_of(tmp_path / "tar")) == wanted
+    assert convert(tmp_path / "tar", tmp_path / "from-tar", "files") == 200
+    assert tree_of(tmp_path / "from-tar") == wanted
+    assert convert(tmp_path / "tar", tmp_path / "again-tar", "blocks", spec=PackSpec(16)) == 200
+    assert tree_of(tmp_path / "again-tar") == tree_of(tmp_path / "blocks")
+    assert not (tmp_path / ".again-tar.files").exists()
     with pytest.raises(UsageError, match="contains blocks already"):
         convert(tmp_path / "blocks", tmp_path / "more", "blocks")
     damaged(tmp_path / "tar", "shard-000000.tar", lambda data: data[:5000])
@@ -318,15 +311,14 @@ def test_damage_is_found_and_named(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_mutated_containers_are_refused_or_right(tmp_path: Path) -> None:
-    """Three hundred spoilt containers, tars and MDS shards: each is refused by name, or gives what it was made of."""
+    """Three hundred spoilt containers and tars: each is refused by name, or gives what it was made of."""
     tree = {f"{i}.bin": bytes([i]) * (i + 1) for i in range(7)}
     samples = sorted(tree.items())
     pack(plant(tmp_path / "files", tree), tmp_path / "p", PackSpec(3))
     (tmp_path / "t").mkdir()
     write_tar(tmp_path / "t" / "x.tar", samples)
-    write_mds(tmp_path / "m", samples)
     rng = np.random.default_rng(14)
-    originals = [path for folder in "ptm" for path in sorted((tmp_path / folder).iterdir())]
+    originals = [path for folder in "pt" for path in sorted((tmp_path / folder).iterdir())]
     refused = 0
     for case in range(300):
         path = originals[case % len(originals)]
@@ -343,8 +335,8 @@ def test_mutated_containers_are_refused_or_right(tmp_path: Path) -> None:
                 blocks.verify()
                 assert dict(blocks) == tree
             else:
-                # Neither format has checksums of the samples: what is read is at least read safely.
-                for key, data in samples_of(path if path.suffix == ".tar" else path.parent):
+                # A tar has no checksums of the samples: what is read is at least read safely.
+                for key, data in samples_of(path):
                     assert not unsafe(key) and len(data) <= len(whole)
         except DataError as error:
             assert str(tmp_path) in str(error)
@@ -512,30 +504,6 @@ def test_a_source_that_was_edited_is_not_mixed_with_what_was_packed_before(
             pack(corpus, target, PackSpec(9))
         edited.write_bytes(content)
         os.utime(edited, ns=(0, 0))
-
-
-def test_hostile_mds(tmp_path: Path) -> None:
-    write_mds(tmp_path / "m", [("a", b"1234"), ("b", b"56")])
-    shard = tmp_path / "m/shard.00000.mds"
-    good = shard.read_bytes()
-    for change, message in (
-        (lambda d: b"\xff\xff\xff\x7f" + d[4:], "ends within their offsets"),
-        (lambda d: d[:8] + d[4:8] + d[12:], "do not ascend|its columns|ends within"),
-        (lambda d: d[:-1], "do not ascend"),
-        (lambda d: d.replace(b'"column_names"', b'"column_nemas"'), "configuration cannot be read"),
-    ):
-        shard.write_bytes(change(good))
-        with pytest.raises(DataError, match=message):
-            list(read_mds(tmp_path / "m"))
-    shard.write_bytes(good)
-    index = tmp_path / "m/index.json"
-    text = index.read_text()
-    index.write_text(text.replace("shard.00000.mds", "../../etc/passwd"))
-    with pytest.raises(DataError, match="names the shard"):
-        list(read_mds(tmp_path / "m"))
-    index.write_text("[" * 100_000)
-    with pytest.raises(DataError, match="is no index of shards"):
-        list(read_mds(tmp_path / "m"))
 
 
 def test_a_dataset_reads_each_sample_once_an_epoch(corpus: Path, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks import optional
 from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
@@ -35,7 +34,6 @@ from forerun.measure.loading.remote import remote_files, upload
 from forerun.measure.loading.store import LatencyStore, StoreSpec
 from forerun.measure.loading.torch_loader import run_workers
 
-from . import test_data_sets as data_sets
 from .test_forked import START_METHODS, wanted_of, wrong_reads
 
 KEY, SECRET = "test-key", "test-secret"
@@ -258,35 +256,6 @@ def test_training_programs_read_blocks_on_s3(signed: str, blocks: Blocks, files:
         BlockDataset("s3://train/nothing", retries=0)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "tfrecord", "mds"])
-def test_data_sets_of_others_on_s3(signed: str, tmp_path: Path, kind: str) -> None:
-    """Listed and read as they are, by four threads and by two processes that are started afresh."""
-    data_sets.needed(kind)
-    folder = data_sets.write(kind, tmp_path / kind)
-    client = objects.ObjectFiles(f"s3://train/sets/{kind}")
-    for path in folder.iterdir():
-        client.write(path.name, path)
-    stored = sorted(map(data_sets.digest, data_sets.wanted(kind)))
-    reader = BlockDataset(f"s3://train/sets/{kind}", threads=4)
-    assert sorted(data_sets.digest(sample) for _, sample in reader) == stored
-    shares = [BlockDataset(f"s3://train/sets/{kind}", threads=2, rank=rank, world=2) for rank in range(2)]
-    if kind == "parquet":
-        with_processes: Any = multiprocessing.get_context("spawn")
-        results = with_processes.Queue()
-        crew = [
-            with_processes.Process(target=data_sets._read_share, args=(share, results), daemon=True)
-            for share in shares
-        ]
-        for process in crew:
-            process.start()
-        found = [results.get(timeout=120) for _ in crew]
-        for process in crew:
-            process.join(10)
-        assert sorted(digest for share in found for _, digest in share) == stored
-    else:
-        assert sorted(data_sets.digest(sample) for share in shares for _, sample in share) == stored
-
-
 def test_without_credentials_it_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -357,7 +326,7 @@ def test_without_the_libraries_it_is_said(
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(optional, "import_module", absent)
+    monkeypatch.setattr(objects, "import_module", absent)
     for url, library in (("s3://bucket/data", "obstore"), ("sftp://host/data", "fsspec")):
         assert command_line(["measure", "loading", url]) == 2
         assert f"{library}, which is not installed: pip install 'forerun[stores]'" in capsys.readouterr().err

@@ -288,17 +288,9 @@ MALFORMED_INPUTS = (
             changed("energy trainings", "0.6,31", "0.6,31.5"), trainings),
     BadFile("a pickle that calls a function when it is loaded", "object arrays among published measurements",
             "memory.npy", pickled_call(), records),
-    BadFile("a Parquet data set whose upload broke off", "data sets of Hugging Face",
+    BadFile("Parquet files where files of samples are wanted", "data sets of Hugging Face",
             "train-00000-of-00001.parquet", b"PAR1" + bytes(500), samples),
-    BadFile("a TFRecord file whose download broke off", "data sets of TensorFlow", "train.tfrecord", bytes(8), samples),
-    BadFile("a TFRecord file that is compressed", "TFRecordOptions(compression_type='GZIP')", "train.tfrecord",
-            gzip.compress(bytes(100), mtime=0), samples),
-    BadFile("Arrow files where files of samples are wanted", "saved data sets", "data.arrow", b"x", samples),
-    BadFile("a LitData folder with pickled values", "litdata.optimize", "index.json",
-            b'{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"compression": null, "data_format": ["pickle"], '
-            b'"data_spec": "[1, {\\"type\\": null, \\"context\\": null, \\"children_spec\\": []}]"}}', samples),
-    BadFile("MDS shards that are compressed", "MDSWriter(compression='zstd')", "index.json",
-            b'{"version": 2, "shards": [{"compression": "zstd", "raw_data": {"basename": "shard.00000.mds"}}]}', samples),
+    BadFile("MDS shards where files of samples are wanted", "MDSWriter", "shard.00000.mds", bytes(8), samples),
     BadFile("a tar that is compressed", "tar -cz, downloads", "shard.tar", gzip.compress(b"x" * 2000, mtime=0), samples),
 )  # fmt: skip
 

@@ -9,7 +9,6 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -309,46 +308,6 @@ def one(name: str, text: str | bytes, read: Callable[[Path], Any], file: str = "
     return Seed(name, {file: text.encode() if isinstance(text, str) else text}, read)
 
 
-def data_sets() -> Iterator[Seed]:
-    """Data sets of other libraries, of those that are installed."""
-    from forerun.domains.loading.blocks.convert import samples_of
-    from forerun.domains.loading.blocks.mds import INDEX, shard_bytes
-
-    def read(base: Path) -> list[tuple[str, bytes]]:
-        return list(samples_of(base))
-
-    shard = shard_bytes([{"data": b"abc", "key": b"a"}, {"data": b"", "key": b"b"}])
-    listed = {"raw_data": {"basename": "s.mds"}, "compression": None, "format": "mds", "version": 2}
-    index = json.dumps({"shards": [listed], "version": 2}).encode()
-    yield Seed("loading MDS", {INDEX: index, "s.mds": shard}, read)
-    tree = {"type": "builtins.list", "context": None, "children_spec": [{"children_spec": []}] * 2}
-    config = {"data_format": ["int", "str"], "data_spec": json.dumps([1, tree])}
-    items = [b"\x08\0\0\0\x01\0\0\0" + bytes(8) + b"a", b"\x08\0\0\0\0\0\0\0" + b"\xff" * 8]
-    chunk = np.array([2, 16, 33, 49], "<u4").tobytes() + b"".join(items)
-    index = json.dumps({"chunks": [{"filename": "c.bin"}], "config": config}).encode()
-    yield Seed("loading LitData", {INDEX: index, "c.bin": chunk}, read)
-    if find_spec("google_crc32c") is not None:
-        from forerun.domains.loading.blocks.tfrecord import checksum
-
-        records = b""
-        for data in (
-            b"\x0a\x0d\x0a\x0b\x0a\x01x\x12\x06\x1a\x04\x0a\x02\x01\x02",
-            b"\x0a\x0c\x0a\x0a\x0a\x01x\x12\x05\x0a\x03\x0a\x01y",
-        ):
-            length = len(data).to_bytes(8, "little")
-            sums = (checksum(each, "seed").to_bytes(4, "little") for each in (length, data))
-            records += length + next(sums) + data + next(sums)
-        yield Seed("loading TFRecord", {"a.tfrecord": records}, read)
-    if find_spec("pyarrow") is not None:
-        import pyarrow
-        import pyarrow.parquet
-
-        buffer = io.BytesIO()
-        table = pyarrow.table({"data": [b"abc", b"", b"xyz"], "label": [1, 2, 3]})
-        pyarrow.parquet.write_table(table, buffer, row_group_size=2)
-        yield Seed("loading Parquet", {"a.parquet": buffer.getvalue()}, read)
-
-
 @functools.cache
 def replayed_log() -> Any:
     """A log of two jobs, which a machine is for."""
@@ -513,7 +472,6 @@ def room_seeds() -> Iterator[Seed]:
     yield one("loading numbers", npy(np.array([0.1, 0.2, 0.3])), read_numbers, "numbers.npy")
     yield one("loading records", npy(np.array(POLLS, dtype=object)), read_records, "records.npy")
     yield one("loading tar", tar(a=b"12345", b=b"678"), lambda path: list(read_tar(path)), "samples.tar")
-    yield from data_sets()
     scenario = (
         "domain: serving\ntrace: {arrivals_ms: [0, 10, 20]}\nstages: [{name: KSVM, parents: [source]}]\n"
         "configuration: {KSVM: {hardware: cpu, max_batch: 4}}\nslo_ms: 350ms\n"

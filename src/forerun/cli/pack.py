@@ -23,8 +23,8 @@ from forerun.cli._options import Output
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the shuffle.")
 @click.option(
-    "--to", "kind", type=click.Choice(["blocks", "files", "tar", "mds"]), default="blocks", show_default=True,
-    help="Output format: blocks, plain files, WebDataset tar or MDS shards.",
+    "--to", "kind", type=click.Choice(["blocks", "files", "tar"]), default="blocks", show_default=True,
+    help="Output format: blocks, plain files or WebDataset tar shards.",
 )  # fmt: skip
 @click.option("--unpack", is_flag=True, help="Restore the files; same as --to files.")
 @click.option("--verify", is_flag=True, help="Only verify the blocks in SOURCE.")
@@ -52,9 +52,8 @@ def command(
 ) -> None:
     """Pack the files below SOURCE into blocks in TARGET; resumable, deterministic, verified.
 
-    SOURCE may also contain blocks, WebDataset tar, MDS, LitData, Parquet or TFRecord, to convert them; or be the URL
-    of plain files (http, https, s3, gs, az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are
-    put there.
+    SOURCE may also contain blocks or WebDataset tar, to convert them; or be the URL of plain files (http, https, s3, gs,
+    az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are put there.
     """
     from forerun.domains.loading.blocks.container import Blocks
     from forerun.domains.loading.blocks.convert import convert, keys_repeat, kind_of, passed_over, shards_of

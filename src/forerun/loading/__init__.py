@@ -12,7 +12,6 @@ loading hides behind the training step, and print the lines that do so:
         for keys, samples in DataLoader(dataset, batch_size=64):
             ...
 
-Data sets of Parquet, TFRecord, MDS and LitData are read as they are.
 torch is not needed; `for key, sample in dataset` does without.
 """
 

@@ -25,10 +25,9 @@ class BlockDataset(Resumable):
     """Iterates a container block by block, which threads read ahead, in a fresh seeded order of blocks each epoch.
 
     Gives pairs of key and sample. A sample is a view of its block's bytes, or what `decode` makes of it. One of several
-    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem; one of Parquet, TFRecord,
-    MDS or LitData is a dictionary of values by column. Every sample comes once an epoch, and its checksum is compared. What
-    cannot be read is asked for again; then the iteration ends with an error that names block and sample, after all samples
-    before it were given.
+    parts is a dictionary of views by the parts' names (`jpg`, `cls`), and its key is their stem. Every sample comes once
+    an epoch, and its checksum is compared. What cannot be read is asked for again; then the iteration ends with an error
+    that names block and sample, after all samples before it were given.
 
     torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`,
     to be given to a `DataLoader`: its workers share the epoch, each with threads of its own, and samples are `bytes`, since
@@ -39,9 +38,8 @@ class BlockDataset(Resumable):
 
     Parameters
     ----------
-    source : folder of the container, or of Parquet, TFRecord, MDS or LitData; or the URL of such a folder:
-        http(s) by itself, s3, gs, az and what fsspec opens with `pip install 'forerun[stores]'`; keys come from the
-        environment.
+    source : folder of the container, or the URL of such a folder: http(s) by itself, s3, gs, az and what fsspec opens with
+        `pip install 'forerun[stores]'`; keys come from the environment.
     threads : that read blocks ahead and decode them (default: 1; 0: blocks are read when they are asked for). More than one
         are of use where a store has latency, or decoding takes long outside of the interpreter. From a folder the iterating
         thread reads, too, instead of waiting, so one thread keeps two cores busy; more compete for the interpreter.
@@ -62,7 +60,6 @@ class BlockDataset(Resumable):
     verify : compare every sample's checksum (default: yes).
     decode : makes something of a sample, in the reading threads; one that is a function of a module also works in
         spawned workers (default: samples are views of bytes).
-    block_samples : samples a block of TFRecord, MDS and LitData, which have no blocks of their own (default: 64).
     token : bearer token of an HTTP store (default: none).
     retries, timeout_s, patience_s : of requests to a store: attempts after the first, with growing pauses, the longest wait
         for an answer, and how long to repeat where `retries` says no number (defaults: none, 20, 180).
@@ -97,7 +94,6 @@ class BlockDataset(Resumable):
         batch_samples: int = 0,
         verify: bool = True,
         decode: Decode | None = None,
-        block_samples: int | None = None,
         token: str = "",
         retries: int | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -109,7 +105,6 @@ class BlockDataset(Resumable):
             ("buffer_samples", buffer_samples),
             ("batch_samples", batch_samples),
             ("shuffle_samples", shuffle_samples),
-            ("block_samples", block_samples or 0),
         ):
             if number < 0:
                 raise ValueError(f"{name} is {number}, and cannot be negative")
@@ -119,7 +114,6 @@ class BlockDataset(Resumable):
             retries=retries,
             timeout_s=timeout_s,
             patience_s=patience_s,
-            block_samples=block_samples,
         ).cached(cache)
         self.threads, self.buffer_samples = threads, buffer_samples
         self.verify, self.decode = verify, decode

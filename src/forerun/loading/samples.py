@@ -23,7 +23,7 @@ class BlockSamples:
 
     Parameters
     ----------
-    source, threads, verify, decode, block_samples, token, retries, timeout_s, patience_s : as for `BlockDataset`.
+    source, threads, verify, decode, token, retries, timeout_s, patience_s : as for `BlockDataset`.
 
     Raises as `BlockDataset` does.
     """
@@ -35,7 +35,6 @@ class BlockSamples:
         threads: int = 1,
         verify: bool = True,
         decode: Decode | None = None,
-        block_samples: int | None = None,
         token: str = "",
         retries: int | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -49,7 +48,6 @@ class BlockSamples:
             retries=retries,
             timeout_s=timeout_s,
             patience_s=patience_s,
-            block_samples=block_samples,
         )
         self.threads, self.verify, self.decode = threads, verify, decode
 

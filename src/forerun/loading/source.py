@@ -18,17 +18,13 @@ from forerun.domains.loading.blocks.container import (
     checked_index,
     parse_manifest,
 )
-from forerun.domains.loading.blocks.datasets import BLOCK_SAMPLES, DataSet, ReadFile, open_data_set
 from forerun.domains.loading.blocks.samples import member_stem, part_name, undecodable
-from forerun.domains.loading.blocks.shards import payload_of
-from forerun.errors import DataError, ForerunError, StoreError, UsageError
+from forerun.errors import DataError, ForerunError, StoreError
 from forerun.loading.buffers import Buffers
 from forerun.loading.cache import BlockCache
 from forerun.measure.loading.clients import Client, LocalFiles, open_client
 from forerun.measure.loading.objects import Repeating
 
-#: of a TFRecord file without an index, read at once to find its records: in a folder heads alone, in a store fewer requests
-LOCAL_WINDOW_BYTES, WINDOW_BYTES = 4096, 1024**2
 #: makes something of a sample; raises whatever its library raises
 Decode = Callable[[Any], Any]
 
@@ -43,8 +39,6 @@ class Source:
     client : reads its files.
     index : of its samples.
     digest : SHA-256 of the index, by which a container is known again.
-    data_set : the same of another library's format, which has blocks and no container (default: none).
-    block_samples : samples a block, as it was opened with.
     cache : of whole blocks on this node (default: none).
     """
 
@@ -52,8 +46,6 @@ class Source:
     client: Client
     index: Index
     digest: str
-    data_set: DataSet | None = None
-    block_samples: int | None = None
     cache: BlockCache | None = None
 
     @classmethod
@@ -65,16 +57,14 @@ class Source:
         retries: int | None,
         timeout_s: float,
         patience_s: float,
-        block_samples: int | None = None,
     ) -> Source:
-        """Open the container or the data set in a folder or at a URL.
+        """Open the container in a folder or at a URL.
 
         Parameters
         ----------
         source : a folder, or a URL: http(s), s3, gs, az, or what fsspec opens.
         token : bearer token of an HTTP store; empty for none.
         retries, timeout_s, patience_s : of requests, see `Repeating`.
-        block_samples : samples a block of TFRecord and MDS, which have no blocks of their own (default: 64).
 
         Raises DataError for a manifest or an index that is damaged, StoreError for one that cannot be read, UsageError for
         a URL that nobody opens.
@@ -82,55 +72,16 @@ class Source:
         name = str(source)
         try:
             if "://" not in name:
-                opened = cls._in_folder(name, block_samples)
-            else:
-                name = name.rstrip("/")
-                client = open_client(name, token, retries=retries, timeout_s=timeout_s, patience_s=patience_s)
-                opened = cls._at_url(name, client, block_samples)
+                folder = Path(name).absolute()
+                blocks = Blocks.open(folder)
+                return cls(name, LocalFiles(folder), blocks.index, str(blocks.manifest["index_sha256"]))
+            name = name.rstrip("/")
+            client = open_client(name, token, retries=retries, timeout_s=timeout_s, patience_s=patience_s)
+            manifest = parse_manifest(client.read_whole(MANIFEST), f"{name}/{MANIFEST}")
+            index = checked_index(manifest, client.read_whole(INDEX), f"{name}/{INDEX}")
+            return cls(name, client, index, str(manifest["index_sha256"]))
         except OSError as error:
             raise DataError.at(name, f"cannot be read: {error.strerror}") from error
-        if block_samples is not None and (opened.data_set is None or opened.data_set.whole):
-            what = "row groups" if opened.data_set else "a container"
-            raise UsageError.at("block_samples", f"{name} has blocks of its own, of {what}")
-        return opened
-
-    @classmethod
-    def _in_folder(cls, name: str, block_samples: int | None) -> Source:
-        """What a folder contains, or a file of a data set."""
-        folder = Path(name).absolute()
-        if folder.is_file():
-            names, folder = [(folder.name, folder.stat().st_size)], folder.parent
-        elif not folder.is_dir() or (folder / MANIFEST).exists():
-            blocks = Blocks.open(folder)
-            return cls(name, LocalFiles(folder), blocks.index, str(blocks.manifest["index_sha256"]))
-        else:
-            names = list(LocalFiles(folder).names())
-        client = LocalFiles(folder)
-        found = _data_set(names, client, str(folder), block_samples)
-        if found is None:
-            Blocks.open(folder)  # says what is missing
-            raise DataError.at(folder, "is no container")
-        return cls(name, client, found.index, found.digest, found, block_samples)
-
-    @classmethod
-    def _at_url(cls, name: str, client: Client, block_samples: int | None) -> Source:
-        """What a URL's folder contains."""
-        try:
-            head = client.read_whole(MANIFEST)
-        except StoreError as absent:
-            try:
-                found = _data_set(list(client.names()), client, name, block_samples)
-            except StoreError as unlisted:
-                if isinstance(client, Repeating) and not client.answered:
-                    raise absent from None
-                why = f"{absent.problems[0].what}; the folder {unlisted.problems[0].what}"
-                raise StoreError.at(f"{name}/{MANIFEST}", why) from absent
-            if found is None:
-                raise
-            return cls(name, client, found.index, found.digest, found, block_samples)
-        manifest = parse_manifest(head, f"{name}/{MANIFEST}")
-        index = checked_index(manifest, client.read_whole(INDEX), f"{name}/{INDEX}")
-        return cls(name, client, index, str(manifest["index_sha256"]))
 
     def cached(self, cache: BlockCache | None) -> Source:
         """The same with a cache of its blocks.
@@ -138,11 +89,7 @@ class Source:
         Parameters
         ----------
         cache : is opened (None: none).
-
-        Raises UsageError for a data set of another library's format, whose files are not read as blocks.
         """
-        if cache is not None and self.data_set is not None:
-            raise UsageError.at("cache", f"{self.name} is no container: pack it with `forerun pack`")
         if cache is not None:
             cache.open()
         return replace(self, cache=cache)
@@ -175,8 +122,6 @@ class Source:
         Raises StoreError for bytes that cannot be had, DataError for a sample that fails its checksum or cannot be decoded,
         each named; and for a container that is another one by now.
         """
-        if self.data_set is not None:
-            return self._of_data_set(self.data_set, first, last, verify, give, decode, buffers)
         index = self.index
         starts = index.starts[first : last + 1].tolist()
         row, end = starts[0], starts[-1]
@@ -213,34 +158,6 @@ class Source:
             if decode is None
             else [(key, self._decoded(name, key, one, decode)) for key, one in samples]
         )
-
-    def _of_data_set(
-        self,
-        data_set: DataSet,
-        first: int,
-        last: int,
-        verify: bool,
-        give: Decode | None,
-        decode: Decode | None,
-        buffers: Buffers | None,
-    ) -> list[tuple[str, Any]]:
-        """The same of a data set."""
-        what = _in_words(self.index.key, first, last)
-
-        def read(name: str, begin: int, length: int) -> memoryview:
-            return self._stored(name, begin, length, what, buffers)
-
-        try:
-            samples = data_set.read(read, first, last, verify=verify, where=self.name)
-        except (StoreError, DataError) as error:
-            self._refuse_another(error)
-            raise
-        if give is not None:
-            samples = [(key, _given(sample, give)) for key, sample in samples]
-        if decode is None:
-            return samples
-        file = data_set.files[int(self.index.block[first])]
-        return [(key, self._decoded(file, key, sample, decode)) for key, sample in samples]
 
     def _damaged(self, views: Sequence[memoryview], row: int) -> int | None:
         """The first row of the index, from `row` on, whose bytes have another checksum; None if there is none."""
@@ -303,53 +220,16 @@ class Source:
         """Raise DataError where a read failed because the container has been packed anew since it was opened."""
         client = replace(self.client, retries=0) if isinstance(self.client, Repeating) else self.client
         try:
-            again = self._digest_now(client)
+            now = parse_manifest(client.read_whole(MANIFEST), MANIFEST).get("index_sha256")
         except (ForerunError, OSError):
             return  # what went wrong first says more
-        if again != self.digest:
-            what = "its files are others" if self.data_set else "its manifest names another index"
+        if now != self.digest:
             raise DataError.at(
-                self.name, f"has changed since it was opened: {what}; open it again"
+                self.name,
+                "has changed since it was opened: its manifest names another index; open it again",
             ) from error
-
-    def _digest_now(self, client: Client) -> str:
-        """The digest of what lies there now."""
-        if self.data_set is None:
-            return str(parse_manifest(client.read_whole(MANIFEST), MANIFEST).get("index_sha256"))
-        names = client.names()
-        if self.data_set.kind not in ("mds", "litdata"):  # whose index says which files belong to it
-            mine = set(self.data_set.files)
-            names = (pair for pair in names if pair[0] in mine or not payload_of([pair]))
-        found = _data_set(list(names), client, self.name, self.block_samples)
-        return found.digest if found is not None else ""
 
 
 def _in_words(keys: Sequence[str], row: int, end: int) -> str:
     """Some rows of an index in words."""
     return f"samples {keys[row]!r} to {keys[end - 1]!r}" if end - row > 1 else f"sample {keys[row]!r}"
-
-
-def _reading(client: Client, what: str) -> ReadFile:
-    """Who reads the bytes of a file."""
-    return lambda name, first, length: client.read(name, first, length, what)
-
-
-def _data_set(
-    names: list[tuple[str, int]], client: Client, where: str, block_samples: int | None
-) -> DataSet | None:
-    """The data set that some files are; None if they are none."""
-    local = isinstance(client, LocalFiles)
-    return open_data_set(
-        names, _reading(client, "what describes it"), where,
-        block_samples=BLOCK_SAMPLES if block_samples is None else block_samples,
-        window_bytes=LOCAL_WINDOW_BYTES if local else WINDOW_BYTES,
-    )  # fmt: skip
-
-
-def _given(sample: Any, give: Decode) -> Any:
-    """A sample whose views are handed over as something else."""
-    if isinstance(sample, dict):
-        return {name: _given(value, give) for name, value in sample.items()}
-    if isinstance(sample, list):
-        return [_given(value, give) for value in sample]
-    return give(sample) if isinstance(sample, memoryview) else sample

@@ -14,11 +14,15 @@ from typing import Literal
 
 import numpy as np
 
-from forerun.domains.loading.blocks.datasets import sample_sizes as sample_sizes_of
+from forerun.domains.loading.blocks.container import INDEX, Index
 from forerun.domains.loading.blocks.pack import edges_by_bytes
+from forerun.domains.loading.blocks.samples import sample_groups
+from forerun.domains.loading.blocks.shards import refuse_shards
+from forerun.domains.loading.blocks.tar import tar_members
 from forerun.domains.loading.policy import F64, I64
 from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario
-from forerun.errors import TraceError
+from forerun.errors import DataError, TraceError
+from forerun.regular import read_regular, unreadable
 from forerun.rng import stream as random_stream
 from forerun.scenario.spec import Input
 from forerun.trace.repair import RepairLog
@@ -249,19 +253,29 @@ def _random(mean: float, shape: str, sigma: float, count: int, rng: np.random.Ge
 
 
 def read_sizes(given: Input) -> F64:
-    """Stored bytes of each sample, of a CSV file or of a data set (see `blocks.datasets.sample_sizes`).
+    """Stored bytes of each sample, of a CSV file, of a WebDataset tar, or of the `index.parquet` of blocks.
 
     Parameters
     ----------
     given : the file.
 
-    Raises TraceError, DataError or UsageError for one that cannot be read.
+    Raises TraceError or DataError for one that cannot be read, or is of another library's format.
     """
     path = Path(given.path)
-    if path.suffix.lower() == ".csv" or not path.is_file():
+    if path.name == INDEX:
+        try:
+            index = Index.parse(read_regular(path), path)
+        except OSError as error:
+            raise DataError.at(path, unreadable(error)) from error
+        sizes = np.add.reduceat(index.length, index.starts[:-1])
+    elif path.suffix.lower() == ".tar":
+        members = tar_members(path)
+        groups = sample_groups([key for key, _ in members])
+        sizes = np.array([sum(members[at][1] for at in group) for group in groups], np.int64)
+    else:
+        refuse_shards(path.parent, [(path.name, 0)], path.parent)
         return read_column(given, "bytes", 1.0)
-    sizes = sample_sizes_of(path)
-    return read_column(given, "bytes", 1.0) if sizes is None else np.maximum(sizes, 1).astype(np.float64)
+    return np.maximum(sizes, 1).astype(np.float64)
 
 
 def read_column(given: Input, column: str, least: float) -> F64:

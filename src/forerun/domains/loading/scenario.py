@@ -87,8 +87,8 @@ class RandomBytes(Spec, frozen=True, kw_only=True):
 
     mean_bytes: mean (default 0: that of the file). shape: `lognormal` (the default), `exponential` or `constant`. sigma:
     standard deviation of the logarithm (default 0.5). least_bytes, most_bytes: sizes are clipped to them (defaults 1, and
-    0: no upper limit). empirical: a CSV file with a column `bytes`, a row a sample; or a Parquet or TFRecord file, the
-    index.json of MDS or LitData, or the index.parquet of blocks, whose samples have these sizes (default: none).
+    0: no upper limit). empirical: a CSV file with a column `bytes`, a row a sample; or a WebDataset
+    tar, or the index.parquet of blocks, whose samples have these sizes (default: none).
     """
 
     mean_bytes: float = 0.0

@@ -226,11 +226,6 @@ def command(
     with open_corpus(source, token=token, include=include) as corpus:
         if include and corpus.files is None:
             raise UsageError.at("--include", f"{source} is no folder of plain files")
-        if corpus.format and (decoder or own_transform):
-            raise UsageError.at(
-                "--decoder, --transform",
-                f"decode files and blocks, not {corpus.format}: run `forerun pack {source} OUT`, measure OUT",
-            )
         if loader != "threads":
             pool = pool_threads if loader == "pooled_workers" else 0
             data = measure_workers(corpus, job, many, block=block, pool_threads=pool, progress=report).data()

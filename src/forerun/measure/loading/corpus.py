@@ -31,10 +31,9 @@ from forerun.domains.loading.blocks.container import (
 )
 from forerun.domains.loading.blocks.convert import kind_of
 from forerun.domains.loading.blocks.corpus import write_files
-from forerun.domains.loading.blocks.datasets import DataSet, local_data_set, open_data_set
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import FileEntry, list_files, sample_groups
-from forerun.domains.loading.blocks.shards import payload_of
+from forerun.domains.loading.blocks.shards import payload_of, refuse_shards
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.clients import Client, LocalFiles, Wrapping, open_client
 from forerun.measure.loading.runner import Piece
@@ -60,7 +59,6 @@ class Corpus:
     files : reads single samples where they are files of their own (default: none are).
     checked : whether the index knows the samples' checksums; it does not of files that were only listed (default: yes).
     system : the network file system of a folder that is read file by file (default: empty: it lies on none).
-    format : of a data set of another library, whose blocks are read and not decoded (default: empty: it is none).
     passed_over : files of a folder or a URL that are no samples.
     """
 
@@ -70,7 +68,6 @@ class Corpus:
     files: Client | None = None
     checked: bool = True
     system: str = ""
-    format: str = ""
     passed_over: tuple[str, ...] = ()
 
     @property
@@ -179,12 +176,6 @@ def open_corpus(source: str, *, token: str = "", include: str = "") -> Iterator[
             source,
             f"contains WebDataset tar shards, which are read as a whole: run `forerun pack {source} OUT`, measure OUT",
         )
-    if kind in ("mds", "parquet", "tfrecord", "litdata"):
-        found = local_data_set(folder_path, block_samples=0)
-        assert found is not None
-        folder = folder_path.parent if folder_path.is_file() else folder_path
-        yield of_data_set(source, LocalFiles(folder), found)
-        return
     listed = list_files(folder_path)
     chosen = set(samples_among([(entry.key, entry.size_bytes) for entry in listed], source, include))
     files = [entry for entry in listed if entry.key in chosen]
@@ -334,33 +325,6 @@ def files_of(client: Client, index: Index) -> Client:
     return SampleFiles(client, parts)
 
 
-def of_data_set(source: str, client: Client, found: DataSet) -> Corpus:
-    """A data set of another library, its blocks read as ours are; row groups of Parquet in parts, too, as smaller ones are.
-
-    Parameters
-    ----------
-    source : as the user gave it.
-    client : reads its files.
-    found : where its blocks lie.
-    """
-    places = {
-        block_name(block): place for block, place in enumerate(zip(found.files, found.begins, strict=True))
-    }
-    return Corpus(source, PlacedFiles(client, places), found.index, checked=False, format=found.kind)
-
-
-@dataclass
-class PlacedFiles(Wrapping):
-    """Blocks that lie in files of other names: of each, its file and the byte at which it begins."""
-
-    places: Mapping[str, tuple[str, int]]
-
-    def read(self, name: str, first: int, length: int, what: str) -> bytes:
-        """See `Client`."""
-        file, begin = self.places[name]
-        return self.client.read(file, begin + first, length, what)
-
-
 @dataclass
 class SampleFiles(Wrapping):
     """Samples of several files, each by the name of its first: a loader reads one file after another."""
@@ -389,12 +353,7 @@ def _listed(source: str, client: Client, absent: StoreError, include: str) -> Co
         raise absent
     if not names:
         raise DataError.at(source, "contains no files")
-    found = open_data_set(
-        names, lambda name, first, length: client.read(name, first, length, "what describes it"), source,
-        block_samples=0, window_bytes=2**20,
-    )  # fmt: skip
-    if found is not None:
-        return of_data_set(source, client, found)
+    refuse_shards(None, names, source)
     chosen = set(samples_among(names, source, include))
     index = _index_of([pair for pair in names if pair[0] in chosen])
     passed_over = tuple(name for name, _ in names if name not in chosen)

@@ -18,7 +18,6 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, ClassVar, Final
 
-from forerun.domains.loading.blocks.optional import optional_module
 from forerun.errors import StoreError, UsageError
 from forerun.measure.loading.processes import PerProcess
 
@@ -148,6 +147,16 @@ _HOPELESS_NAMES: Final = frozenset(
 )  # fmt: skip
 
 
+def _library(name: str, url: str) -> Any:
+    """A library that is an extra. Raises UsageError, with how to install it, where it is absent."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError.at(
+            url, f"is read through {name}, which is not installed: pip install 'forerun[stores]'"
+        ) from error
+
+
 def _first_line(error: Exception) -> str:
     """The message of a library's error, without the dump that may follow."""
     text = str(error).strip().splitlines()
@@ -170,7 +179,7 @@ class ObjectFiles(Repeating):
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._library = optional_module("obstore", "stores", self.url)
+        self._library = _library("obstore", self.url)
         endpoint = str(
             self.options.get("endpoint")
             or os.environ.get("AWS_ENDPOINT_URL")
@@ -277,7 +286,7 @@ class FsspecFiles(Repeating):
         """The file system and the path in it, without a slash at the end. Raises UsageError for a URL that cannot be
         opened.
         """
-        fsspec = optional_module("fsspec", "stores", self.url)
+        fsspec = _library("fsspec", self.url)
         try:
             files, root = fsspec.core.url_to_fs(self.url, **self.options)
             return files, str(root).rstrip("/")

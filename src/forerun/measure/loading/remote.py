@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Blocks
-from forerun.domains.loading.blocks.datasets import open_data_set
-from forerun.domains.loading.blocks.mds import INDEX as MDS_INDEX
 from forerun.domains.loading.blocks.samples import FileEntry, in_order
 from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, UsageError
@@ -31,14 +29,7 @@ def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
             raise DataError.at(url, "contains blocks already")
         read = partial(client.read, name, 0, size, f"sample {name!r}")
         names.append(FileEntry(name, Path(name), size, read))
-    sizes = [(entry.key, entry.size_bytes) for entry in names]
-    refuse_shards(None, sizes, url)
-    if MDS_INDEX in dict(sizes):  # other formats show in names
-        found = open_data_set(
-            sizes, lambda name, first, length: client.read(name, first, length, "what describes it"), url
-        )
-        if found is not None:
-            raise DataError.at(url, f"is of {found.kind}, which is read where it lies; pack it from a folder")
+    refuse_shards(None, [(entry.key, entry.size_bytes) for entry in names], url)
     return in_order(names, url)
 
 

@@ -1,1 +1,1 @@
-"""Merged samples on disk: the container `blocks`, WebDataset tar and MDS, and packing from one into another."""
+"""Merged samples on disk: the container `blocks`, and WebDataset tar, and packing from one into another."""

@@ -56,7 +56,7 @@ def sample_groups(keys: Sequence[str]) -> list[list[int]]:
     ones, extensions of which a word begins with no letter (`scan.0001.png`), and stems of more than `MOST_PARTS` files are
     each a sample.
 
-    Equal keys have equal groups wherever they come from, so files, blocks, tar and MDS agree on what a sample is.
+    Equal keys have equal groups wherever they come from, so files, blocks and tar agree on what a sample is.
 
     Parameters
     ----------

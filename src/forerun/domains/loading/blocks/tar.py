@@ -53,17 +53,17 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     Raises DataError for links, devices, unsafe or double names, members that are cut short, damaged headers, an end without
     its mark or with more behind it, and what is no plain tar.
     """
-    for key, content in _members(path):
+    for key, _, content in _members(path):
         yield key, content.read()
 
 
-def tar_keys(path: Path) -> list[str]:
-    """The names of a shard's members, by its headers alone. Raises DataError as `read_tar` does."""
-    return [key for key, _ in _members(path)]
+def tar_members(path: Path) -> list[tuple[str, int]]:
+    """Name and bytes of a shard's members, by its headers alone. Raises DataError as `read_tar` does."""
+    return [(key, size) for key, size, _ in _members(path)]
 
 
-def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Key and content of each member."""
+def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """Key, bytes and content of each member."""
     seen: dict[str, str] = {}
     try:
         packer, size = _packed_by(path), path.stat().st_size
@@ -88,7 +88,7 @@ def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     raise DataError.at(path, f"member {member.name[:80]!r} {why}")
                 content = archive.extractfile(member)
                 assert content is not None
-                yield key, content
+                yield key, member.size, content
             if why := _end(path, archive.offset, size):
                 raise DataError.at(path, why)
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
