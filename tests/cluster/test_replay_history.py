@@ -67,6 +67,18 @@ def test_times_of_a_place_and_places_that_are_none(tmp_path: Path) -> None:
         read_history(path, zone="Mars/Olympus")
 
 
+def test_times_that_are_seconds_since_1970_are_on_no_place_s_clock(tmp_path: Path) -> None:
+    swf = "; UnixStartTime: 893466664\n1 161 0 632 2 -1 -1 2 758 -1 1 2 1 -1 1 -1 -1 -1\n"
+    ours = "id,submit_s,start_s,end_s,nodes\na,893466825,893466825,893467457,2\n"
+    slurm = (
+        SACCT.splitlines()[0]
+        + "\n1|ann|big|893466825|893466825|893466825|893467457|COMPLETED|632|60|2|p|n|a\n"
+    )
+    for text in (swf, ours, slurm):
+        path = written(tmp_path, text)
+        assert read_history(path, zone="Europe/Stockholm").origin_s == 893466825
+
+
 def test_standard_workload_format_with_its_request_elsewhere(tmp_path: Path) -> None:
     text = (
         "1 10 5 60 4 90 -1 8 100 -1 1 3 7 -1 -1 2 -1 -1\n"

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import TraceError, UsageError, known_names
 from forerun.trace.jobs import LONGEST_S, Gathered, JobReader
+from forerun.trace.local_clock import LocalClock
 from forerun.trace.reader import reader_for, sniff
 from forerun.trace.repair import Complaints, Repair, RepairLog
 from forerun.trace.rows import TEXT
@@ -249,10 +248,10 @@ def read_history(
     """
     if selection is not None and selection not in SELECTIONS:
         raise UsageError.at("selection", known_names(selection, SELECTIONS))
-    place = _place(zone)
     repairs = RepairLog(strict=strict)
-    gathered = _reader(path, format, columns).gather(Path(path), repairs)
-    rows = _cleaned(gathered, resource, place)
+    LocalClock(zone, repairs).place()
+    gathered = _reader(path, format, columns, zone).gather(Path(path), repairs)
+    rows = _cleaned(gathered, resource)
     repairs.finish()
     origin_s = float(rows["submit_s"].min())
     for name in ("submit_s", "eligible_s", "start_s", "end_s"):
@@ -288,15 +287,16 @@ def read_history(
 
 
 _TEXT_COLUMNS: Final = ("user", "account", "vc", "qos", "state")
-_TIMES: Final = ("submit_s", "eligible_s", "start_s", "end_s")
 
 
-def _reader(path: str | Path, format: str, columns: Sequence[str]) -> JobReader:
+def _reader(path: str | Path, format: str, columns: Sequence[str], zone: str) -> JobReader:
     """The reader, which keeps jobs without GPUs where that is an option of it."""
     format = format or (formats[0] if len(formats := sniff(path)) == 1 else "")
     options: dict[str, Any] = {"columns": list(columns)} if columns else {}
     if format in ("sacct", "sacct_json"):
         options["cpu_jobs"] = True
+    if format == "sacct" and zone != "UTC":  # times of the other formats are seconds since 1970
+        options["timezone"] = zone
     reader = reader_for(path, format, options)
     if not isinstance(reader, JobReader):
         known = "swf, sacct, sacct_json, job_history"
@@ -306,20 +306,17 @@ def _reader(path: str | Path, format: str, columns: Sequence[str]) -> JobReader:
     return reader
 
 
-def _cleaned(gathered: Gathered, resource: Resource, place: ZoneInfo | None) -> Rows:
+def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
     """The rows that can be used, what is repaired or dropped among them counted."""
     rows = Rows(gathered.source, Complaints(), gathered.lines, {})
     columns = gathered.columns
-    for name in (*_TIMES, "requested_s", "nodes", "gpus"):
+    for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus"):
         values = columns.get(name)
         rows[name] = np.full(len(rows), np.nan) if values is None else np.asarray(values, np.float64)
     for name in ("job_id", *_TEXT_COLUMNS):
         values = columns.get(name)
         rows[name] = np.array([""] * len(rows) if values is None else list(values), TEXT)
     rows["nodes"] = rows["nodes"] if resource == "nodes" else rows["gpus"]
-    if place is not None:
-        for name in _TIMES:
-            rows[name] = _utc_s(rows[name], place)
     rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
     rows.drop(np.isnan(rows["nodes"]), f"job with unknown {resource} dropped")
     rows.drop(rows["nodes"] <= 0, f"job without {resource} dropped")
@@ -366,33 +363,6 @@ def _settle_ids(rows: Rows) -> None:
             again[at], ids[at] = True, f"{name}#{count}"
     rows.note(again, "job id used again, kept as a run of its own")
     rows["job_id"] = np.array(ids, TEXT)
-
-
-def _place(zone: str) -> ZoneInfo | None:
-    """The rules of a place; None for UTC."""
-    if zone == "UTC":
-        return None
-    try:
-        return ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError.at(
-            "zone", f"no time zone {zone!r} is known here; the package tzdata has all"
-        ) from None
-
-
-def _utc_s(local_s: F64, place: ZoneInfo) -> F64:
-    """Seconds since 1970 on the clock of a place as UTC; an hour that autumn repeats is read as its first pass."""
-    known = np.isfinite(local_s)
-    quarter = np.floor(local_s[known] / 900.0)
-    values, where = np.unique(quarter, return_inverse=True)
-    epoch = datetime(1970, 1, 1)
-    offsets = []
-    for value in values.tolist():
-        offset = (epoch + timedelta(seconds=900.0 * value)).replace(tzinfo=place).utcoffset()
-        offsets.append(0.0 if offset is None else offset.total_seconds())
-    utc_s = local_s.copy()
-    utc_s[known] -= np.array(offsets)[where]
-    return utc_s
 
 
 def _complete(
