@@ -12,6 +12,7 @@ import pytest
 import forerun
 from forerun.domains.cluster import DOMAIN
 from forerun.domains.cluster.engine.run import Outcome
+from forerun.domains.cluster.policies.priority import Fifo
 from forerun.live.compare import compare, errors_of, measured_costs
 from forerun.live.result import live_result
 from forerun.live.stays import Stay
@@ -19,11 +20,15 @@ from forerun.live.stays import Stay
 NODES = {"a": 4, "b": 4}
 
 
-def outcome(seed: int = 0) -> Outcome:
+class Own(Fifo, tag="own-fifo", frozen=True):
+    """A policy outside forerun."""
+
+
+def outcome(seed: int = 0, **changes: object) -> Outcome:
     scenario = forerun.load(
         forerun.demo("cluster").scenario, ["trace.generate.jobs=9", "machines.nodes[0].count=2"], seed=seed
     )
-    return DOMAIN.run(DOMAIN.prepare(scenario))
+    return DOMAIN.run(DOMAIN.prepare(scenario.with_(**changes)))
 
 
 def stays_like(ran: Outcome, *, failing: float = 0.0, seed: int = 0) -> list[Stay]:
@@ -157,3 +162,9 @@ def test_measured_costs_explain_a_run() -> None:
     assert cheap.explanation is not None and costly.explanation is not None
     ends = [sum(job.explained_end_s - job.submit_s for job in one.jobs) for one in (cheap, costly)]
     assert ends[1] > ends[0]
+
+
+def test_a_live_result_names_the_code_that_decided() -> None:
+    result = live_result(outcome(policy=Own()), [], NODES)
+    assert list(result.provenance["code"]) == [f"{__name__}:Own"]
+    assert "code" not in live_result(outcome(), [], NODES).provenance

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.domain import code_of, with_code
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.summary.summarize import summarize
@@ -97,7 +98,7 @@ def live_result(
         tables["predictions"] = predictions_table(predictions)
     slot_ledger = _slot_ledger(stays, sum(nodes.values()) * (last_s - first_s), last_s)
     job_ledger = _job_ledger(stays, jobs)
-    return replace(
+    result = replace(
         base,
         headline=tuple(HEADLINE_OF.get(name, name) for name in base.headline),
         why=_why(member_name(type(outcome.inputs.scenario.policy)), slot_ledger, job_ledger, base.summary),
@@ -115,6 +116,7 @@ def live_result(
         notes=(*base.notes, *notes),
         provenance={**base.provenance, "live": True},
     )
+    return with_code(result, code_of(outcome.inputs.scenario))
 
 
 def _why(policy: str, slots: Ledger, job: Sequence[Ledger], summary: Mapping[str, Any]) -> str:
