@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from forerun.domain import left_out
 from forerun.report.comparison import comparison_sections
 from forerun.report.stored import StoredComparison
 from forerun.result.objective import Objective
-from forerun.study.compare import Standing, Variant
+from forerun.study.compare import Standing, Variant, _level
 from forerun.study.compared import comparison_of, save_comparison
 from forerun.study.verdict import recommended, why
 
@@ -142,3 +143,16 @@ def _json_text(text: str) -> dict[str, Any]:
 
     data: dict[str, Any] = json.loads(text)
     return data
+
+
+def test_where_the_reference_is_best_others_are_level_only_where_the_table_says_so() -> None:
+    """The reference was fixed before, so that each difference from it has the p value of the table."""
+    ranked = [
+        standing("fixed", 1.0, 8, None),
+        standing("slow", 2.0, 8, 1.0, 0.2),
+        standing("other", 3.0, 8, 2.0, 0.04),
+    ]
+    runner: Any = SimpleNamespace(p=lambda *_: 0.03)
+    assert _level(runner, ranked, JCT, False) == ("slow",)
+    text = why(ranked, JCT, exact=False, reference="fixed", level=("slow",))
+    assert text.count("slow") == 2, "the runner-up and its gap are named, and not again as level"

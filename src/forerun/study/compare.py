@@ -599,8 +599,8 @@ def _level(
     adjusted = iter(chosen_best_p([p for p in p_values if p is not None], len(standings)))
     p_values = [p if p is None else next(adjusted) for p in p_values]
     for at, one in enumerate(others):
-        if one.difference is None and p_values[at] is not None:
-            p_values[at] = best.p  # against the reference, which was fixed before
+        if None in (one.difference, best.difference) and p_values[at] is not None:
+            p_values[at] = best.p if one.difference is None else one.p  # the reference was fixed before
     same = [one.value == best.value and one.left_out == best.left_out for one in others]
     return tuple(
         one.variant.name

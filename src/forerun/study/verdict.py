@@ -103,7 +103,8 @@ def _cheaper(standings: Sequence[Standing], level: Sequence[str], reference: str
         return f"{value} GPUs" if key == "gpus" else f"{name} {value} {readable_unit(unit)}"
 
     ties = {one.variant.name for one in standings if one.value == best.value}
-    rest = [one for one in level if one not in (chosen.variant.name, reference, *ties)]
+    compared = standings[1].variant.name if best.difference is None else reference  # which `why` names
+    rest = [one for one in level if one not in (chosen.variant.name, compared, *ties)]
     text = f"; not significantly different from it: {', '.join(rest)}" if rest else ""
     if chosen is best:
         dearer = key and base is not None and amount(best) != amount(base)
