@@ -152,6 +152,23 @@ def test_nothing_half_written_is_left(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "file"]
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_only_a_trace_of_ours_is_replaced(tmp_path, ending):
+    path = tmp_path / f"t{ending}"
+    for content in (b"id,cost\n1,2\n", b"PAR1", b"PAR1 and no more"):
+        path.write_bytes(content)
+        with pytest.raises(TraceError, match="not a trace that forerun wrote"):
+            save_trace(trace_of(ROWS), path)
+        assert path.read_bytes() == content
+    polars.DataFrame({"x": [1]}).write_parquet(path)
+    with pytest.raises(TraceError, match="not a trace that forerun wrote"):
+        save_trace(trace_of(ROWS), path)
+    path.write_bytes(b"")
+    for trace in (trace_of(ROWS), trace_of(ROWS[:1])):
+        save_trace(trace, path)
+        assert load_trace(path) == trace
+
+
 def test_import_saves_trace_and_log(tmp_path):
     source = tmp_path / "in.csv"
     source.write_bytes(b"\xef\xbb\xbfarrival_s,note\n3,x\n1,y\n")

@@ -46,7 +46,7 @@ SHOWN: Final = {
 )
 @_options.set_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
-@_options.out_option("COST", "A new .yaml file with the costs, for `cost: COST` in a scenario.")
+@_options.out_option("COST", "A .yaml file for the costs, for `cost: COST` in a scenario.")
 @_options.output_options
 def command(
     server: Path,

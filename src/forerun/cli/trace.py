@@ -42,7 +42,9 @@ seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
 )
 strict_option = click.option("--strict", is_flag=True, help="Reject a file that needs repairs.")
-out_option = _options.out_option("FILE", "A new .parquet or .csv file.", required=True)
+out_option = _options.out_option(
+    "FILE", "A .parquet or .csv file; replaces only a trace that forerun wrote.", required=True
+)
 
 
 @dataclass(frozen=True)
@@ -181,9 +183,7 @@ def check(file: Path, reading: Reading, output: Output) -> int:
 @reading_options
 @settings_option
 @seed_option
-@_options.out_option(
-    "FILE", "A new .yaml file with the description, for `forerun trace generate DOMAIN FILE`."
-)
+@_options.out_option("FILE", "A .yaml file for the description, for `forerun trace generate DOMAIN FILE`.")
 @_options.output_options
 def fit(
     domain: str,

@@ -50,13 +50,16 @@ class _Described(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def save_trace(trace: Trace, path: str | Path) -> None:
-    """Write a trace as Parquet or CSV, as the name ends; UsageError for another ending, TraceError if it
-    cannot be.
+    """Write a trace as Parquet or CSV, as the name ends, also in place of a trace that was written before.
+
+    Raises UsageError for another ending, TraceError if the file cannot be written or is of another program.
     """
     target = Path(path)
     writers = {".parquet": _write_parquet, ".csv": _write_csv}
     if target.suffix not in writers:
         raise UsageError.at(str(path), f"a trace file ends in {' or '.join(writers)}, not {target.suffix!r}")
+    if target.is_file() and not _is_own(target):
+        raise TraceError.at(str(path), "exists, and is not a trace that forerun wrote; name another file")
     write_file(target, lambda beside: writers[target.suffix](trace, beside, str(path)), error=TraceError)
 
 
@@ -65,6 +68,17 @@ def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:
     target = Path(path)
     log = repairs if repairs is not None else RepairLog()
     return _read_parquet(target) if begins(target, PARQUET) else _read_csv(target, log)
+
+
+def _is_own(path: Path) -> bool:
+    if not begins(path, PARQUET):
+        return begins(path, MARK.encode()) or not path.stat().st_size
+    import polars
+
+    try:
+        return "forerun" in polars.read_parquet_metadata(path)
+    except (OSError, polars.exceptions.PolarsError, polars.exceptions.PanicException):
+        return False
 
 
 def _description(trace: Trace) -> str:
