@@ -220,6 +220,8 @@ def simulate(scenario: AnyScenario, *, policy: object = None, observers: Iterabl
     seen = checked_observers(observers, domain.observer_type, unobserved=domain.not_observable(scenario))
     try:
         result = domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
+    except MemoryError:
+        raise
     except Exception as error:
         blamed = _blamed(error, code)
         if blamed is error:

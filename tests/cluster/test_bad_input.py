@@ -599,7 +599,7 @@ def test_a_resampled_log_has_intervals(tmp_path: Path, monkeypatch: pytest.Monke
     rows = "".join(f"j{i},{97 * i},{30 + 37 * i % 400},{1 + i % 3}\n" for i in range(120))
     Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\n" + rows)
     Path("s.yaml").write_text(
-        "domain: cluster\ntrace: {resample: {file: jobs.csv, block: 20min}}\n"
+        "domain: cluster\ntrace: {resample: {file: jobs.csv, block: 10min}}\n"
         "machines: {nodes: [{count: 1, gpus: 4}]}\npolicy: fifo\n"
     )
     assert run(["compare", "s.yaml", "--policy", "fifo", "--policy", "srtf", "--seeds", "5"]) == 0

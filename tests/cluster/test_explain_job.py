@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -567,10 +568,15 @@ def test_a_run_without_the_table_or_of_another_world_is_one_line(kept: Path, cap
     table.unlink()
     assert command_line(["explain", str(kept), "--job", "g"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "has no table 'jobs'" in error
+    assert error.count("\n") == 1 and "jobs.parquet: cannot be read" in error
     other = forerun.simulate(forerun.load(kept.parent / "scenario.json", ["policy=srtf"]))
     other.tables["jobs"].write_parquet(table)
     assert command_line(["explain", str(kept), "--job", "g"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "is not the table that was saved" in error
+    changed = other.save(kept.parent / "changed")
+    shutil.copy(kept / "scenario.json", changed)
+    assert command_line(["explain", str(changed), "--job", "g"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "is another run when it is simulated again" in error
     table.write_bytes(whole)

@@ -265,7 +265,7 @@ def test_rows_that_overlap_beyond_the_machine() -> None:
     assert busy.max() > most - 1
     assert any("rows overlap" in note for note in replay.notes)
     first = shown_instant(float(at[busy > 2][0]) + log.origin_s)
-    said = f"hold up to {busy.max()} of its 2 nodes, more than there are for [0-9]+% of the time, first at {first}"
+    said = f"hold up to {busy.max()} of its 2 nodes, more than there are for [0-9.]+ h, first at {first}"
     with pytest.raises(InputError, match=said):
         replay_log(log, system=machine(Pool(name="all", nodes=2)))
 

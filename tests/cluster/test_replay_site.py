@@ -267,7 +267,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = written(LOG, tmp_path / "log.csv")
     kept = tmp_path / "kept.json"
-    paths = files(tmp_path, slurm=CONF.replace("MaxNodes=2", ""), nodes=NODES_CONF, res=RESERVATIONS)
+    paths = files(tmp_path, slurm=CONF.replace("MaxTime=60", "MaxTime=1"), nodes=NODES_CONF, res=RESERVATIONS)
     options = [word for path in paths for word in ("--system", str(path))]
     assert run(["replay", str(log), *options, "-o", str(kept)]) == 0
     assert "note: partitions batch, long share nodes" in capsys.readouterr().out

@@ -23,8 +23,8 @@ FIRST_PART = 0.6
 _USUAL = 0.95
 _MARGIN_S = 7 * 86_400.0
 _FEW = 200
-#: share of the time in which jobs may hold more nodes than their pool has: rows of a log overlap now and then
-_OVER = 0.25
+#: share of the node time of its jobs that may be beyond what a pool has: rows of a log overlap now and then
+_OVER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +143,14 @@ def _overlaps(log: History, system: System) -> tuple[str, ...]:
         over = np.flatnonzero(busy > pool.nodes)
         if not len(over):
             continue
-        seconds = np.diff(np.clip(at, from_s, until_s), append=until_s)[over].sum()
+        spans_s = np.diff(np.clip(at, from_s, until_s), append=until_s)
+        seconds, beyond = spans_s[over].sum(), float(spans_s[over] @ (busy[over] - pool.nodes))
         held = f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.nodes} nodes"
         notes.append(f"{held}, for {seconds / 3600:.1f} h: rows overlap")
-        if seconds > _OVER * (until_s - from_s):
+        if beyond > _OVER * float(spans_s @ busy):
             first = shown_instant(float(at[over][0]) + log.origin_s)
             why = "a replay has whole nodes, one job each: jobs share nodes, or --system has too few"
-            held += (
-                f", more than there are for {seconds / (until_s - from_s):.0%} of the time, first at {first}"
-            )
+            held += f", more than there are for {seconds / 3600:.1f} h, first at {first}"
             problems.append(Problem(log.source or "the log", f"{held}; {why}"))
     if problems:
         raise InputError(*problems)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.energy.summary.confidence import OVER_SEEDS
 from forerun.domains.energy.summary.tables import slots_of
 from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, ends
 from forerun.result.objective import pareto
@@ -119,7 +117,7 @@ def _costs(run: Result | SavedRun) -> Figure:
 
 
 def _savings(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """What was saved against the default, with both intervals; nothing if that is not known."""
+    """What was saved against the default, with intervals; nothing if that is not known."""
     names = {
         "energy_saved_percent": "energy, all",
         "energy_saved_last5_percent": "energy, last five",
@@ -128,26 +126,20 @@ def _savings(run: Result | SavedRun) -> tuple[Figure, ...]:
     }
     if not all(name in run.summary for name in names):
         return ()
-    levels = {OVER_SEEDS: "over seeds", "": "over recorded paths and seeds"}
-    pairs = list(product(names, levels))
     return (
         Figure.of(
             "points",
             "energy-savings",
             "Saved against the default configuration",
             {
-                "what": [names[name] for name, _ in pairs],
-                "saved": [float(run.summary[name]) for name, _ in pairs],
-                "interval": [levels[level] for _, level in pairs],
-                **ends([run.intervals.get(name + level) for name, level in pairs]),
+                "what": list(names.values()),
+                "saved": [float(run.summary[name]) for name in names],
+                **ends([run.intervals.get(name) for name in names]),
             },
             x="what",
             y=Axis("saved", "saved", "%"),
-            series="interval",
-            series_label="interval",
             rules=[Rule(0.0, "default", "y")],
-            caption="The interval over seeds treats the recorded runs as exact; "
-            "the one over paths and seeds resamples them.",
+            caption="Intervals resample the recorded runs as well as the seeds, unless seeds alone vary more.",
         ),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -16,15 +15,12 @@ from forerun.errors import ForerunError
 from forerun.result.run import Interval
 from forerun.rng import stream
 
-#: what ends the names of the intervals that take the recorded paths for the whole law
-OVER_SEEDS: Final = "_over_seeds"
-
 
 def intervals(outcome: JobOutcome, against: Reference) -> dict[str, Interval]:
     """The intervals of a run; none below two trials.
 
-    Those under the figures' names are the wider ones, usually over resampled paths and seeds; those over seeds alone are
-    beside them. against: the default and the oracle of the run's own workload.
+    Of the interval over seeds and the one over resampled paths and seeds, the wider, which is usually the latter.
+    against: the default and the oracle of the run's own workload.
     """
     inputs, work = outcome.inputs, work_of(outcome.inputs)
     scenario = inputs.scenario
@@ -40,13 +36,12 @@ def intervals(outcome: JobOutcome, against: Reference) -> dict[str, Interval]:
         resampled = replace(work, workload=resampled_workload(inputs.workload, rng))
         both += _savings(resampled, first + number)
     tight, wide = _named(over_seeds, "over seeds"), _named(both, "over drawn paths and seeds")
-    widest = {
+    return {
         name: max(
             (one for one in (wide.get(name), tight.get(name)) if one), key=lambda one: one.high - one.low
         )
         for name in {**tight, **wide}
     }
-    return widest | {name + OVER_SEEDS: one for name, one in tight.items()}
 
 
 def _savings(work: Work, seed: int) -> list[Savings]:
