@@ -298,7 +298,7 @@ def with_code(result: Result, code: Mapping[str, str]) -> Result:
     for name, source in code.items():
         module = name.partition(":")[0]
         known[name] = {
-            "source": source or "in no file, so nothing is stored under it",
+            "source": source or "not in a file, so nothing is stored for it",
             "distribution": distribution(module, file_of(module) or Path()),
         }
     return replace(result, code=code, provenance={**result.provenance, "code": known})

@@ -320,7 +320,8 @@ def test_no_job_starts_before_it_is_eligible(tmp_path: Path, policy: str) -> Non
     assert jobs["submit_s"].tolist() == [5, 6, 900] and jobs["first_start_s"].min() < 900
     assert 900 <= jobs["first_start_s"][2] <= 901
     assert (
-        "1 of 3 jobs come when they became eligible, 900 s after their submission in the mean" in result.notes
+        "1 of 3 jobs arrive when they become eligible, 900 s after their submission in the mean"
+        in result.notes
     )
 
 

@@ -194,7 +194,7 @@ def test_a_class_without_a_source_has_no_identity_and_nothing_is_stored_for_it(t
         assert identity(kind) == ""
         result = forerun.simulate(energy(), policy=kind)
         (known,) = result.provenance["code"].values()
-        assert known["source"] == "in no file, so nothing is stored under it"
+        assert known["source"] == "not in a file, so nothing is stored for it"
         assert result.id != forerun.simulate(energy("eta=0.9"), policy=kind).id
         study, store = tmp_path / "study.yaml", tmp_path / f"{kind.__name__}.sqlite"
         study.write_text(f"{{base: {forerun.demo('energy').scenario}, axes: {{trials: [0]}}}}")

@@ -149,7 +149,7 @@ def test_files_that_are_no_samples_are_passed_over_and_counted(
     with LatencyStore(tmp_path, StoreSpec()) as store, open_corpus(store.url) as corpus:
         assert set(corpus.index.key) == {*samples, "7.json"} and len(corpus.passed_over) == 4
     with (
-        pytest.raises(DataError, match=r"none of its 45 files is called \*\.png"),
+        pytest.raises(DataError, match=r"none of its 45 files matches \*\.png"),
         open_corpus(str(tmp_path), include="*.png"),
     ):
         pass

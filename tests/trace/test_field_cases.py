@@ -23,7 +23,7 @@ def test_kubernetes_pods_are_exported_and_say_how_many_name_a_model(tmp_path: Pa
     pods = CASES / "openb" / "pods.csv"
     made = import_trace(pods, tmp_path / "x.csv")
     assert read_trace(tmp_path / "x.csv") == made.trace and len(made.trace) == 4
-    assert "GPU model that a pod asks for is not used: 3" in noted(pods)
+    assert "GPU model that a pod requests is not used: 3" in noted(pods)
 
 
 def test_models_of_spot_jobs_are_noted(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_models_of_spot_jobs_are_noted(tmp_path: Path) -> None:
         "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type\n"
         "1,13,A10,20,1,1,0,2764799,HP\n3,57,,15,1,16,9589663,41060,Spot\n"
     )
-    assert "GPU model that a job asks for is not used: 1" in noted(path)
+    assert "GPU model that a job requests is not used: 1" in noted(path)
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("b_comma.csv", [2, 2]), ("b_tab.txt", [2, 1])])

@@ -99,7 +99,7 @@ def command(
             count, made = len(packed), f" in {packed.blocks} blocks"
     if not remote and kind_of(Path(source)) == "tar" and keys_repeat(shards_of(Path(source))):
         click.echo(
-            "note: shards have members of the same names; a sample's key begins with its shard's name",
+            "note: shards have members with the same name, so each key begins with its shard's name",
             err=True,
         )
     skipped = passed_over(target) if kind == "tar" and not unpack else []

@@ -70,6 +70,6 @@ class JobSpec(Spec, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if any("\0" in word for word in (*self.command, *self.environment, self.folder)):
-            raise ValueError("no program can be given a text with a NUL")
+            raise ValueError("a command cannot contain a NUL")
         if len(msgspec.json.encode((self.command, self.environment))) > MOST_BYTES:
             raise ValueError(f"the command and the names of its variables have more than {MOST_BYTES} bytes")

@@ -187,7 +187,7 @@ def listening(path: Path) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise StoreError.at(path, f"is no socket that can be made: {error.strerror or error}") from error
+        raise StoreError.at(path, f"cannot be made a socket: {error.strerror or error}") from error
     finally:
         os.umask(before)
     return listener

@@ -82,7 +82,7 @@ def _pictures(figures: Iterable[Figure], kind: Format, folder: Path) -> list[byt
             f"by {signal.Signals(-child.returncode).name}" if signalled else f"with code {child.returncode}"
         )
         raise StoreError.at(
-            folder, f"pictures cannot be drawn: the renderer ended {ended}, as where memory is short"
+            folder, f"pictures cannot be drawn: the renderer ended {ended}, perhaps for lack of memory"
         )
     pictures, rest = [], child.stdout
     while rest:

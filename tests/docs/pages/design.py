@@ -61,8 +61,8 @@ def _resampled(page: str) -> Iterator[Claim]:
     )
     yield Claim(
         page,
-        "of {} logs with {} seeds each, {} % are answered. Of these {} % hold the true difference; Student's t over the "
-        "same seeds holds it in {} %, the bootstrap's percentile interval in {} % and its basic interval in {} %",
+        "of {} logs with {} seeds each, {} % are answered. Of these, {} % contain the true difference; Student's t over the "
+        "same seeds contains it in {} %, the bootstrap's percentile interval in {} % and its basic interval in {} %",
         (
             found["logs"],
             found["seeds"],
@@ -78,7 +78,7 @@ def _resampled(page: str) -> Iterator[Claim]:
     loads = [float(name.split()[1].rstrip(",")) for name in kinds]
     yield Claim(page, "which have loads of {} to {} and lognormal", (min(loads), max(loads)))
     held = [kind["held"] for kind in kinds.values()]
-    yield Claim(page, "By kind, {} to {} % hold it", (min(held), max(held)))
+    yield Claim(page, "By kind of log, {} to {} % contain it", (min(held), max(held)))
 
 
 def _one_log(page: str) -> Iterator[Claim]:

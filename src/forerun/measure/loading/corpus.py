@@ -239,7 +239,7 @@ def samples_among(files: Sequence[tuple[str, int]], where: str, include: str = "
         ]
         found = [names[at] for at in sorted(at for group in groups for at in group)]
     if not found:
-        raise DataError.at(where, f"none of its {len(files)} files is called {include}")
+        raise DataError.at(where, f"none of its {len(files)} files matches {include}")
     return found
 
 

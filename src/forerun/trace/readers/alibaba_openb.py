@@ -37,7 +37,7 @@ class AlibabaOpenb(JobLog, tag="alibaba_openb", frozen=True, kw_only=True):
 
     def settle(self, rows: Rows) -> None:
         if "gpu_spec" in rows:
-            rows.note(rows["gpu_spec"] != "", "GPU model that a pod asks for is not used", "gpu_spec")
+            rows.note(rows["gpu_spec"] != "", "GPU model that a pod requests is not used", "gpu_spec")
         count, share = rows["gpus"], rows["gpu_milli"] / 1000.0
         rows.note((count > 1) & (share < 1), "share of a GPU ignored for a pod of several GPUs", "gpu_milli")
         rows["gpus"] = np.where((count == 1) & (share > 0), np.minimum(share, 1.0), count)

@@ -436,7 +436,7 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         source, rows = document.source, JobRows()
         jobs = document.value.get("jobs") if isinstance(document.value, dict) else None
         if isinstance(jobs, list) and "profiles" in document.value:
-            what = "is a Batsim workload, which has no starts and ends: simulate it there, and read its out_jobs.csv"
+            what = "is a Batsim workload, without start and end times: run it in Batsim, and read the out_jobs.csv"
             raise TraceError.at(source.name, what)
         if not isinstance(jobs, list):
             what = 'an object with a list "jobs" is expected, as sacct --json prints it'

@@ -421,7 +421,7 @@ class AllocatorRules(ObservingRules[float]):
         for gpus in np.unique(jobs.gpus).tolist() if not self.policy.places else ():
             if not any(len(self._seats_for(empty, gpus, number)) for number in range(len(self.types))):
                 where, name = f"job {jobs.id[int(np.argmax(jobs.gpus == gpus))]}", self.terms.placement
-                what = f"asks for {gpus} GPUs, for which the placement {name} has no nodes even when all are free"
+                what = f"asks for {gpus} GPUs, for which the placement {name} has no nodes even when all nodes are free"
                 raise ScenarioError.at(where, what)
 
     def _named(self, answer: Allocation, gpus: I64, types: I64) -> dict[int, list[int]]:

@@ -597,7 +597,7 @@ def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
     if labels is not None and (later := int(np.count_nonzero(labels.eligible_after_s))):
         mean_s = float(labels.eligible_after_s.sum() / later)
         when = f"{mean_s:,.0f} s after their submission in the mean"
-        notes.append(f"{later} of {len(table)} jobs come when they became eligible, {when}")
+        notes.append(f"{later} of {len(table)} jobs arrive when they become eligible, {when}")
     if not table.read_as:
         return notes
     notes.append(
