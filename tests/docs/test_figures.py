@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ def test_no_benchmark_hides_a_module() -> None:
     """A script's folder comes first on its path: `coverage.py` there is what numba finds for the package of that name."""
     names = {path.stem for path in (ROOT / "benchmarks").glob("*/*.py")}
     assert not names & {*sys.stdlib_module_names, "coverage"}
-    assert not [name for name in names if importlib.util.find_spec(name) is not None]
+    assert not [name for name in names if PathFinder.find_spec(name) is not None]
 
 
 @pytest.mark.parametrize(
