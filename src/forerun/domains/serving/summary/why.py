@@ -114,7 +114,11 @@ def _verdict(
 def _too_few(misses: int, queries: int, required: float) -> str:
     """That so few queries cannot show the share required, though all are in time; empty where they can."""
     shown = proportion_interval(queries - misses, queries).low
-    return f" (so few show no more than {shown * 100:.2g} %)" if not misses and shown < required < 1 else ""
+    return (
+        f" (so few queries show no more than {shown * 100:.2g} %)"
+        if not misses and shown < required < 1
+        else ""
+    )
 
 
 def _named(objective: TokenObjective) -> str:
