@@ -82,6 +82,7 @@ class VirtualJobs:
     cancelled: set[int] = field(default_factory=set)
     decisions: list[Decision] = field(default_factory=list)
     moved: int = 0
+    unforced: int = 0  # moves of jobs of whose former GPUs no other job has one
     kept: int = 0
     late_s: float = 0.0
 
@@ -154,7 +155,8 @@ class VirtualJobs:
             return
         if event.what == "finish":
             known = np.flatnonzero((online.record.admitted == 1) & (online.record.end_s < 0)).tolist()
-            waiting = [row for row in known if not self.rate[row] and np.isnan(self.ended_s[row])]
+            came = [row for row in known if online.setting.jobs.submit_s[row] <= at_s]
+            waiting = [row for row in came if not self.rate[row] and np.isnan(self.ended_s[row])]
             for row in [row for row in waiting if row not in self.cancelled][:1]:
                 self.left[row], self.ended_s[row] = 0.0, at_s
                 online.ended(row, at_s)
@@ -178,7 +180,10 @@ class VirtualJobs:
         assert seats.up[seats.node_of(np.array(given, int))].all()
         assert {row: len(slots) for row, slots in decision.slots.items()} == dict(decision.gpus)
         same = [row for row, slots in self.slots.items() if len(decision.slots.get(row, ())) == len(slots)]
-        self.moved += sum(self.slots[row] != decision.slots[row] for row in same)
+        changed = [row for row in same if self.slots[row] != decision.slots[row]]
+        self.moved += len(changed)
+        had_by = {slot: row for row, slots in decision.slots.items() for slot in slots}
+        self.unforced += sum(all(had_by.get(slot, row) == row for slot in self.slots[row]) for row in changed)
         self.kept += sum(self.slots[row] == decision.slots[row] for row in same)
         self.slots = dict(decision.slots)
 
@@ -431,7 +436,8 @@ def test_jobs_taken_back_and_nodes_that_come_and_go(
 
 @pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "anywhere"])
 def test_placements_leave_nodes_that_are_down_alone(placement: str) -> None:
-    """Policies with a view, whose scenario places jobs: as above, and the same GPUs while the count stays."""
+    """Policies with a view, whose scenario places jobs: as above, and the same GPUs while the count stays, unless an order
+    that preempts gives them to another."""
     terms, kept = Terms(placement=placement, restart_s=3.0), 0
     for policy in (Las(), Fifo(backfill=True), GavelMaxMin()):
         for number in range(6):
@@ -440,7 +446,7 @@ def test_placements_leave_nodes_that_are_down_alone(placement: str) -> None:
             record, count = jobs.online.record, len(made.jobs)
             mine = np.array([row not in jobs.cancelled for row in range(count)])
             np.testing.assert_allclose(record.end_s[:count][mine], jobs.ended_s[mine], rtol=0, atol=1.0)
-            assert not jobs.moved
+            assert not jobs.unforced and (isinstance(policy, Las) or not jobs.moved)
             kept += jobs.kept
     assert kept > 100
 
