@@ -1,4 +1,4 @@
-"""Users' requests in terms of a controller: what each lets it observe, and what is said of it."""
+"""Users' requests in terms of a controller: what each lets it observe, and how it is answered."""
 
 from __future__ import annotations
 

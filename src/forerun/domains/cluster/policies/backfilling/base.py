@@ -158,7 +158,7 @@ class Seated:
     def __init__(self, view: View, ends_s: F64) -> None:
         self.view, self.owner, self.node = view, view.owner.copy(), view.node_of
         self.place: I64 = np.arange(len(self.node)) - np.searchsorted(self.node, self.node)
-        number: I64 = np.append(view.job, np.iinfo(np.int64).max)  # the last row: GPUs that nobody can have
+        number: I64 = np.append(view.job, np.iinfo(np.int64).max)  # the last row: GPUs that no job can have
         self.taken: F64 = np.zeros((view.count + 1, int(self.node[-1]) + 1))
         used = self.owner >= 0
         np.add.at(self.taken, (np.searchsorted(number, self.owner[used]), self.node[used]), 1.0)
