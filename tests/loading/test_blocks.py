@@ -472,7 +472,7 @@ def test_shards_with_the_same_keys_are_kept_apart(tmp_path: Path, capsys: pytest
     for shard in ("train-0", "train-1"):
         write_tar(tmp_path / f"t/{shard}.tar", [("0.jpg", shard.encode()), ("0.cls", b"1")])
     assert command_line(["pack", str(tmp_path / "t"), str(tmp_path / "p"), "-q"]) == 0
-    assert "a sample's key begins with its shard's name" in capsys.readouterr().err
+    assert "each key begins with its shard's name" in capsys.readouterr().err
     found = dict(Blocks.open(tmp_path / "p"))
     assert found == {
         f"train-{n}/0.{part}": data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -149,7 +148,9 @@ def test_the_verb_tells_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "interval over 6 paths × 4 seeds (Student's t over the paths' means)" in shown
 
 
-def test_a_file_that_an_axis_names_is_part_of_the_study(tmp_path: Path) -> None:
+def test_a_file_that_an_axis_names_is_part_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two recorded fleets as paths: one of them changes, and the store is of another study."""
     for name, end in (("one", 30000), ("two", 50000)):
         (tmp_path / f"{name}.csv").write_text(f"0,add,node0\n{end},remove,node0\n")
@@ -158,7 +159,7 @@ def test_a_file_that_an_axis_names_is_part_of_the_study(tmp_path: Path) -> None:
         "  job: {depth: 1, max_pipelines: 1, step_s: {1: 10}, samples_per_step: 1}\n"
         "axes: {fleet.file: [one.csv, two.csv], growth: [immediate, lazy]}\npaths: fleet.file\nmetrics: [steps_completed]\n"
     )
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     plan = load_study(tmp_path / "study.yaml")
     state = run_study(plan, tmp_path / "s.sqlite", Here())
     assert (state.done, state.failed) == (4, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -210,6 +209,6 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
     assert command_line(["study", "study.yaml"]) == 130
     assert "7 of 40 cells are in study.sqlite; the same command goes on from there" in capsys.readouterr().err
     monkeypatch.undo()
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     assert command_line(["study", "study.yaml"]) == 0
     assert "failed: 10 of 40 cells" in capsys.readouterr().out
