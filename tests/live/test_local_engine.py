@@ -225,7 +225,7 @@ def test_a_rank_that_is_stopped_ends_when_its_group_is_killed(controller: Contro
 
 def test_each_rank_sees_its_slots_device_and_has_the_signals_of_any_python(tmp_path: Path) -> None:
     program = """
-        import json, os, pathlib, signal
+        import json, os, pathlib, signal, time
         about = json.loads(os.environ["FORERUN_LIVE_ASSIGNMENT"])
         handlers = [signal.getsignal(one) for one in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM)]
         expected = [signal.SIG_IGN, signal.default_int_handler, signal.SIG_DFL]
@@ -235,7 +235,11 @@ def test_each_rank_sees_its_slots_device_and_has_the_signals_of_any_python(tmp_p
             os.write(write, b"to nobody")
         except BrokenPipeError:
             text = f"{os.environ['CUDA_VISIBLE_DEVICES']} {handlers == expected}"
-            pathlib.Path(f"saw-{about['slots'][0]}").write_text(text)
+            slot = about["slots"][0]
+            pathlib.Path(f"made-{slot}").write_text(text)
+            os.replace(f"made-{slot}", f"saw-{slot}")
+            while len(list(pathlib.Path().glob("saw-*"))) < 3:  # the first that ends without having attached ends all
+                time.sleep(0.01)
     """
     folder = RunFolder.create(tmp_path / "run")
     devices = {"n0": ("GPU-8f1b", "GPU-02cc", "GPU-77aa")}
