@@ -187,7 +187,7 @@ def readable_unit(unit: str) -> str:
 
 def split_name(name: str) -> tuple[str, str]:
     """Label and unit of a name that ends in its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
-    if _PERCENT.search(name):  # also in the middle of a name: `saved_percent_two_level`
+    if _PERCENT.search(name):  # also in the middle of a name: `saved_percent_last5`
         return _words(_PERCENT.sub("", name)), "%"
     unit = unit_of(name)
     if unit is None:

@@ -11,7 +11,7 @@ from forerun.live.service import Cancel, DrainNode, Request, Stop, Submit
 
 
 def observed(controller: Controller, request: Request) -> tuple[Observation | None, str]:
-    """What the controller observes of a request (None: nothing new), and what is said once that is in the journal.
+    """What the controller observes of a request (None: nothing new), and the answer once the journal has it.
 
     Raises UsageError and UnknownName for what cannot be done.
     """

@@ -24,7 +24,7 @@ class Asked:
     future: Future[Answer] = field(default_factory=Future)
 
     def answer(self, answer: Answer) -> None:
-        """Answer it; nobody may wait any more."""
+        """Answer it; the client may have gone."""
         with contextlib.suppress(InvalidStateError):
             self.future.set_result(answer)
 

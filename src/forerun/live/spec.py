@@ -13,7 +13,7 @@ from forerun.scenario.spec import Spec
 Steps = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 #: seconds that a job file says, at most three centuries
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e10)]
-#: bytes of a command as JSON, with room in a frame for all else that a node is sent with it
+#: bytes of a command as JSON, which leaves room in a frame for the rest of the message to a node
 MOST_BYTES: Final = 1 << 19
 
 

@@ -25,7 +25,7 @@ class Routes:
     def onward(
         self, said: Observation | Heartbeat | Rendezvous, sender: str, nodes: Iterable[str]
     ) -> Iterator[tuple[str, ToNode]]:
-        """What other nodes are told when one has said something.
+        """The messages to other nodes that follow from a message of one.
 
         They hear where the first rank of their group listens. Those that only held slots for the one process of a group
         give them back once that has left.
