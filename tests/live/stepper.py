@@ -13,10 +13,17 @@ from typing import Final
 import numpy as np
 
 from forerun.live import job
-from forerun.live.processes import boot_s
+from forerun.live.processes import MARK_VARIABLE, boot_s
 
 #: steps a second by number of ranks
 RATES: Final = {1: 2.0, 2: 3.6, 4: 6.0}
+
+
+def node() -> str:
+    """The node that this rank runs on, by the mark of its parent, which the node's process started."""
+    variables = Path(f"/proc/{os.getppid()}/environ").read_text().split("\0")
+    (mark,) = (text for text in variables if text.startswith(f"{MARK_VARIABLE}="))
+    return mark.split("/@")[1].strip("/")
 
 
 def main() -> None:
@@ -26,14 +33,8 @@ def main() -> None:
         total = np.zeros(1)
         me.state(total=total)
         witness = os.open(here / "steps.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        assigned = me._assignment
-        of = {
-            "job": assigned.job,
-            "epoch": assigned.epoch,
-            "node": assigned.node,
-            "slots": me.slots,
-            "rank": me.rank,
-        }
+        name, epoch = os.environ[MARK_VARIABLE].split("/")[1:3]
+        of = {"job": name, "epoch": int(epoch), "node": node(), "slots": me.slots, "rank": me.rank}
         for step in me.steps():
             begin_s = boot_s()
             while (here / "deaf").exists():
