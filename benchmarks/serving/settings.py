@@ -5,7 +5,7 @@
 Measurements of others (kubernetes-sigs/inference-perf): Llama 3.1 8B on one H100 under vLLM 0.11, seven rates up to
 past saturation, without prefix caching and chunked prefill, with both, and with both and EAGLE-3. Predicted is the
 highest rate that the server carries after a change, over what was measured before it: from kernels alone, and from
-kernels corrected by the runs before the change (`calibration.occupancy`), with an interval. What was known: the
+kernels corrected by the runs before the change (`occupancy.py` beside this script), with an interval. What was known: the
 client sends a hundred prompts over and over (its configuration says ten system prompts with ten questions each; the
 mean length of a stage's prompts varies as that of a fixed set does), so a prefix cache has all of a prompt but its
 last block. Of the draft: four tokens, the shape of its head as published, its share of right tokens from pieces per
@@ -31,11 +31,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import occupancy
 from accuracy import SHARED
 from models import TABLES, shape
 
 from forerun.domain import simulate
-from forerun.domains.serving.calibration import occupancy
 from forerun.domains.serving.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
 from forerun.domains.serving.calibration.calibrate import trial_of
 from forerun.domains.serving.calibration.experiment import Experiment, Load

@@ -1,10 +1,10 @@
 """How often an interval over blocks of one recorded log holds the difference of two schedulers on all logs of its kind.
 
-Run as `python benchmarks/statistics/blocks.py [--json]`. Logs of 14 days are drawn, each is simulated under `fifo-backfill`
-and under `srtf`, and the interval that `forerun compare` gives is asked whether it holds the mean difference over all logs
-of the kind. Steady: many short jobs, days alike; queues seldom outlast a day. Congested: few long jobs, days that differ;
-waits come from rare queues of several days, which most logs do not contain. Exits with 1 where the interval of the share of
-deadlines met holds the difference of steady logs less often than 80 %.
+Run as `python benchmarks/statistics/blocks.py [--json]`. Logs of 14 days are drawn, each is simulated under `fifo-
+backfill-unreserved` and under `srtf`, and the interval that `forerun compare` gives is asked whether it holds the mean
+difference over all logs of the kind. Steady: many short jobs, days alike; queues seldom outlast a day. Congested: few
+long jobs, days that differ; waits come from rare queues of several days, which most logs do not contain. Exits with 1
+where the interval of the share of deadlines met holds the difference of steady logs less often than 80 %.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCENARIO: Final = """
 domain: cluster
 trace: {file: log.csv, slack: 2}
 machines: {nodes: [{count: 4, gpus: 4}]}
-policy: fifo-backfill
+policy: fifo-backfill-unreserved
 """
 
 
@@ -91,7 +91,8 @@ def held(name: str, folder: Path) -> dict[str, dict[str, float]]:
 
 def _policies(folder: Path) -> list[object]:
     return [
-        forerun.load(folder / "base.yaml", [f"policy={name}"]).policy for name in ("fifo-backfill", "srtf")
+        forerun.load(folder / "base.yaml", [f"policy={name}"]).policy
+        for name in ("fifo-backfill-unreserved", "srtf")
     ]
 
 

@@ -27,8 +27,7 @@ class Registry(Generic[T]):
 
     `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules contain
     the built-in members; `base` the class they derive from; `group` the entry point group for plugins. A member's
-    name is its `tag` (a named spec's name in files), else its `name` attribute. A member may be known by other names too
-    (`also_named`): they are understood, not listed.
+    name is its `tag` (a named spec's name in files), else its `name` attribute.
     """
 
     def __init__(self, kind: str, *, package: str, base: type[T], group: str) -> None:
@@ -45,7 +44,7 @@ class Registry(Generic[T]):
         return iter(self.names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._members or name in self._plugins or name in self._also
+        return name in self._members or name in self._plugins
 
     def get(self, name: str, *, where: str = "") -> type[T]:
         """The member called `name`.
@@ -56,8 +55,6 @@ class Registry(Generic[T]):
             return self._load(name)
         if name in self._members:
             return self._members[name]
-        if name in self._also:
-            return self._also[name]
         raise UnknownName(Problem(where, f"no {self.kind} named {name!r}; {known_names(name, self.names())}"))
 
     def refuse_namesake(self, member: type[Any]) -> None:
@@ -86,12 +83,6 @@ class Registry(Generic[T]):
                     members[name] = member
         return members
 
-    @cached_property
-    def _also(self) -> dict[str, type[T]]:
-        return {
-            other: member for member in self._members.values() for other in getattr(member, "also_named", ())
-        }
-
     def _is_member(self, member: Any, module: str) -> bool:
         return (
             inspect.isclass(member)
@@ -112,7 +103,7 @@ class Registry(Generic[T]):
 
     def _load(self, name: str) -> type[T]:
         where = f"entry point {name!r} of {self.group}"
-        taken = self._members.get(name) or self._also.get(name)
+        taken = self._members.get(name)
         (point, *_) = self._plugins[name].values()
         if taken is not None or len(self._plugins[name]) > 1:
             *others, last = self._plugins[name]

@@ -451,7 +451,7 @@ def test_a_job_larger_than_the_cluster_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ["srtf", "las", "fifo-backfill", "ef-accessctrl", "edf", "gandiva", "themis"]
+    "policy", ["srtf", "las", "fifo-backfill-unreserved", "ef-accessctrl", "edf", "gandiva", "themis"]
 )
 def test_the_demonstration_runs_under_every_kind_of_policy(policy: str) -> None:
     result = forerun.simulate(load(DEMO, [f"policy={policy}", "trace.generate.jobs=60"])).check()

@@ -376,7 +376,7 @@ def test_quotas_are_of_users_or_of_partitions(
     monkeypatch.chdir(tmp_path)
     Path("jobs.txt").write_text(PARTITIONS + PARTITIONS.splitlines()[2].replace("11|", "14|") + "\n")
     Path("s.yaml").write_text(
-        "domain: cluster\ntrace: jobs.txt\nmachines: {nodes: [{count: 4, gpus: 8}]}\npolicy: fifo-backfill\n"
+        "domain: cluster\ntrace: jobs.txt\nmachines: {nodes: [{count: 4, gpus: 8}]}\npolicy: fifo-backfill-unreserved\n"
         "quota: {gpus: {bob: 4}, default: 64}\n"
     )
     jobs = forerun.simulate(forerun.load("s.yaml")).tables["jobs"]
@@ -439,7 +439,7 @@ def test_backfill_without_reservation_says_so(tmp_path: Path) -> None:
     )
     scenario = forerun.loads(
         f"domain: cluster\ntrace: {tmp_path / 'jobs.csv'}\nmachines: {{nodes: [{{count: 1, gpus: 8}}]}}\n"
-        "policy: fifo-backfill\n"
+        "policy: fifo-backfill-unreserved\n"
     )
     jobs = forerun.simulate(scenario).tables["jobs"]
     started = dict(zip(jobs["job"], jobs["first_start_s"], strict=True))

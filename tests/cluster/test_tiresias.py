@@ -84,11 +84,3 @@ def test_how_long_later_jobs_take_changes_nothing_before_they_come() -> None:
 @pytest.mark.parametrize(("limits", "said"), [((0.0, 5.0), "must rise"), ((9.0, 5.0), "must rise")])
 def test_queue_limits_must_rise(limits: tuple[float, float], said: str) -> None:
     assert said in Tiresias(queue_limits_gpu_s=limits).problems()[0][1]
-
-
-def test_it_is_known_by_its_own_name_too():
-    """The published code calls it dlas-gpu; both names are understood, one is listed."""
-    from forerun.domains.cluster.policy import schedulers
-
-    assert schedulers().get("tiresias") is Tiresias
-    assert "tiresias" in schedulers() and "tiresias" not in schedulers().names()

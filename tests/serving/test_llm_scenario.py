@@ -268,7 +268,8 @@ def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, sai
 
 
 def test_other_kernels_refuse_language_models_by_name() -> None:
-    from forerun.domains.serving.engine.streaming import summarise_stream
+    from benchmarks.serving.streaming import summarise_stream
+
     from forerun.domains.serving.inputs import prepare
 
     pipeline: Pipeline = prepare(scenario()).pipeline

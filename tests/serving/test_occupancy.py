@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from forerun.domains.serving.calibration.calibrate import trial_of
-from forerun.domains.serving.calibration.experiment import Experiment, Load
-from forerun.domains.serving.calibration.occupancy import (
+from benchmarks.serving.occupancy import (
     KERNEL_SPREAD,
     calibrated,
     carried_rps,
     iteration_ms,
     occupied,
 )
+
+from forerun.domains.serving.calibration.calibrate import trial_of
+from forerun.domains.serving.calibration.experiment import Experiment, Load
 from forerun.domains.serving.calibration.physics import Physics
 from forerun.domains.serving.calibration.replay import COEFFICIENTS
 from forerun.domains.serving.calibration.server import Server

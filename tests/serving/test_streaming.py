@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.serving.streaming import summarise_stream
 
 from forerun.domains.serving.engine.stagewise import Stagewise, simulate_stagewise
-from forerun.domains.serving.engine.streaming import summarise_stream
 
 from .conftest import notebook_pipeline
 from .random_pipelines import random_pipeline

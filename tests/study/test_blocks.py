@@ -99,7 +99,10 @@ def write_log(folder: Path, days: int) -> Path:
         for at, when in enumerate(at_s)
     )
     (folder / "log.csv").write_text("\n".join(["job_id,submit_time,num_gpu,duration", *rows]) + "\n")
-    text = "domain: cluster\ntrace: {file: log.csv}\nmachines: {nodes: [{count: 4, gpus: 4}]}\npolicy: fifo-backfill\n"
+    text = (
+        "domain: cluster\ntrace: {file: log.csv}\nmachines: {nodes: [{count: 4, gpus: 4}]}\n"
+        "policy: fifo-backfill-unreserved\n"
+    )
     (folder / "base.yaml").write_text(text)
     return folder / "base.yaml"
 
@@ -134,7 +137,7 @@ def test_two_schedulers_on_one_log_have_an_interval(
         "compare",
         str(write_log(tmp_path, 14)),
         "--policy",
-        "fifo-backfill",
+        "fifo-backfill-unreserved",
         "--policy",
         "srtf",
         "--policy",
@@ -159,7 +162,14 @@ def test_two_schedulers_on_one_log_have_an_interval(
 
 
 def test_a_figure_without_units_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["compare", str(write_log(tmp_path, 14)), "--policy", "fifo-backfill", "--policy", "srtf"]
+    arguments = [
+        "compare",
+        str(write_log(tmp_path, 14)),
+        "--policy",
+        "fifo-backfill-unreserved",
+        "--policy",
+        "srtf",
+    ]
     assert command_line([*arguments, "--objective", "makespan_s"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "is not made of jobs, so it has no interval over blocks" in out and "its interval: none;" in out

@@ -22,10 +22,9 @@ class FifoBackfill(PriorityPolicy, tag="fifo-backfill-unreserved", frozen=True, 
     """As `fifo`, but jobs behind one that does not fit may start. Nothing is reserved for the first in the queue.
 
     So this is not EASY backfilling, where a job starts early only if the first in the queue is not delayed: a wide job
-    waits here until enough GPUs happen to be free at once, which may be never. Known as `fifo-backfill`, too.
+    waits here until enough GPUs happen to be free at once, which may be never.
     """
 
-    also_named: ClassVar[tuple[str, ...]] = ("fifo-backfill",)
     paper: ClassVar[str] = "textbook"
     needs: ClassVar[tuple[str, ...]] = ("gpus",)
     guarantees: ClassVar[str] = "none; a wide job may wait for ever"

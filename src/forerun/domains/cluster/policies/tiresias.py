@@ -49,7 +49,6 @@ class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     queue_limits_gpu_s: tuple[float, float] = (3250.0, 7200.0)
     promote_after: float = 8.0
 
-    also_named: ClassVar[tuple[str, ...]] = ("tiresias",)
     paper: ClassVar[str] = "Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI'19"
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
     guarantees: ClassVar[str] = "none; favours jobs with little service, without knowing durations"

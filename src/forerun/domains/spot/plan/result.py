@@ -143,8 +143,6 @@ class SpotPlan(ShownPlan):
         """Whether the interval of the paired difference to the runner-up excludes 0."""
         return self.difference is not None and abs(self.difference.mean) > self.difference.half95
 
-    told_apart = significant  # its former name
-
     @property
     def why(self) -> str:
         """The choice in a sentence."""
@@ -182,7 +180,7 @@ class SpotPlan(ShownPlan):
             "runner_up": self.runner_up.candidate.name if self.runner_up else None,
             "difference": self.difference.mean if self.difference else None,
             "difference_half95": self.difference.half95 if self.difference else None,
-            "told_apart": self.significant,
+            "significant": self.significant,
             "candidates": len(self.runners),
             "trials": chosen.count,
             **({"recovery": recovery_words(chosen.candidate.recovery)} if self.recoveries else {}),
