@@ -159,6 +159,13 @@ def test_order_of_categories_and_series(gallery: Any) -> None:
     assert [entry.name for entry in draw(gallery.gantt(), LIGHT).legend][:2] == ["run", "wait"]
 
 
+def test_the_label_of_a_bar_below_zero_stands_off_the_bar(gallery: Any) -> None:
+    figure = replace(gallery.bar(), data=gallery.bar().data | {"cost_usd_per_h": [9.0, -8.0, 0.0]})
+    drawing = draw(figure, LIGHT)
+    assert drawing.columns["beside"] == [0.0, 0.0, 9.0]
+    assert '"field": "beside"' in json.dumps(drawing.spec)
+
+
 def test_more_series_than_colours_are_told_apart_by_dashes(gallery: Any) -> None:
     legend = draw(gallery.many_lines(), LIGHT).legend
     assert len({(entry.colour, entry.dash) for entry in legend}) == len(legend) == 12

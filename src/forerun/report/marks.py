@@ -397,7 +397,10 @@ def _bars(parts: Parts) -> list[Layer]:
         place = {"baseline": "bottom", "dy": -3}
         if parts.value_side == "x":
             place = {"align": "left", "baseline": "middle", "dx": 4}
+        # Beside the end of the bar; a bar below zero has its label on the other side of the axis, not on its colour.
+        parts.columns["beside"] = np.maximum(parts.columns[parts.value_side], 0)
         text = {"text": {"field": "text", "type": "nominal"}}
+        text[parts.value_side] = encoding[parts.value_side] | {"field": "beside"}
         layers.append({"mark": parts.look("bar label", **place), "encoding": encoding | text})
     return layers
 
