@@ -265,3 +265,12 @@ def test_policies_that_no_field_of_the_scenario_takes_are_named() -> None:
         policy_field(scenario, "greedy")
     with pytest.raises(UnknownName, match="no tuner named 'nosuch'; known: attainment, coarse, fixed"):
         policy_field(scenario, "nosuch")
+
+
+def test_a_ledger_of_one_variant_alone_moves_nothing() -> None:
+    """Fixed replicas have no ledger of costs; what a tuner's says in full is not what it costs beyond them."""
+    found = forerun.compare(
+        from_data(two_stages()), ["fixed", "utilisation"], objective="cost_usd:lower", seeds=2
+    )
+    other = next(one for one in found.standings if one.difference is not None)
+    assert other.parts and not any("(USD)" in ledger for ledger in other.parts)

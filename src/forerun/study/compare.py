@@ -676,8 +676,9 @@ def _part_differences(
     done: Sequence[Done], base: Sequence[Done], replicates: Replicates | None
 ) -> dict[str, dict[str, Shift]]:
     """By ledger, the shift of each part, largest first; with intervals where there is randomness."""
-    # A part may be absent on some seeds: then it is nothing there.
-    ledgers = dict.fromkeys(ledger for one in (*base, *done) for ledger in one.parts)
+    # A part may be absent on some seeds: then it is nothing there. A ledger that only one of the two has says nothing.
+    known = dict.fromkeys(ledger for one in base for ledger in one.parts)
+    ledgers = [name for name in known if any(name in one.parts for one in done)]
     by_ledger = {}
     for ledger in ledgers:
         names = dict.fromkeys(name for one in (*base, *done) for name in one.parts.get(ledger, {}))
