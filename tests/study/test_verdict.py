@@ -121,11 +121,13 @@ def test_a_policy_that_refuses_jobs_does_not_win_by_the_mean_of_the_others(
     data = _json_text(capsys.readouterr().out)
     assert data["best"]["policy"] == "srtf" and "of those that leave nothing out" in data["why"]
     assert "jobs refused or unfinished" in data["why"] and "every other" not in data["why"]
+    assert "others that leave out no more" in data["why"]
     assert any("rank behind" in note for note in data["notes"])
 
 
 def test_what_each_domain_leaves_out() -> None:
     assert left_out("cluster", "jct_p99_s", {"jobs": 9, "refused_jobs": 2, "unfinished_jobs": 1})[0] == 3
+    assert left_out("cluster", "wait_capacity_mean_s", {"jobs": 9, "refused_jobs": 2})[0] == 2
     assert left_out("cluster", "deadline_ratio", {"jobs": 9, "refused_jobs": 2})[0] == 0
     assert left_out("serving", "latency_p99_ms", {"refused": 4}) == (4.0, "4 requests refused")
     assert left_out("serving", "attainment", {"refused": 4})[0] == 0

@@ -64,9 +64,11 @@ def why(study: SavedStudy) -> str:
     if interval is not None:
         over = study.over if study.plan.paths else f"{best.seeds} seeds"
         text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
+    alike = ""
     if len(others) < len(ranked):
         text += _of_those(study, objective, ranked)
-    return text + (_next(study, objective, best, others[1:]) if len(others) > 1 else "")
+        alike = " that leave out no more"
+    return text + (_next(study, objective, best, others[1:], alike) if len(others) > 1 else "")
 
 
 def _of_those(study: SavedStudy, objective: Objective, ranked: Sequence[Point]) -> str:
@@ -125,8 +127,8 @@ def _extreme(objective: Objective) -> str:
     return "highest" if objective.better == "higher" else "lowest"
 
 
-def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point]) -> str:
-    """How far the others are behind the best, and from how many of them it differs significantly."""
+def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point], alike: str) -> str:
+    """How far the others are behind the best, and from how many of them it differs significantly. alike: which they are."""
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
     name = study.describe(second.values)
@@ -141,12 +143,10 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
     if significant[0] is None:
         return text
     unsure = sum(one is False for one in significant)
-    if not unsure:
-        return text + "; every other differs significantly from it (paired, 5 % over all pairs)"
-    return (
-        text
-        + f"; {unsure:,} of {len(others):,} others are not significantly different from it (paired, 5 % over all pairs)"
-    )
+    how = f"all others{alike} differ significantly from it"
+    if unsure:
+        how = f"{unsure:,} of {len(others):,} others{alike} are not significantly different from it"
+    return f"{text}; {how} (paired, 5 % over all pairs)"
 
 
 def _level_with_first(study: SavedStudy, objective: Objective, ranked: Sequence[Point]) -> list[Point]:

@@ -121,8 +121,8 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         return summarize(outcome)
 
     def left_out(self, figure: str, summary: Mapping[str, Any]) -> tuple[float, str]:
-        """The jobs that do not finish: completion times are of the others, and these end earlier without them."""
-        if not figure.startswith(("jct_", "makespan_")):
+        """The jobs that do not finish: completion times and waits are of the others, which end earlier without them."""
+        if not figure.startswith(("jct_", "makespan_", "wait_")):
             return 0.0, ""
         jobs = float(summary.get("refused_jobs", 0) + summary.get("unfinished_jobs", 0))
         return jobs, f"{jobs:,.4g} of {summary.get('jobs', 0):,.4g} jobs refused or unfinished"
