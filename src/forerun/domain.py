@@ -127,6 +127,11 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         """The scenario without the replications behind its intervals, for studies, which repeat runs themselves."""
         return scenario
 
+    def resampled(self, scenario: S) -> S:
+        """The scenario with the few recorded runs that every seed draws from drawn anew by its seed, where there are such:
+        else seeds would count as replications of a world of which they see one small sample."""
+        return scenario
+
     def not_observable(self, scenario: S) -> str:
         """The kind of run this is, in words, if observers cannot see it; empty if they can."""
         return ""

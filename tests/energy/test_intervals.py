@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
+import forerun
+from forerun.cli.main import run as command_line
 from forerun.domains.energy.engine.batch import Work, run_many
 from forerun.domains.energy.inputs.resampling import resampled_workload
 from forerun.domains.energy.inputs.workload import Workload
+from forerun.domains.energy.policies.fixed import Fixed
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.scenario import Rules
 from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
+from forerun.result.stats import mean_interval
 
 SPEC = Pair(batch_size=PruningGts(), limit=Jit())
 RECURRENCES, TRIALS, RECORDED = 24, 16, 5
@@ -78,3 +85,82 @@ def test_two_levels_cover_a_new_deployment_and_seeds_alone_do_not(make_toy: Call
     assert deployments >= 20
     assert covered["two-level"] >= 0.8 * deployments
     assert covered["seeds"] <= 0.75 * deployments
+
+
+EPOCH_J = {32: 104.0 * 171.0, 64: 80.0 * 188.0}
+VARIANTS = ("default", Fixed(batch_size=32))
+
+
+def write_job(folder: Path, epochs: dict[int, list[int]]) -> Path:
+    """A scenario of a job that is trained eight times, with these recorded epochs by batch size."""
+    runs = [f"{size},{at},{one}" for size, recorded in epochs.items() for at, one in enumerate(recorded)]
+    (folder / "train.csv").write_text("\n".join(["batch_size,run,target_epoch", *runs]) + "\n")
+    power = "batch_size,power_limit,time_per_epoch,average_power\n32,200,104,171\n64,200,80,188\n"
+    (folder / "power.csv").write_text(power)
+    (folder / "s.yaml").write_text(
+        "domain: energy\njob: {max_epochs: 400, default_batch_size: 64}\n"
+        "trace: {train: train.csv, power: {a: power.csv}}\npolicy: default\neta: 1\nrecurrences: 8\n"
+    )
+    return folder / "s.yaml"
+
+
+def compared_worlds(folder: Path, worlds: int, seeds: int) -> dict[str, float]:
+    """Of worlds with log-normal epochs, of which 4, 5 or 8 runs a size were recorded: the share in which an interval of
+    `forerun.compare` contains the true difference of two batch sizes, beside Student's t over seeds of the record."""
+    rng = np.random.default_rng(3)
+    held = {"answered": 0, "compare": 0, "Student's t over seeds": 0}
+    for _ in range(worlds):
+        law = {size: (rng.normal(3.2, 0.15), rng.uniform(0.05, 0.3)) for size in EPOCH_J}
+        count = int(rng.choice([4, 5, 8]))
+        epochs = {size: np.maximum(1, np.round(np.exp(rng.normal(*of, 50_000)))) for size, of in law.items()}
+        each = {size: float(many.mean()) * EPOCH_J[size] for size, many in epochs.items()}
+        recorded = {size: many[:count].astype(int).tolist() for size, many in epochs.items()}
+        scenario = forerun.load(write_job(folder, recorded))
+        found = forerun.compare(scenario, VARIANTS, objective="energy_j", seeds=seeds)
+        interval = next(one.difference_interval for one in found.standings if one.difference is not None)
+        truth = 8 * (each[32] - each[64])
+        held["answered"] += interval is not None
+        held["compare"] += interval is not None and interval.low <= truth <= interval.high
+        picks = [rng.choice(recorded[size], (seeds, 8)).sum(axis=1) * EPOCH_J[size] for size in (32, 64)]
+        student = mean_interval(picks[0] - picks[1])
+        held["Student's t over seeds"] += student.low <= truth <= student.high
+    return {name: number / worlds for name, number in held.items()}
+
+
+def test_comparisons_count_the_recorded_runs_as_a_sample(tmp_path: Path) -> None:
+    """Seeds draw from the same few recorded runs: over them alone one interval in four contains the true difference."""
+    shares = compared_worlds(tmp_path, 16, 10)
+    assert shares["answered"] == 1 and shares["compare"] >= 0.8
+    assert shares["Student's t over seeds"] <= 0.5
+
+
+def test_more_seeds_do_not_narrow_an_interval_of_few_recorded_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first seed is the record itself; fewer than four runs of a size have no interval, one run alone is exact."""
+    recorded = {32: [20, 26, 23, 30, 21], 64: [19, 24, 22, 17, 27]}
+    scenario = forerun.load(write_job(tmp_path, recorded))
+    widths = []
+    for seeds in (10, 60):
+        found = forerun.compare(scenario, VARIANTS, objective="energy_j", seeds=seeds)
+        interval = next(one.difference_interval for one in found.standings if one.difference is not None)
+        assert interval is not None and f"{seeds} resamples of 5 recorded runs" in found.method
+        widths.append(interval.high - interval.low)
+    assert widths[1] > 0.6 * widths[0]
+    first = next(one.draws[0] for one in found.standings if one.variant.name == "default")
+    assert first == forerun.simulate(scenario).summary["energy_j"]
+
+    (tmp_path / "study.yaml").write_text("base: s.yaml\naxes: {policy: [default, oracle]}\nseeds: 5\n")
+    store = str(tmp_path / "one.sqlite")
+    assert command_line(["study", str(tmp_path / "study.yaml"), "--store", store, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert "seeds resample the recorded runs" in data["notes"][0] and data["points"][0]["intervals"]
+
+    few = forerun.load(write_job(tmp_path, {size: runs[:3] for size, runs in recorded.items()}))
+    found = forerun.compare(few, VARIANTS, objective="energy_j", seeds=5)
+    assert all(
+        one.p is None and one.interval is None and one.difference_interval is None for one in found.standings
+    )
+    assert "no interval and no p value, as some setting was recorded fewer than 4 times" in found.method
+    single = forerun.load(write_job(tmp_path, {size: runs[:1] for size, runs in recorded.items()}))
+    assert forerun.compare(single, VARIANTS, objective="energy_j", seeds=5).exact

@@ -119,6 +119,8 @@ def paired_interval(ones: ArrayLike, others: ArrayLike, confidence: float = 0.95
 
 #: of the median absolute value of resamples: values well below it are on a linear scale, those above on a logarithmic one
 RESAMPLE_SCALE = 0.1
+#: the same where every value is on the linear scale
+_LINEAR_SCALE = 1e6
 #: how much farther from 0 the far end of an interval over resamples is than their spread says: most samples with heavy tails
 #: lack the largest values. This and the scale were chosen on one set of worlds and measured on another
 #: (`benchmarks/statistics/resample.py`)
@@ -127,42 +129,46 @@ RESAMPLE_FARTHER = 1.2
 RARE = 10.0
 
 
-def resample_interval(values: ArrayLike, blocks: int, confidence: float = 0.95) -> Interval | None:
+def resample_interval(
+    values: ArrayLike, blocks: int, confidence: float = 0.95, *, linear: bool = False
+) -> Interval | None:
     """Interval of a mean from one sample: the spread of a figure over resamples of it. More of them do not narrow it.
 
     Resamples of one sample are no replications: their mean comes ever nearer to that of the sample, not to the truth.
     Figures of queues are skewed, so ends are computed on a scale that is linear near 0 and logarithmic beyond.
 
-    blocks: of the sample, each drawn with replacement. None where it would be wrong: fewer than two resamples or blocks,
-    or a figure that is near 0 in most resamples and large in some.
+    blocks: of the sample, each drawn with replacement. linear: for sums over recorded runs, which are not skewed so.
+    None where it would be wrong: fewer than two resamples or blocks, or a figure that is near 0 in most resamples and large
+    in some.
     """
-    drawn = _on_log_scale(values, blocks)
+    drawn = _on_log_scale(values, blocks, linear)
     if drawn is None:
         return None
     scale, centre, error, degrees = drawn
     half, side = student_quantile(0.5 + confidence / 2, degrees) * error, math.copysign(1.0, centre)
-    gaps = (-half, RESAMPLE_FARTHER * half)
+    gaps = (-half, (1.0 if linear else RESAMPLE_FARTHER) * half)
     low, high = sorted(scale * math.sinh(max(-700.0, min(700.0, centre + side * gap))) for gap in gaps)
-    method = f"spread of {np.size(values)} resamples of one log in {blocks} blocks"
+    of = f"{blocks} recorded runs" if linear else f"one log in {blocks} blocks"
+    method = f"spread of {np.size(values)} resamples of {of}"
     return Interval(low, high, confidence, method)
 
 
-def resample_p(values: ArrayLike, blocks: int) -> float | None:
+def resample_p(values: ArrayLike, blocks: int, *, linear: bool = False) -> float | None:
     """Two-sided p value of no mean difference, by the same method: it is 0.05 where a 95 % interval ends at 0."""
-    drawn = _on_log_scale(values, blocks)
+    drawn = _on_log_scale(values, blocks, linear)
     if drawn is None:
         return None
     _, centre, error, degrees = drawn
     return 2 * student_tail(abs(centre) / error, degrees) if error > 0 else float(centre == 0)
 
 
-def _on_log_scale(values: ArrayLike, blocks: int) -> tuple[float, float, float, int] | None:
+def _on_log_scale(values: ArrayLike, blocks: int, linear: bool) -> tuple[float, float, float, int] | None:
     """The scale, and on it the centre, the error and the degrees of freedom; None where there is no interval."""
     sample = np.asarray(values, dtype=float)
     count, size = len(sample), np.abs(sample)
     if min(count, blocks) < 2 or size.mean() > RARE * np.median(size):
         return None
-    scale = RESAMPLE_SCALE * float(np.median(size)) or 1.0
+    scale = (_LINEAR_SCALE if linear else RESAMPLE_SCALE) * float(np.median(size)) or 1.0
     drawn = np.arcsinh(sample / scale)
     error = float(drawn.std(ddof=1)) * math.sqrt((1 + 1 / count) * blocks / (blocks - 1))
     return scale, float(drawn.mean()), error, min(count, blocks) - 1

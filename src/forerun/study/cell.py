@@ -57,7 +57,10 @@ def simulate_cell(plan: Plan, cell: Cell) -> Done:
     scenario = plan.scenario(cell)
     domain = get_domain(scenario.domain)
     # A study has its own seeds: replications for a run's own intervals would only cost time.
-    result = simulate(domain.without_intervals(scenario))
+    scenario = domain.without_intervals(scenario)
+    if cell.seed != plan.seeds[0] and not plan.paths:
+        scenario = domain.resampled(scenario)
+    result = simulate(scenario)
     parts = {
         f"{entry.name} ({entry.unit})" if entry.unit else entry.name: {
             name: float(amount) for name, amount in entry.parts.items()

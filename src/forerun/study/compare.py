@@ -34,7 +34,7 @@ from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
-from forerun.study.replicates import INDEPENDENT, Replicates, of_a_fit
+from forerun.study.replicates import INDEPENDENT, RUNS, Replicates, of_a_fit
 from forerun.study.verdict import ledger_name, recommended, tail_figures, tail_text, why
 
 Draws = NDArray[np.float64]
@@ -698,7 +698,11 @@ def _shift(
 
 
 def _figures(done: Done) -> dict[str, Any]:
-    return {name: value for name, value in done.summary.items() if isinstance(value, (int, float))}
+    return {
+        name: value
+        for name, value in done.summary.items()
+        if isinstance(value, (int, float)) and name != RUNS  # which the first seed, as recorded, has not
+    }
 
 
 def _method(
@@ -712,7 +716,7 @@ def _method(
         return f"paired over {seeds} common seeds; {replicates.caution}"
     if replicates.blocks:
         return (
-            f"paired over {seeds} resamples of one log in {replicates.blocks} blocks, whose spread is the interval, "
+            f"paired over {seeds} resamples of {replicates.sample}, whose spread is the interval, "
             f"95 %{after}; {replicates.caution}"
         )
     text = f"paired over {seeds} common seeds, Student's t, 95 %{after}"

@@ -26,28 +26,37 @@ from forerun.result.stats import (
     resample_p,
 )
 
-#: summary figures of a run on a resampled log: its blocks, and the load that the log offers the machines
+#: summary figures of a run on a resampled log: its blocks, and the load that the log offers the machines; of one on
+#: resampled recorded runs: how many there are of each setting, at least
 BLOCKS: Final = "resampled_blocks"
 LOAD: Final = "resampled_load"
+RUNS: Final = "resampled_runs"
 #: logs of fewer blocks, or of less load, have no interval: queues are rarer in them than such a log can show
 LEAST_BLOCKS: Final = 14
 LEAST_LOAD: Final = 0.65
+#: settings of fewer recorded runs have no interval: so few hardly say how far runs differ
+LEAST_RUNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Replicates:
     """What an interval over seeds is of. blocks: of the one log that the seeds resample; 0: they are independent.
 
-    why_not: why there is no interval and no p value; empty where there is.
+    why_not: why there is no interval and no p value; empty where there is. of_runs: whether the blocks are recorded runs.
     """
 
     blocks: int = 0
     why_not: str = ""
+    of_runs: bool = False
 
     @classmethod
     def of(cls, summaries: Iterable[Mapping[str, Any]]) -> Replicates:
         """Those of runs with these summaries. The shortest log and the least load decide where they differ."""
-        resampled = [one for one in summaries if is_number(one.get(BLOCKS))]
+        given = list(summaries)
+        if runs := [int(one[RUNS]) for one in given if is_number(one.get(RUNS))]:
+            few = f"some setting was recorded fewer than {LEAST_RUNS} times"
+            return cls(min(runs), few if min(runs) < LEAST_RUNS else "", of_runs=True)
+        resampled = [one for one in given if is_number(one.get(BLOCKS))]
         if not resampled:
             return cls()
         blocks = min(int(one[BLOCKS]) for one in resampled)
@@ -65,11 +74,17 @@ class Replicates:
         return cls(blocks, why_not)
 
     @property
+    def sample(self) -> str:
+        """What the seeds resample, in words."""
+        return f"{self.blocks} recorded runs" if self.of_runs else f"one log in {self.blocks} blocks"
+
+    @property
     def caution(self) -> str:
         """What a reader must know of seeds that resample; empty for independent ones."""
-        text = "seeds resample one log, so more of them say no more about other logs"
         if not self.blocks:
             return ""
+        what = ("the recorded runs", "runs") if self.of_runs else ("one log", "logs")
+        text = f"seeds resample {what[0]}, so more of them say no more about other {what[1]}"
         return text + (f": no interval and no p value, as {self.why_not}" if self.why_not else "")
 
     def mean(self, values: ArrayLike, objective: Objective | None = None) -> Interval | None:
@@ -91,12 +106,12 @@ class Replicates:
     def p(self, gaps: ArrayLike) -> float | None:
         """Two-sided p value of no mean difference; None where there is none."""
         if self.blocks:
-            return None if self.why_not else resample_p(gaps, self.blocks)
+            return None if self.why_not else resample_p(gaps, self.blocks, linear=self.of_runs)
         return paired_p(gaps, np.zeros(np.size(gaps))) if np.size(gaps) > 1 else None
 
     def _interval(self, values: ArrayLike) -> Interval | None:
         if self.blocks:
-            return None if self.why_not else resample_interval(values, self.blocks)
+            return None if self.why_not else resample_interval(values, self.blocks, linear=self.of_runs)
         return mean_interval(values) if np.size(values) > 1 else None
 
 

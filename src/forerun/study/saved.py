@@ -213,7 +213,7 @@ class SavedStudy:
     def method(self) -> str:
         """How intervals are made."""
         if any(point.replicates.blocks for point in self.points):
-            return "the spread of resamples of one log"
+            return "the spread of resamples"
         return "Student's t over the paths' means" if self.plan.paths else "Student's t"
 
     @property

@@ -44,6 +44,7 @@ def claims() -> Iterator[Claim]:
     yield from _best_of_several(page)
     yield from _one_log(page)
     yield from _resampled(page)
+    yield from _few_runs(page)
 
 
 def _resampled(page: str) -> Iterator[Claim]:
@@ -79,6 +80,23 @@ def _resampled(page: str) -> Iterator[Claim]:
     yield Claim(page, "which have loads of {} to {} and lognormal", (min(loads), max(loads)))
     held = [kind["held"] for kind in kinds.values()]
     yield Claim(page, "By kind of log, {} to {} % contain it", (min(held), max(held)))
+
+
+def _few_runs(page: str) -> Iterator[Claim]:
+    from forerun.study.replicates import LEAST_RUNS
+
+    found = record("energy-intervals")
+    ours, student = (
+        [100 * found[f"{name}, {seeds} seeds"] for seeds in (10, 40)]
+        for name in ("compare", "Student's t over seeds")
+    )
+    yield Claim(page, "with fewer than {} trainings of a size there is none", (LEAST_RUNS,))
+    yield Claim(
+        page,
+        "Of {} synthetic jobs with 4, 5 or 8 recorded trainings of each of two sizes, {} % of the intervals contain the "
+        "true difference with 10 seeds and {} % with 40; Student's t over seeds contains it in {} and {} %",
+        (found["compared worlds"], *ours, *student),
+    )
 
 
 def _one_log(page: str) -> Iterator[Claim]:

@@ -79,6 +79,10 @@ class Energy(Domain[Scenario, "Inputs", "Outcome"]):
         """The scenario without the further seeds and resampled paths behind its intervals."""
         return scenario.with_(trials=0)
 
+    def resampled(self, scenario: Scenario) -> Scenario:
+        """The scenario with the recorded trainings drawn anew."""
+        return scenario.with_(trace=scenario.trace.with_(resample=True))
+
     def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
         """The figures of a run."""
         from forerun.domains.energy.figures import figures

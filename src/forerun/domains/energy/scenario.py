@@ -116,10 +116,15 @@ NO_JOB: Final = Job(dataset="", network="", optimizer="", target_metric=0.0, max
 
 
 class Measurements(Spec, frozen=True, kw_only=True):
-    """The recorded trainings, and the measured epochs of each GPU type, as CSV files of the public format."""
+    """The recorded trainings, and the measured epochs of each GPU type, as CSV files of the public format.
+
+    resample: whether the seed draws the trainings of each batch size anew from those recorded (default no). Studies and
+    comparisons do it at all seeds but the first, so that intervals count the recorded trainings as a sample.
+    """
 
     train: Input | None = None
     power: dict[str, Input] = {}
+    resample: bool = False
 
     def problems(self) -> list[tuple[str, str]]:
         """Both files or, for a pipeline, neither; at least one GPU is measured."""

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from forerun.domains.energy.inputs.pipeline import KINDS, Choices, Pipeline
+from forerun.domains.energy.inputs.resampling import redrawn_workload
 from forerun.domains.energy.inputs.workload import Submission, Workload, join
 from forerun.domains.energy.policy import BatchSizeSpec
 from forerun.domains.energy.policy.failures import DefaultNotInRange
 from forerun.domains.energy.scenario import Job, Scenario
 from forerun.errors import Problem, ScenarioError, TraceError
+from forerun.rng import stream
 from forerun.scenario.spec import Input, file_digest
 from forerun.trace.readers.energy_groups import EnergyGroups
 from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_pipeline, read_power, read_train
@@ -97,6 +99,8 @@ def read_job(scenario: Scenario, gpu: str = "") -> JobInputs:
     train = _of_job(scenario.job, read_train(_path(scenario.trace.train), repairs))
     power = _of_job(scenario.job, read_power(_path(scenario.trace.power[gpu or scenario.gpu_type]), repairs))
     workload = join(train, power, scenario.job, scenario.switches, scenario.max_power_w)
+    if scenario.trace.resample:
+        workload = redrawn_workload(workload, stream(scenario.seed, "recorded trainings"))
     default, sizes = scenario.job.default_batch_size, workload.sizes.tolist()
     if default and default not in sizes and not gpu:
         raise DefaultNotInRange.of(default, sizes, scenario.gpu_type)

@@ -44,6 +44,20 @@ def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int 
     )
 
 
+def redrawn_workload(workload: Workload, rng: np.random.Generator) -> Workload:
+    """The job with the recorded paths of each size drawn anew, with replacement; a size that can reach still can."""
+    epochs = workload.epochs.copy()
+    for size in range(len(workload.sizes)):
+        recorded = workload.paths_of(size)
+        reached = (recorded > 0) & (recorded <= workload.job.max_epochs)
+        drawn = rng.integers(0, max(1, len(recorded)), len(recorded))
+        while reached.any() and not reached[drawn].any():
+            drawn = rng.integers(0, len(recorded), len(recorded))
+        for start, count in zip(workload.start[size], workload.count[size]):
+            epochs[start : start + count] = np.resize(recorded[drawn], count)
+    return replace(workload, epochs=epochs)
+
+
 def _pooled_log_variance(workload: Workload) -> float:
     """Variance of log epochs within batch sizes, pooled over them."""
     squares, freedom = 0.0, 0

@@ -41,6 +41,10 @@ def summarize(outcome: Outcome) -> Result:
         "oddities": tables.known_bugs_table(history),
     }
     summary = _summary(history, made, against) | _priced(outcome)
+    if scenario.trace.resample:
+        summary["resampled_runs"] = min(
+            len(paths) for s in range(len(inputs.workload.sizes)) if len(paths := inputs.workload.paths_of(s))
+        )
     return Result(
         scenario=scenario,
         summary=summary,
