@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import forerun
@@ -191,6 +192,19 @@ def test_methods_beside_each_other(mine: Path) -> None:
         made.check()
 
 
+def test_resamples_of_one_recorded_trace_have_no_interval(mine: Path) -> None:
+    """Sixty resamples say how often a plan holds on that trace drawn again, with any certainty, and little of others."""
+    arrivals_s = np.cumsum(np.random.default_rng(2).exponential(0.05, 400)).tolist()
+    lines = "\n".join(["arrival_s", *map(str, arrivals_s)])
+    (mine.parent / "log.csv").write_text(lines)
+    for trace in ("{file: log.csv}", "{process: {name: bootstrap, trace: log.csv}, queries: 400}"):
+        made = plan(forerun.load(mine, [f"trace={trace}"]), confidence=0.9, traces=10)
+        assert made.summary["fresh_traces"] == 60 and "fresh_kept_low_share" not in made.summary
+        assert "interval" not in made.why and any(
+            "resamples of the one recorded trace" in one for one in made.notes
+        )
+
+
 def test_throughput_and_chance_and_frontier(mine: Path) -> None:
     scenario = forerun.load(mine)
     most = plan(scenario, "throughput", budget_usd_per_h=6.0)
@@ -200,6 +214,8 @@ def test_throughput_and_chance_and_frontier(mine: Path) -> None:
     sure = plan(scenario, confidence=0.9, traces=10)
     assert sure.summary["traces_failing"] <= 1 and sure.summary["fresh_traces"] == 60
     sure.check()
+    low, high = sure.summary["fresh_kept_low_share"], sure.summary["fresh_kept_high_share"]
+    assert f"interval {low:.0%} to {high:.0%}" in sure.why
     made = plan(scenario, frontier=True)
     pictures = {figure.id: figure for figure in made.figures()}  # type: ignore[attr-defined]
     assert set(pictures) == {"plan-methods", "plan-cost-by-objective", "plan-cost-by-load"}

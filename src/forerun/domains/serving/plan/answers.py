@@ -25,6 +25,7 @@ from forerun.domains.serving.plan.tables import named
 from forerun.domains.serving.plan.throughput import bottleneck_first, most_traffic
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import may_miss
+from forerun.domains.serving.scenario.traces import RESAMPLED, resamples
 from forerun.errors import Infeasible, Problem
 from forerun.result.run import Interval
 from forerun.result.stats import proportion_interval
@@ -114,7 +115,8 @@ def chance(
     if best.configuration is None:
         raise infeasible(space, best)
     single = Search(space).cheapest()
-    met, share, tried = kept_on(space, best.configuration, fresh)
+    drawn = resamples(scenario.trace)
+    met, share, tried = kept_on(space, best.configuration, fresh, drawn)
     failing = sum(misses > allowed for misses in best.misses)
     figures = {
         "misses": max(best.misses),
@@ -125,15 +127,15 @@ def chance(
         "single_trace_cost_usd_per_h": single.cost,
         "fresh_traces": len(fresh),
         "fresh_traces_kept": met,
-        "fresh_kept_low_share": share.low,
-        "fresh_kept_high_share": share.high,
+        **({} if drawn else {"fresh_kept_low_share": share.low, "fresh_kept_high_share": share.high}),
         "stage_runs": best.runs,
         "cells": len(best.cells),
     }
     notes = []
     if single.configuration is not None:
-        _, _, alone = kept_on(space, single.configuration, fresh)
+        _, _, alone = kept_on(space, single.configuration, fresh, drawn)
         notes.append(f"a plan from one trace costs {single.cost:g} $/h and is {alone}")
+    notes += [RESAMPLED] if drawn else []
     notes.append("cheapest on the traces it was made for; there is no certificate for several traces")
     why = (
         f"{named(space, best.configuration)} is the cheapest, {best.cost:g} $/h, that keeps {scenario.attainment:.6g} "
@@ -151,16 +153,17 @@ def chance(
 
 
 def kept_on(
-    space: Space, configuration: Configuration, fresh: Sequence[Traffic]
+    space: Space, configuration: Configuration, fresh: Sequence[Traffic], drawn: bool
 ) -> tuple[int, Interval, str]:
     """On how many traces that it was not made from a configuration keeps the objective, its share's interval, and words.
 
-    A plan made from one sample uses up the whole allowance of misses there, and breaks on the next.
+    A plan made from one sample uses up the whole allowance of misses there, and breaks on the next. drawn: whether they are
+    resamples of one trace, whose share has no interval.
     """
     met = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
     share = proportion_interval(met, len(fresh))
-    span = f"{share.low:.0%} to {share.high:.0%}"
-    return met, share, f"kept on {met} of {len(fresh)} fresh traces ({share.confidence:.0%} interval {span})"
+    span = "" if drawn else f" ({share.confidence:.0%} interval {share.low:.0%} to {share.high:.0%})"
+    return met, share, f"kept on {met} of {len(fresh)} fresh traces{span}"
 
 
 def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> ServingPlan:

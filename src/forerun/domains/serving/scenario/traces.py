@@ -9,6 +9,7 @@ import msgspec
 from forerun.scenario.numbers import NotNegative
 from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.arrivals import ArrivalProcess, processes
+from forerun.trace.processes.recorded import Bootstrap
 from forerun.trace.reader import format_problems
 
 
@@ -54,3 +55,12 @@ class Listed(Spec, frozen=True, kw_only=True):
             return []
         row, before, after = late
         return [(f"arrivals_ms.{row}", f"{after} comes after {before}; arrivals ascend")]
+
+
+def resamples(trace: Generated | Replayed | Listed) -> bool:
+    """Whether other traces like this one are drawn from it, and so say little about the rest of the world."""
+    return not isinstance(trace, Generated) or isinstance(trace.process, Bootstrap)
+
+
+#: what a plan says that holds on so many of them
+RESAMPLED = "fresh traces are resamples of the one recorded trace: how many keep the objectives says little of other traces"

@@ -32,6 +32,7 @@ from forerun.domains.serving.plan.llm.traffic import fresh
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import PLAN_AXES
 from forerun.domains.serving.scenario.limits import check_traces, may_miss
+from forerun.domains.serving.scenario.traces import RESAMPLED, resamples
 from forerun.domains.serving.summary.llm.fitted import COVERED, fit_report
 from forerun.domains.serving.summary.llm.objectives import prefixes
 from forerun.domains.serving.summary.totals import offered_loads
@@ -120,6 +121,7 @@ def language_plan(
     if traces:
         tables["traces"] = _traces_table(best)
         summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
+        notes += [RESAMPLED] if resamples(scenario.trace) else []
     else:
         notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
     notes += [
@@ -365,14 +367,14 @@ def _tried_on_fresh(
         for other in fresh(inputs, range(traces + 1, traces + 1 + FRESH))
     )
     interval = proportion_interval(met, FRESH)
+    drawn = resamples(inputs.scenario.trace)
     return {
         "confidence": confidence,
         "traces": traces,
         "traces_allowed_to_fail": failing,
         "fresh_traces": FRESH,
         "fresh_traces_kept": met,
-        "fresh_kept_low_share": interval.low,
-        "fresh_kept_high_share": interval.high,
+        **({} if drawn else {"fresh_kept_low_share": interval.low, "fresh_kept_high_share": interval.high}),
     }
 
 
