@@ -584,12 +584,33 @@ def test_an_objective_within_the_fits_interval_is_no_proof(share: float) -> None
     found = language_plan(scenario_of(data)).check()
     assert found.cell == sure.cell and not found.summary["proved_cheapest"]
     said = (
-        found.why if share > 1 else next(note for note in found.notes if note.startswith("the next cheaper"))
+        found.why
+        if share > 1
+        else next(note for note in found.notes if note.startswith("a cheaper configuration"))
     )
     assert re.search(r"90% interval of the P99 of the time between tokens, .* contains the objective", said)
     assert re.search(r"To settle it, measure one replica of Chat at 2[789]\.?\d* requests/s", said)
     fit["step_error"] = 0.01
     assert language_plan(scenario_of(data)).summary["proved_cheapest"]
+
+
+def test_every_cheaper_cell_is_asked_whether_it_may_keep_the_objectives() -> None:
+    """The next cheaper one, of slow hardware, misses beyond doubt; a cheaper one by 2 %, of which the fit is unsure."""
+    alone = language_plan(scenario_of(one_server(tpot_slo_ms=40.0)), max_replicas=1)
+    needed_ms = next(iter(alone.tables["options"].records()))["tpot_p99_ms"]
+    data = one_server(tpot_slo_ms=0.98 * needed_ms, plan={"replicas": [1, 2], "hardware": ["H100", "slow"]})
+    llm = data["configuration"]["Chat"]["llm"]
+    slow = {key: 5 * value for key, value in llm["cost"].items()}
+    llm["plan"]["hardware"] = [{"hardware": "H100"}, {"hardware": "slow", "cost": slow}]
+    data["prices_usd_per_h"] = {"H100": 4.0, "slow": 3.5}
+    assert language_plan(scenario_of(data)).summary["proved_cheapest"]
+    fit = {"experiments": 5, "prefill_tokens": 10**4, "decodes": 64, "kv_tokens": 10**6, "step_error": 0.1}
+    llm["cost"]["fit"] = slow["fit"] = fit
+    found = language_plan(scenario_of(data)).check()
+    assert found.summary["cost_usd_per_h"] == 8.0 and not found.summary["proved_cheapest"]
+    nearest = found.tables["options"].records()
+    assert any(row["option"] == "the next cheaper" and "slow" in row["configuration"] for row in nearest)
+    assert any("(Chat: 1 x H100" in note for note in found.notes)
 
 
 def test_shares_beside_the_options_are_of_every_limit() -> None:

@@ -70,6 +70,11 @@ def test_the_cheapest_of_those_level_is_advised_and_no_change_where_it_is_level(
     assert recommended(ranked, (), "fifo") is node
     assert "it takes 40 GPUs, fifo 32 GPUs" in why(ranked, JCT, exact=False, reference="fifo")
     assert recommended(ranked, ("easy",), "fifo") is easy
+    assert recommended(ranked, ("easy", "fifo"), "fifo") is easy, (
+        "half as long again is not as good, significant or not"
+    )
+    fifo = standing("fifo", 20.5, 32, None)
+    ranked = [node, easy, fifo]
     assert recommended(ranked, ("easy", "fifo"), "fifo") is fifo
     text = why(ranked, JCT, exact=False, reference="fifo", level=("easy", "fifo"))
     assert (

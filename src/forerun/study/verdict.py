@@ -1,14 +1,14 @@
 """What a comparison comes to: which variant is best, which are as good, what to run, and what it costs.
 
-The best mean alone is no verdict. Of variants that do not differ significantly from the best, the cheapest is the one to
-run, and the variant that changes nothing where it is among them.
+The best mean alone is no verdict. Of variants that do not differ significantly from the best and are near it, the
+cheapest is the one to run, and the variant that changes nothing where it is among them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forerun.domain import objectives_of
 from forerun.result.numbers import format_number, readable_scale, signed
@@ -19,14 +19,19 @@ if TYPE_CHECKING:
     from forerun.study.compare import Standing
 
 
+#: of the best value: a variant that is further behind may not differ significantly, but is not called as good
+NEAR: Final = 0.1
+
+
 def recommended(standings: Sequence[Standing], level: Sequence[str], reference: str) -> Standing:
-    """The variant to run: the best, or the cheapest of those level with it. Of several as cheap it is the reference, else
-    the first that differs significantly from the reference.
+    """The variant to run: the best, or the cheapest of those level with it and near it. Of several as cheap it is the
+    reference, else the first that differs significantly from the reference.
 
     standings: best first. level: names of those that do not differ significantly from the best.
     """
     best, *others = standings
-    among = [best, *(one for one in others if one.variant.name in level)]
+    near = [one for one in others if abs(one.value - best.value) <= NEAR * abs(best.value)]
+    among = [best, *(one for one in near if one.variant.name in level)]
     key = _cost(standings)
     least = min(one.figures.get(key, 0.0) for one in among)
     cheapest = [one for one in among if math.isclose(one.figures.get(key, 0.0), least)]

@@ -110,12 +110,8 @@ def language_plan(
     doubt = _doubt(
         options["the plan"], sure["the plan"], inputs, lambda margin: margin.value_ms <= margin.limit_ms
     )
-    cheaper = ""
-    if CHEAPER in options and options[CHEAPER].cost_usd_per_h < options["the plan"].cost_usd_per_h:
-        cheaper = _doubt(
-            options[CHEAPER], sure[CHEAPER], inputs, lambda margin: margin.value_ms > margin.limit_ms
-        )
-        notes += [f"{CHEAPER} may keep the objectives: {cheaper}"] if cheaper else []
+    cheaper = _may_keep(search, best, inputs)
+    notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
     summary["proved_cheapest"] = not (doubt or cheaper)
     tables = {"options": _options_table(options, sure, inputs)}
     if traces:
@@ -331,6 +327,23 @@ def _doubt(option: _Option, one: Shown, inputs: Inputs, counts: Callable[[Margin
             rate_rps = mean_rate_rps(inputs.arrivals_ms) * float(came.mean()) / stage.replicas
             loads.append(f"one replica of {stage.name} at {rate_rps:.3g} requests/s of this traffic")
     return f"{'; '.join(words)}. To settle it, measure {' and '.join(loads)} ({option.text}), and fit to that, too"
+
+
+def _may_keep(search: Search, best: Tried, inputs: Inputs) -> str:
+    """Why a cheaper cell, which was run and misses an objective, may keep it at costs that the fit does not exclude; empty
+    if none may. The dearest is asked first."""
+    space = search.space
+    for one in reversed(search.tried):
+        if one.key >= best.key or one.bounds or search.keeps(one):
+            continue
+        pipeline = space.pipeline(one.cell, inputs)
+        if any(stage.llm is not None and stage.llm.cost.fit is not None for stage in pipeline.stages):
+            figures = whole(space, pipeline, inputs)
+            option = _Option(space.named(one.cell), float(space.cost(one.cell)), pipeline, figures)
+            sure = shown(space, pipeline, inputs, figures)
+            if doubt := _doubt(option, sure, inputs, lambda margin: margin.value_ms > margin.limit_ms):
+                return doubt
+    return ""
 
 
 def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: Inputs) -> Table:
