@@ -20,6 +20,9 @@ from typing import Final
 from forerun.errors import ForerunError, StoreError
 from forerun.regular import open_regular
 
+#: the first line of YAML files of ours, by which commands know that they may replace one
+WRITTEN: Final = "# written by forerun\n"
+
 _SYSTEM_ERROR: Final = re.compile(r"([^:]+) \(os error \d+\)")
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
+from forerun.atomic_write import WRITTEN
 from forerun.catalog import demo
 from forerun.cli.main import run as cli
 from forerun.errors import ProfileError, UsageError
@@ -61,7 +62,7 @@ def test_a_written_profile_is_read_back_the_same(supply: Supply) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write_profile(supply, Path(folder) / "supply.yaml")
         assert read_profile(path, Supply) == supply
-        assert path.read_text() == yaml_text(supply)
+        assert path.read_text() == WRITTEN + yaml_text(supply)
 
 
 @given(supplies(), st.integers(1, 64))

@@ -348,9 +348,58 @@ def written() -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
-@pytest.mark.parametrize(
+def asked(words: tuple[str, ...], option: str) -> tuple[Any, list[str]]:
+    """A command, and all that it requires except what the option names."""
+    import click
+
+    command: Any = forerun_command
+    for word in words:
+        command = command.get_command(click.Context(command), word)
+    if not any(isinstance(parameter, click.Argument) for parameter in command.params):
+        pytest.skip("reads no file that the command line names")
+    given = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            choices = getattr(parameter.type, "choices", None)
+            given.append(choices[0] if choices else "in/scenario.yaml")
+        elif parameter.required and option not in parameter.opts:
+            given += [parameter.opts[0], "1"]
+    return command, given
+
+
+every_output = pytest.mark.parametrize(
     ("words", "option"), written(), ids=lambda value: "-".join(value) if isinstance(value, tuple) else value
 )
+
+
+@every_output
+def test_no_command_replaces_a_document_of_another_program(
+    words: tuple[str, ...],
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nor one that a person wrote: before anything is computed, whatever comes of it."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("notes.yaml", "# costs\ncost: {a_ms: 1}\n"), ("package.json", '{"name": "forerun"}')):
+        Path(name).write_text(text)
+        assert run([*words, *asked(words, option)[1], option, name]) == 2
+        assert "forerun did not write it" in " ".join(capsys.readouterr().err.split())
+        assert Path(name).read_text() == text
+
+
+def test_a_description_of_ours_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "jobs.yaml"
+    assert run(["init", "cluster", str(tmp_path / "site")]) == 0
+    jobs = tmp_path / "site" / "jobs.csv"
+    out.write_text("")
+    for seed in ("1", "2"):
+        assert run(["trace", "fit", "cluster", str(jobs), "--seed", seed, "-o", str(out)]) == 0
+    assert run(["trace", "generate", "cluster", str(out), "-o", str(tmp_path / "t.csv")]) == 0
+
+
+@every_output
 def test_no_command_writes_over_what_it_reads(
     words: tuple[str, ...],
     option: str,
@@ -359,8 +408,6 @@ def test_no_command_writes_over_what_it_reads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whatever reads a scenario: neither it, nor its trace, nor what a file named in it names, under any spelling."""
-    import click
-
     (tmp_path / "in").mkdir()
     files = {
         name: tmp_path / "in" / name
@@ -374,20 +421,9 @@ def test_no_command_writes_over_what_it_reads(
     os.link(files["jobs.csv"], tmp_path / "hard.csv")
     before = {name: path.read_bytes() for name, path in files.items()}
     monkeypatch.chdir(tmp_path)
-    command: Any = forerun_command
-    for word in words:
-        command = command.get_command(click.Context(command), word)
-    if not any(isinstance(parameter, click.Argument) for parameter in command.params):
-        pytest.skip("reads no file that the command line names")
     for target in (*files, "alias/jobs.csv", "hard.csv"):
         out = target if "/" in target or target == "hard.csv" else f"in/{target}"
-        given = []
-        for parameter in command.params:
-            if isinstance(parameter, click.Argument):
-                choices = getattr(parameter.type, "choices", None)
-                given.append(choices[0] if choices else "in/scenario.yaml")
-            elif parameter.required and option not in parameter.opts:
-                given += [parameter.opts[0], "1"]
+        command, given = asked(words, option)
         given += [option, out]
         if target == "log.csv":
             if "--set" not in {opt for p in command.params for opt in p.opts}:

@@ -1,9 +1,10 @@
-"""No command writes over what it reads: its own arguments, and the files that these name."""
+"""No command writes over what it reads: its own arguments, and the files that these name; nor over others' documents."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,9 @@ OUTPUTS: Final = {"--out", "--report", "--certificate"}
 
 #: suffixes of files that name others
 _NAMING: Final = {".yaml", ".yml", ".json", ".toml"}
+
+#: how JSON documents of ours begin
+_FORMAT: Final = re.compile(rb'\{\s*"format": "forerun')
 
 
 @functools.cache
@@ -35,7 +39,7 @@ def guarded(command: click.Command) -> click.Command:
 
 
 def _refuse(ctx: click.Context) -> None:
-    """Raise UsageError for an output that is an input, or another output."""
+    """Raise UsageError for an output that is an input, another output, or a document that somebody else wrote."""
     written: dict[Path, str] = {}
     words: list[Any] = []
     for param in ctx.command.params:
@@ -48,12 +52,26 @@ def _refuse(ctx: click.Context) -> None:
                 raise click.UsageError(f"{where}: is also {written[value.absolute()].split()[0]}")
             written[value.absolute()] = where
     present = {path: where for path, where in written.items() if path.is_file()}
-    if not present:
-        return
     for read in _read([Path.cwd() / word for word in map(_path, words) if word]):
         for path, where in present.items():
             if os.path.samestat(path.stat(), read.stat()):
                 raise click.UsageError(f"{where}: is read by this command; name another file")
+    for path, where in present.items():
+        if path.suffix.lower() in _NAMING and not _is_ours(path):
+            raise click.UsageError(f"{where}: exists, and forerun did not write it; name another file")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a document is one that forerun wrote, or empty."""
+    from forerun.atomic_write import WRITTEN
+    from forerun.regular import open_regular
+
+    try:
+        with open_regular(path) as file:
+            head = file.read(256)
+    except OSError:
+        return False
+    return not head or head.startswith(WRITTEN.encode()) or _FORMAT.match(head) is not None
 
 
 def _path(word: Any) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
-from forerun.atomic_write import write_text
+from forerun.atomic_write import WRITTEN, write_text
 from forerun.errors import ProfileError, ScenarioError
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest, yaml_text
@@ -49,4 +49,4 @@ def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
 
 def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:
     """Write a profile atomically. Raises StoreError if it cannot be written."""
-    return write_text(Path(path), yaml_text(profile))
+    return write_text(Path(path), WRITTEN + yaml_text(profile))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forerun.atomic_write import write_text
+from forerun.atomic_write import WRITTEN, write_text
 from forerun.errors import TraceError, UsageError
 from forerun.scenario.decode import decode
 from forerun.scenario.resolve import apply_overrides, resolve
@@ -223,6 +223,6 @@ def save_description(data: Mapping[str, Any], path: str | Path, *, comments: Ite
     target = Path(path)
     if target.suffix not in (".yaml", ".yml"):
         raise UsageError.at(str(path), f"a description ends in .yaml or .yml, not {target.suffix!r}")
-    head = "".join(f"# {line}\n" for line in comments)
+    head = WRITTEN + "".join(f"# {line}\n" for line in comments)
     text = head + yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None)
     write_text(target, text, error=TraceError)
