@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -228,6 +229,24 @@ def test_a_job_has_finished_only_if_its_own_progress_reached_the_end(policy: str
             if job.state.name == "failed":
                 assert f" of {job.spec.iterations} steps" in job.state.why  # type: ignore[union-attr]
     assert names >= {"finished", "failed"}
+
+
+def test_status_says_what_failed_while_a_job_waits_to_start_again(folder: Path) -> None:
+    seen: set[str] = set()
+
+    class Watching(EarlyEngine):
+        """Looks at the status whenever the controller waits."""
+
+        def poll(self, timeout_s: float) -> Sequence[Observation | Heartbeat]:
+            for job in sessions[-1].controller.status().jobs if sessions else ():
+                seen.update([job.why] if "starts again" in job.why else ())
+            return super().poll(timeout_s)
+
+    sessions: list[Session] = []
+    engine = functools.partial(Watching, rng=np.random.default_rng(7))
+    played(folder / "run", drawn_scenario(0, "fifo"), engine=engine, made=sessions.append)
+    pattern = r"starts again at \d+ s after a failure: ended after \d+ of \d+ steps"
+    assert seen and all(re.fullmatch(pattern, why) for why in seen), seen
 
 
 def test_a_run_whose_nodes_never_come_ends_with_a_line(folder: Path) -> None:

@@ -294,7 +294,8 @@ class Controller:
             promise_s = self.online.planned_end_s(job.row)
         why = state.why if isinstance(state, Failed | Refused) else ""
         if isinstance(state, Waiting) and state.not_before_s > self.now_s:
-            why = f"starts again at {state.not_before_s:.0f} s after a failure"
+            known = f": {state.failure}" if state.failure else ""
+            why = f"starts again at {state.not_before_s:.0f} s after a failure{known}"
         return JobStatus(
             job=job.name,
             user=job.spec.user,
@@ -595,7 +596,7 @@ class Controller:
                 self._give_up(job, Failed(self.now_s, group.detail))
                 return
             not_before_s = self.now_s + _back_off_s(job.refusals)
-        self._enter(job, Waiting(self.now_s, not_before_s))
+        self._enter(job, Waiting(self.now_s, not_before_s, group.detail))
         self._note_left(job)
 
     def _kill(self, job: Job, group: Group) -> None:

@@ -36,10 +36,12 @@ class Waiting(_State):
     Parameters
     ----------
     not_before_s : when it may start again after a failure.
+    failure : what that was, where it is known.
     """
 
     name = "waiting"
     not_before_s: float = 0.0
+    failure: str = ""
 
 
 class Starting(_State):
