@@ -166,3 +166,9 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """`did you mean 'x'? ` if something known resembles `name`, else an empty string."""
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}? " if close else ""
+
+
+def worded(error: Exception) -> str:
+    """What msgspec says of a value, as scenarios say it: the place comes first."""
+    what, _, place = str(error).replace("Expected", "expected").replace("`", "").partition(" - at ")
+    return f"at {place}: {what}" if place else what

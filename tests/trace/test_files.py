@@ -110,6 +110,7 @@ def test_units_are_in_the_file(tmp_path):
         ({"arrival_s": [2.0, 1.0]}, "good", "before the previous row"),
         ({"arrival_s": [math.nan]}, "good", "not finite"),
         ({"arrival_s": [1.0]}, "{", "description of the trace is damaged"),
+        ({"arrival_s": [1.0]}, '{"trace": "x"}', r"is damaged: at \$\.trace: expected int, got str"),
     ],
 )
 def test_parquet_that_is_no_trace_is_refused(tmp_path, frame, metadata, what):

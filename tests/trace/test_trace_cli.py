@@ -161,7 +161,7 @@ def test_import_says_what_it_guessed_and_repaired(forerun, dirty, tmp_path):
         (["dirty.csv", "--format", "burst"], "no trace format named 'burst'; did you mean 'burstgpt'?"),
         (["dirty.csv", "--format", "intervals"], "unit must be one of"),
         (["dirty.csv", "--option", "unit"], "write an option as key=value"),
-        (["dirty.csv", "--option", "unit=us"], "options of csv: Object contains unknown field `unit`"),
+        (["dirty.csv", "--option", "unit=us"], "options of csv: Object contains unknown field unit"),
         (["dirty.csv", "--strict"], "refused by strict"),
     ],
 )

@@ -19,7 +19,7 @@ from forerun.domains.cluster import DOMAIN
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Live, Scenario
-from forerun.errors import ScenarioError, StoreError
+from forerun.errors import ScenarioError, StoreError, worded
 from forerun.live.clock import clock_of
 from forerun.live.controller import Controller
 from forerun.live.folder import RunFolder
@@ -133,7 +133,7 @@ def create_run(
     try:
         _SPECS.decode(encoded)
     except msgspec.ValidationError as error:
-        raise ScenarioError.at("$.trace", f"has a job that cannot run live: {error}") from None
+        raise ScenarioError.at("$.trace", f"has a job that cannot run live: {worded(error)}") from None
     Controller(inputs, run_specs, names, course, is_open=is_open)  # raises now what it would raise later
     folder = RunFolder.create(path)
     with folder.locked():

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from forerun.errors import ForerunError, StoreError
+from forerun.errors import ForerunError, StoreError, worded
 
 #: bytes of JSON in a frame, at most
 MAX_BYTES: Final = 1 << 20
@@ -72,7 +72,7 @@ class Decoder(Generic[T]):
             try:
                 message = self._decoder.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise WireError.at("message", f"is none that is known here: {error}") from None
+                raise WireError.at("message", f"is none that is known here: {worded(error)}") from None
             yield message
 
 

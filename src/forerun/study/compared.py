@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from forerun.atomic_write import write_text
-from forerun.errors import StoreError
+from forerun.errors import StoreError, worded
 from forerun.regular import read_regular
 from forerun.result.reading import check_figures
 from forerun.scenario.spec import to_data
@@ -41,7 +41,7 @@ def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:
         rest = {key: value for key, value in data.items() if key != "format"}
         made = msgspec.convert(rest, Comparison)
     except (msgspec.ValidationError, TypeError) as error:
-        raise StoreError.at(name, f"is no comparison: {error}") from error
+        raise StoreError.at(name, f"is no comparison: {worded(error)}") from error
     if made.reference not in [one.variant.name for one in made.standings]:
         raise StoreError.at(f"{name}: at $.reference", f"no variant is named {made.reference!r}")
     if len({len(one.draws) for one in made.standings}) > 1:

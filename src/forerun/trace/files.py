@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from forerun.atomic_write import write_file
-from forerun.errors import TraceError, UsageError
+from forerun.errors import TraceError, UsageError, worded
 from forerun.regular import begins
 from forerun.trace.objects import parse_json
 from forerun.trace.repair import RepairLog, shown
@@ -92,7 +92,7 @@ def _described(text: str, where: str) -> _Described:
     try:
         description = msgspec.convert(parse_json(text), _Described)
     except (ValueError, msgspec.ValidationError) as error:
-        raise TraceError.at(where, f"the description of the trace is damaged: {error}") from None
+        raise TraceError.at(where, f"the description of the trace is damaged: {worded(error)}") from None
     if description.trace != VERSION:
         raise TraceError.at(
             where, f"is a trace file of version {description.trace}; this forerun reads version {VERSION}"
@@ -108,7 +108,7 @@ def _rebuilt(description: _Described, columns: Mapping[str, Array], where: str) 
     try:
         made = msgspec.convert(description.provenance, Provenance)
     except msgspec.ValidationError as error:
-        raise TraceError.at(where, f"the provenance of the trace is damaged: {error}") from None
+        raise TraceError.at(where, f"the provenance of the trace is damaged: {worded(error)}") from None
     schema = [Column(name, unit, meaning) for name, unit, meaning, _ in description.columns]
     try:
         return Trace(description.kind, schema, columns, time=description.time, provenance=made)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from forerun.errors import UsageError, known_names
+from forerun.errors import UsageError, known_names, worded
 from forerun.registry import Registry, member_name
 from forerun.regular import begins
 from forerun.scenario.spec import NamedSpec, to_data
@@ -171,7 +171,7 @@ def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | 
     except msgspec.ValidationError as error:
         fields = [field.name for field in msgspec.structs.fields(reader)]
         has = f"it has {', '.join(fields)}" if fields else "it has none"
-        raise UsageError.at(f"options of {format}", f"{error}; {has}") from None
+        raise UsageError.at(f"options of {format}", f"{worded(error)}; {has}") from None
 
 
 def _listed(reader: type[TraceReader], options: Mapping[str, Any]) -> dict[str, Any]:

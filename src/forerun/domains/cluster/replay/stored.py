@@ -19,7 +19,7 @@ from forerun.domains.cluster.replay.history import F64, History
 from forerun.domains.cluster.replay.play import policy_name, replayed
 from forerun.domains.cluster.replay.replay import Replay, replay_log
 from forerun.domains.cluster.replay.system import System
-from forerun.errors import StoreError
+from forerun.errors import StoreError, worded
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.scenario.spec import to_data
 
@@ -164,7 +164,7 @@ def replay_again(content: Mapping[str, Any], log: History, path: Path) -> Replay
         system = msgspec.convert(content["system"], System)
         until_s = float(content["calibrate_until_s"])
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise StoreError.at(path, f"is no replay: {type(error).__name__}: {error}") from error
+        raise StoreError.at(path, f"is no replay: {type(error).__name__}: {worded(error)}") from error
     off = ("pools", "windows", "latencies", "limits")
     return replay_log(log, system=system, off=off, calibrate_until_s=until_s, identify=False)
 
