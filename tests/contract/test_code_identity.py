@@ -17,6 +17,7 @@ import pytest
 
 import forerun
 from forerun import domain
+from forerun.cli import main
 from forerun.domains.energy.policy import policy_registry
 from forerun.domains.serving.policy import batching_policies
 from forerun.errors import PolicyError, StoreError, UsageError
@@ -107,6 +108,16 @@ def test_an_edit_of_a_helper_makes_another_run_and_another_study(package: Path) 
     assert later_ms > mean_ms and second != first and changed != code
     assert "contains another study" in cell, "the stored cell is of the old code"
     assert "first: was decided by another version of patient.policy:Patient" in explained
+
+
+def test_a_run_of_a_package_that_is_gone_says_which_it_was(
+    package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(package, "first")
+    assert main.run(["explain", str(package.parents[1] / "first")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "was made with patient.policy:Patient of patient 1.5, which is not installed here" in said
+    assert "no batching policy named 'patient'" in said
 
 
 def test_built_in_code_is_no_part_of_an_id() -> None:

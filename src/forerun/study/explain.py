@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.domain import Answer, Change, WhatIf, code_of, get_domain, own_specs
-from forerun.errors import StoreError
+from forerun.errors import Problem, ScenarioError, StoreError
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, is_number
@@ -28,6 +28,7 @@ from forerun.result.run import Result, SavedRun, require_run
 from forerun.scenario.spec import to_data
 from forerun.scenario.text import Document
 from forerun.scenarios import build
+from forerun.sources import file_of
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.executors import Executor, Feed, Here
 from forerun.study.executors.processes import Processes
@@ -189,8 +190,17 @@ def scenario_of(run: Result | SavedRun) -> Any:
     """
     if isinstance(run, Result):
         return run.scenario
-    scenario = build(Document(name_of(run), dict(run.scenario)), base=Path.cwd())
-    decided = {name: known["source"] for name, known in run.provenance.get("code", {}).items()}
+    code = run.provenance.get("code", {})
+    try:
+        scenario = build(Document(name_of(run), dict(run.scenario)), base=Path.cwd())
+    except ScenarioError as error:
+        gone = [name for name in code if file_of(name.partition(":")[0]) is None]
+        if not gone:
+            raise
+        named = ", ".join(f"{name} of {code[name]['distribution'] or 'no package'}" for name in gone)
+        what = f"was made with {named}, which is not installed here"
+        raise StoreError(Problem(str(run.folder), what), *error.problems) from error
+    decided = {name: known["source"] for name, known in code.items()}
     if changed := sorted(set(decided.items()) ^ set(code_of(scenario).items())):
         what = f"was decided by another version of {changed[0][0]} than is installed now; simulate it again"
         raise StoreError.at(run.folder, what)
