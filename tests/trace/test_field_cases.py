@@ -47,10 +47,11 @@ def test_sacct_in_padded_columns_says_how_to_print_it() -> None:
 
 
 def test_a_workload_of_batsim_is_called_one() -> None:
-    with pytest.raises(TraceError) as caught:
-        read_trace(CASES / "batsim" / "workload.json")
-    (problem,) = caught.value.problems
-    assert "is a Batsim workload" in problem.what and "out_jobs.csv" in problem.what
+    found = check_trace(CASES / "batsim" / "workload.json")
+    (problem,) = found.problems
+    assert (
+        found.format == "batsim" and "is a Batsim workload" in problem.what and "out_jobs.csv" in problem.what
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from forerun.trace.jobs import ABSENT, JobLog
+from pathlib import Path
+
+from forerun.errors import TraceError
+from forerun.trace.jobs import ABSENT, Gathered, JobLog
+from forerun.trace.reader import Head
+from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field
+from forerun.trace.source import Source
+from forerun.trace.table import Trace
 from forerun.trace.tabular import Rows
 
 
 class Batsim(JobLog, tag="batsim", frozen=True, kw_only=True):
     """CSV `out_jobs.csv`: what Batsim says of each job; its resources are taken as GPUs.
 
-    A walltime below 0 is none. [Dutot et al., JSSPP'16].
+    A walltime below 0 is none. A workload, which has no start and end times, is recognised and refused. [Dutot et al.,
+    JSSPP'16].
     """
 
     about = "Batsim out_jobs.csv (CSV, seconds; resources are taken as GPUs)"
@@ -30,3 +38,24 @@ class Batsim(JobLog, tag="batsim", frozen=True, kw_only=True):
 
     def settle(self, rows: Rows) -> None:
         rows.note(rows["gpus"] > 0, "resources taken as GPUs", "requested_number_of_resources")
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        return super().recognises(head) or '"subtime"' in "".join(head.lines)
+
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
+        _refuse_workload(path)
+        return super().gather(path, repairs)
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        _refuse_workload(path)
+        return super().read(path, repairs)
+
+
+def _refuse_workload(path: Path) -> None:
+    source = Source(path, repairs=RepairLog())
+    if "".join(source.head(1)).lstrip().startswith("{"):
+        what = (
+            "is a Batsim workload, without start and end times: run it in Batsim, and read the out_jobs.csv"
+        )
+        raise TraceError.at(source.name, what)

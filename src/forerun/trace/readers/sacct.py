@@ -429,15 +429,15 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         text = "".join(head.lines)
-        return text.lstrip().startswith("{") and ('"jobs"' in text or '"meta"' in text or "slurm" in text)
+        known = (
+            '"jobs"' in text or '"meta"' in text or "slurm" in text
+        ) and '"subtime"' not in text  # Batsim's
+        return text.lstrip().startswith("{") and known
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         document = JsonDocument.read(Source(path, repairs=repairs), 1 << 30)
         source, rows = document.source, JobRows()
         jobs = document.value.get("jobs") if isinstance(document.value, dict) else None
-        if isinstance(jobs, list) and "profiles" in document.value:
-            what = "is a Batsim workload, without start and end times: run it in Batsim, and read the out_jobs.csv"
-            raise TraceError.at(source.name, what)
         if not isinstance(jobs, list):
             what = 'an object with a list "jobs" is expected, as sacct --json prints it'
             raise TraceError.at(source.name, what)
