@@ -249,7 +249,7 @@ def test_what_the_store_has_damaged_is_read_once_more_and_does_not_stay(
     given: list[str] = []
     with pytest.raises(DataError, match=r"b000002\.blk: sample .* fails its checksum") as raised:
         given += [key for key, _ in reader]
-    assert len(raised.value.problems) == 1 and len(counting.sent) == 3
+    assert len(raised.value.problems) == 1 and len(counting.sent) == 4
     path.write_bytes(whole)
     assert len(list(reader)) == 40 and len(files(cache)) == (4 if capacity_bytes else 0)
     # Damaged in the cache: once more from the store, and then it stays.
@@ -258,3 +258,23 @@ def test_what_the_store_has_damaged_is_read_once_more_and_does_not_stay(
         kept.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
         sent = len(counting.sent)
         assert len(list(reader)) == 40 and len(counting.sent) == sent + 1 and kept.read_bytes() == whole
+        # Cut in the cache: the same.
+        kept.write_bytes(whole[:-1])
+        assert len(list(reader)) == 40 and len(counting.sent) == sent + 2 and kept.read_bytes() == whole
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_was_damaged_on_the_way_is_read_once_more(container: Path, tmp_path: Path, cached: bool) -> None:
+    class Noisy(Counting):
+        """Every second answer has a wrong bit."""
+
+        def read(self, name: str, first: int, length: int, what: str) -> bytes:
+            data = super().read(name, first, length, what)
+            return data if len(self.sent) % 2 == 0 else bytes([data[0] ^ 1]) + data[1:]
+
+    reader = BlockDataset(
+        container, shuffle=False, threads=0, cache=BlockCache(tmp_path, 1e9) if cached else None
+    )
+    sound = list(BlockDataset(container, shuffle=False, threads=0))
+    reader.source = replace(reader.source, client=Noisy(reader.source.client))
+    assert [(key, bytes(sample)) for key, sample in reader] == [(key, bytes(one)) for key, one in sound]

@@ -110,8 +110,8 @@ class BlockCache:
             self._keep(path, whole)
         return memoryview(whole)[first : first + length]
 
-    def forget(self, container: str, name: str) -> bool:
-        """Remove a block that proved damaged; whether it was there.
+    def forget(self, container: str, name: str) -> None:
+        """Remove a block that proved damaged, if it is there.
 
         Parameters
         ----------
@@ -123,9 +123,8 @@ class BlockCache:
                 size_bytes = path.stat().st_size
                 path.unlink()
             except FileNotFoundError:
-                return False
+                return
             _write(ledger, max(0, self.used_bytes - size_bytes))
-        return True
 
     def _path(self, container: str, name: str) -> Path:
         return self._root / f"{container[:16]}-{name}{BLOCK}"
@@ -136,7 +135,8 @@ class BlockCache:
         try:
             with self._locked() as ledger:
                 used = self.used_bytes
-                if path.exists() or used + len(data) > self.capacity_bytes:
+                present = _stretch(path, len(data), 0, 0) is not None
+                if present or used + len(data) > self.capacity_bytes:
                     return
                 _write(ledger, used + len(data))
                 try:

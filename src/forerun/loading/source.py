@@ -142,9 +142,9 @@ class Source:
             try:
                 views = read()
             except DataError:
-                if self.cache is None or not self.cache.forget(self.digest, name):
-                    raise
-                views = read()  # damaged in the cache: the store has it
+                if self.cache is not None:
+                    self.cache.forget(self.digest, name)
+                views = read()  # what was damaged in the cache or on the way, the store has
         except (StoreError, DataError) as error:
             self._refuse_another(error)
             raise
