@@ -236,6 +236,15 @@ def test_damaged_results_are_read_or_refused_by_name(stored: list[Path], tmp_pat
     assert CASES // 2 < refused < CASES
 
 
+@pytest.mark.parametrize("row", [{}, {"size": 8}, {"size": 8, "cost": {}}])
+def test_rows_that_are_all_alike_are_drawn(row: dict[str, Any], stored: list[Path], tmp_path: Path) -> None:
+    plan = next(path for path in stored if path.name == "plan.json")
+    data = json.loads(plan.read_text())
+    data["plan"]["options"] = [row] * 3
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    show(tmp_path / "plan.json")
+
+
 def test_no_text_stands_for_a_figure(stored: list[Path], tmp_path: Path) -> None:
     """A text in place of each number that has a unit, one after the other: refused with file and key."""
     tried = 0

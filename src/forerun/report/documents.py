@@ -84,7 +84,7 @@ def _table(name: str, rows: Rows) -> Html:
         for column in columns
         if len(rows) > 2 and len({repr(row.get(column)) for row in flattened}) == 1
     ]
-    shown = [column for column in columns if column not in same]
+    shown = [column for column in columns if column not in same] or columns[:1]  # rows may be all alike
     cells: list[list[Content]] = [
         [amount(row.get(column)) for column in shown] for row in flattened[:MOST_ROWS]
     ]

@@ -477,5 +477,5 @@ def measurement_document(name: str, data: Mapping[str, Any], file: str = "") -> 
 
 
 def _is_table(rows: Any) -> bool:
-    """Whether something is a list of records."""
-    return isinstance(rows, list) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
+    """Whether something is a list of records, of which one says something."""
+    return isinstance(rows, list) and any(rows) and all(isinstance(row, Mapping) for row in rows)
