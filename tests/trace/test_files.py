@@ -15,7 +15,7 @@ from trace_samples import CSV_SAMPLES
 from forerun.errors import TraceError, UsageError
 from forerun.trace import Trace
 from forerun.trace.convert import check_trace, import_trace
-from forerun.trace.files import load_trace, save_trace
+from forerun.trace.files import SUM, load_trace, save_trace
 from forerun.trace.generate import generate
 from forerun.trace.processes.poisson import Poisson
 from forerun.trace.reader import read_trace, sniff
@@ -137,6 +137,25 @@ def test_damaged_parquet_is_refused(tmp_path):
         with pytest.raises(TraceError) as raised:
             read_trace(path, "forerun")
         assert "\n" not in str(raised.value)
+
+
+def test_a_damaged_byte_of_parquet_is_refused_before_it_is_decoded(tmp_path):
+    """The decoder of polars may end the process, or print a page of its own, for what it cannot decode."""
+    path = tmp_path / "t.parquet"
+    trace = trace_of(ROWS)
+    save_trace(trace, path)
+    assert polars.read_parquet(path).height == polars.scan_parquet(path).collect().height == len(ROWS)
+    whole = path.read_bytes()
+    mark = whole.index(SUM)
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        if mark <= at < mark + len(SUM):  # the trace is whole
+            assert load_trace(path) == trace
+        else:
+            with pytest.raises(
+                TraceError, match="is damaged: it is not the file that was saved" if at > 3 else None
+            ):
+                load_trace(path)
 
 
 def test_nothing_half_written_is_left(tmp_path):

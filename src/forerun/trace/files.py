@@ -1,7 +1,7 @@
 """forerun's own trace files: Parquet, or CSV where a text file is preferred, with units and provenance inside.
 
-Parquet keeps the description in the file's metadata under `forerun`; CSV in its first line, after `#
-forerun trace`. Both give back the same trace, digest included. Files are written beside their name and
+Parquet keeps the description in the file's metadata under `forerun`, and a digest of the file; CSV keeps it in its first
+line, after `# forerun trace`. Both give back the same trace, digest included. Files are written beside their name and
 moved there whole.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ import numpy as np
 
 from forerun.atomic_write import write_file
 from forerun.errors import TraceError, UsageError, worded
-from forerun.regular import begins
+from forerun.regular import begins, read_regular
 from forerun.trace.objects import parse_json
 from forerun.trace.repair import RepairLog, shown
 from forerun.trace.rows import TEXT, Chunk, Field, Kind, gathered, read_rows
@@ -27,6 +29,8 @@ from forerun.trace.source import PARQUET, Source
 from forerun.trace.table import Array, Column, Provenance, Trace
 
 MARK = "# forerun trace "
+#: what stands before the digest of a Parquet file, in a gap between its data and its footer, which readers pass over
+SUM = b"forerun trace, sha256 of all but this: "
 VERSION = 1
 ESCAPED_STARTS = ("=", "+", "-", "@", "#", "'")
 
@@ -121,20 +125,29 @@ def _kind_of(values: Array) -> str:
 
 
 def _write_parquet(trace: Trace, path: Path, _name: str) -> None:
-    trace.to_polars().write_parquet(path, compression="zstd", metadata={"forerun": _description(trace)})
+    made = io.BytesIO()
+    trace.to_polars().write_parquet(made, compression="zstd", metadata={"forerun": _description(trace)})
+    content = made.getvalue()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[:footer] + SUM + hashlib.sha256(content).digest() + content[footer:])
 
 
 def _read_parquet(path: Path) -> Trace:
     import polars
 
     try:
-        metadata = polars.read_parquet_metadata(path)
+        content = read_regular(path)
+        data, mark, rest = content.rpartition(SUM)
+        # A damaged file can end the process that decodes it.
+        if mark and hashlib.sha256(data + rest[32:]).digest() != rest[:32]:
+            raise TraceError.at(str(path), "is damaged: it is not the file that was saved, by its SHA-256")
+        metadata = polars.read_parquet_metadata(io.BytesIO(content))
         if "forerun" not in metadata:
             raise TraceError.at(
                 str(path), "is Parquet, but not a trace file of forerun; see `forerun trace import`"
             )
         description = _described(metadata["forerun"], str(path))
-        frame = polars.read_parquet(path)
+        frame = polars.read_parquet(io.BytesIO(content))
     except (OSError, polars.exceptions.PolarsError, polars.exceptions.PanicException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TraceError.at(str(path), f"is not readable Parquet: {reason}") from None
