@@ -209,6 +209,13 @@ def test_all_failures_of_a_source_are_named(published):
     ]
 
 
+def test_without_a_network_one_file_is_named(published, monkeypatch):
+    monkeypatch.setattr(registry, "RAW", "http://127.0.0.1:9/")
+    with pytest.raises(DataError) as raised:
+        fetch("made_up")
+    assert [problem.where for problem in raised.value.problems] == ["serving/plain.csv"]
+
+
 def test_the_command_line_lists_and_fetches(published, capsys):
     assert run(["data", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)

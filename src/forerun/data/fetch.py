@@ -19,6 +19,10 @@ MIRROR_VARIABLE = "FORERUN_DATA_DIR"
 CACHE_VARIABLE = "FORERUN_CACHE_DIR"
 
 
+class _NotReached(DataError):
+    """A publisher did not answer: what else it serves is not asked for."""
+
+
 def dataset(name: str) -> Path:
     """The path of public data: of a file, of a folder with all its files, or of the folder that contains a
     source.
@@ -35,14 +39,15 @@ def dataset(name: str) -> Path:
 
 
 def fetch(name: str) -> tuple[Path, ...]:
-    """All files that a name stands for, fetched where needed and verified; DataError lists every one that
-    failed.
-    """
+    """All files that a name stands for, fetched where needed and verified; DataError lists every one that failed, up to
+    the first that its publisher did not answer for."""
     paths: list[Path] = []
     problems: list[Problem] = []
     for source, file in select(name):
         try:
             paths.append(_place(source, file))
+        except _NotReached as error:
+            raise DataError(*problems, *error.problems) from None
         except DataError as error:
             problems.extend(error.problems)
     if problems:
@@ -151,7 +156,8 @@ def _download(url: str, target: Path, source: Source, file: File) -> None:
     except DataError as error:
         raise DataError(*(_at(problem, name) for problem in error.problems)) from None
     except OSError as error:
-        raise DataError.at(name, _failed(url, name, error)) from None
+        answered = getattr(error, "response", None) is not None
+        raise (DataError if answered else _NotReached).at(name, _failed(url, name, error)) from None
     except ValueError:
         what = f"{url} no longer serves the file of the registry (sha256 {file.sha256}); {_by_hand(name)}"
         raise DataError.at(name, what) from None

@@ -403,7 +403,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     policy: Annotated[Policy, chosen_from(schedulers)] = ElasticFlow()
     mode: Literal["compat", "corrected"] = "corrected"
     compat: dict[str, Literal["compat", "corrected"]] = {}
-    slot_s: Annotated[int, msgspec.Meta(ge=1)] = 60
+    slot_s: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 60
     placement: Placement = "anywhere"
     costs: Costs = Costs()
     multi_node_penalty: tuple[Annotated[float, msgspec.Meta(gt=0, le=1)], ...] = (1.0,)
