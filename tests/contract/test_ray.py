@@ -66,7 +66,7 @@ def cluster() -> Iterator[Cluster]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     started = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)  # type: ignore[call-overload]
     try:
-        _wait_for(address, started)
+        _wait_for([command[0], "status", f"--address={address}"], environment, started)
         yield Cluster(address, environment)
     finally:
         started.send_signal(signal.SIGTERM)
@@ -77,15 +77,12 @@ def cluster() -> Iterator[Cluster]:
             started.wait()
 
 
-def _wait_for(address: str, started: subprocess.Popen[bytes]) -> None:
-    host, _, port = address.partition(":")
-    end_s = time.monotonic() + 90
+def _wait_for(ask: list[str], environment: Mapping[str, str], started: subprocess.Popen[bytes]) -> None:
+    """Until the cluster answers with its nodes: its port is open earlier."""
+    end_s = time.monotonic() + 180
     while time.monotonic() < end_s and started.poll() is None:
-        try:
-            socket.create_connection((host, int(port)), timeout=1).close()
+        if subprocess.run(ask, env=environment, capture_output=True, check=False).returncode == 0:
             return
-        except OSError:
-            time.sleep(0.2)
     pytest.skip(f"no Ray cluster came up here (exit code {started.poll()})")
 
 

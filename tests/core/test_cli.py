@@ -184,13 +184,17 @@ def test_ctrl_c_while_the_command_line_is_imported_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (130, "forerun: interrupted; nothing half-written was left\n")
 
 
-@pytest.mark.parametrize("after_s", [0.7, 0.9, 1.1])
+@pytest.mark.parametrize("after_s", [0.0, 0.2, 0.4])
 def test_ctrl_c_reaches_processes_and_they_say_nothing(tmp_path: Path, after_s: float) -> None:
     """To the whole group, as a terminal sends it: one process a demonstration is about to start or at work."""
     command = [sys.executable, "-m", "forerun", "demo", "-q", "-o", str(tmp_path / "page.html")]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
+    # Before a command's first imports there is nothing that could answer; how long that takes depends on the machine.
+    while "msgspec" not in Path(f"/proc/{process.pid}/maps").read_text():
+        assert process.poll() is None
+        time.sleep(0.02)
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
