@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from forerun.result import renderer as _renderer
+from forerun.version import VERSION as _VERSION
+
+__version__ = _VERSION
 
 if TYPE_CHECKING:
     from forerun.catalog import demo, policies, schema
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from forerun.planning import check, plan
     from forerun.replication import reproduce, reproduce_all
     from forerun.report import chart, write_page, write_pictures
-    from forerun.report.contents import named_figures as named_figures
-    from forerun.report.images import svg as svg
     from forerun.result.run import Result, load_result
     from forerun.scenarios import load, loads
     from forerun.study.compare import compare
@@ -57,7 +58,7 @@ __all__ = [
     "write_pictures",
 ]
 
-#: where each public name lives, and two that modules below the report call to have something drawn
+#: where each public name lives, and two by which results are drawn
 _HOME = {
     "ForerunError": "forerun.errors",
     "Result": "forerun.result.run",
@@ -97,6 +98,10 @@ def __getattr__(name: str) -> Any:
         hint = suggestion(name, __all__).strip()
         raise AttributeError(f"module 'forerun' has no attribute {name!r}{f'; {hint}' if hint else ''}")
     return getattr(importlib.import_module(_HOME[name]), name)
+
+
+_renderer.svg = lambda figure: __getattr__("svg")(figure)
+_renderer.named_figures = lambda run: __getattr__("named_figures")(run)
 
 
 def __dir__() -> list[str]:

@@ -152,9 +152,9 @@ class Asked:
         ------
         ScenarioError : the file or an override is wrong.
         """
-        import forerun
+        from forerun.scenarios import load
 
-        return forerun.load(self.path, (*self.overrides, *more), seed=self.seed)
+        return load(self.path, (*self.overrides, *more), seed=self.seed)
 
     def words(self, *more: str) -> str:
         """The same scenario and changes as words of a command, quoted for a shell.

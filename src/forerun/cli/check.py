@@ -31,11 +31,12 @@ def command(plan: Path, scenario: Path | None, gpus: tuple[int, ...], output: Ou
 
     Exit code 4 if any of its claims is false.
     """
-    import forerun
+    from forerun.planning import check
+    from forerun.scenarios import load
 
-    about = forerun.load(scenario) if scenario is not None else None
+    about = load(scenario) if scenario is not None else None
     with output.working(f"checking {plan.name}"):
-        verdict = forerun.check(plan, scenario=about, gpus=gpus)
+        verdict = check(plan, scenario=about, gpus=gpus)
     if output.as_json:
         _show.print_json({"plan": str(plan), "holds": True, "verified": verdict})
     else:

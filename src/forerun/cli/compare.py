@@ -60,13 +60,13 @@ def command(
     page: Path | None,
 ) -> None:
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
-    import forerun
+    from forerun.study.compare import compare
     from forerun.study.compared import save_comparison
     from forerun.units import split_name
 
     resolved = asked.load()
     with output.working("comparing") as progress:
-        comparison = forerun.compare(
+        comparison = compare(
             resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
             workers=workers, bound=bound, progress=progress,
         )  # fmt: skip

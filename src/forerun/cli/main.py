@@ -16,10 +16,10 @@ from typing import Final
 
 import click
 
-import forerun
 from forerun.cli import INTERRUPTED, INTERRUPTED_CODE
 from forerun.cli._inputs import guarded
 from forerun.errors import ForerunError, suggestion
+from forerun.version import VERSION
 
 #: modules of this package that are not subcommands
 _NOT_VERBS = {"main"}
@@ -71,7 +71,7 @@ class Verbs(click.Group):
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(forerun.__version__, prog_name="forerun", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="forerun", message="%(prog)s %(version)s")
 def forerun_command() -> None:
     """Run it before you run it: simulate and plan ML systems from traces and measured profiles."""
 

@@ -23,14 +23,14 @@ def command(asked: Asked, output: Output, out: Path | None, points: str | None) 
     A loading scenario gives a supply profile (samples per second by number of readers) for the cluster and spot domains.
     An energy scenario gives a power profile (watts and speed by batch size and power limit) for the cluster domain.
     """
-    import forerun
+    from forerun.domain import profile_of
     from forerun.profile.files import write_profile
     from forerun.scenario.spec import to_data, yaml_text
 
     at = _numbers(points or "")
     resolved = asked.load()
     with output.working(f"profiling {asked.path.name}"):
-        made = forerun.profile_of(resolved, at)
+        made = profile_of(resolved, at)
     if out is not None:
         write_profile(made, out)
     if output.as_json:

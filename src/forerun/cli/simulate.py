@@ -33,7 +33,7 @@ def command(
     asked: Asked, output: Output, out: Path | None, trials: int | None, logs: Path | None, accept_fit: bool
 ) -> None:
     """Simulate SCENARIO; print what happened, where the time, energy or money went, and why."""
-    import forerun
+    from forerun.domain import simulate
     from forerun.errors import InputError, PolicyError
     from forerun.scenario.resolve import located
 
@@ -44,7 +44,7 @@ def command(
     with output.working(f"simulating {asked.path.name}"):
         start_s = time.perf_counter()
         try:
-            result = forerun.simulate(resolved, observers=() if reference_logs is None else (reference_logs,))
+            result = simulate(resolved, observers=() if reference_logs is None else (reference_logs,))
         except InputError as error:
             raise located(error, asked.path) from error
         except PolicyError as error:

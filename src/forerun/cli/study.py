@@ -60,11 +60,10 @@ def command(
 
     Killed or interrupted at any instant, the same command goes on where it stopped.
     """
-    import forerun
     from forerun.errors import UsageError
     from forerun.study.executors.interrupts import Terminated, terminable
     from forerun.study.store import salvage as salvage_store
-    from forerun.study.stored import executor_of, store_path
+    from forerun.study.stored import executor_of, run_study, store_path
 
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageError.at(f"-o {out}", "name a table that ends in .csv or .parquet")
@@ -75,7 +74,7 @@ def command(
     reached: list[Progress] = []
     try:
         with terminable(), _bar(output.silent, reached, getattr(cells, "workers", 0) or 1) as progress:
-            saved = forerun.run_study(
+            saved = run_study(
                 study, store=path, executor=cells, retry=retry, objective=objective, progress=progress
             )
     except KeyboardInterrupt as end:

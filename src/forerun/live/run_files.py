@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-import forerun
 from forerun.atomic_write import write_bytes, write_text
 from forerun.domains.cluster import DOMAIN
 from forerun.domains.cluster.inputs.prepare import Inputs
@@ -29,6 +28,7 @@ from forerun.live.spec import Checkpoints, JobSpec
 from forerun.scenario.resolve import map_inputs
 from forerun.scenario.spec import Input, yaml_text
 from forerun.scenario.text import Place
+from forerun.scenarios import load
 
 #: the program of jobs whose scenario names none
 PACED = ("forerun.live.programs.paced",)
@@ -167,7 +167,7 @@ def _with_copies(scenario: Scenario, folder: RunFolder) -> Scenario:
 
 def inputs_of(folder: RunFolder) -> Inputs:
     """The inputs of a run, from its folder alone."""
-    scenario: Any = forerun.load(folder.scenario)
+    scenario: Any = load(folder.scenario)
     return DOMAIN.prepare(scenario)
 
 

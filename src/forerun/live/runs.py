@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import forerun
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.scenario import Scenario
@@ -41,6 +40,8 @@ from forerun.live.status import RunStatus, serve_metrics
 from forerun.live.stays import Stay, stays_of
 from forerun.result.run import Result
 from forerun.scenario.spec import content_id
+from forerun.scenarios import load
+from forerun.version import VERSION
 
 _LOG = logging.getLogger("forerun.live")
 #: a context that calls the function that it is given when the run is to stop
@@ -181,8 +182,8 @@ def _taken_up(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
     folder = RunFolder(path.absolute())
     journal = Journal(folder.journal, read_only=True)
     run = journal.run
-    before = forerun.load(folder.scenario)
-    if content_id(before, forerun.__version__) != content_id(scenario, forerun.__version__):
+    before = load(folder.scenario)
+    if content_id(before, VERSION) != content_id(scenario, VERSION):
         raise StoreError.at(path, "has a run of another scenario; name another folder")
     for name, then, now in (
         ("live serve" if run.is_open else "live run", run.is_open, meta.is_open),

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Final
 
-import forerun
 from forerun.report.bundle import javascript
 from forerun.report.markup import Html, join, tag
 from forerun.report.palette import DARK, LIGHT, Palette
 from forerun.report.pieces import Section
+from forerun.version import VERSION
 
 #: the first bytes of a page that forerun wrote; only such files are overwritten
 BEGINNING: Final = (
@@ -47,7 +47,7 @@ def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -
         tag("style", Html(_style())),
     )
     links = (tag("a", section.short or section.title, href=f"#{section.name}") for section in sections)
-    origin = f"Written by forerun {forerun.__version__}. This page loads nothing and sends nothing."
+    origin = f"Written by forerun {VERSION}. This page loads nothing and sends nothing."
     body = join(
         tag("a", "Skip to the content", href="#content", class_="skip"),
         tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), lead),
@@ -56,7 +56,7 @@ def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -
         tag("footer", tag("p", origin)),
         (tag("script", Html(script)) for script in scripts),
     )
-    return f'{BEGINNING}{forerun.__version__}">{head}</head>\n<body>{body}</body></html>\n'
+    return f'{BEGINNING}{VERSION}">{head}</head>\n<body>{body}</body></html>\n'
 
 
 def _bodies(sections: Sequence[Section]) -> Html:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-import forerun
 from forerun.domain import find_domain
 from forerun.domains.cluster.replay.explain import JobStory
 from forerun.domains.cluster.replay.stored import REPLAY_FORMAT, replay_figures
@@ -28,6 +27,7 @@ from forerun.study.compared import COMPARISON_FORMAT, comparison_of
 from forerun.study.saved import SavedStudy, load_saved
 from forerun.study.store import is_store
 from forerun.units import stem
+from forerun.version import VERSION
 
 #: what a measurement file says it is
 MEASUREMENT_FORMAT: Final = "forerun.measurement/1"
@@ -392,7 +392,7 @@ def job_document(explained: JobExplanation, run: str) -> StoredDocument:
         name=f"job {story.job} of {run}",
         kind="explanation",
         domain=explained.domain,
-        version=forerun.__version__,
+        version=VERSION,
         answer=story.why,
         notes=tuple(f"{one.what}: {one.why_not}" for one in explained.tried if one.why_not),
         facts=facts,
@@ -424,7 +424,7 @@ def replayed_job_document(story: JobStory, origin_s: float, replay: str) -> Stor
         name=f"job {story.job} of {replay}",
         kind="explanation",
         domain="cluster",
-        version=forerun.__version__,
+        version=VERSION,
         answer=story.why,
         notes=story.notes,
         facts={

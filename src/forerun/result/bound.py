@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
-import forerun
 from forerun.atomic_write import write_text
 from forerun.regular import open_regular
 from forerun.result.numbers import format_number, plain, whole
 from forerun.scenario.spec import Spec, to_data
+from forerun.version import VERSION
 
 S = TypeVar("S", bound=Spec)
 
@@ -174,7 +174,7 @@ def content_of(brackets: Sequence[Bracket], scenario: Spec) -> dict[str, Any]:
     """Brackets of a scenario as plain data, as a file for reports has them. brackets: at least one."""
     content = {
         "format": BOUNDS_FORMAT,
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "scenario": to_data(scenario),
         "why": brackets[0].why,
         "notes": list(brackets[0].notes),

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-import forerun
+from forerun.result import renderer
 from forerun.result.tables import Table
 from forerun.units import readable_unit, split_name
 
@@ -155,8 +155,7 @@ class Figure:
         )
 
     def _repr_svg_(self) -> str:
-        # The report, which draws, stands above this module; the package loads it on first use.
-        return forerun.svg(self)
+        return renderer.svg(self)
 
     def __post_init__(self) -> None:
         named = [

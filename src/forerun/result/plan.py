@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
-import forerun
 from forerun.atomic_write import write_text
 from forerun.errors import CheckFailed, ForerunError, UsageError
 from forerun.result import notebook
 from forerun.result.numbers import format_number, plain
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
+from forerun.version import VERSION
 
 S = TypeVar("S", bound=Spec)
 
@@ -128,7 +128,7 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
     """The plan as a file keeps it: with the resolved scenario and the options, so that it can be verified alone."""
     return {
         "format": PLAN_FORMAT,
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "scenario": to_data(scenario),
         "objective": objective,
         "options": dict(options),

@@ -17,12 +17,11 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-import forerun
 from forerun.atomic_write import beside, system_reason
 from forerun.errors import Problem, StoreError, known_names
-from forerun.result import notebook
+from forerun.result import notebook, renderer
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, plain
 from forerun.result.reading import check_figures, read_document, record
@@ -30,6 +29,7 @@ from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.arguments import path_of, wrong_type
 from forerun.scenario.spec import Spec, content_id, to_data
+from forerun.version import VERSION
 
 if TYPE_CHECKING:
     import polars
@@ -116,7 +116,7 @@ class ShownRun:
     @property
     def figures(self) -> dict[str, Figure]:
         """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
-        return forerun.named_figures(cast("Result | SavedRun", self))
+        return renderer.named_figures(self)
 
     def frame(self, name: str) -> polars.DataFrame:
         """A table as a Polars frame."""
@@ -167,7 +167,7 @@ class Result(ShownRun):
         """
         assert isinstance(self.scenario, Spec)
         stand_in = {} if all(self.code.values()) else plain(self.summary)
-        return content_id(self.scenario, forerun.__version__, self.code, stand_in)
+        return content_id(self.scenario, VERSION, self.code, stand_in)
 
     def check(self) -> Result:
         """Every ledger sums and the timeline is sound; returns self. Raises CheckFailed."""
@@ -358,7 +358,7 @@ def host_provenance() -> dict[str, Any]:
     """Versions and host, for provenance.json."""
     from importlib.metadata import PackageNotFoundError, version
 
-    versions: dict[str, str] = {"forerun": forerun.__version__, "python": platform.python_version()}
+    versions: dict[str, str] = {"forerun": VERSION, "python": platform.python_version()}
     for name in ("numpy", "numba", "polars", "msgspec"):
         try:
             versions[name] = version(name)

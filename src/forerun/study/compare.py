@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-import forerun
 from forerun.domain import code_of, get_domain, instance_of, left_out, objectives_of, own_specs, simulate
 from forerun.errors import Problem, UnknownName, UsageError, known_names
 from forerun.result import notebook
@@ -36,6 +35,7 @@ from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
 from forerun.study.replicates import INDEPENDENT, RUNS, Replicates, of_a_fit
 from forerun.study.verdict import ledger_name, recommended, tail_figures, tail_text, why
+from forerun.version import VERSION
 
 Draws = NDArray[np.float64]
 
@@ -107,7 +107,7 @@ class Comparison:
     failed: Mapping[str, str] = field(default_factory=dict)
     scenario: Mapping[str, Any] = field(default_factory=dict)
     confidence: float = 0.95
-    version: str = forerun.__version__
+    version: str = VERSION
     code: Mapping[str, str] = field(default_factory=dict)
     level: tuple[str, ...] = ()
     recommended: str = ""

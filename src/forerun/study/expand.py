@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-import forerun
 from forerun.domain import code_of, get_domain, instance_of
 from forerun.errors import Problem, ScenarioError, known_names
 from forerun.result.numbers import is_number
@@ -24,6 +23,7 @@ from forerun.scenario.spec import NamedSpec, Spec, canonical_json, content_id, o
 from forerun.scenario.text import Document, Place, read_document
 from forerun.scenarios import build
 from forerun.units import parse_quantity, stem, unit_of, whole_number
+from forerun.version import VERSION
 
 #: maximum number of cells of a study
 MAX_CELLS: Final = 1_000_000
@@ -139,7 +139,7 @@ class Plan:
     @property
     def id(self) -> str:
         """What the results depend on, as a digest."""
-        base = content_id(scenario := self.scenario(), forerun.__version__, code_of(scenario))
+        base = content_id(scenario := self.scenario(), VERSION, code_of(scenario))
         text = canonical_json([base, self.axes, self.seeds, self.paths, self.inputs])
         return hashlib.sha256(text).hexdigest()[:16]
 

@@ -25,7 +25,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-import forerun
 from forerun.atomic_write import lock_file
 from forerun.errors import ForerunError, Problem, StoreError
 from forerun.regular import begins, followed
@@ -33,6 +32,7 @@ from forerun.result.reading import check_figures
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
+from forerun.version import VERSION
 
 STORE_FORMAT: Final = 1
 
@@ -105,7 +105,7 @@ class Store:
         assert self.plan is not None
         view = {"objective": self.plan.objective, **_written(self.plan, "metrics", "given")}
         if not about and writing:
-            entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": forerun.__version__}
+            entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": VERSION}
             entries |= {**_written(self.plan, "axes", "seeds", "base", "paths"), **view}
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -116,10 +116,10 @@ class Store:
             return
         if about.get("format") != str(STORE_FORMAT):
             raise self._of_another_format(about)
-        if about.get("version") != forerun.__version__:
+        if about.get("version") != VERSION:
             raise StoreError.at(
                 self.path,
-                f"was written by forerun {about.get('version')}, this is {forerun.__version__}; start a new store",
+                f"was written by forerun {about.get('version')}, this is {VERSION}; start a new store",
             )
         if about.get("study") != self.plan.id:
             raise StoreError.at(

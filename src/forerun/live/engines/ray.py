@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import forerun
 from forerun.live import wire
 from forerun.live.engines import ray_cluster
 from forerun.live.engines.engine import Command, Heartbeat
@@ -33,6 +32,7 @@ from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder
 from forerun.live.node_messages import FromNode, Rendezvous, Renewal, ToNode
 from forerun.live.observation import NodeDown, NodeUp, Observation
+from forerun.version import VERSION
 
 #: what the node process is
 NODE_PROGRAM: Final = ("forerun.live.node_process",)
@@ -270,9 +270,7 @@ class RayEngine:
             resources={} if gpus else {machine.resource: machine.slots},
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0),
         )
-        return actor.remote(
-            name, machine.slots, str(self._folder.path), self._run, self._program, forerun.__version__
-        )
+        return actor.remote(name, machine.slots, str(self._folder.path), self._run, self._program, VERSION)
 
     def _lease_ends_s(self, member: _Member) -> float:
         """The instant by which no group of a node can still run, whatever became of the node."""

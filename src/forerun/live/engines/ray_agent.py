@@ -27,11 +27,11 @@ from typing import Final
 
 import msgspec
 
-import forerun
 from forerun.atomic_write import write_bytes
 from forerun.errors import StoreError, UsageError
 from forerun.live import processes
 from forerun.live.wire import Decoder, WireError, encode, is_of_this_user, listening
+from forerun.version import VERSION
 
 #: wall seconds between two looks at the raylet and the node process
 WATCH_S: Final = 0.25
@@ -103,8 +103,8 @@ class Agent:
     ) -> None:
         import ray
 
-        if version != forerun.__version__:
-            raise UsageError.at(name, f"has forerun {forerun.__version__}; the controller has {version}")
+        if version != VERSION:
+            raise UsageError.at(name, f"has forerun {VERSION}; the controller has {version}")
 
         self._ray = ray
         self.boot = secrets.token_hex(4)

@@ -202,9 +202,9 @@ def _written(
     import json
     import statistics
 
-    import forerun
     from forerun.atomic_write import write_text
     from forerun.domains.cluster.inputs.costs import costs_csv, read_costs
+    from forerun.version import VERSION
 
     if measured.rates:
         write_text(out / f"{measured.model}.csv", measured.throughput_csv())
@@ -220,7 +220,7 @@ def _written(
     data = {
         "format": "forerun.measurement/1",
         "domain": "cluster",
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "answer": f"{measured.model} does at most {best[1]:.4g} iterations/s: batch {best[0][0]} on {best[0][1]} slots"
         if best
         else "",

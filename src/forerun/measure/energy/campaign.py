@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import forerun
 from forerun.atomic_write import refuse_foreign
 from forerun.measure.energy.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
 from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
 from forerun.measure.progress import Steps, stops_like_ctrl_c
 from forerun.result.stats import mean_interval, student_quantile
+from forerun.version import VERSION
 
 #: how long the idle draw is measured [s]
 IDLE_S: Final = 1.0
@@ -128,7 +128,7 @@ def measure(
     profile = {
         "format": "forerun.measurement/1",
         "domain": "energy",
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "campaign": asdict(campaign),
         "sensor": meter.sensor if meter else ("assumed" if assumed else "none"),
         "idle_w": idle_w,

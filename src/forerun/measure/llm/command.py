@@ -132,9 +132,9 @@ def _traffic(
     scenario: Path | None, overrides: tuple[str, ...], trace: Path | None, format_: str, seed: int | None
 ) -> Traffic:
     """What is to be sent. Raises UsageError for options that do not go together."""
-    import forerun
     from forerun.errors import UsageError
     from forerun.measure.llm.study import Traffic
+    from forerun.scenarios import load
 
     if scenario is None:
         assert trace is not None
@@ -143,7 +143,7 @@ def _traffic(
         return Traffic.of_trace(trace, format_, seed or 0)
     if format_:
         raise UsageError.at("--format", "is of --trace; a scenario names the format of its trace itself")
-    resolved: Any = forerun.load(scenario, overrides, seed=seed)
+    resolved: Any = load(scenario, overrides, seed=seed)
     if resolved.domain != "serving":
         what = f"is a {resolved.domain} scenario; expected a serving scenario"
         raise UsageError.at(str(scenario), what)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-import forerun
 from forerun.atomic_write import refuse_foreign, write_text
 from forerun.domains.serving.calibration.experiment import LATE_MS, Load
 from forerun.domains.serving.inputs import mean_rate_rps, prepare
@@ -37,6 +36,7 @@ from forerun.measure.serving.host import described, probe
 from forerun.study.estimate import duration
 from forerun.trace.reader import read_trace
 from forerun.trace.requests import arrivals_ms
+from forerun.version import VERSION
 
 MEASURED: Final = "measured.json"
 
@@ -210,7 +210,7 @@ def measure(
     content: dict[str, Any] = {
         "format": "forerun.measurement/1",
         "domain": "serving",
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "answer": _answer(answers, rows, failed),
         "model": known.server.model,
         "requests": len(load),

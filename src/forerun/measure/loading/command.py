@@ -262,9 +262,9 @@ def _tell(data: dict[str, Any], as_json: bool, out: Path | None) -> None:
     as_json : print JSON.
     out : the file (None: none is written).
     """
-    import forerun
+    from forerun.version import VERSION
 
-    head = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
+    head = {"format": "forerun.measurement/1", "domain": "loading", "forerun": VERSION}
     text = json.dumps(head | data, indent=2, allow_nan=False)
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")

@@ -64,11 +64,10 @@ def command(
     """
     import json
 
-    import forerun
     from forerun.errors import UsageError
     from forerun.measure.serving.models import model_named
     from forerun.measure.serving.study import Request, builtin, measure
-    from forerun.scenarios import from_data
+    from forerun.scenarios import from_data, load
 
     if scenario is None:
         if overrides:
@@ -81,7 +80,7 @@ def command(
         resolved: Any = from_data(builtin(chain, max_batch))
         named = dict(zip((stage.name for stage in resolved.stages), chain))
     else:
-        resolved = forerun.load(scenario, overrides)
+        resolved = load(scenario, overrides)
         if resolved.domain != "serving":
             raise UsageError.at(
                 str(scenario), f"is a {resolved.domain} scenario; expected a serving scenario"

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-import forerun
 from forerun.atomic_write import refuse_foreign
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.pipeline import Floats, Pipeline, Service
@@ -32,6 +31,7 @@ from forerun.measure.serving.profiling import (
 )
 from forerun.measure.serving.testbed import Testbed
 from forerun.scenario.spec import to_data
+from forerun.version import VERSION
 
 #: what built-in pipelines call the machine they are measured on, and what one replica costs there
 HERE: Final = "here"
@@ -134,7 +134,7 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     content: dict[str, Any] = {
         "format": "forerun.measurement/1",
         "domain": "serving",
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "answer": _answer(rows, measured, paced),
         "kind": "paced: replicas sleep" if paced else "busy: replicas compute",
         "capacity_rps": capacity_rps(believed),

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun import simulate
+from forerun.domain import simulate
 from forerun.domains.cluster.scenario import Scenario
 from forerun.replication.elasticflow.public import public_path
 from forerun.replication.elasticflow.published import LABEL, PUBLISHED, RATIO, SIX

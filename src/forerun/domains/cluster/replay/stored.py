@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-import forerun
 from forerun.atomic_write import write_text
 from forerun.domains.cluster.replay.card import daily
 from forerun.domains.cluster.replay.cases import Case
@@ -22,6 +21,7 @@ from forerun.domains.cluster.replay.system import System
 from forerun.errors import StoreError, worded
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.scenario.spec import to_data
+from forerun.version import VERSION
 
 REPLAY_FORMAT: Final = "forerun.replay/1"
 _DAY_S: Final = 86_400.0
@@ -48,7 +48,7 @@ def content_of(replay: Replay, asked: Asked) -> dict[str, Any]:
     card, log, main = replay.card, replay.log, replay.main
     return {
         "format": REPLAY_FORMAT,
-        "forerun": forerun.__version__,
+        "forerun": VERSION,
         "why": answer_of(replay),
         "log": {
             "file": asked.log,

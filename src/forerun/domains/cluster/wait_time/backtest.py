@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-import forerun
 from forerun.domains.cluster.replay.history import F64, I64
 from forerun.domains.cluster.wait_time import forecast as fc
 from forerun.domains.cluster.wait_time import reference
@@ -16,6 +15,7 @@ from forerun.domains.cluster.wait_time.answer import Covered, covered
 from forerun.errors import TraceError
 from forerun.result.numbers import format_number
 from forerun.rng import stream
+from forerun.version import VERSION
 
 _DAY_S: Final = 86_400.0
 #: a week from the log's first complete instant on: the draws need days to take arrivals from
@@ -102,7 +102,7 @@ class BackTest:
         return {
             "format": "forerun.measurement/1",
             "domain": "cluster",
-            "forerun": forerun.__version__,
+            "forerun": VERSION,
             "what": "wait-time",
             "answer": self.why,
             "notes": [

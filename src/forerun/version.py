@@ -1,0 +1,5 @@
+"""The version, which is part of run ids and of what is stored."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
