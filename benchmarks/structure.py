@@ -99,7 +99,9 @@ def layers() -> dict[str, int]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (rows,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     return {
-        name: height for height, row in enumerate(reversed(rows)) for name in re.findall(r"forerun[.\w]*", row)
+        name: height
+        for height, row in enumerate(reversed(rows))
+        for name in re.findall(r"forerun[.\w]*", row)
     }
 
 
@@ -114,7 +116,9 @@ def circles(ties: Mapping[str, set[str]]) -> list[list[str]]:
                 todo.append(there)
         reached[start] = seen
     found = {
-        frozenset(there for there in reached[name] if name in reached[there]) for name in ties if name in reached[name]
+        frozenset(there for there in reached[name] if name in reached[there])
+        for name in ties
+        if name in reached[name]
     }
     return sorted(sorted(circle) for circle in found)
 
@@ -145,7 +149,7 @@ def measured() -> dict[str, Any]:
         "lines_in_all": lines.total(),
         "files": len(modules),
         "packages": len({module.package for module in modules if module.path.parent != SOURCE}),
-        "layers": len({row for row in height.values()}),
+        "layers": len(set(height.values())),
         "imports_upward": sorted(set(upward)),
         "circles": circles(running),
         "circles_of_types": circles(ties),
@@ -166,7 +170,9 @@ def measured() -> dict[str, Any]:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     found = measured()
     if parser.parse_args().json:

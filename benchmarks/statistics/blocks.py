@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 import forerun
-from forerun.domains.cluster import DOMAIN as CLUSTER
+from forerun.domains.cluster.domain import DOMAIN as CLUSTER
 from forerun.rng import stream
 from forerun.study.blocks import BlockDifference, block_difference
 

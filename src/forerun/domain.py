@@ -415,7 +415,7 @@ def get_domain(name: str) -> Domain[Any, Any, Any]:
         return _loaded(point)
     if name not in _built_in():
         raise UnknownName.among("domain", name, domain_names())
-    built_in: Domain[Any, Any, Any] = importlib.import_module(f"forerun.domains.{name}").DOMAIN
+    built_in: Domain[Any, Any, Any] = importlib.import_module(f"forerun.domains.{name}.domain").DOMAIN
     return built_in
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import run as command_line
-from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.domain import DOMAIN
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.backfill import BackfillRules, build_backfill
 from forerun.domains.cluster.engine.kernels import backfill as bk

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.energy import DOMAIN
+from forerun.domains.energy.domain import DOMAIN
 from forerun.domains.energy.engine.loops import group, sequence
 from forerun.domains.energy.engine.simulation import Simulation
 from forerun.domains.energy.figures import figures

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.domain import DOMAIN
 from forerun.domains.cluster.scenario import Scenario
 from forerun.live.answers import Sent
 from forerun.live.engines.engine import Start

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.domain import DOMAIN
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.policies.priority import Fifo
 from forerun.live.compare import compare, errors_of, measured_costs

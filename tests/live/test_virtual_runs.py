@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.domain import DOMAIN
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import StoreError

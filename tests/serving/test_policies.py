@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.domains.serving import DOMAIN
+from forerun.domains.serving.domain import DOMAIN
 from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage

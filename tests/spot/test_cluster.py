@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.spot import Spot
+from forerun.domains.spot.domain import Spot
 from forerun.domains.spot.engine import cluster_kernel as kernel
 from forerun.domains.spot.engine.closed_forms import effective_share
 from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster

@@ -10,7 +10,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import run as command_line
-from forerun.domains.cluster import DOMAIN as CLUSTER
+from forerun.domains.cluster.domain import DOMAIN as CLUSTER
 from forerun.report import html_page
 from forerun.report.stored import open_stored
 from forerun.rng import stream
@@ -119,7 +119,7 @@ def test_the_units_of_a_cluster_run_make_its_figures(tmp_path: Path) -> None:
 
 
 def test_the_units_of_a_serving_run_make_its_figures(tmp_path: Path) -> None:
-    from forerun.domains.serving import DOMAIN as SERVING
+    from forerun.domains.serving.domain import DOMAIN as SERVING
 
     result = forerun.simulate(forerun.load(forerun.demo("serving").scenario, ["intervals.replications=0"]))
     units = SERVING.units(result)

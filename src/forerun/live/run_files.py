@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from forerun.atomic_write import write_bytes, write_text
-from forerun.domains.cluster import DOMAIN
+from forerun.domains.cluster.domain import DOMAIN
 from forerun.domains.cluster.inputs.prepare import Inputs
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Live, Scenario
