@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from altair import Chart
 
 import forerun.report
+from forerun.errors import UsageError
 from forerun.report.drawing import Drawing, draw
 from forerun.report.palette import DARK, LIGHT, VARIABLES
 from forerun.result.figures import Axis, Figure, Rule
@@ -58,6 +60,12 @@ def test_a_figure_becomes_an_altair_chart(gallery: Any) -> None:
     rows = drawn["datasets"][drawn["data"]["name"]]
     assert len(rows) == 6_000
     assert {"x", "y", "series"} == set(rows[0])
+
+
+def test_without_altair_a_chart_names_the_extra(gallery: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(UsageError, match=r"forerun\[altair\]"):
+        forerun.report.chart(gallery.cdf())
 
 
 def test_the_schema_check_can_fail(gallery: Any) -> None:

@@ -180,7 +180,7 @@ def chart(figure: Figure) -> Any:
 
     Raises
     ------
-    UsageError : it is anything else.
+    UsageError : it is anything else, or the extra `altair` is not installed.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> type(forerun.chart(result.figures["ledger-energy"])).__name__

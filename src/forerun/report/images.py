@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from forerun.atomic_write import write_bytes
-from forerun.errors import StoreError
+from forerun.errors import StoreError, UsageError
 from forerun.report.drawing import draw
 from forerun.report.renderer import rendered
 from forerun.result.figures import Figure
@@ -112,7 +112,10 @@ def stems(figures: Iterable[Figure]) -> list[str]:
 
 def chart(figure: Figure) -> Any:
     """The figure as an Altair chart, to change or combine in a notebook."""
-    import altair
+    try:
+        import altair
+    except ImportError as error:
+        raise UsageError.at("chart", "Altair is not installed: pip install 'forerun[altair]'") from error
 
     drawing = draw(figure, width=WIDTH_PX)
     # The rows come last: checking each against the schema would take a hundred times as long as drawing it.
