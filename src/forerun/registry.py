@@ -1,7 +1,7 @@
 """Registries: classes by the names that files use for them.
 
 A registry contains the policy specs of one kind (schedulers, batching policies, arrival processes, readers ...). Its members
-are *discovered*: every public class derived from the kind's base, in the modules of one package, and whatever
+are *discovered*: every public class derived from the kind's base, in the modules of some packages, and whatever
 installed packages announce under the kind's entry point group. Nothing is listed by hand, so a new policy is one new
 file.
 """
@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from forerun.errors import Problem, UnknownName, UsageError, known_names
@@ -25,14 +26,14 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The members of one kind, by name.
 
-    `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules contain
+    `kind` is the word for messages ("scheduling policy"); `packages` the dotted names of the packages whose modules contain
     the built-in members; `base` the class they derive from; `group` the entry point group for plugins. A member's
     name is its `tag` (a named spec's name in files), else its `name` attribute.
     """
 
-    def __init__(self, kind: str, *, package: str, base: type[T], group: str) -> None:
+    def __init__(self, kind: str, *packages: str, base: type[T], group: str) -> None:
         self.kind = kind
-        self.package = package
+        self.packages = packages
         self.base = base
         self.group = group
 
@@ -69,19 +70,22 @@ class Registry(Generic[T]):
 
     @cached_property
     def _members(self) -> dict[str, type[T]]:
-        package = importlib.import_module(self.package)
         members: dict[str, type[T]] = {}
-        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-            if info.name.startswith("_"):
-                continue
-            module = importlib.import_module(f"{self.package}.{info.name}")
+        for module in self._modules():
             for member in vars(module).values():
                 if self._is_member(member, module.__name__):
                     name = member_name(member)
                     if name in members and members[name] is not member:
-                        raise AssertionError(f"two {self.kind}s are named {name!r} in {self.package}")
+                        where = " and ".join(self.packages)
+                        raise AssertionError(f"two {self.kind}s are named {name!r} in {where}")
                     members[name] = member
         return members
+
+    def _modules(self) -> Iterator[ModuleType]:
+        for package in self.packages:
+            found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+            for name in sorted(info.name for info in found if not info.name.startswith("_")):
+                yield importlib.import_module(f"{package}.{name}")
 
     def _is_member(self, member: Any, module: str) -> bool:
         return (

@@ -39,9 +39,14 @@ def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Colour]
     module.Colour = Colour  # type: ignore[attr-defined]
     monkeypatch.setitem(__import__("sys").modules, "tests_house_colour", module)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("palette", "palette.warm", "palette.cold"):
+    (tmp_path / "paints").mkdir()
+    (tmp_path / "paints" / "__init__.py").write_text("")
+    (tmp_path / "paints" / "cold.py").write_text(
+        "from tests_house_colour import Colour\nclass Azure(Colour, tag='azure', frozen=True): 'Azure.'\n"
+    )
+    for name in ("palette", "palette.warm", "palette.cold", "paints", "paints.cold"):
         monkeypatch.delitem(__import__("sys").modules, name, raising=False)
-    return Registry("colour", package="palette", base=Colour, group="forerun.colours")
+    return Registry("colour", "palette", base=Colour, group="forerun.colours")
 
 
 def announce(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -53,6 +58,14 @@ def test_members_are_found_in_files(colours: Registry[Colour]) -> None:
     assert colours.names() == ("blue", "red")
     assert colours.get("red").__name__ == "Red"
     assert "hidden" not in colours
+
+
+def test_members_of_several_packages_are_one_kind(colours: Registry[Colour], tmp_path: Path) -> None:
+    both = Registry("colour", "palette", "paints", base=Colour, group="forerun.colours")
+    assert both.names() == ("azure", "blue", "red") and both.get("azure").__module__ == "paints.cold"
+    (tmp_path / "paints" / "odd.py").write_text((tmp_path / "palette" / "warm.py").read_text())
+    with pytest.raises(AssertionError, match="two colours are named 'red' in palette and paints"):
+        Registry("colour", "palette", "paints", base=Colour, group="forerun.colours").names()
 
 
 def test_an_unknown_name_is_answered_with_what_is_known(colours: Registry[Colour]) -> None:

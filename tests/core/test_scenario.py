@@ -38,7 +38,7 @@ class Shapes(Registry[Shape]):
     """A registry of fixed members."""
 
     def __init__(self) -> None:
-        super().__init__("shape", package="none", base=Shape, group="none")
+        super().__init__("shape", "none", base=Shape, group="none")
         self.__dict__["_members"] = {"round": Round, "square": Square}
         self.__dict__["_plugins"] = {}
 

@@ -97,7 +97,7 @@ def processes() -> Registry[ArrivalProcess]:
     """All arrival processes, built in and announced by plugins."""
     return Registry(
         "arrival process",
-        package="forerun.trace.processes",
+        "forerun.trace.processes",
         base=ArrivalProcess,
         group="forerun.arrival_processes",
     )

@@ -109,9 +109,7 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
 @functools.cache
 def readers() -> Registry[TraceReader]:
     """All trace readers, built in and announced by plugins."""
-    return Registry(
-        "trace format", package="forerun.trace.readers", base=TraceReader, group="forerun.trace_readers"
-    )
+    return Registry("trace format", "forerun.trace.readers", base=TraceReader, group="forerun.trace_readers")
 
 
 def format_problems(format: str, *also: str) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ def orders() -> Registry[Order]:
     """The policies of this package and of others."""
     return Registry(
         "order of evaluations",
-        package="forerun_evaluation.policies",
+        "forerun_evaluation.policies",
         base=Order,
         group="forerun.evaluation.policy",
     )

@@ -72,7 +72,7 @@ def schedulers() -> Registry[Policy]:
     """All scheduling policies: the built-in ones, and those that installed packages announce."""
     return Registry(
         "scheduling policy",
-        package="forerun.domains.cluster.policies",
+        "forerun.domains.cluster.policies",
         base=Policy,
         group="forerun.cluster.policy",
     )
@@ -537,7 +537,7 @@ def orders() -> Registry[Order]:
     """All orders of waiting jobs: the built-in ones, and those that installed packages announce."""
     return Registry(
         "order of jobs",
-        package="forerun.domains.cluster.policies.orders",
+        "forerun.domains.cluster.policies.orders",
         base=Order,
         group="forerun.cluster.order",
     )

@@ -431,18 +431,16 @@ class PaceSpec(NamedSpec, frozen=True, kw_only=True):
 @cache
 def placements() -> Registry[PlacementSpec]:
     """The placement policies."""
-    return Registry(
-        "placement policy", package=_PACKAGE, base=PlacementSpec, group="forerun.loading.placement"
-    )
+    return Registry("placement policy", _PACKAGE, base=PlacementSpec, group="forerun.loading.placement")
 
 
 @cache
 def tuners() -> Registry[TunerSpec]:
     """The tuners."""
-    return Registry("tuner", package=_PACKAGE, base=TunerSpec, group="forerun.loading.tuner")
+    return Registry("tuner", _PACKAGE, base=TunerSpec, group="forerun.loading.tuner")
 
 
 @cache
 def paces() -> Registry[PaceSpec]:
     """The pace policies."""
-    return Registry("pace policy", package=_PACKAGE, base=PaceSpec, group="forerun.loading.pace")
+    return Registry("pace policy", _PACKAGE, base=PaceSpec, group="forerun.loading.pace")

@@ -107,7 +107,7 @@ class GrowthRule(NamedSpec, frozen=True, kw_only=True):
 
 def growth_rules() -> Registry[GrowthRule]:
     """The growth rules known by name."""
-    return Registry("growth rule", package=_PACKAGE, base=GrowthRule, group="forerun.spot.growth")
+    return Registry("growth rule", _PACKAGE, base=GrowthRule, group="forerun.spot.growth")
 
 
 class Held(Enum):
@@ -198,7 +198,7 @@ class DeadlineRule(NamedSpec, frozen=True, kw_only=True):
 
 def deadline_rules() -> Registry[DeadlineRule]:
     """The deadline rules known by name."""
-    return Registry("deadline rule", package=_PACKAGE, base=DeadlineRule, group="forerun.spot.deadline")
+    return Registry("deadline rule", _PACKAGE, base=DeadlineRule, group="forerun.spot.deadline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,4 +237,4 @@ class RecoveryPolicy(NamedSpec, frozen=True, kw_only=True):
 
 def recovery_policies() -> Registry[RecoveryPolicy]:
     """The recovery policies known by name."""
-    return Registry("recovery policy", package=_PACKAGE, base=RecoveryPolicy, group="forerun.spot.recovery")
+    return Registry("recovery policy", _PACKAGE, base=RecoveryPolicy, group="forerun.spot.recovery")

@@ -118,7 +118,7 @@ def compiled_loops() -> Registry[CompiledLoops]:
     """The compiled engines, by mode; packages announce them."""
     return Registry(
         "compiled engine",
-        package="forerun.domains.energy.engine",
+        "forerun.domains.energy.engine",
         base=CompiledLoops,
         group="forerun.energy.engine",
     )

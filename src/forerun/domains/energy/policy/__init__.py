@@ -179,17 +179,13 @@ _PACKAGE = "forerun.domains.energy.policies"
 @cache
 def policy_registry() -> Registry[PolicySpec]:
     """Policies for the batch size, or for both knobs."""
-    return Registry(
-        "policy for recurring jobs", package=_PACKAGE, base=PolicySpec, group="forerun.energy.policy"
-    )
+    return Registry("policy for recurring jobs", _PACKAGE, base=PolicySpec, group="forerun.energy.policy")
 
 
 @cache
 def limit_policy_registry() -> Registry[LimitSpec]:
     """Power limit policies."""
-    return Registry(
-        "power limit policy", package=_PACKAGE, base=LimitSpec, group="forerun.energy.limit_policy"
-    )
+    return Registry("power limit policy", _PACKAGE, base=LimitSpec, group="forerun.energy.limit_policy")
 
 
 class Pair(KnobSpec, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ def run_layouts() -> Registry[RunLayout]:
     """The layouts, by name."""
     return Registry(
         "layout of measured runs",
-        package="forerun.domains.loading.traces",
+        "forerun.domains.loading.traces",
         base=RunLayout,
         group="forerun.loading.run_layout",
     )

@@ -53,7 +53,7 @@ def engines() -> Registry[Engine]:
     """The engines by mode: the files of `modes/`, and what installed packages announce."""
     return Registry(
         "mode",
-        package="forerun.domains.serving.engine.modes",
+        "forerun.domains.serving.engine.modes",
         base=Engine,  # type: ignore[type-abstract]
         group="forerun.serving.engine",
     )

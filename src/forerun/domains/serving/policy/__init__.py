@@ -102,7 +102,7 @@ def batching_policies() -> Registry[Batching]:
     """All batching policies: the files of `policies/` and what installed packages announce."""
     return Registry(
         "batching policy",
-        package="forerun.domains.serving.policies",
+        "forerun.domains.serving.policies",
         base=Batching,
         group="forerun.serving.batching",
     )
@@ -241,7 +241,7 @@ def tuner_policies() -> Registry[Any]:
     """All tuners: the files of `policies/` and what installed packages announce."""
     return Registry(
         "tuner",
-        package="forerun.domains.serving.policies",
+        "forerun.domains.serving.policies",
         base=Tuner,
         group="forerun.serving.tuner",
     )

@@ -70,7 +70,7 @@ def scheduler_policies() -> Registry[Scheduler]:
     """All schedulers: the files of `policies/` and what installed packages announce."""
     return Registry(
         "scheduler of language models",
-        package="forerun.domains.serving.policies",
+        "forerun.domains.serving.policies",
         base=Scheduler,
         group="forerun.serving.scheduler",
     )
