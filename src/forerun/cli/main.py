@@ -6,9 +6,7 @@ Exit codes: 0 ok, 1 a bug in forerun, 2 bad usage or input, 3 infeasible, 4 a ch
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Sequence
@@ -17,12 +15,11 @@ from typing import Final
 import click
 
 from forerun.cli import INTERRUPTED, INTERRUPTED_CODE
-from forerun.cli._inputs import guarded
+from forerun.cli._found import Found
 from forerun.errors import ForerunError, suggestion
+from forerun.slices import verbs
 from forerun.version import VERSION
 
-#: modules of this package that are not subcommands
-_NOT_VERBS = {"main"}
 #: the code with which click exits, for no other reason in this mode, where the pipe that a command writes to is closed
 _CLICK_CLOSED_PIPE: Final = 1
 #: how many problems of one command are printed
@@ -31,28 +28,8 @@ _MOST_PROBLEMS: Final = 20
 _UNDECODED: Final = re.compile("[\udc80-\udcff]+")
 
 
-class Verbs(click.Group):
-    """The subcommands of the command line, each in its own module, which is imported on use.
-
-    Every module of `forerun.cli` whose name has no underscore in front is a subcommand, except this one; it has an
-    attribute `command`. An underscore within the name is a hyphen on the command line.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all subcommands."""
-        package = importlib.import_module("forerun.cli")
-        return sorted(
-            info.name.replace("_", "-")
-            for info in pkgutil.iter_modules(package.__path__)
-            if not info.name.startswith("_") and info.name not in _NOT_VERBS
-        )
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A subcommand by name, or None. Only the module of that subcommand is imported."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        module = importlib.import_module(f"forerun.cli.{cmd_name.replace('-', '_')}")
-        return guarded(module.command)
+class Verbs(Found):
+    """The subcommands of the command line."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -70,7 +47,11 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=Verbs,
+    modules=verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(VERSION, prog_name="forerun", message="%(prog)s %(version)s")
 def forerun_command() -> None:
     """Run it before you run it: simulate and plan ML systems from traces and measured profiles."""
