@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forerun.domain import domain_names, get_domain, profile_of, simulate
     from forerun.errors import ForerunError
     from forerun.planning import check, plan
-    from forerun.replication import reproduce, reproduce_all
+    from forerun.replication.reproductions import reproduce, reproduce_all
     from forerun.report import chart, write_page, write_pictures
     from forerun.result.run import Result, load_result
     from forerun.scenarios import load, loads
@@ -77,8 +77,8 @@ _HOME = {
     "plan": "forerun.planning",
     "policies": "forerun.catalog",
     "profile_of": "forerun.domain",
-    "reproduce": "forerun.replication",
-    "reproduce_all": "forerun.replication",
+    "reproduce": "forerun.replication.reproductions",
+    "reproduce_all": "forerun.replication.reproductions",
     "run_study": "forerun.study.stored",
     "schema": "forerun.catalog",
     "simulate": "forerun.domain",

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final
 
 #: packages whose modules are commands: each has a click command `command`
-VERBS: Final = ("forerun.cli",)
+VERBS: Final = ("forerun.cli", "forerun.replication.verbs")
 #: packages whose packages measure something: each has a module `command` with a click command `command`
 MEASURES: Final = ("forerun.measure",)
+#: by domain, the module whose observer `Logs` writes a run as a published simulator would
+REFERENCE_LOGS: Final = {"cluster": "forerun.replication.elasticflow.reference_logs"}
 
 _ROOT: Final = Path(__file__).parent
 

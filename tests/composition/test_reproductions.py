@@ -13,7 +13,7 @@ import pytest
 from forerun import replication as module
 from forerun.cli.main import run as cli
 from forerun.errors import DataError, Infeasible
-from forerun.replication import reproduce_all, reproductions
+from forerun.replication.reproductions import reproduce_all, reproductions
 from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 
 SPECIFIED = {

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from forerun import slices
 from forerun.catalog import demos
 from forerun.cli.main import forerun_command, run
 from forerun.scenario.text import read_document
@@ -43,6 +44,12 @@ def verbs() -> list[str]:
 def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([verb, "--help"]) == 0
     assert "Usage: forerun" in capsys.readouterr().out
+
+
+def test_commands_lie_in_several_packages_and_no_two_share_a_name() -> None:
+    folders = [Path(slices.__file__).parent.joinpath(*name.split(".")[1:]) for name in slices.VERBS]
+    files = [path for folder in folders for path in folder.glob("[!_]*.py") if path.name != "main.py"]
+    assert len(files) == len(verbs()) and slices.verbs()["reproduce"].startswith("forerun.replication.")
 
 
 def test_help_imports_no_large_library() -> None:

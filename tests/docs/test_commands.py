@@ -17,7 +17,7 @@ import pytest
 
 from forerun.cli.main import forerun_command
 from forerun.domain import domain_names
-from forerun.replication import reproductions
+from forerun.replication.reproductions import reproductions
 
 from .claims import folded
 from .test_documents import DOCUMENTS, ROOT

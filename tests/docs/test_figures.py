@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forerun.replication import reproductions
+from forerun.replication.reproductions import reproductions
 
 from .claims import (
     GAP,

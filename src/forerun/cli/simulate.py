@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -78,9 +79,9 @@ def _reference_logs(domain: str) -> Any:
     UsageError : the domain has no such logs.
     """
     from forerun.errors import UsageError
+    from forerun.slices import REFERENCE_LOGS
 
-    if domain != "cluster":
-        raise UsageError.at("--reference-logs", f"the {domain} domain has none; cluster has")
-    from forerun.replication.elasticflow.reference_logs import Logs
-
-    return Logs()
+    if domain not in REFERENCE_LOGS:
+        able = " and ".join(REFERENCE_LOGS)
+        raise UsageError.at("--reference-logs", f"the {domain} domain has none; {able} has")
+    return importlib.import_module(REFERENCE_LOGS[domain]).Logs()

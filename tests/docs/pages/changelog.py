@@ -15,8 +15,8 @@ def claims() -> Iterator[Claim]:
     from forerun.domains.cluster.policy import schedulers
     from forerun.domains.serving.plan import answers
     from forerun.domains.spot.scenario.processes import Process
-    from forerun.replication import reproductions
     from forerun.replication.elasticflow.reproduce import fig9
+    from forerun.replication.reproductions import reproductions
     from forerun.trace.jobs import LONGEST_S
     from forerun.trace.reader import readers
 

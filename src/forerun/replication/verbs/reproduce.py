@@ -60,7 +60,7 @@ def command(
 
 def _list(output: Output) -> None:
     """Print what can be reproduced."""
-    from forerun.replication import reproductions
+    from forerun.replication.reproductions import reproductions
 
     _show.print_listing(
         [
@@ -88,7 +88,7 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
     ------
     CheckFailed : a number is outside its tolerance. The numbers are printed before.
     """
-    from forerun.replication import reproduce, reproduction
+    from forerun.replication.reproductions import reproduce, reproduction
 
     entry = reproduction(identifier)
     start_s = time.perf_counter()
@@ -143,7 +143,7 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
     ------
     CheckFailed : a number is outside its tolerance, or a reproduction ended with an error. Missing data is no failure.
     """
-    from forerun.replication import reproduce_all, reproductions
+    from forerun.replication.reproductions import reproduce_all, reproductions
 
     count, done = len(reproductions()), 0
 
