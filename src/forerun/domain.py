@@ -436,6 +436,23 @@ def left_out(name: str, figure: str, summary: Mapping[str, Any]) -> tuple[float,
     return domain.left_out(figure, summary) if domain is not None else (0.0, "")
 
 
+def planner_of(name: str) -> Planner[Any]:
+    """What makes the plans of a domain by name. Raises UsageError if it makes none."""
+    known = find_domain(name)
+    if known is None or known.planner is None:
+        raise UsageError.at("", not_available(name))
+    return known.planner
+
+
+def not_available(domain: str) -> str:
+    """That a domain makes no plans, and which do; empty if it does."""
+    known = find_domain(domain)
+    if known is not None and known.planner is not None:
+        return ""
+    able = [name for name in domain_names() if get_domain(name).planner is not None]
+    return f"`plan` is not available for the {domain} domain; it is for {', '.join(able[:-1])} and {able[-1]}"
+
+
 def environment_of(name: str) -> tuple[str, ...]:
     """The sections of a domain's scenarios that nobody chooses; none for a domain that is not installed here."""
     domain = find_domain(name)

@@ -15,6 +15,11 @@ from typing import Final
 VERBS: Final = ("forerun.cli", "forerun.replication.verbs")
 #: packages whose packages measure something: each has a module `command` with a click command `command`
 MEASURES: Final = ("forerun.measure",)
+#: by format, and what it is of where that has figures of its own, the module whose `DOCUMENT` reads such files
+DOCUMENTS: Final = {
+    "forerun.replay/1": "forerun.domains.cluster.replay.document",
+    "forerun.measurement/1 wait-time": "forerun.domains.cluster.wait_time.document",
+}
 #: by domain, the module whose observer `Logs` writes a run as a published simulator would
 REFERENCE_LOGS: Final = {"cluster": "forerun.replication.elasticflow.reference_logs"}
 

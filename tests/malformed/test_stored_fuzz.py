@@ -23,7 +23,7 @@ from forerun.cli.main import run
 from forerun.errors import InputError
 from forerun.report import html_page
 from forerun.report.stored import open_stored
-from forerun.result.bound import Bracket, save_brackets
+from forerun.result.bound import Bracket, content_of
 from forerun.result.plan import document, write_document
 from forerun.scenario.spec import to_data
 from forerun.study.compare import Variant, compare_variants
@@ -79,7 +79,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         "deadlines_met", "deadlines met", "meets more than {}", "higher", 2.0, 3.0, 8, 4, 4,
         (("a", 0.0, 10.0, 4), ("b", 5.0, 20.0, 8)), None, ("a note",), ((0.0, 10.0, 0.5), (10.0, 20.0, 0.0)), "deadlines",
     )  # fmt: skip
-    save_brackets([bracket, bracket], forerun.load(forerun.demo("cluster").scenario), folder / "bound.json")
+    scenario = forerun.load(forerun.demo("cluster").scenario)
+    write_document(content_of([bracket, bracket], scenario), folder / "bound.json")
     variants = [Variant(f"eta {eta}", (("eta", eta),)) for eta in (0.2, 0.8)]
     save_comparison(
         compare_variants(energy, variants, forerun_objective("energy"), seeds=3), folder / "compared.json"

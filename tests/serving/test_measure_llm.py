@@ -23,6 +23,7 @@ import pytest
 
 import forerun.report
 from forerun.cli.main import run as command_line
+from forerun.documents import StoredDocument
 from forerun.domains.serving.calibration.experiment import Experiment, Load
 from forerun.domains.serving.calibration.readers import read_measurements
 from forerun.domains.serving.engine.llm.stage import LanguageStage
@@ -35,7 +36,7 @@ from forerun.measure.llm.results import Answers, compared
 from forerun.measure.llm.study import Traffic
 from forerun.measure.llm.trial import Server, tried
 from forerun.measure.progress import Steps
-from forerun.report.stored import StoredDocument, figures_of_document, open_stored
+from forerun.report.stored import figures_of_document, open_stored
 
 from .llm_server import LawfulServer, Served, Writer, chunk, event
 

@@ -1,9 +1,9 @@
-"""Options that say how to read the history of a queue, instants on its clock, and kept replays of it."""
+"""Options that say how to read the history of a queue, and instants on its clock."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from forerun.domains.cluster.replay.history import History
-    from forerun.domains.cluster.replay.replay import Replay
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,10 +36,7 @@ class Reading:
     def read(self, path: Path) -> History:
         """The history in a file. Raises TraceError, UsageError."""
         from forerun.domains.cluster.replay.history import read_history
-        from forerun.errors import TraceError
 
-        if not path.exists():
-            raise TraceError.at(path, "no such file")
         return read_history(path, self.format, columns=self.columns, zone=self.zone)
 
     def place(self) -> ZoneInfo:
@@ -107,21 +103,3 @@ def reading_options(function: F) -> F:
     ):
         made = option(made)
     return cast(F, made)
-
-
-def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
-    """The replay of a file, made again from its log. Raises StoreError for what is no replay, or if its log has changed.
-
-    Parameters
-    ----------
-    kept : the file.
-    content : what it says.
-    """
-    from forerun.domains.cluster.replay.stored import asked_of, replay_again
-    from forerun.errors import StoreError
-
-    asked, digest = asked_of(content, kept)
-    history = Reading(asked.format, asked.columns, asked.zone).read(Path(asked.log))
-    if history.sha256 != digest:
-        raise StoreError.at(kept, f"{asked.log} has changed since it was replayed; replay it again")
-    return replay_again(content, history, kept)

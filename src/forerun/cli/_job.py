@@ -1,4 +1,5 @@
-"""`forerun explain RUN --job ID`: why one job waited, who had the GPUs meanwhile, and what would have changed it."""
+"""`forerun explain RUN --job ID`: why one job waited, who had the GPUs meanwhile, and what would have changed it; also of a
+replay."""
 
 from __future__ import annotations
 
@@ -13,29 +14,11 @@ from forerun.cli._options import Output
 from forerun.cli._progress import counted
 
 if TYPE_CHECKING:
-    from forerun.result.job import JobExplanation
+    from forerun.documents import ExplainedJob
     from forerun.result.run import SavedRun
 
 #: rows of a table above which the rest is left to --json and the page
 MOST_ROWS: Final = 20
-#: title and explanation of each table
-_TABLES: Final = {
-    "life": ("What happened to it", "GPUs and nodes: from then on"),
-    "waits": (
-        "Every stretch in which it waited",
-        "in use, free: means over the stretch; most of it: the jobs that had most GPU-seconds then",
-    ),
-    "ahead": (
-        "Who had the GPUs while it waited",
-        "share: of all GPU time in use then; most GPUs: at once; came: how it came to be ahead",
-    ),
-    "time": ("Where its time went", "the parts sum to its time from submission to end, or to its refusal"),
-    "changes": (
-        "What would have changed it, each simulated alone",
-        "deadline: by how much it ends before (+) or after (-) it; others: deadlines met by all other jobs, and their mean "
-        "completion time, with the change",
-    ),
-}
 
 
 def explain_one(run: SavedRun, job: str, page: Path | None, workers: int, output: Output) -> None:
@@ -49,21 +32,14 @@ def explain_one(run: SavedRun, job: str, page: Path | None, workers: int, output
     workers : processes that simulate.
     output : how to print.
     """
+    from forerun.documents import explained_job
     from forerun.scenario.spec import override
     from forerun.study.explain_job import explain_job
 
     with output.working(f"explaining job {job}") as show:
         explained = explain_job(run, job, workers=workers, progress=counted(workers, output, show))
-    if page is not None:
-        with output.working("drawing the page"):
-            _draw(explained, page, run.folder.name)
-    if output.as_json:
-        _show.print_json(explained.data())
+    if not _shown(explained_job(explained, run.folder.name), page, output):
         return
-    _show.prose(f"why: {explained.story.why}")
-    for name, rows in explained.shown().items():
-        if rows:
-            print_rows(rows, *_TABLES[name])
     for one in explained.tried:
         if one.why_not:
             _show.prose(f"{one.what}: {one.why_not}")
@@ -76,14 +52,59 @@ def explain_one(run: SavedRun, job: str, page: Path | None, workers: int, output
         _show.prose(f"\nnext: forerun simulate {asked}")
 
 
-def _draw(explained: JobExplanation, page: Path, run: str) -> None:
-    from forerun.report import write_page
-    from forerun.report.stored import job_document
+def explain_stored(file: Path, job: str | None, page: Path | None, output: Output) -> None:
+    """Explain one job of a file.
 
-    write_page([job_document(explained, run)], page)
+    Parameters
+    ----------
+    file : such as a kept replay.
+    job : its id; None: not said, which is an error.
+    page : where to write a page; None: none.
+    output : how to print.
+    """
+    from forerun.documents import JobDocument, announced
+    from forerun.errors import UsageError
+    from forerun.result.reading import read_document
+    from forerun.slices import DOCUMENTS
+
+    found = map(announced, DOCUMENTS)
+    if job is None or not (able := {one.format: one for one in found if isinstance(one, JobDocument)}):
+        what = (
+            "is a file, not a run directory (`forerun simulate -o` writes one): give a run directory, or --job ID for a job "
+            "of a kept replay"
+        )
+        raise UsageError.at(str(file), what)
+    content = read_document(file)
+    # A file of another format goes to the first, which says what it expects.
+    owner = able.get(str(content.get("format"))) or next(iter(able.values()))
+    with output.working(f"replaying {file.name}") as state:
+        explained = owner.explain_job(content, file, job, state)
+    if not _shown(explained, page, output):
+        return
+    click.echo()
+    for note in explained.page.notes:
+        _show.prose(f"note: {note}")
+    if page is not None:
+        output.hint(f"saved to {page}")
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], title: str, about: str) -> None:
+def _shown(explained: ExplainedJob, page: Path | None, output: Output) -> bool:
+    """Draw the page, then print the answer and the tables; False: printed as JSON, which is all."""
+    if page is not None:
+        from forerun.report import write_page
+
+        with output.working("drawing the page"):
+            write_page([explained.page], page)
+    if output.as_json:
+        _show.print_json(explained.data)
+        return False
+    _show.prose(f"why: {explained.page.answer}")
+    for rows, title, about in explained.tables:
+        _print_rows(rows, title, about)
+    return True
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]], title: str, about: str) -> None:
     """Print a table of one job; of a long one the first rows. rows: of the same keys, which carry units."""
     from forerun.units import readable_unit, split_name
 

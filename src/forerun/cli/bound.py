@@ -39,7 +39,10 @@ def command(
 
     Ctrl-C prints the best bound and the best schedule so far (exit code 130).
     """
+    from forerun.documents import BOUNDS
     from forerun.errors import InputError, UsageError
+    from forerun.result.bound import content_of
+    from forerun.result.plan import write_document
     from forerun.scenario.resolve import located
 
     resolved = asked.load()
@@ -61,13 +64,14 @@ def command(
             why = notes[0] if notes else "a certificate is about the scenario's own cluster; leave --gpus out"
             raise UsageError.at("--certificate", why)
         _write(best[0], certificate)
+    content = content_of(best, resolved)
     if out is not None:
-        from forerun.result.bound import save_brackets
-
-        save_brackets(best, resolved, out)
+        write_document(content, out)
     if page is not None:
+        from forerun.report import write_page
+
         with output.working("drawing the page"):
-            _draw(best, resolved, page, (out or asked.path).stem)
+            write_page([BOUNDS.read((out or asked.path).stem, content)], page)
     if output.as_json:
         _show.print_json({"complete": not stopped, "brackets": [one.data() for one in best]})
         return INTERRUPTED_CODE if stopped else 0
@@ -92,11 +96,7 @@ def _closer(
     known = len(best)
     for bracket in bounds(scenario, objective, gpus=gpus):
         best[known:] = [bracket]
-        ends = (
-            sorted((bracket.reached or 0.0, bracket.bound))
-            if bracket.reached is not None
-            else [bracket.bound]
-        )
+        ends = sorted(end for end in (bracket.reached, bracket.bound) if end is not None)
         state(f"{bracket.gpus} GPUs: [{', '.join(map(format_number, ends))}]")
 
 
@@ -106,14 +106,6 @@ def _write(bracket: Bracket, path: Path) -> None:
     from forerun.atomic_write import write_text
 
     write_text(path, json.dumps(bracket.certificate, indent=1) + "\n")
-
-
-def _draw(best: list[Bracket], scenario: Any, page: Path, name: str) -> None:
-    from forerun.report import write_page
-    from forerun.report.stored import bound_document
-    from forerun.result.bound import content_of
-
-    write_page([bound_document(name, content_of(best, scenario))], page)
 
 
 def _print(best: list[Bracket]) -> None:

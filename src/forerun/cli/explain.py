@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._job import explain_one, explain_stored
 from forerun.cli._options import Output
 from forerun.cli._progress import counted
 from forerun.result.numbers import format_number, signed
@@ -74,14 +75,10 @@ def command(
     if page is not None and page.is_dir():  # before the simulations
         raise UsageError.at("--report", f"{page} is a directory; name the page, for example job.html in it")
     if run.is_file():
-        from forerun.cli._replayed_job import explain_replayed
-
-        explain_replayed(run, job, page, output)
+        explain_stored(run, job, page, output)
         return
     loaded = load_result(run)
     if job is not None:
-        from forerun.cli._job import explain_one
-
         explain_one(loaded, job, page, workers, output)
         return
     if bound:

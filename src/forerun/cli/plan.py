@@ -43,7 +43,7 @@ class _OfTheDomain(click.Command):
 
         For a domain that cannot be planned, say so instead.
         """
-        from forerun.planning import not_available
+        from forerun.domain import not_available
 
         domain = ctx.meta.get("forerun.domain", "")
         if domain and (said := not_available(domain)):

@@ -9,7 +9,7 @@ import click
 
 from forerun.cli import _options, _show
 from forerun.cli._default import DefaultGroup
-from forerun.cli._history import Reading, kept_replay, reading_options
+from forerun.cli._history import Reading, reading_options
 from forerun.cli._options import Output
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ def replay(
 
     from forerun.domains.cluster.replay.replay import replay_log
     from forerun.domains.cluster.replay.site import Given
-    from forerun.domains.cluster.replay.stored import Asked, content_of, save_replay
+    from forerun.domains.cluster.replay.stored import Asked, content_of
     from forerun.domains.cluster.replay.system import INFERRED
     from forerun.errors import UsageError, known_names
+    from forerun.result.plan import write_document
 
     for name in without:
         if name not in INFERRED:
@@ -78,13 +79,17 @@ def replay(
         machine, notes = given.of(history) if given is not None else (None, ())
         made = replay_log(history, system=machine, off=without, calibrate_until_s=until_s, progress=state)
         made = replace(made, notes=(*notes, *made.notes))
+    content = content_of(made, asked)
     if out is not None:
-        save_replay(made, asked, out)
+        write_document(content, out)
     if page is not None:
+        from forerun.domains.cluster.replay.document import DOCUMENT
+        from forerun.report import write_page
+
         with output.working("drawing the page"):
-            _draw(content_of(made, asked), page, (out or log).stem)
+            write_page([DOCUMENT.read((out or log).stem, content)], page)
     if output.as_json:
-        _show.print_json(content_of(made, asked))
+        _show.print_json(content)
         return 0
     _print(made)
     if page is not None:
@@ -117,6 +122,7 @@ def whatif(
 
     The change is measured against the replay, not against history, on jobs that are not held.
     """
+    from forerun.domains.cluster.replay.stored import kept_replay
     from forerun.domains.cluster.replay.whatif import what_if
     from forerun.errors import UsageError
     from forerun.result.reading import read_document
@@ -182,13 +188,6 @@ def _change(
             "whatif", "say what is otherwise: --policy, --order, --nodes, --no-window or --limit"
         )
     return change
-
-
-def _draw(content: dict[str, Any], page: Path, name: str) -> None:
-    from forerun.report import write_page
-    from forerun.report.stored import replay_document
-
-    write_page([replay_document(name, content)], page)
 
 
 def _print(made: Replay) -> None:

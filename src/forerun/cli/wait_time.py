@@ -150,6 +150,7 @@ def backtest(
     from forerun.domains.cluster.wait_time.backtest import back_test
     from forerun.domains.cluster.wait_time.forecast import Forecaster
     from forerun.errors import UsageError
+    from forerun.result.plan import write_document
 
     for option, path in (("--out", out), ("--report", page)):
         if path is not None and path.is_dir():
@@ -160,12 +161,12 @@ def backtest(
         found = back_test(forecaster, every=every, said=left_of(state))
     content = found.data()
     if out is not None:
-        _save(content, out)
+        write_document(content, out)
     if page is not None:
+        from forerun.domains.cluster.wait_time.document import DOCUMENT
         from forerun.report import write_page
-        from forerun.report.stored import measurement_document
 
-        write_page([measurement_document((out or log).name.split(".")[0], content)], page)
+        write_page([DOCUMENT.read((out or log).name.split(".")[0], content)], page)
     if output.as_json:
         _show.print_json(content)
         return
@@ -173,15 +174,6 @@ def backtest(
     for path in (out, page):
         if path is not None:
             _show.prose(f"saved to {path}")
-
-
-def _save(content: dict[str, Any], path: Path) -> None:
-    import json
-
-    from forerun.atomic_write import write_text
-    from forerun.result.numbers import plain
-
-    write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _print_backtest(found: BackTest) -> None:

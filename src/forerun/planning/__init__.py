@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forerun.domain import domain_names, find_domain, get_domain
-from forerun.errors import CheckFailed, InputError, Problem, StoreError, UsageError
+from forerun.documents import document_of, no_plan
+from forerun.domain import find_domain, get_domain, planner_of
+from forerun.errors import InputError, Problem, UsageError
 from forerun.result.bound import Bounder, Bracket, is_certificate
-from forerun.result.plan import PLAN_FORMAT, Plan, Planner
+from forerun.result.plan import Plan
 from forerun.result.reading import read_document
 from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.resolve import located
 from forerun.scenario.spec import AnyScenario
-from forerun.scenarios import MEASUREMENT_FORMAT, from_data, load
+from forerun.scenarios import load
 
 
 def plan(scenario: AnyScenario, objective: str = "", **options: Any) -> Plan:
@@ -32,7 +33,7 @@ def plan(scenario: AnyScenario, objective: str = "", **options: Any) -> Plan:
     (128, 250.0)
     """
     require_scenario(scenario, "plan")
-    planner = _planner(scenario.domain)
+    planner = planner_of(scenario.domain)
     given = {name: value for name, value in options.items() if value is not None}
     if unknown := [name for name in given if name not in planner.options]:
         names = ", ".join(name.replace("_", "-") for name in planner.options) or "none"
@@ -53,10 +54,7 @@ def bounds(scenario: AnyScenario, objective: str = "", *, gpus: int = 0) -> Iter
     Raises UsageError if the domain knows no bounds, UnknownName if it knows none of this objective.
     """
     require_scenario(scenario, "bounds")
-    known = find_domain(scenario.domain)
-    if known is None or known.bounder is None:
-        raise UsageError.at("", f"no bounds are known in the {scenario.domain} domain")
-    return known.bounder.search(scenario, objective, gpus)
+    return _bounder(scenario.domain).search(scenario, objective, gpus)
 
 
 def check(
@@ -77,11 +75,11 @@ def check(
     path = path_of(path, "check")
     if scenario is not None:
         require_scenario(scenario, "check")
-    if is_certificate(path):
-        return _bounder(scenario, path).check(path, scenario, gpus)
-    document = {} if path.suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
-    if is_certificate(path, document):
-        return _bounder(scenario, path).check(path, scenario, gpus)
+    proof = is_certificate(path)
+    document = {} if proof or path.suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
+    if proof or is_certificate(path, document):
+        about = _given(scenario, path)
+        return _bounder(about.domain).check(path, about, gpus)
     if gpus:
         raise UsageError.at("--gpus", f"is about certificates of bounds, and {path} is none")
     if document and ("domain" not in document or document.keys() & {"format", "schema"}):
@@ -104,61 +102,26 @@ def check_document(
     """
     schema = document.get("schema")
     if isinstance(schema, str) and schema.startswith("forerun.") and schema.endswith("certificate/1"):
-        if scenario is None:
-            raise UsageError.at(
-                name, "is a certificate by itself: give the scenario it is about (--scenario)"
-            )
-        return _planner(schema.split(".")[1]).check_certificate(document, scenario)
-    if document.get("format") == MEASUREMENT_FORMAT:
-        domain = find_domain(str(document.get("domain")))
-        if domain is None:
-            raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
-        return domain.check_measurement(document, name)
-    if document.get("format") != PLAN_FORMAT:
-        raise StoreError.at(
-            name, f"is no plan: its format is {document.get('format')!r}, not {PLAN_FORMAT!r}"
-        )
-    try:
-        saved, options = document["plan"], dict(document["options"])
-        resolved = (
-            scenario if scenario is not None else from_data(document["scenario"], base=Path(), name=name)
-        )
-        objective = str(document["objective"])
-        saved.get("certificate")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError.at(name, f"is no plan: {type(error).__name__}: {error}") from error
-    planner = _planner(resolved.domain)
-    if unknown := [option for option in options if option not in planner.options]:
-        raise StoreError.at(name, f"is no plan: its option {unknown[0]!r} is unknown")
-    try:
-        return planner.check_plan(saved, resolved, objective, options)
-    except (CheckFailed, StoreError) as error:
-        raise type(error)(*(Problem(one.where or name, one.what) for one in error.problems)) from error
+        about = _given(scenario, name)
+        return planner_of(schema.split(".")[1]).check_certificate(document, about)
+    owner = document_of(document)
+    if owner is None:
+        raise no_plan(document, name)
+    return owner.check(document, name, scenario)
 
 
-def not_available(domain: str) -> str:
-    """That a domain makes no plans, and which do; empty if it does."""
-    known = find_domain(domain)
-    if known is not None and known.planner is not None:
-        return ""
-    able = [name for name in domain_names() if get_domain(name).planner is not None]
-    return f"`plan` is not available for the {domain} domain; it is for {', '.join(able[:-1])} and {able[-1]}"
-
-
-def _bounder(scenario: AnyScenario | None, certificate: Path) -> Bounder[Any]:
-    """What checks the certificate of a bound. Raises UsageError without a scenario, or one whose domain has no bounds."""
+def _given(scenario: AnyScenario | None, certificate: str | Path) -> AnyScenario:
+    """The scenario of a certificate. Raises UsageError for none."""
     if scenario is None:
         raise UsageError.at(
             certificate, "is a certificate by itself: give the scenario it is about (--scenario)"
         )
-    known = find_domain(scenario.domain)
-    if known is None or known.bounder is None:
-        raise UsageError.at("", f"no bounds are known in the {scenario.domain} domain")
-    return known.bounder
+    return scenario
 
 
-def _planner(domain: str) -> Planner[Any]:
+def _bounder(domain: str) -> Bounder[Any]:
+    """What knows the bounds of a domain. Raises UsageError for one without bounds."""
     known = find_domain(domain)
-    if known is None or known.planner is None:
-        raise UsageError.at("", not_available(domain))
-    return known.planner
+    if known is None or known.bounder is None:
+        raise UsageError.at("", f"no bounds are known in the {domain} domain")
+    return known.bounder

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from forerun.atomic_write import write_text
+from forerun.documents import StoredDocument
 from forerun.errors import Problem, StoreError, UsageError
 from forerun.regular import open_regular
 from forerun.report import compare, documents, sections
@@ -42,7 +43,7 @@ from forerun.report.pieces import (
     present,
     scenario_text,
 )
-from forerun.report.stored import StoredComparison, StoredDocument
+from forerun.report.stored import StoredComparison
 from forerun.result.figures import Figure
 from forerun.result.numbers import capital
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun

@@ -8,10 +8,11 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from forerun.documents import StoredDocument
 from forerun.domain import find_domain
 from forerun.errors import StoreError, UnknownName
 from forerun.report.images import stems
-from forerun.report.stored import DAMAGE, StoredComparison, StoredDocument, figures_of_document
+from forerun.report.stored import DAMAGE, StoredComparison, figures_of_document
 from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
 from forerun.result.run import Result, SavedRun

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.documents import Rows, StoredDocument
 from forerun.report.contents import flat
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.pieces import (
@@ -24,7 +25,6 @@ from forerun.report.pieces import (
     tile,
     titled,
 )
-from forerun.report.stored import Rows, StoredDocument
 from forerun.result.numbers import capital, is_number
 from forerun.units import split_name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from forerun.atomic_write import write_text
 from forerun.regular import open_regular
 from forerun.result.numbers import format_number, plain, whole
 from forerun.scenario.spec import Spec, to_data
@@ -182,15 +180,6 @@ def content_of(brackets: Sequence[Bracket], scenario: Spec) -> dict[str, Any]:
     }
     data: dict[str, Any] = plain(content)
     return data
-
-
-def save_brackets(brackets: Sequence[Bracket], scenario: Spec, path: Path) -> Path:
-    """Write brackets of a scenario, for reports; the file appears whole or not at all.
-
-    Raises StoreError if it cannot be written.
-    """
-    text = json.dumps(content_of(brackets, scenario), indent=1, ensure_ascii=False, allow_nan=False)
-    return write_text(path, text + "\n")
 
 
 def is_certificate(path: str | os.PathLike[str], document: dict[str, Any] | None = None) -> bool:

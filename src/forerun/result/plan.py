@@ -137,7 +137,7 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
 
 
 def write_document(document: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a plan file atomically; what is not finite is null there. Raises StoreError if it cannot be written."""
+    """Write a plan or another document atomically; what is not finite is null. Raises StoreError if it cannot be written."""
     return write_text(
         Path(path), json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     )

@@ -137,11 +137,7 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         return plan_figures(plan)
 
     def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
-        """The figures of a training program that was profiled, or of a back-test of waits."""
-        if measured.get("what") == "wait-time":
-            from forerun.domains.cluster.wait_time.figures import figures
-
-            return figures(measured)
+        """The figures of a training program that was profiled."""
         from forerun.domains.cluster.figures import measured_figures
 
         return measured_figures(measured)

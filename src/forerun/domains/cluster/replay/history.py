@@ -246,6 +246,8 @@ def read_history(
 
     Raises TraceError with up to twenty problems of the file, UsageError for a zone, a format or a column that is none.
     """
+    if not Path(path).exists():
+        raise TraceError.at(path, "no such file")
     if selection is not None and selection not in SELECTIONS:
         raise UsageError.at("selection", known_names(selection, SELECTIONS))
     repairs = RepairLog(strict=strict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from forerun.atomic_write import write_text
 from forerun.domains.cluster.replay.card import daily
 from forerun.domains.cluster.replay.cases import Case
-from forerun.domains.cluster.replay.history import F64, History
+from forerun.domains.cluster.replay.history import F64, History, read_history
 from forerun.domains.cluster.replay.play import policy_name, replayed
 from forerun.domains.cluster.replay.replay import Replay, replay_log
 from forerun.domains.cluster.replay.system import System
@@ -140,12 +138,6 @@ def identified_of(replay: Replay) -> str:
     )
 
 
-def save_replay(replay: Replay, asked: Asked, path: Path) -> Path:
-    """Write a replay; the file appears whole or not at all. Raises StoreError if it cannot be written."""
-    text = json.dumps(content_of(replay, asked), indent=1, ensure_ascii=False, allow_nan=False)
-    return write_text(path, text + "\n")
-
-
 def asked_of(content: Mapping[str, Any], path: Path) -> tuple[Asked, str]:
     """How the log of a stored replay is read, and its digest. Raises StoreError for what is no replay."""
     try:
@@ -156,6 +148,21 @@ def asked_of(content: Mapping[str, Any], path: Path) -> tuple[Asked, str]:
         return asked, str(log["sha256"])
     except (KeyError, TypeError) as error:
         raise StoreError.at(path, f"is no replay: {type(error).__name__}: {error}") from error
+
+
+def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
+    """The replay of a file, made again from its log. Raises StoreError for what is no replay, or if its log has changed.
+
+    Parameters
+    ----------
+    kept : the file.
+    content : what it says.
+    """
+    asked, digest = asked_of(content, kept)
+    history = read_history(asked.log, asked.format, columns=asked.columns, zone=asked.zone)
+    if history.sha256 != digest:
+        raise StoreError.at(kept, f"{asked.log} has changed since it was replayed; replay it again")
+    return replay_again(content, history, kept)
 
 
 def replay_again(content: Mapping[str, Any], log: History, path: Path) -> Replay:
