@@ -14,9 +14,9 @@ from forerun.errors import ScenarioError
 from forerun.report import html_page
 from forerun.study.executors import Here
 from forerun.study.expand import load_study
-from forerun.study.ranking import best_rows, effects, frontier, ranked_rows
+from forerun.study.ranking import SavedStudy, best_rows, effects, frontier, ranked_rows
 from forerun.study.run import run_study
-from forerun.study.saved import SavedStudy, load_saved
+from forerun.study.saved import load_saved
 
 from .test_study_page import words
 

@@ -17,9 +17,9 @@ from forerun.study.cell import Done, Failed
 from forerun.study.executors import Here
 from forerun.study.expand import Plan, load_study
 from forerun.study.figures import figures
-from forerun.study.ranking import effects, failures_by_reason, frontier
+from forerun.study.ranking import SavedStudy, effects, failures_by_reason, frontier
 from forerun.study.run import run_study
-from forerun.study.saved import SavedStudy, load_saved
+from forerun.study.saved import load_saved
 from forerun.study.store import Store, is_store
 from forerun.study.summary import cells_table, points
 from forerun.study.wording import axis_labels, value_text

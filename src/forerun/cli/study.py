@@ -14,8 +14,8 @@ from forerun.cli import _options, _show
 from forerun.cli._options import Output
 
 if TYPE_CHECKING:
+    from forerun.study.ranking import SavedStudy, Setting
     from forerun.study.run import Progress
-    from forerun.study.saved import SavedStudy, Setting
     from forerun.study.summary import Point
 
 #: combinations printed; a page or a table of cells shows more

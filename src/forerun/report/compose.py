@@ -47,7 +47,7 @@ from forerun.report.stored import StoredComparison
 from forerun.result.figures import Figure
 from forerun.result.numbers import capital
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
-from forerun.study.saved import SavedStudy
+from forerun.study.ranking import SavedStudy
 
 #: runs that fit beside each other in a table
 MOST_RUNS: Final = 12

@@ -19,7 +19,7 @@ from forerun.result.run import Result, SavedRun
 from forerun.scenario.spec import to_data
 from forerun.study.differences import figures as comparison_figures
 from forerun.study.figures import figures as study_figures
-from forerun.study.saved import SavedStudy
+from forerun.study.ranking import SavedStudy
 from forerun.units import readable_unit
 
 Run: TypeAlias = Result | SavedRun

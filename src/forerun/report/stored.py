@@ -14,7 +14,8 @@ from forerun.result.reading import read_document
 from forerun.result.run import SavedRun, load_result
 from forerun.study.compare import Comparison
 from forerun.study.compared import COMPARISON_FORMAT, comparison_of
-from forerun.study.saved import SavedStudy, load_saved
+from forerun.study.ranking import SavedStudy
+from forerun.study.saved import load_saved
 from forerun.study.store import is_store
 
 #: what code that draws raises where a stored value is not what it should be

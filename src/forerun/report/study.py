@@ -24,6 +24,7 @@ from forerun.report.pieces import (
 )
 from forerun.result.numbers import capital, format_number, is_number, signed
 from forerun.study.ranking import (
+    SavedStudy,
     best_rows,
     effects,
     failures_by_reason,
@@ -33,7 +34,6 @@ from forerun.study.ranking import (
     level_groups,
     values_text,
 )
-from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point
 from forerun.study.wording import axis_unit, value_text
 

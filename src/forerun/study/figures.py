@@ -10,8 +10,7 @@ from typing import Any, Final
 from forerun.result.figures import Axis, Figure, ends
 from forerun.result.numbers import capital, is_number
 from forerun.result.objective import Objective
-from forerun.study.ranking import frontier
-from forerun.study.saved import SavedStudy
+from forerun.study.ranking import SavedStudy, frontier
 from forerun.study.summary import Point
 from forerun.study.wording import axis_unit, combination_text, value_text
 from forerun.units import split_name, stem, unit_of

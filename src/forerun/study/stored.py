@@ -12,9 +12,10 @@ from forerun.scenario.spec import NamedSpec
 from forerun.study.executors import Executor, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import load_study
+from forerun.study.ranking import SavedStudy
 from forerun.study.run import Progress
 from forerun.study.run import run_study as run_plan
-from forerun.study.saved import SavedStudy, load_saved
+from forerun.study.saved import load_saved
 
 
 def run_study(
