@@ -100,8 +100,7 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
-_renderer.svg = lambda figure: __getattr__("svg")(figure)
-_renderer.named_figures = lambda run: __getattr__("named_figures")(run)
+_renderer.find = __getattr__
 
 
 def __dir__() -> list[str]:

@@ -17,8 +17,10 @@ from forerun.errors import CheckFailed, StoreError, UnknownName
 from forerun.result import run as run_module
 from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
+from forerun.result.numbers import format_number
 from forerun.result.reproduction import Row
-from forerun.result.run import Interval, Result, format_number, load_result
+from forerun.result.run import Result, load_result
+from forerun.result.stats import Interval
 from forerun.result.tables import Column, Table, TableSchema, read_parquet, spreadsheet_safe
 from forerun.scenario.spec import Spec
 

@@ -13,7 +13,7 @@ import pytest
 import forerun
 from forerun.cli import _show
 from forerun.cli.main import run
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 
 TINY = (
     "domain: cluster\ntrace: {generate: {jobs: 12, mean_gap_s: 60}}\n"

@@ -10,7 +10,8 @@ import numpy as np
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.ledger import Ledger
 from forerun.result.reproduction import Reproduced, Reproduction, Row
-from forerun.result.run import Interval, Result
+from forerun.result.run import Result
+from forerun.result.stats import Interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.scenario.spec import Spec
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from forerun.result.figures import Axis, Figure, by_series, ends
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 from forerun.result.tables import Column, Table, TableSchema
 
 TABLE = Table.of(

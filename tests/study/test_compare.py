@@ -15,8 +15,7 @@ import forerun
 from forerun.domain import objectives_of
 from forerun.errors import InputError, UsageError
 from forerun.result.objective import Objective
-from forerun.result.run import Interval
-from forerun.result.stats import mean_interval, paired_interval
+from forerun.result.stats import Interval, mean_interval, paired_interval
 from forerun.rng import stream
 from forerun.study.cell import Done
 from forerun.study.compare import (

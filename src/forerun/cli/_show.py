@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from forerun.result.ledger import Ledger
-    from forerun.result.run import Interval, Result
+    from forerun.result.run import Result
+    from forerun.result.stats import Interval
 
 
 def print_json(data: Any) -> None:
@@ -128,7 +129,7 @@ def print_table(
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from forerun.result.run import format_number
+    from forerun.result.numbers import format_number
 
     gathered = [list(row) for row in rows]
     # Names come from users' files: print them as text, never as markup.

@@ -101,7 +101,7 @@ def _print(study: SavedStudy) -> None:
     ----------
     study : finished or not. At most 40 combinations and five reasons of failures are printed.
     """
-    from forerun.result.run import format_number
+    from forerun.result.numbers import format_number
     from forerun.study.ranking import best_rows, effects, failures_by_reason, level_groups
     from forerun.study.wording import value_text
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from forerun.report.contents import as_yaml, flat
 from forerun.report.markup import Content, Html, join, tag
 from forerun.result.numbers import capital, format_number, span, whole
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 from forerun.scenario.spec import override
 from forerun.units import readable_unit, split_name
 

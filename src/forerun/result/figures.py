@@ -34,7 +34,7 @@ from forerun.result.tables import Table
 from forerun.units import readable_unit, split_name
 
 if TYPE_CHECKING:
-    from forerun.result.run import Interval
+    from forerun.result.stats import Interval
 
 #: columns of a figure by name: lists or one-dimensional arrays
 Columns: TypeAlias = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
@@ -155,7 +155,8 @@ class Figure:
         )
 
     def _repr_svg_(self) -> str:
-        return renderer.svg(self)
+        text: str = renderer.find("svg")(self)
+        return text
 
     def __post_init__(self) -> None:
         named = [

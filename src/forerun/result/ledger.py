@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.errors import CheckFailed
+from forerun.result import notebook
 from forerun.result.numbers import format_number
 from forerun.units import readable_unit
 
@@ -52,6 +53,4 @@ class Ledger:
         return f"<ledger {self.name}: {format_number(float(self.whole))} {readable_unit(self.unit)}; {parts}>"
 
     def _repr_html_(self) -> str:
-        from forerun.result import notebook
-
-        return notebook.bar(self)
+        return notebook.bar(self.name, self.unit, self.whole, self.parts, self.shares())

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forerun.result.numbers import format_number, is_number, summary_rows
 
 if TYPE_CHECKING:
-    from forerun.result.ledger import Ledger
-    from forerun.result.run import Interval
-    from forerun.result.tables import Table
+    from forerun.result.stats import Interval
 
 #: rows of a table shown; the rest is counted
 MOST_ROWS: Final = 20
@@ -49,13 +47,13 @@ def figures(summary: Mapping[str, Any], intervals: Mapping[str, Interval], names
     return grid(("figure", "value", "unit", "95 % interval"), summary_rows(summary, intervals, names))
 
 
-def bar(ledger: Ledger) -> str:
-    """A ledger as one bar of its shares, with the amounts beneath."""
-    shares = ledger.shares()
+def bar(name: str, unit: str, whole: float, parts: Mapping[str, float], shares: Mapping[str, float]) -> str:
+    """A whole as one bar of its parts' shares, with the amounts beneath."""
+    title = f"{name}: {format_number(float(whole))} {unit}"
     pieces, keys, left = [], [], 0.0
-    for number, (name, amount) in enumerate(ledger.parts.items()):
+    for number, (name, amount) in enumerate(parts.items()):
         tint, width = _TINTS[number % len(_TINTS)], 100 * max(0.0, shares[name])
-        label = f"{name}: {format_number(float(amount))} {ledger.unit}, {shares[name]:.1%}"
+        label = f"{name}: {format_number(float(amount))} {unit}, {shares[name]:.1%}"
         pieces.append(
             f"<rect x='{left:.3f}%' width='{width:.3f}%' height='14' fill='{tint}'>"
             f"<title>{html.escape(label)}</title></rect>"
@@ -64,7 +62,6 @@ def bar(ledger: Ledger) -> str:
             f"<span style='white-space:nowrap'><b style='color:{tint}'>■</b> {html.escape(label)}</span>"
         )
         left += width
-    title = f"{ledger.name}: {format_number(float(ledger.whole))} {ledger.unit}"
     return (
         f"<div style='margin:.5em 0'><div>{html.escape(title)}</div>"
         f"<svg width='100%' height='14' role='img' aria-label='{html.escape(title, quote=True)}'>{''.join(pieces)}</svg>"
@@ -72,16 +69,10 @@ def bar(ledger: Ledger) -> str:
     )
 
 
-def table(shown: Table) -> str:
-    """The first rows of a table, its units in the head."""
-    head = [
-        f"{column.name} [{column.unit}]" if column.unit else column.name for column in shown.schema.columns
-    ]
-    rows = zip(*(values[:MOST_ROWS].tolist() for values in shown.columns.values()))
-    more = len(shown) - MOST_ROWS
+def table(about: str, head: Sequence[str], rows: Iterable[Sequence[Any]], more: int) -> str:
+    """The first rows of a table and what it is about; `more` rows follow."""
     rest = f"<div>and {more:,} rows more</div>" if more > 0 else ""
-    about = f"<div>{html.escape(shown.schema.name)}: {html.escape(shown.schema.meaning)}</div>"
-    return about + grid(head, rows) + rest
+    return f"<div>{html.escape(about)}</div>" + grid(head, rows) + rest
 
 
 def run(
@@ -89,13 +80,12 @@ def run(
     summary: Mapping[str, Any],
     intervals: Mapping[str, Interval],
     names: Sequence[str],
-    ledgers: Sequence[Ledger],
+    bars: Iterable[str],
     why: str,
     notes: Sequence[str],
 ) -> str:
     """A run: its headline, where it went, and why."""
-    parts = [f"<h4>{html.escape(heading)}</h4>", figures(summary, intervals, names)]
-    parts += [bar(ledger) for ledger in ledgers]
+    parts = (f"<h4>{html.escape(heading)}</h4>", figures(summary, intervals, names), *bars)
     return "".join((*parts, sentences(why, notes)))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from forerun.units import readable_unit, split_name
 
 if TYPE_CHECKING:
-    from forerun.result.run import Interval
+    from forerun.result.stats import Interval
 
 
 def format_number(value: object) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from forerun.result.run import Interval
-from forerun.result.stats import proportion_interval
+from forerun.result.stats import Interval, proportion_interval
 
 T = TypeVar("T")
 

@@ -120,7 +120,7 @@ class ShownPlan:
         plan = cast(Plan, self)
         first = next((table for table in plan.tables.values() if len(table)), None)
         shown = notebook.figures(plan.summary, {}, tuple(plan.summary))
-        shown += notebook.table(first) if first is not None else ""
+        shown += first._repr_html_() if first is not None else ""
         return shown + notebook.sentences(plan.why, plan.notes)
 
 

@@ -1,14 +1,9 @@
-"""What draws the figures of results. The front door sets it: the report lies above results, which only call it."""
+"""What draws results. The report lies above them: they look its functions up by name, in what the front door sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from forerun.result.figures import Figure
-
-#: a figure as an SVG text
-svg: Callable[[Figure], str]
-#: the figures of a run and of its ledgers, by name
-named_figures: Callable[[Any], dict[str, Figure]]
+#: finds a function of the report by its name
+find: Callable[[str], Callable[..., Any]]

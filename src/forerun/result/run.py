@@ -25,6 +25,7 @@ from forerun.result import notebook, renderer
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number, plain
 from forerun.result.reading import check_figures, read_document, record
+from forerun.result.stats import Interval
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.arguments import path_of, wrong_type
@@ -36,22 +37,10 @@ if TYPE_CHECKING:
 
     from forerun.result.figures import Figure
 
-__all__ = ["Interval", "Result", "SavedRun", "format_number", "host_provenance", "load_result"]
-
 RUN_FORMAT: Final = 1
 #: why a directory cannot be given the name of something that is there
 _EXISTS: Final = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 TIMELINE_FILE: Final = "timeline.json.gz"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A confidence interval [low, high] of a summary figure, and the method."""
-
-    low: float
-    high: float
-    confidence: float = 0.95
-    method: str = ""
 
 
 class Summary(dict[str, Any]):
@@ -116,7 +105,8 @@ class ShownRun:
     @property
     def figures(self) -> dict[str, Figure]:
         """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
-        return renderer.named_figures(self)
+        named: dict[str, Figure] = renderer.find("named_figures")(self)
+        return named
 
     def frame(self, name: str) -> polars.DataFrame:
         """A table as a Polars frame."""
@@ -129,7 +119,8 @@ class ShownRun:
     def _repr_html_(self) -> str:
         names = self.headline or tuple(self.summary)
         heading = f"{self.domain} {self._named}"
-        return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
+        bars = (ledger._repr_html_() for ledger in self.ledgers)
+        return notebook.run(heading, self.summary, self.intervals, names, bars, self.why, self.notes)
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,11 +9,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forerun.result.run import Interval
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval [low, high] of a summary figure, and the method."""
+
+    low: float
+    high: float
+    confidence: float = 0.95
+    method: str = ""
+
 
 #: degrees of freedom from which Student's t is computed from its expansion about the normal distribution
 _LARGE_DEGREES = 1000.0

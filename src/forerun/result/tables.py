@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from forerun.result import notebook
 from forerun.trace.table import Column
 
 if TYPE_CHECKING:
@@ -164,9 +165,10 @@ class Table:
         safe.rename(spreadsheet_safe).write_csv(path)
 
     def _repr_html_(self) -> str:
-        from forerun.result import notebook
-
-        return notebook.table(self)
+        head = [f"{one.name} [{one.unit}]" if one.unit else one.name for one in self.schema.columns]
+        rows = zip(*(values[: notebook.MOST_ROWS].tolist() for values in self.columns.values()))
+        about = f"{self.schema.name}: {self.schema.meaning}"
+        return notebook.table(about, head, rows, len(self) - notebook.MOST_ROWS)
 
 
 def read_parquet(path: Path, sha256: object) -> Table:

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domain import Units
-from forerun.result.run import Interval
-from forerun.result.stats import student_quantile, student_tail
+from forerun.result.stats import Interval, student_quantile, student_tail
 from forerun.rng import stream
 
 DAY_S = 86_400.0

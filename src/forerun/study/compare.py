@@ -23,8 +23,7 @@ from forerun.errors import Problem, UnknownName, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.numbers import format_number, span
 from forerun.result.objective import Objective
-from forerun.result.run import Interval
-from forerun.result.stats import chosen_best_p, holm, skewness
+from forerun.result.stats import Interval, chosen_best_p, holm, skewness
 from forerun.scenario.arguments import require_scenario
 from forerun.scenario.spec import AnyScenario, NamedSpec, canonical_json, label_of, to_data
 from forerun.study.best import Best, bounder_of, with_best

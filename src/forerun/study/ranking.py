@@ -17,8 +17,7 @@ from forerun.domain import environment_of, left_out
 from forerun.result import notebook
 from forerun.result.numbers import format_number, span
 from forerun.result.objective import Objective, cost_figure, pareto
-from forerun.result.run import Interval
-from forerun.result.stats import chosen_best_p, path_means
+from forerun.result.stats import Interval, chosen_best_p, path_means
 from forerun.study.cell import Failed
 from forerun.study.expand import Plan
 from forerun.study.replicates import Replicates, of_a_fit

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from forerun.domain import find_domain
 from forerun.result.numbers import is_number
 from forerun.result.objective import Objective
-from forerun.result.run import Interval
 from forerun.result.stats import (
+    Interval,
     mean_interval,
     paired_interval,
     paired_p,

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from forerun.domain import objectives_of
 from forerun.result.numbers import is_number
 from forerun.result.objective import Objective
-from forerun.result.run import Interval
-from forerun.result.stats import path_means, two_level_interval
+from forerun.result.stats import Interval, path_means, two_level_interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.study.cell import Done, Outcome
 from forerun.study.expand import Plan

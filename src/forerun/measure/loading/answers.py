@@ -20,7 +20,7 @@ from forerun.measure.loading.clients import Client
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, Decoder, LoaderRun, Piece, nothing, run_loader
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 
 #: cells that are measured to check a prediction, and planned
 BLOCKS: Final = (1, 4, 16, 64)

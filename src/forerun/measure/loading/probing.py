@@ -31,8 +31,7 @@ from forerun.measure.loading.answers import THREADS as THREADS
 from forerun.measure.loading.answers import Answer, Host, Job, load_average
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.runner import LoaderRun
-from forerun.result.run import Interval
-from forerun.result.stats import normal_quantile, standard_error
+from forerun.result.stats import Interval, normal_quantile, standard_error
 from forerun.rng import stream
 
 #: block sizes that an answer chooses from

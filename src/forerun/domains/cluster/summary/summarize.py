@@ -28,8 +28,8 @@ from forerun.domains.cluster.summary.waits import (
 from forerun.domains.cluster.summary.why import why_of
 from forerun.registry import member_name
 from forerun.result.ledger import Ledger
-from forerun.result.run import Interval, Result
-from forerun.result.stats import normal_quantile, proportion_interval, standard_error
+from forerun.result.run import Result
+from forerun.result.stats import Interval, normal_quantile, proportion_interval, standard_error
 
 #: the figures that are printed first, where a run has them
 HEADLINE: Final = ("deadline_ratio", "jct_mean_s", "refused_jobs", "gpu_time_useful_share", "makespan_s")

@@ -12,7 +12,7 @@ from forerun.domains.energy.engine.batch import Work, columns, run_many
 from forerun.domains.energy.inputs.resampling import resampled_workload
 from forerun.domains.energy.summary.savings import SAVED, Reference, Savings, of_attempts, reference
 from forerun.errors import ForerunError
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 from forerun.rng import stream
 
 

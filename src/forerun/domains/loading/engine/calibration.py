@@ -18,8 +18,7 @@ from forerun.domains.loading.engine.model import Reader, StoreModel, Streamed, e
 from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.policy import F64, Cell, Load, Probe
 from forerun.errors import ProfileError
-from forerun.result.run import Interval
-from forerun.result.stats import normal_quantile, student_quantile
+from forerun.result.stats import Interval, normal_quantile, student_quantile
 
 #: threads compete for cores if this share of a decode is CPU time, and if they decode this much more slowly than one
 CPU_BOUND = 0.5

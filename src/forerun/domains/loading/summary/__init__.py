@@ -19,8 +19,8 @@ from forerun.domains.loading.policy import Cell
 from forerun.domains.loading.scenario import RandomSeconds
 from forerun.domains.loading.summary import tables
 from forerun.result.ledger import Ledger
-from forerun.result.run import Interval, Result
-from forerun.result.stats import standard_error, student_quantile
+from forerun.result.run import Result
+from forerun.result.stats import Interval, standard_error, student_quantile
 from forerun.result.tables import Table
 from forerun.result.timeline import Timeline
 

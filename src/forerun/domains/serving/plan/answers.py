@@ -27,8 +27,7 @@ from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import may_miss
 from forerun.domains.serving.scenario.traces import RESAMPLED, resamples
 from forerun.errors import Infeasible, Problem
-from forerun.result.run import Interval
-from forerun.result.stats import proportion_interval
+from forerun.result.stats import Interval, proportion_interval
 from forerun.result.tables import Table
 
 #: the largest space that is enumerated beside the exact search

@@ -38,7 +38,8 @@ from forerun.domains.serving.summary.totals import (
 )
 from forerun.domains.serving.summary.tuning import tuner_figures, with_tuner
 from forerun.domains.serving.summary.why import explain
-from forerun.result.run import Interval, Result
+from forerun.result.run import Result
+from forerun.result.stats import Interval
 from forerun.result.tables import Table
 from forerun.trace.processes.recorded import Bootstrap
 

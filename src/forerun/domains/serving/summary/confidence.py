@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Floats
-from forerun.result.run import Interval
-from forerun.result.stats import proportion_interval, student_quantile
+from forerun.result.stats import Interval, proportion_interval, student_quantile
 
 #: consecutive parts that a replayed trace is cut into
 BATCHES = 20

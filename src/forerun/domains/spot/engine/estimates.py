@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.result.run import Interval
-from forerun.result.stats import normal_quantile, proportion_interval, quantile_interval, standard_error
+from forerun.result.stats import (
+    Interval,
+    normal_quantile,
+    proportion_interval,
+    quantile_interval,
+    standard_error,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from forerun.domains.spot.policy import Held
 from forerun.domains.spot.scenario import Recorded, Scenario
 from forerun.domains.spot.summary import tables
 from forerun.domains.spot.summary.words import NOT_MODELLED, SHARES, why
-from forerun.result.run import Interval, Result
-from forerun.result.stats import proportion_interval
+from forerun.result.run import Result
+from forerun.result.stats import Interval, proportion_interval
 
 _HEADLINE: Final = ("cost_usd", "all_on_demand_cost_usd", "spot_h", "on_demand_h", "moves")
 

@@ -26,7 +26,7 @@ from forerun.domains.serving.summary.llm.objectives import (
     tpot_ms,
     ttft_ms,
 )
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 
 #: what every result with a language model says of itself
 LABEL = (

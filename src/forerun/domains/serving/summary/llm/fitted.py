@@ -24,7 +24,7 @@ from forerun.domains.serving.inputs.llm.model import Cost
 from forerun.domains.serving.inputs.pipeline import Pipeline, Stage
 from forerun.domains.serving.scenario.language_model import FitRecord
 from forerun.domains.serving.summary.totals import latency_figures
-from forerun.result.run import Interval
+from forerun.result.stats import Interval
 from forerun.result.tables import Column, Table, TableSchema
 
 #: share of unseen figures that an interval should cover
