@@ -30,7 +30,7 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobSpec, Pair
-from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.policy.rules import Rules
 from forerun.errors import ForerunError
 from forerun.replication.zeus.groups import group_rows
 from forerun.replication.zeus.pipelines import synthetic

@@ -18,7 +18,8 @@ from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair, failures
-from forerun.domains.energy.scenario import Job, Rules
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.policy.view import Job
 from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 
 from ..conftest import shared_path

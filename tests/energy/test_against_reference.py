@@ -15,7 +15,8 @@ from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.scenario import Job, Rules
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.policy.view import Job
 from forerun.replication.zeus.groups import group_rows
 
 from .conftest import started

@@ -28,8 +28,8 @@ from forerun.domains.energy.policy.failures import (
     TriesExhausted,
     WindowTooSmall,
 )
-from forerun.domains.energy.policy.view import AttemptOutcome
-from forerun.domains.energy.scenario import Job, Rules
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.policy.view import AttemptOutcome, Job
 from forerun.errors import ForerunError, TraceError
 
 COMPAT, CORRECTED = Rules.of("compat"), Rules.of("corrected")

@@ -18,8 +18,9 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.sampler import ExploreThenSample
-from forerun.domains.energy.scenario import Drift, Rules
+from forerun.domains.energy.scenario import Drift
 from forerun.replication.zeus.compiled import CompiledZeus
 
 from .conftest import FAILURES, started

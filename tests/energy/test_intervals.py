@@ -19,7 +19,7 @@ from forerun.domains.energy.policies.fixed import Fixed
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
 from forerun.result.stats import mean_interval

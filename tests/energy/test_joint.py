@@ -19,7 +19,7 @@ from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.policy.curve import CostCurve, CurvePrior, Shapes
-from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.replication.zeus import public
 from forerun.replication.zeus.public import GPUS

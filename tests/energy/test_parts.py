@@ -20,7 +20,7 @@ from forerun.domains.energy.policy.bandit import (
 )
 from forerun.domains.energy.policy.explorer import Explorer
 from forerun.domains.energy.policy.failures import ObservedOutOfOrder
-from forerun.domains.energy.scenario import Job
+from forerun.domains.energy.policy.view import Job
 from forerun.replication.zeus import kernels
 
 from .conftest import FAILURES

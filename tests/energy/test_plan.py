@@ -20,8 +20,8 @@ from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.plan.job import JobPlan
 from forerun.domains.energy.plan.points import certified_frontier, knee, verify
 from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
-from forerun.domains.energy.scenario import Rules
 from forerun.errors import CheckFailed, Infeasible, UnknownName, UsageError
 from forerun.trace.signal import Signal
 

@@ -20,7 +20,8 @@ from forerun.domains.energy.policies.fixed import Fixed
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobSpec, LimitSpec, Pair
-from forerun.domains.energy.scenario import Rules, paired
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.scenario import paired
 from forerun.errors import ForerunError, InputError, ScenarioError, TraceError
 from forerun.trace.reader import read_trace, sniff
 from forerun.trace.readers.energy_tables import read_power, read_train

@@ -12,7 +12,8 @@ from forerun.domain import Answer, Change, Explainer, Orders, Untied, WhatIf
 from forerun.domains.energy import engine, inputs, summary
 from forerun.domains.energy.inputs.workload import Submission
 from forerun.domains.energy.policy import KnobSpec
-from forerun.domains.energy.scenario import Rules, Scenario
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.scenario import Scenario
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
 from forerun.rng import stream

@@ -16,99 +16,14 @@ from forerun.domains.energy.policy import (
     limit_policy_registry,
     policy_registry,
 )
+from forerun.domains.energy.policy.rules import Mode, Rules
+from forerun.domains.energy.policy.view import Job
 from forerun.scenario.checks import not_negative, positive
 from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.steps import Steps
 
 #: microbatches of an iteration that are planned
 MOST_MICROBATCHES: Final = 10_000
-
-Mode = Literal["compat", "corrected"]
-
-
-class Job(Spec, frozen=True, kw_only=True):
-    """A training job that recurs.
-
-    dataset, network, optimizer, target_metric: which rows of files with several jobs are meant (default: files of one job,
-    which need no such columns). max_epochs: epochs after which an attempt has failed. default_batch_size: the team's own
-    choice (default 0: it has none).
-    """
-
-    dataset: str = ""
-    network: str = ""
-    optimizer: str = ""
-    target_metric: float = 0.0
-    max_epochs: int
-    default_batch_size: int = 0
-
-    def __str__(self) -> str:
-        size = f",bs{self.default_batch_size}" if self.default_batch_size else ""
-        return f"Job({self.dataset},{self.network},{self.optimizer},{self.target_metric}{size}~{self.max_epochs})"
-
-    @property
-    def workload(self) -> tuple[str, str, str]:
-        """What the traces are keyed by, beside the batch size: dataset, network, optimizer."""
-        return self.dataset, self.network, self.optimizer
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Epochs and batch sizes are counts."""
-        return positive(self, "max_epochs") + not_negative(self, "default_batch_size")
-
-
-class Rules(Spec, frozen=True, kw_only=True):
-    """The known bugs of the published simulator, one switch each: true (the default) fixes it, false keeps it.
-
-    `Rules.of("compat")` has all off and repeats that simulator exactly, `Rules.of("corrected")` has all on. The letter
-    and number beside a switch lead to its row in `KNOWN_BUGS`.
-    """
-
-    never_ran_censored: bool = True  # B1
-    retries_limited: bool = True  # B2
-    best_by_mean: bool = True  # B3
-    bound_tolerant: bool = True  # B4
-    bound_by_mean: bool = True  # B5
-    one_max_power: bool = True  # B6
-    profiling_charged: bool = True  # B7
-    window_pooled: bool = True  # B8
-    duplicates_dropped: bool = True  # B14
-    blame_what_ran: bool = True  # B16
-    unmeasured_left_out: bool = True  # B17
-    first_may_retry: bool = True  # B18
-    least_by_attempt: bool = True  # B19
-    censored_costs: bool = True  # B20
-    profile_on_demand: bool = True  # B21
-    pooled_variance: bool = True  # B22
-    precision_learned: bool = True  # B23
-    named_streams: bool = True  # paths and policies draw from random streams of their own
-
-    @classmethod
-    def of(cls, mode: Mode) -> Rules:
-        """All switches off (compat) or on (corrected)."""
-        return cls(**dict.fromkeys(cls.__struct_fields__, mode == "corrected"))
-
-
-#: every known bug: what the situation is in which the published simulator and the corrected rules differ
-KNOWN_BUGS: Final[dict[str, str]] = {
-    "B1": "an attempt whose first epoch would have crossed its bound never ran",
-    "B2": "a submission of a group used up 20 attempts",
-    "B3": "the batch size with the cheapest single run differs from the one with the lowest mean cost, or was pruned",
-    "B4": "a bound was an exact multiple of an epoch's cost, so that rounding decides one epoch",
-    "B5": "the lowest single cost, not the lowest mean, bounds attempts",
-    "B6": "the job's own top limit differs from the trace's",
-    "B7": "a profiling epoch fell outside the bound, or was learned without having run",
-    "B8": "a window left fewer than two observations for an arm",
-    "B12": "a measured power exceeds its limit",
-    "B14": "power rows are duplicated",
-    "B16": "the first attempt failed at another batch size than the default",
-    "B17": "a batch size has no rows for the target",
-    "B18": "the first recurrence failed at first",
-    "B19": "failed tries were added to the cost that sets the bound",
-    "B20": "a stopped attempt's cost, which is only a lower limit, entered the beliefs",
-    "B21": "a concurrent submission met a batch size without a known limit",
-    "B22": "an arm's costs did not vary",
-    "B23": "gts was given no reward precision, without which costs teach it nothing",
-    "holes": "a batch size was not measured at all limits",
-}
 
 
 #: the job of a scenario that has none

@@ -14,8 +14,8 @@ from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.view import Floats, Ints
-from forerun.domains.energy.scenario import Rules
 from forerun.replication.zeus import kernels
 from forerun.replication.zeus.kernels import CompiledJob, Optimiser
 

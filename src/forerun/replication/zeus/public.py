@@ -8,7 +8,8 @@ from typing import Final
 
 from forerun.data import dataset
 from forerun.domains.energy.inputs.workload import Workload, join
-from forerun.domains.energy.scenario import Job, Rules
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.policy.view import Job
 from forerun.replication.zeus.published import JOBS
 from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 

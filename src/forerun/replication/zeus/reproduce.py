@@ -17,8 +17,9 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobSpec, Pair
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.view import Floats
-from forerun.domains.energy.scenario import Drift, Rules
+from forerun.domains.energy.scenario import Drift
 from forerun.domains.energy.summary.savings import Reference, Savings, of_attempts, reference
 from forerun.errors import Infeasible
 from forerun.replication.zeus import reproduce_hardware

@@ -18,8 +18,9 @@ from forerun.domains.energy.engine.loops import group, sequence
 from forerun.domains.energy.engine.simulation import History, Simulation
 from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.policy import KnobSpec
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.view import Floats, Ints
-from forerun.domains.energy.scenario import Drift, Rules
+from forerun.domains.energy.scenario import Drift
 from forerun.registry import Registry
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
 from forerun.domains.energy.policy.failures import DefaultDidNotReach, TargetNotInTrace, TriesExhausted
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.view import (
     AttemptOutcome,
     EndedBy,
@@ -26,7 +27,7 @@ from forerun.domains.energy.policy.view import (
     Standing,
     View,
 )
-from forerun.domains.energy.scenario import Drift, Rules
+from forerun.domains.energy.scenario import Drift
 from forerun.errors import PolicyError, Problem
 from forerun.rng import stream
 

@@ -16,7 +16,8 @@ from forerun.domains.energy.inputs.resampling import redrawn_workload
 from forerun.domains.energy.inputs.workload import Submission, Workload, join
 from forerun.domains.energy.policy import BatchSizeSpec
 from forerun.domains.energy.policy.failures import DefaultNotInRange
-from forerun.domains.energy.scenario import Job, Scenario
+from forerun.domains.energy.policy.view import Job
+from forerun.domains.energy.scenario import Scenario
 from forerun.errors import Problem, ScenarioError, TraceError
 from forerun.rng import stream
 from forerun.scenario.spec import Input, file_digest

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from forerun.domains.energy.policy.failures import NoBatchSizes, TargetNotInTrace
-from forerun.domains.energy.policy.view import Expected, Floats, Ints, MeasuredLimits
-from forerun.domains.energy.scenario import Job, Rules
+from forerun.domains.energy.policy.rules import Rules
+from forerun.domains.energy.policy.view import Expected, Floats, Ints, Job, MeasuredLimits
 from forerun.errors import Problem, TraceError
 from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace
 

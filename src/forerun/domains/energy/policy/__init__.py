@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from forerun.domains.energy.policy.failures import BestNotProfiled, DefaultMissing, DefaultNotInRange
+from forerun.domains.energy.policy.rules import Rules
 from forerun.domains.energy.policy.view import (
     AttemptOutcome,
+    Job,
     Knobs,
     MeasuredLimits,
     OracleView,
@@ -27,9 +29,6 @@ from forerun.domains.energy.policy.view import (
 from forerun.errors import Problem
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
-
-if TYPE_CHECKING:
-    from forerun.domains.energy.scenario import Job, Rules
 
 #: batch size, mean of the belief about its cost [J], its standard deviation [J], costs it rests on
 Belief = tuple[int, float, float, int]

@@ -10,17 +10,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from forerun.domains.energy.scenario import Job
+from forerun.scenario.checks import not_negative, positive
+from forerun.scenario.spec import Spec
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 EndedBy = Literal["reached", "bound", "max_epochs", "never_ran"]
+
+
+class Job(Spec, frozen=True, kw_only=True):
+    """A training job that recurs.
+
+    dataset, network, optimizer, target_metric: which rows of files with several jobs are meant (default: files of one job,
+    which need no such columns). max_epochs: epochs after which an attempt has failed. default_batch_size: the team's own
+    choice (default 0: it has none).
+    """
+
+    dataset: str = ""
+    network: str = ""
+    optimizer: str = ""
+    target_metric: float = 0.0
+    max_epochs: int
+    default_batch_size: int = 0
+
+    def __str__(self) -> str:
+        size = f",bs{self.default_batch_size}" if self.default_batch_size else ""
+        return f"Job({self.dataset},{self.network},{self.optimizer},{self.target_metric}{size}~{self.max_epochs})"
+
+    @property
+    def workload(self) -> tuple[str, str, str]:
+        """What the traces are keyed by, beside the batch size: dataset, network, optimizer."""
+        return self.dataset, self.network, self.optimizer
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Epochs and batch sizes are counts."""
+        return positive(self, "max_epochs") + not_negative(self, "default_batch_size")
 
 
 @dataclass(frozen=True, slots=True)

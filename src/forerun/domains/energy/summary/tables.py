@@ -12,8 +12,8 @@ import numpy as np
 
 from forerun.domains.energy.engine.simulation import Attempt, History
 from forerun.domains.energy.policy import Belief
+from forerun.domains.energy.policy.rules import KNOWN_BUGS
 from forerun.domains.energy.policy.view import AttemptOutcome, Expected, MeasuredLimits
-from forerun.domains.energy.scenario import KNOWN_BUGS
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
