@@ -15,8 +15,7 @@ from forerun.errors import UsageError
 from forerun.planning import bounds
 from forerun.report.stored import open_stored
 from forerun.study.best import shared
-from forerun.study.compare import Comparison
-from forerun.study.compared import save_comparison
+from forerun.study.compared import Comparison, save_comparison
 from forerun.study.differences import figures
 
 from .test_nodes_plan import JOBS, SCENARIO, TABLE, rows

@@ -26,8 +26,8 @@ from forerun.report.stored import open_stored
 from forerun.result.bound import Bracket, content_of
 from forerun.result.plan import document, write_document
 from forerun.scenario.spec import to_data
-from forerun.study.compare import Variant, compare_variants
-from forerun.study.compared import save_comparison
+from forerun.study.compare import compare_variants
+from forerun.study.compared import Variant, save_comparison
 from forerun.study.executors import Here
 from forerun.study.expand import load_study
 from forerun.study.run import run_study

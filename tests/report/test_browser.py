@@ -208,7 +208,8 @@ def _others(tmp_path: Path) -> list[Any]:
     from forerun.result.objective import Objective
     from forerun.result.plan import document, write_document
     from forerun.scenario.spec import to_data
-    from forerun.study.compare import Variant, compare_variants
+    from forerun.study.compare import compare_variants
+    from forerun.study.compared import Variant
     from forerun.study.executors import Here
     from forerun.study.expand import load_study
     from forerun.study.run import run_study

@@ -18,16 +18,8 @@ from forerun.result.objective import Objective
 from forerun.result.stats import Interval, mean_interval, paired_interval
 from forerun.rng import stream
 from forerun.study.cell import Done
-from forerun.study.compare import (
-    FIRST_SEEDS,
-    Shift,
-    Standing,
-    Variant,
-    compare_variants,
-    moved_parts,
-    next_look,
-    pick_objective,
-)
+from forerun.study.compare import FIRST_SEEDS, compare_variants, moved_parts, next_look, pick_objective
+from forerun.study.compared import Shift, Standing, Variant
 from forerun.study.expand import Plan
 from forerun.study.summary import points
 from forerun.study.verdict import why

@@ -17,8 +17,8 @@ from forerun.errors import StoreError
 from forerun.report import html_page, write_pictures
 from forerun.report.stored import StoredComparison, open_stored
 from forerun.result.objective import Objective
-from forerun.study.compare import Comparison, Variant, compare_variants, moved_parts
-from forerun.study.compared import save_comparison
+from forerun.study.compare import compare_variants, moved_parts
+from forerun.study.compared import Comparison, Variant, save_comparison
 from forerun.study.differences import figures
 
 TOTAL = Objective("total_s", "lower", "total time in s")

@@ -17,7 +17,7 @@ from forerun.cli.main import run as command_line
 from forerun.result.objective import Objective
 from forerun.result.stats import RESAMPLE_FARTHER, mean_interval, resample_interval, resample_p
 from forerun.rng import stream
-from forerun.study.compare import Comparison
+from forerun.study.compared import Comparison
 from forerun.study.replicates import INDEPENDENT, LEAST_BLOCKS, LEAST_LOAD, Replicates
 
 

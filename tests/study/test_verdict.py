@@ -14,8 +14,8 @@ from forerun.domain import left_out
 from forerun.report.comparison import comparison_sections
 from forerun.report.stored import StoredComparison
 from forerun.result.objective import Objective
-from forerun.study.compare import Standing, Variant, _level
-from forerun.study.compared import comparison_of, save_comparison
+from forerun.study.compare import _level
+from forerun.study.compared import Standing, Variant, comparison_of, save_comparison
 from forerun.study.verdict import recommended, why
 
 JCT = Objective("jct_mean_s", "lower", "mean completion time in s")

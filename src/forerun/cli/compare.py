@@ -13,7 +13,7 @@ from forerun.cli import _options, _show
 from forerun.cli._options import Asked, Output
 
 if TYPE_CHECKING:
-    from forerun.study.compare import Comparison
+    from forerun.study.compared import Comparison
 
 
 _ABOUT_BEST: Final = (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forerun.report.contents import Item
     from forerun.result.figures import Figure
     from forerun.result.reproduction import Attempt, Reproduced, Reproduction
-    from forerun.study.compare import Comparison
+    from forerun.study.compared import Comparison
 
 __all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction", "write_reproductions"]
 
@@ -55,7 +55,7 @@ def _shown(items: Any) -> list[Item]:
     from forerun.report.contents import Item
     from forerun.report.stored import StoredComparison
     from forerun.scenario.arguments import wrong_type
-    from forerun.study.compare import Comparison
+    from forerun.study.compared import Comparison
 
     expected = "a list of runs, studies or comparisons, as forerun.simulate, load_result, run_study and compare return,"
     if not isinstance(items, Sequence) or isinstance(items, str) or not items:

@@ -24,7 +24,8 @@ from forerun.report.stored import StoredComparison
 from forerun.result.numbers import capital, format_number, readable_scale, signed
 from forerun.result.objective import cost_figure
 from forerun.study import best
-from forerun.study.compare import Comparison, Moved, Shift, Standing, moved_parts
+from forerun.study.compare import Moved, moved_parts
+from forerun.study.compared import Comparison, Shift, Standing
 from forerun.study.differences import moved_scale
 from forerun.study.wording import value_text
 from forerun.units import split_name

@@ -12,8 +12,7 @@ from forerun.errors import StoreError
 from forerun.result.figures import Figure
 from forerun.result.reading import read_document
 from forerun.result.run import SavedRun, load_result
-from forerun.study.compare import Comparison
-from forerun.study.compared import COMPARISON_FORMAT, comparison_of
+from forerun.study.compared import COMPARISON_FORMAT, Comparison, comparison_of
 from forerun.study.ranking import SavedStudy
 from forerun.study.saved import load_saved
 from forerun.study.store import is_store

@@ -7,57 +7,18 @@ one for each seed, and the means over the seeds are compared. What a variant rea
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from forerun.domain import find_domain
 from forerun.errors import InputError, UsageError
 from forerun.result.bound import Bounded, Bounder, Bracket
-from forerun.result.numbers import format_number
 from forerun.scenario.spec import AnyScenario
+from forerun.study.compared import Best, Comparison, Standing
 from forerun.study.expand import Cell, Plan
-
-if TYPE_CHECKING:
-    from forerun.study.compare import Comparison, Standing
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best possible value of the objective, as far as it is known: means over the seeds.
-
-    Parameters
-    ----------
-    reached : what some schedule reaches; None: none is known.
-    bound : what none exceeds.
-    least_share, most_share : of the best possible, that the variant is; None where it is not known.
-    gpus, jobs : of the scenario, on the first seed.
-    why_not : why nothing is known; empty if something is.
-    """
-
-    reached: float | None = None
-    bound: float | None = None
-    least_share: float | None = None
-    most_share: float | None = None
-    gpus: int = 0
-    jobs: int = 0
-    why_not: str = ""
-
-    @property
-    def share(self) -> str:
-        """The share of the best possible in percent, as an interval; a dash where it is not known."""
-        if self.least_share is None or self.most_share is None:
-            return "–"
-        ends = dict.fromkeys(f"{100 * end:.1f}" for end in (self.least_share, self.most_share))
-        return " … ".join(ends) + " %"
-
-    @property
-    def ends(self) -> str:
-        """What is reached and the bound, the lower number first."""
-        known = sorted(end for end in (self.reached, self.bound) if end is not None)
-        return " … ".join(dict.fromkeys(map(format_number, known))) or "–"
 
 
 def bounder_of(domain: str, figure: str = "") -> Bounder[Any]:

@@ -10,7 +10,8 @@ import numpy as np
 from forerun.result.figures import Axis, Figure, Rule, by_series, ends
 from forerun.result.numbers import capital, readable_scale, signed
 from forerun.study.best import shared
-from forerun.study.compare import Comparison, Moved, Standing, moved_parts
+from forerun.study.compare import Moved, moved_parts
+from forerun.study.compared import Comparison, Standing
 from forerun.units import stem, unit_of
 
 #: maximum variants in a figure of single seeds, and maximum parts of a ledger in a figure

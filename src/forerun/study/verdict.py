@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from forerun.domain import objectives_of
 from forerun.result.numbers import format_number, readable_scale, signed
 from forerun.result.objective import Objective, cost_figure
+from forerun.study.compared import Standing
 from forerun.units import readable_unit, split_name, unit_of
-
-if TYPE_CHECKING:
-    from forerun.study.compare import Standing
-
 
 #: of the best value: a variant that is further behind may not differ significantly, but is not called as good
 NEAR: Final = 0.1
