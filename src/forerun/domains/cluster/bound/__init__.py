@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.files import Files, certificate_of, files_of
+from forerun.domains.cluster.bound.files import Files, files_of
 from forerun.domains.cluster.bound.world import pools_of, world_of
 from forerun.domains.cluster.inputs.prepare import Inputs, prepare
 from forerun.domains.cluster.scenario import Scenario
@@ -63,7 +63,7 @@ class ClusterBounder(Bounder[Scenario]):
         for _ in search.run():
             proof = None
             if files is not None:
-                proof = certificate_of(files, world, search.objective, search.proof, search.claim)
+                proof = search.proof.certificate(files, world, search.objective, search.claim)
             yield Bracket(
                 figure=search.figure,
                 title=search.title,

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from forerun.domains.cluster.inputs.prepare import cluster_from
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import StoreError, UsageError
 from forerun.regular import read_regular, unreadable
-
-if TYPE_CHECKING:
-    from forerun.domains.cluster.bound.prove import Proof
-    from forerun.domains.cluster.bound.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +64,6 @@ def files_of(scenario: Scenario) -> Files:
     tables = {path.stem: _content(path) for path in (Path(one.path) for one in scenario.profile[0].tables)}
     trace = _content(Path(scenario.trace.file.path))
     return Files(trace, tables, cluster_from(scenario).gpus, scenario.trace.first)
-
-
-def certificate_of(
-    files: Files, world: World, objective: str, proof: Proof, claim: Fraction
-) -> dict[str, Any]:
-    """The certificate of a claim, as the checker reads it.
-
-    Parameters
-    ----------
-    files : what the jobs come from.
-    world : the jobs.
-    objective : as certificates name it.
-    proof : the prices that prove the claim.
-    """
-    prices, worth = proof.exact(world.gpus)
-    digests = {name: hashlib.sha256(table).hexdigest() for name, table in sorted(files.tables.items())}
-    inputs = {"trace_sha256": hashlib.sha256(files.trace).hexdigest(), "profile_sha256": digests}
-    known = {job.id: one for job, one in zip(world.jobs, worth) if one or objective == "mean_completion"}
-    return {
-        "format": "forerun-bound/1",
-        "objective": objective,
-        "claim": str(claim),
-        "gpus": world.gpus,
-        "denominator": prices.denominator,
-        "edges_s": [str(edge) for edge in prices.edges],
-        "price": list(prices.price[1:-1]),
-        "work_value": known,
-        "inputs": inputs | ({"first": files.first} if files.first else {}),
-    }
 
 
 def _content(path: Path) -> bytes:

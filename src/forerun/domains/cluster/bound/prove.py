@@ -5,6 +5,7 @@ Each search yields what its prices prove so far, in floating point; `Proof.exact
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.domains.cluster.bound import checker
+from forerun.domains.cluster.bound.files import Files
 from forerun.domains.cluster.bound.program import Aim, Grid, Master, Solution, Task, TaskPlan, cheapest
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World, columns
@@ -76,6 +78,32 @@ class Proof:
         if self.worths:
             worth = [[int(one) for one in np.rint(several * DENOMINATOR)] for several in self.worths]
         return checker.Prices(gpus, DENOMINATOR, edges, price), worth
+
+    def certificate(self, files: Files, world: World, objective: str, claim: Fraction) -> dict[str, Any]:
+        """The certificate of a claim, as the checker reads it.
+
+        Parameters
+        ----------
+        files : what the jobs come from.
+        world : the jobs.
+        objective : as certificates name it.
+        claim : what the prices prove.
+        """
+        prices, worth = self.exact(world.gpus)
+        digests = {name: hashlib.sha256(table).hexdigest() for name, table in sorted(files.tables.items())}
+        inputs = {"trace_sha256": hashlib.sha256(files.trace).hexdigest(), "profile_sha256": digests}
+        known = {job.id: one for job, one in zip(world.jobs, worth) if one or objective == "mean_completion"}
+        return {
+            "format": "forerun-bound/1",
+            "objective": objective,
+            "claim": str(claim),
+            "gpus": world.gpus,
+            "denominator": prices.denominator,
+            "edges_s": [str(edge) for edge in prices.edges],
+            "price": list(prices.price[1:-1]),
+            "work_value": known,
+            "inputs": inputs | ({"first": files.first} if files.first else {}),
+        }
 
     def merged(self) -> Proof:
         """The same with neighbours of one price as one interval."""
