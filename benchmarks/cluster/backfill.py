@@ -26,8 +26,9 @@ from forerun.domains.cluster.engine.kernels import backfill as bk
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
 from forerun.domains.cluster.inputs.limits import LIMIT_COLUMNS, LimitRule, resolved
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policies.conservative import Conservative
 from forerun.domains.cluster.policies.easy import Easy

@@ -22,7 +22,8 @@ from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.priority import build_queue
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.priority import EdfRigid, Srtf
 from forerun.domains.cluster.policy import Allocation, Allocator, View
 

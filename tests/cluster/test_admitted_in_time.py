@@ -10,8 +10,9 @@ import pytest
 
 from forerun.domains.cluster.engine.known_bugs import SWITCHES
 from forerun.domains.cluster.engine.promises import PromisingRules
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
 from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 
 from ..conftest import shared_path

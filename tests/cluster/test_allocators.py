@@ -15,15 +15,9 @@ from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, ThroughputTable
 from forerun.domains.cluster.inputs.files import read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.inputs.setting import (
-    NO_DEADLINE_S,
-    Cluster,
-    Jobs,
-    NodeGroup,
-    Setting,
-    ThroughputTable,
-)
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.inputs.throughput import analytic
 from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shares
 from forerun.domains.cluster.policies.las import Las

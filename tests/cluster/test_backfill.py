@@ -22,7 +22,8 @@ from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
 from forerun.domains.cluster.explain import ClusterExplainer
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting, Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy, FreeProfile
 from forerun.domains.cluster.policies.conservative import Conservative
 from forerun.domains.cluster.policies.easy import Easy

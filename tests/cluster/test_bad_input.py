@@ -558,8 +558,8 @@ def test_sizes_beyond_all_clusters_are_refused(
 
 def test_durations_hold_on_the_gpus_asked_for() -> None:
     """A scaled job takes its recorded duration there, whatever the count, and less on more by the curve."""
+    from forerun.domains.cluster.inputs.arrays import Cluster
     from forerun.domains.cluster.inputs.jobs import scaled_from_durations
-    from forerun.domains.cluster.inputs.setting import Cluster
     from forerun.testing.cluster import drawn_world
 
     jobs = drawn_world(3).setting.jobs

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.domains.cluster.inputs.files import JobTable, jobs_of, read_jobs
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.domains.cluster.traces.fit import fit
 from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, generate, jobs_csv
 from forerun.domains.cluster.traces.published import TEMPLATES, PublishedGenerator, from_log, published

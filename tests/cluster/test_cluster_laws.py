@@ -14,7 +14,7 @@ from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.known_bugs import SWITCHES, touching
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.setting import Cluster
+from forerun.domains.cluster.inputs.arrays import Cluster
 from forerun.domains.cluster.policy import Schedule, schedulers
 from forerun.testing import cluster as contract
 from forerun.testing.cluster import Scene, Witness, drawn_world, play

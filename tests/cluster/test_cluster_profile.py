@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.inputs.setting import ThroughputTable
+from forerun.domains.cluster.inputs.arrays import ThroughputTable
 from forerun.domains.cluster.inputs.step_model import StepModel, fit_step_model
 from forerun.domains.cluster.inputs.throughput import (
     PRESETS,

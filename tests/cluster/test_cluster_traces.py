@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from forerun.cli.main import run
+from forerun.domains.cluster.inputs.arrays import Jobs
 from forerun.domains.cluster.inputs.files import JobTable, read_jobs
-from forerun.domains.cluster.inputs.setting import Jobs
 from forerun.domains.cluster.traces.generate import JobGenerator, generate, jobs_csv
 from forerun.domains.cluster.traces.published import TEMPLATES
 from forerun.domains.cluster.traces.resample import resampled

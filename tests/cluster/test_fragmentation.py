@@ -14,7 +14,8 @@ from forerun.domains.cluster.engine.allocator import PLACEMENTS, AllocatorRules,
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.backfilling.base import BackfillScheduler
 from forerun.domains.cluster.policies.conservative import Conservative
 from forerun.domains.cluster.policies.easy import Easy
@@ -227,7 +228,7 @@ def test_a_job_that_fragmentation_blocks_waits_as_under_slurm(trace: str, policy
 
 def test_a_job_that_no_empty_nodes_can_host_is_refused_at_the_start() -> None:
     """Eight GPUs are whole nodes of the largest kind, of which there is one."""
-    from forerun.domains.cluster.inputs.setting import NodeGroup
+    from forerun.domains.cluster.inputs.arrays import NodeGroup
 
     cluster = Cluster((NodeGroup("x", 1, 4, ""), NodeGroup("y", 2, 2, "")))
     made = Setting(Jobs.of([0, 0], [1, 8], [10, 10]), cluster, None, 60)

@@ -15,7 +15,8 @@ from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.kernels.gittins import gittins_index
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.gittins import Gittins, GittinsOracle, Sample
 from forerun.domains.cluster.policies.las import Las
 

@@ -12,8 +12,9 @@ import forerun
 from forerun.domains.cluster.engine.allocator import Terms
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
 from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import schedulers
 from forerun.errors import PolicyError

@@ -14,8 +14,9 @@ import forerun
 from forerun.domains.cluster.engine.allocator import Terms
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs, NodeGroup
 from forerun.domains.cluster.inputs.limits import UNLIMITED, LimitColumn, LimitRule, Tally, resolved
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, NodeGroup, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policies.conservative import Conservative
 from forerun.domains.cluster.policies.easy import Easy

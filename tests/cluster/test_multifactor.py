@@ -14,7 +14,8 @@ from forerun.cli.main import run as command_line
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.setting import F64, Cluster, JobLabels, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.conservative import Conservative
 from forerun.domains.cluster.policies.easy import Easy
 from forerun.domains.cluster.policies.first_fit import FirstFit

@@ -10,7 +10,8 @@ import pytest
 from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, NodeGroup, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs, NodeGroup, ThroughputTable
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Allocation, Allocator, View
 from forerun.errors import PolicyError
 from forerun.testing.cluster import Scene, SchedulerContract, Witness, drawn_world

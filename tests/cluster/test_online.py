@@ -19,8 +19,9 @@ from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyObservingRules, Progress
 from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.inputs.arrays import F64, I64
 from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import F64, I64, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.chronus import Chronus, ChronusRules
 from forerun.domains.cluster.policies.elasticflow import (
     AdmittingEdf,

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.domains.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
-from forerun.domains.cluster.inputs.setting import Cluster, Setting
+from forerun.domains.cluster.inputs.arrays import Cluster
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 
 from .conftest import play

@@ -9,7 +9,8 @@ import pytest
 
 from forerun.domains.cluster.engine.kernels import priority
 from forerun.domains.cluster.engine.priority import build_queue
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import PriorityOrder
 
 KINDS = {order.name.lower(): int(order) for order in PriorityOrder}

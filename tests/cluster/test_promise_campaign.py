@@ -15,8 +15,9 @@ import pytest
 
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.promises import PromisingRules
+from forerun.domains.cluster.inputs.arrays import F64, I64, Cluster, Jobs, ThroughputTable
 from forerun.domains.cluster.inputs.costs import CostTable, cost_table, plain
-from forerun.domains.cluster.inputs.setting import F64, I64, Cluster, Jobs, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.errors import PolicyError
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from forerun.domains.cluster.engine.known_bugs import touching
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.inputs.throughput import analytic
 from forerun.domains.cluster.policies.chronus import Chronus
 from forerun.domains.cluster.policies.gandiva import Gandiva

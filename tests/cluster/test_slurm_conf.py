@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
+from forerun.domains.cluster.inputs.arrays import NodeGroup
 from forerun.domains.cluster.inputs.prepare import cluster_from
-from forerun.domains.cluster.inputs.setting import NodeGroup
 from forerun.domains.cluster.inputs.slurm_conf import _Read, read_slurm_conf
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import ScenarioError

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.domains.cluster.inputs.arrays import Cluster, NodeGroup
 from forerun.domains.cluster.inputs.limits import LimitRule
 from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
 from forerun.domains.cluster.inputs.site import Site
 from forerun.domains.cluster.inputs.slurm_site import SlurmSite, read_slurm_site
 from forerun.domains.cluster.policies.orders.multifactor import Account, Multifactor, Weights

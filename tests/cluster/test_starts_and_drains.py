@@ -13,8 +13,9 @@ from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.inputs.arrays import F64, Jobs
 from forerun.domains.cluster.inputs.costs import CostTable, cost_table, plain
-from forerun.domains.cluster.inputs.setting import F64, Jobs, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.elasticflow import (
     AdmittingEdf,
     EarliestDeadlineFirst,

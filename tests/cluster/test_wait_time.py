@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from forerun.cli.main import run
 from forerun.domains.cluster.engine.backfill import build_backfill
 from forerun.domains.cluster.engine.kernels import backfill as bk
-from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting, Window
+from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
+from forerun.domains.cluster.inputs.setting import Setting, Window
 from forerun.domains.cluster.replay.history import History, Names, read_history
 from forerun.domains.cluster.replay.machine import outages_of
 from forerun.domains.cluster.wait_time import forecast as fc

@@ -15,7 +15,7 @@ import pytest
 
 import forerun
 from forerun.domains.cluster.domain import DOMAIN
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Scenario
 from forerun.errors import StoreError
 from forerun.live.controller import Course

@@ -326,8 +326,8 @@ def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
+    from forerun.domains.cluster.inputs.arrays import Cluster, NodeGroup
     from forerun.domains.cluster.inputs.kueue import read_kueue
-    from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
     from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
     from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
     from forerun.domains.cluster.replay.site import Given

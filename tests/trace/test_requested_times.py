@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forerun.domains.cluster.inputs.arrays import NO_REQUEST_S, Jobs
 from forerun.domains.cluster.inputs.files import read_jobs
 from forerun.domains.cluster.inputs.jobs import table_of_file, with_requests
-from forerun.domains.cluster.inputs.setting import NO_REQUEST_S, Jobs
 from forerun.errors import TraceError, UsageError
 from forerun.trace.reader import read_trace
 from forerun.trace.readers.sacct import time_limit_s

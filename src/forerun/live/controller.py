@@ -24,8 +24,8 @@ from forerun.domains.cluster.engine.expected_pace import expected_pace
 from forerun.domains.cluster.engine.online import Decision, Online
 from forerun.domains.cluster.engine.rules import Progress
 from forerun.domains.cluster.engine.run import terms_of
+from forerun.domains.cluster.inputs.arrays import F64, NO_DEADLINE_S, Jobs
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Jobs
 from forerun.domains.cluster.scenario import Live
 from forerun.errors import ForerunError
 from forerun.live.answers import Answer, Became, Decided, Freed, Sent

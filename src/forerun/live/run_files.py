@@ -15,8 +15,8 @@ import msgspec
 
 from forerun.atomic_write import write_bytes, write_text
 from forerun.domains.cluster.domain import DOMAIN
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.scenario import Live, Scenario
 from forerun.errors import ScenarioError, StoreError, worded
 from forerun.live.clock import clock_of

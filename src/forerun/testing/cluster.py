@@ -27,16 +27,8 @@ from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyRules
 from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.setting import (
-    BOOL,
-    F64,
-    I64,
-    Cluster,
-    Jobs,
-    NodeGroup,
-    Setting,
-    ThroughputTable,
-)
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, I64, Cluster, Jobs, NodeGroup, ThroughputTable
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.inputs.throughput import analytic
 from forerun.domains.cluster.policies.gandiva import GandivaRules
 from forerun.domains.cluster.policies.themis import ThemisSlots

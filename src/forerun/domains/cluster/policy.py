@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64, I64, JobLabels
 from forerun.domains.cluster.inputs.limits import Limits, Tally
-from forerun.domains.cluster.inputs.setting import F64, I64, JobLabels, Window
+from forerun.domains.cluster.inputs.setting import Window
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
 

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from forerun.data import dataset
+from forerun.domains.cluster.inputs.arrays import ThroughputTable
 from forerun.domains.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.inputs.setting import Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import Setting
 
 
 def public_path(name: str) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 
 from forerun.atomic_write import refuse_foreign, write_text
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
+from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
 from forerun.domains.cluster.summary.gpus import nodes_of
 from forerun.domains.cluster.summary.waits import stretches_of
 from forerun.errors import UsageError

@@ -16,7 +16,7 @@ import numpy as np
 
 from forerun.domains.cluster.bound.schedule import Piece, Schedule
 from forerun.domains.cluster.bound.world import World, curve_of
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.arrays import F64, I64
 
 #: instants at which a count changes within an interval are multiples of this [s], so that sums of them are exact
 TICK_S: Final = 2.0**-20

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.domains.cluster.bound.world import Curve
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.arrays import F64
 from forerun.highs import new_solver, solve
 
 if TYPE_CHECKING:

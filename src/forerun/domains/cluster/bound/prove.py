@@ -20,7 +20,7 @@ from forerun.domains.cluster.bound.files import Files
 from forerun.domains.cluster.bound.program import Aim, Grid, Master, Solution, Task, TaskPlan, cheapest
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World, columns
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.arrays import F64, I64
 
 #: prices are whole multiples of 1 / this
 DENOMINATOR: Final = 10**18

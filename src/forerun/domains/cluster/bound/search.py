@@ -27,7 +27,7 @@ from forerun.domains.cluster.bound.prove import (
 )
 from forerun.domains.cluster.bound.schedule import Schedule
 from forerun.domains.cluster.bound.world import World, columns
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.arrays import F64
 from forerun.rng import stream
 
 #: attempts to repair a schedule, and the most jobs in all of them

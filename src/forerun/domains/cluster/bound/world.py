@@ -13,8 +13,9 @@ import numpy as np
 from forerun.domains.cluster.bound import checker
 from forerun.domains.cluster.bound.checker import Job
 from forerun.domains.cluster.bound.files import files_of, not_from_files
+from forerun.domains.cluster.inputs.arrays import F64, NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Jobs, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.inputs.throughput import filled
 from forerun.errors import UsageError
 

@@ -16,17 +16,17 @@ import numpy as np
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.domains.cluster.engine.rules import Column, ObservingRules, Progress, Step, longer
-from forerun.domains.cluster.inputs.limits import Tally
-from forerun.domains.cluster.inputs.setting import (
+from forerun.domains.cluster.inputs.arrays import (
     BOOL,
     F64,
     I64,
     NEVER_S,
     NO_DEADLINE_S,
     Jobs,
-    Setting,
     ThroughputTable,
 )
+from forerun.domains.cluster.inputs.limits import Tally
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.errors import PolicyError, ScenarioError
 

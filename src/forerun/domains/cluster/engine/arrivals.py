@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import I64, NEVER_S
+from forerun.domains.cluster.inputs.arrays import I64, NEVER_S
 
 
 class Arrivals:

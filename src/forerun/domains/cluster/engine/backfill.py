@@ -17,7 +17,8 @@ from forerun.domains.cluster.engine.kernels import linked_profile as lp
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.priority import QueueRules
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import F64, I64, Setting, Window
+from forerun.domains.cluster.inputs.arrays import F64, I64
+from forerun.domains.cluster.inputs.setting import Setting, Window
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 
 

@@ -9,7 +9,8 @@ from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules, by_column, require_plannable, sort_by
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Column, longer
-from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, I64
+from forerun.domains.cluster.inputs.setting import Setting
 
 
 class DeadlineFirstRules(PlanAheadRules):

@@ -17,7 +17,8 @@ from forerun.domains.cluster.engine.plan_ahead import (
 )
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Column, longer
-from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, I64
+from forerun.domains.cluster.inputs.setting import Setting
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
 #: the first 200 of 400 random clusters and traces (none of 1,377 admitted jobs late there; with four restarts and no

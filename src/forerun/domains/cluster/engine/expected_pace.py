@@ -10,7 +10,7 @@ from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.rules import AnyObservingRules
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.arrays import F64, I64
 from forerun.domains.cluster.policies.chronus import ChronusRules
 from forerun.domains.cluster.policies.gandiva import GandivaRules
 from forerun.domains.cluster.policies.themis import ThemisSlots

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import I64
+from forerun.domains.cluster.inputs.arrays import I64
 
 
 @dataclass(frozen=True, slots=True)

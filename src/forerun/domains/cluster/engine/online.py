@@ -20,7 +20,8 @@ from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress, whole_s
 from forerun.domains.cluster.engine.seats import Seats
-from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Jobs, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, NEVER_S, Jobs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Allocator, Policy, Schedule
 from forerun.errors import Problem, ScenarioError
 from forerun.registry import member_name

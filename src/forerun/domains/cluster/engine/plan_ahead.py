@@ -19,16 +19,9 @@ from forerun.domains.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.domains.cluster.engine.rules import Column, Progress, Step, WholeSecondRules, longer, whole_s
 from forerun.domains.cluster.engine.seats import Seats
 from forerun.domains.cluster.engine.standstill import Standstill
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S, ThroughputTable
 from forerun.domains.cluster.inputs.costs import CostTable
-from forerun.domains.cluster.inputs.setting import (
-    BOOL,
-    F64,
-    I64,
-    NEVER_S,
-    NO_DEADLINE_S,
-    Setting,
-    ThroughputTable,
-)
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
 
 #: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch

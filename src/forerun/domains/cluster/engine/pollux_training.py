@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.inputs.applications import Application
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.arrays import F64
 from forerun.domains.cluster.inputs.step_model import StepModel, fit_step_model
 
 _REFIT_ERROR: Final = 0.05

@@ -15,7 +15,8 @@ from forerun.domains.cluster.engine.allocator import Terms, require_room
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
-from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.arrays import F64, I64, NO_DEADLINE_S
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import PriorityPolicy
 
 if TYPE_CHECKING:

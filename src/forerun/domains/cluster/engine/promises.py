@@ -27,7 +27,8 @@ from forerun.domains.cluster.engine.plan_ahead import sort_by
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import SLIP_S, Column, Progress, longer, whole_s
 from forerun.domains.cluster.engine.seats import Seats
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, I64, NO_DEADLINE_S
+from forerun.domains.cluster.inputs.setting import Setting
 
 #: the switches that must all be corrected for plans to be promises
 NEEDED: Final = frozenset(

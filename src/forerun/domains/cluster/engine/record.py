@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I8, I64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, I8, I64, NO_DEADLINE_S
+from forerun.domains.cluster.inputs.setting import Setting
 
 #: stretches whose GPUs are remembered, for the drawing
 MOST_PLACES: Final = 60_000

@@ -18,7 +18,8 @@ from typing import Any, Final, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, I64
+from forerun.domains.cluster.inputs.setting import Setting
 
 #: the type of a schedule's instants: whole seconds in schedules with an integer clock
 InstantT = TypeVar("InstantT", int, float)

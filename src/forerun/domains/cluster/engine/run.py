@@ -12,8 +12,9 @@ from forerun.domains.cluster.engine.backfill import BackfillRules
 from forerun.domains.cluster.engine.priority import PriorityRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyRules
+from forerun.domains.cluster.inputs.arrays import I64
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import I64, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.observer import Observer
 from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.domains.cluster.policy import Allocator, Policy, PriorityPolicy, Schedule

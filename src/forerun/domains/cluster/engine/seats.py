@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import BOOL, I64
+from forerun.domains.cluster.inputs.arrays import BOOL, I64
 
 #: sets of jobs that are tried before more of them move than perhaps must
 MOST_TRIED: Final = 200

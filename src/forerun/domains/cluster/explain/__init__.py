@@ -11,8 +11,8 @@ import numpy as np
 from forerun.domain import Answer, Change, Domain, Explainer, Orders, Untied, WhatIf
 from forerun.domains.cluster.engine.known_bugs import SWITCHES, Switch
 from forerun.domains.cluster.engine.run import Outcome
+from forerun.domains.cluster.inputs.arrays import F64, Jobs
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import F64, Jobs
 from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policy import Schedule
 from forerun.domains.cluster.scenario import Costs, Scenario

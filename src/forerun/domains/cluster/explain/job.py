@@ -16,8 +16,8 @@ from forerun.domain import Domain
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
 from forerun.domains.cluster.explain.job_changes import Beside, searches_of
+from forerun.domains.cluster.inputs.arrays import F64, I64
 from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.inputs.setting import F64, I64
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.summary.gpus import nodes_of
 from forerun.domains.cluster.summary.ledgers import TIME_PARTS

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from forerun.domains.cluster.explain import OTHERS
+from forerun.domains.cluster.inputs.arrays import BOOL, F64
 from forerun.domains.cluster.inputs.edit import levels_of
-from forerun.domains.cluster.inputs.setting import BOOL, F64, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.backfilling.base import BACKFILLING
 from forerun.domains.cluster.policy import Allocator
 from forerun.domains.cluster.scenario import Scenario

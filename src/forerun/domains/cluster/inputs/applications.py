@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64
 from forerun.domains.cluster.inputs.files import read_rows
-from forerun.domains.cluster.inputs.setting import F64
 from forerun.errors import Problem, ProfileError
 
 #: epochs each application trains for

@@ -21,8 +21,8 @@ from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64, I64, Jobs
 from forerun.domains.cluster.inputs.files import read_rows
-from forerun.domains.cluster.inputs.setting import F64, I64, Jobs, Setting
 from forerun.errors import Problem, ScenarioError, known_names
 
 #: the kinds of change, in the order of the kernels' arrays
@@ -281,40 +281,3 @@ def _unknown(known: Mapping[str, int], models: Iterable[str]) -> dict[str, int]:
         if model and model not in known and ANY_MODEL not in known:
             unknown[model] = unknown.get(model, 0) + 1
     return unknown
-
-
-def uses_table(setting: Setting) -> bool:
-    """Whether published schedules charge what a table of costs says."""
-    return setting.costs is not None and setting.is_corrected("cost_table")
-
-
-def first_costs_s(setting: Setting) -> tuple[list[int], list[int]]:
-    """Whole seconds of the first start of each rigid job, and until its GPUs are free again when it is stopped."""
-    jobs = setting.jobs
-    if not uses_table(setting):
-        return [0] * len(jobs), [0] * len(jobs)
-    assert setting.costs is not None
-    counts, table = list(enumerate(jobs.gpus.tolist())), setting.costs
-    starts = [math.ceil(table.start_s(row, gpus) - 1e-9) for row, gpus in counts]
-    return starts, [math.ceil(table.drain_s(row, gpus) - 1e-9) for row, gpus in counts]
-
-
-def restart_costs_s(setting: Setting) -> dict[bool, list[int]]:
-    """Whole seconds each rigid job of a published schedule loses at a start, by whether all groups are rebuilt then.
-
-    The simulator's formula; or, where that is corrected and the scenario has a table, the table's (nothing is rebuilt then,
-    and first starts cost something else: `first_costs_s`).
-    """
-    from forerun.domains.cluster.engine.kernels.common import overhead_s
-
-    jobs = setting.jobs
-    if uses_table(setting):
-        assert setting.costs is not None
-        return {False: setting.costs.restart_s(jobs.gpus).tolist()}
-    seconds = {}
-    for tick in (False, True):
-        each = {
-            gpus: int(overhead_s(gpus, tick, False, setting.cluster.gpus)) for gpus in set(jobs.gpus.tolist())
-        }
-        seconds[tick] = [each[gpus] for gpus in jobs.gpus.tolist()]
-    return seconds

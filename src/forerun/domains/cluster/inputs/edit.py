@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import I64, NO_REQUEST_S, Cluster, Jobs, ThroughputTable
+from forerun.domains.cluster.inputs.arrays import I64, NO_REQUEST_S, Cluster, Jobs, ThroughputTable
 from forerun.domains.cluster.scenario import Edit
 from forerun.errors import Problem, ScenarioError, known_names
 

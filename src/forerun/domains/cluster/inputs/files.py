@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from forerun.domains.cluster.inputs.setting import (
+from forerun.domains.cluster.inputs.arrays import (
     I64,
     NO_DEADLINE_S,
     NO_REQUEST_S,

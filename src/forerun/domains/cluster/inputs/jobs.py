@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.files import LABELS, JobTable, labels_of, read_jobs
-from forerun.domains.cluster.inputs.setting import (
+from forerun.domains.cluster.inputs.arrays import (
     BOOL,
     I64,
     NO_DEADLINE_S,
@@ -19,6 +18,7 @@ from forerun.domains.cluster.inputs.setting import (
     Jobs,
     ThroughputTable,
 )
+from forerun.domains.cluster.inputs.files import LABELS, JobTable, labels_of, read_jobs
 from forerun.domains.cluster.inputs.throughput import anchored, filled, held_rigid, joined, rigid
 from forerun.domains.cluster.scenario import Scenario, TraceSpec
 from forerun.domains.cluster.traces.generate import generate

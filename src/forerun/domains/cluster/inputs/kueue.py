@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from forerun.domains.cluster.inputs.arrays import Cluster, NodeGroup
 from forerun.domains.cluster.inputs.files import cluster_of
 from forerun.domains.cluster.inputs.limits import UNLIMITED, LimitRule, QueueRule
-from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
 from forerun.domains.cluster.inputs.site import Site
 from forerun.errors import InputError, Problem, ScenarioError, TraceError, known_names
 from forerun.trace.kubernetes import KubeObject, read_objects

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import I64
+from forerun.domains.cluster.inputs.arrays import I64
 
 if TYPE_CHECKING:
-    from forerun.domains.cluster.inputs.setting import Jobs
+    from forerun.domains.cluster.inputs.arrays import Jobs
 
 #: the columns of a log by which jobs are limited
 LimitColumn: TypeAlias = Literal["user", "account", "qos", "partition"]

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs, NodeGroup, ThroughputTable
 from forerun.domains.cluster.inputs.costs import PRESETS, SOURCES, CostTable, cost_table, plain, read_costs
 from forerun.domains.cluster.inputs.edit import edited
 from forerun.domains.cluster.inputs.files import JobTable, cluster_of, jobs_of, read_cluster, read_tables
@@ -35,16 +36,7 @@ from forerun.domains.cluster.inputs.limits import (
     QueuesOfJobs,
     resolved,
 )
-from forerun.domains.cluster.inputs.setting import (
-    F64,
-    Cluster,
-    JobLabels,
-    Jobs,
-    NodeGroup,
-    Setting,
-    ThroughputTable,
-    Window,
-)
+from forerun.domains.cluster.inputs.setting import Setting, Window
 from forerun.domains.cluster.inputs.site import Site, TimeLimit, with_time_limits
 from forerun.domains.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
 from forerun.domains.cluster.inputs.slurm_priority import with_site_priorities

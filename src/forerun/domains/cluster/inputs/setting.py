@@ -1,333 +1,15 @@
-"""What a run depends on: jobs, nodes, throughput, and all of them as one `Setting`.
-
-All are frozen. Times are whole seconds since the trace's own origin, GPUs are counted, throughput is in iterations
-per second; columns are numpy arrays with one element a job, jobs sorted stably by submission.
-"""
+"""What a run depends on as one `Setting`, and what it charges for starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from forerun.domains.cluster.inputs.applications import Application
-    from forerun.domains.cluster.inputs.costs import CostTable
-    from forerun.domains.cluster.inputs.limits import Limits
-
-I64 = npt.NDArray[np.int64]
-I8 = npt.NDArray[np.int8]
-F64 = npt.NDArray[np.float64]
-BOOL = npt.NDArray[np.bool_]
-
-#: the deadline of a job that has none; far beyond any trace, small enough that sums stay in 64 bits
-NO_DEADLINE_S: Final = 1 << 60
-#: the requested time of a job that asked for none, or for an unlimited one
-NO_REQUEST_S: Final = 1 << 60
-_UNFILLED: Final[I64] = np.zeros(0, np.int64)
-#: an instant after everything: when a row is spare that a job submitted later will take
-NEVER_S: Final = 1 << 62
-
-
-class _Columns:
-    """Columns with one element a job: texts as tuples, numbers as arrays, columns of their own, or none."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def take(self, rows: Sequence[int] | I64) -> Self:
-        """Those of some rows, in that order (the caller keeps jobs sorted by submission)."""
-        index = np.asarray(rows, np.int64)
-        return type(self)(*(_taken(getattr(self, name), index) for name in self.__slots__))
-
-    def followed_by(self, others: Self) -> Self:
-        """These, then the others."""
-        return type(self)(*(_joined(getattr(self, name), getattr(others, name)) for name in self.__slots__))
-
-
-def _taken(column: Any, rows: I64) -> Any:
-    if column is None or isinstance(column, _Columns):
-        return column and column.take(rows)
-    return tuple(column[row] for row in rows) if isinstance(column, tuple) else column[rows]
-
-
-def _joined(one: Any, other: Any) -> Any:
-    if one is None or isinstance(one, _Columns):
-        return one and one.followed_by(other)
-    return one + other if isinstance(one, tuple) else np.concatenate((one, other))
-
-
-@dataclass(frozen=True, slots=True)
-class JobLabels(_Columns):
-    """What a log says of jobs that only some policies ask for, one element a job.
-
-    Parameters
-    ----------
-    account, partition, qos : names; empty: not recorded.
-    eligible_after_s : seconds from the submission until the job could start by itself.
-    nice, site_factor : what is subtracted from and added to its priority.
-    """
-
-    account: tuple[str, ...]
-    partition: tuple[str, ...]
-    qos: tuple[str, ...]
-    eligible_after_s: I64
-    nice: F64
-    site_factor: F64
-
-    @classmethod
-    def of(
-        cls,
-        count: int,
-        *,
-        account: Sequence[str] = (),
-        partition: Sequence[str] = (),
-        qos: Sequence[str] = (),
-        eligible_after_s: npt.ArrayLike = 0,
-        nice: npt.ArrayLike = 0,
-        site_factor: npt.ArrayLike = 0,
-    ) -> JobLabels:
-        """Labels of `count` jobs; what is left out is not recorded, or 0."""
-        after_s = np.broadcast_to(np.asarray(eligible_after_s, np.int64), count).copy()
-        less, more = (
-            np.broadcast_to(np.asarray(each, np.float64), count).copy() for each in (nice, site_factor)
-        )
-        none = ("",) * count
-        return cls(tuple(account or none), tuple(partition or none), tuple(qos or none), after_s, less, more)
-
-
-@dataclass(frozen=True, slots=True)
-class Jobs(_Columns):
-    """Jobs as columns, one element a job; in a run sorted stably by `submit_s`. `Jobs.of` fills columns that a log lacks.
-
-    Parameters
-    ----------
-    file_row : row number in the file, from 0.
-    id : the job's name.
-    submit_s : when it was submitted.
-    deadline_s : absolute; NO_DEADLINE_S where there is none.
-    iterations : steps of the global batch.
-    kind : row of the profile for (model, batch). -1: none; the job runs rigid, for `duration_s` on `gpus` GPUs.
-    model, batch : what it trains, and its global batch; empty and 0: not known.
-    gpus : GPUs that it asks for.
-    duration_s : seconds on these.
-    best_effort : whether it goes without a deadline.
-    user : who submitted it.
-    written_deadline_s : the deadline in the file, also for best-effort jobs, whose `deadline_s` is none.
-    requested_s : the time limit that it asked for; NO_REQUEST_S: none (default: none for all).
-    labels : account, partition, QOS and the like (default: the log has none).
-    """
-
-    file_row: I64
-    id: tuple[int | str, ...]
-    submit_s: I64
-    deadline_s: I64
-    iterations: I64
-    kind: I64
-    model: tuple[str, ...]
-    batch: I64
-    gpus: I64
-    duration_s: I64
-    best_effort: BOOL
-    user: tuple[str, ...]
-    written_deadline_s: I64
-    requested_s: I64 = field(default_factory=lambda: _UNFILLED)
-    labels: JobLabels | None = None
-
-    def __post_init__(self) -> None:
-        if self.requested_s is _UNFILLED:
-            object.__setattr__(self, "requested_s", np.full(len(self.id), NO_REQUEST_S, np.int64))
-
-    @classmethod
-    def of(
-        cls,
-        submit_s: npt.ArrayLike,
-        gpus: npt.ArrayLike,
-        duration_s: npt.ArrayLike,
-        *,
-        id: Sequence[int | str] = (),
-        iterations: npt.ArrayLike = 0,
-        kind: npt.ArrayLike = -1,
-        model: Sequence[str] = (),
-        batch: npt.ArrayLike = 0,
-        deadline_s: npt.ArrayLike = NO_DEADLINE_S,
-        best_effort: npt.ArrayLike = False,
-        user: Sequence[str] = (),
-        requested_s: npt.ArrayLike = NO_REQUEST_S,
-        labels: JobLabels | None = None,
-    ) -> Jobs:
-        """Jobs in the order of a file, of whose columns only three must be known.
-
-        Parameters
-        ----------
-        deadline_s : as written in the file (default: no deadlines).
-        best_effort : which jobs go without theirs (default: none but those that have no deadline).
-        id : default: the numbers from 0.
-        """
-        count = np.size(submit_s)
-        given = (submit_s, gpus, duration_s, iterations, kind, batch, deadline_s, requested_s)
-        whole = [np.broadcast_to(np.asarray(values, np.int64), count).copy() for values in given]
-        submitted, asked, seconds, steps, row, samples, written, limit = whole
-        due = np.where(np.asarray(best_effort, np.bool_), NO_DEADLINE_S, written)
-        return cls(
-            file_row=np.arange(count),
-            id=tuple(id or range(count)),
-            submit_s=submitted,
-            deadline_s=due,
-            iterations=steps,
-            kind=row,
-            model=tuple(model or ("",) * count),
-            batch=samples,
-            gpus=asked,
-            duration_s=seconds,
-            best_effort=due >= NO_DEADLINE_S,
-            user=tuple(user or ("",) * count),
-            written_deadline_s=written,
-            requested_s=limit,
-            labels=labels,
-        )
-
-    def __len__(self) -> int:
-        return len(self.id)
-
-    @property
-    def has_deadline(self) -> BOOL:
-        """Which jobs have a deadline."""
-        return self.deadline_s < NO_DEADLINE_S
-
-    @property
-    def request_s(self) -> F64:
-        """The requested times as float64[jobs], infinite where there is none."""
-        return np.where(self.requested_s < NO_REQUEST_S, self.requested_s, np.inf)
-
-    def followed_by(self, others: Jobs) -> Jobs:
-        """These jobs, then the others."""
-        one, other = self, others
-        if self.labels is not None or others.labels is not None:
-            one, other = (
-                replace(each, labels=each.labels or JobLabels.of(len(each))) for each in (self, others)
-            )
-        return _Columns.followed_by(one, other)
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputTable:
-    """Throughput per (model, global batch) and GPU count, for one GPU type.
-
-    Parameters
-    ----------
-    gpu_type : of the GPUs measured.
-    kinds : (model, global batch) of each row.
-    levels : the only legal GPU counts, ascending.
-    rate : float64[kinds, levels], iterations per second with GPUs placed together; nan where it was not measured, 0 where
-        the job cannot run.
-    largest_column : per kind, the largest count whose cell is not literally `nan` (an empty or zero cell counts): the
-        published rule for schedules other than ElasticFlow's.
-    source : where the numbers come from (default: measured).
-    notes : what to know about them, for the result (default: nothing).
-    """
-
-    gpu_type: str
-    kinds: tuple[tuple[str, int], ...]
-    levels: I64
-    rate: F64
-    largest_column: I64
-    source: str = "measured"
-    notes: tuple[str, ...] = ()
-
-    def rate_at(self) -> F64:
-        """Throughput indexed by GPU count: float64[kinds, top + 1], 0 where the count is no level or not measured."""
-        table = np.zeros((len(self.kinds), int(self.levels[-1]) + 1))
-        table[:, self.levels] = np.nan_to_num(self.rate, nan=0.0)
-        return table
-
-    def kind_of(self, model: str, batch: int) -> int:
-        """The row of (model, batch), -1 if the profile does not know it."""
-        try:
-            return self.kinds.index((model, batch))
-        except ValueError:
-            return -1
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """Equal nodes in one rack (a switch).
-
-    Parameters
-    ----------
-    name : of the group.
-    count : nodes.
-    gpus, gpu_type : GPUs of each, and their type (default: not said).
-    rack : default: not said.
-    """
-
-    name: str
-    count: int
-    gpus: int
-    gpu_type: str = ""
-    rack: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The machines: groups of equal nodes, in order.
-
-    The published schedules know one kind of node: for them `switches` x `nodes_per_switch` x `gpus_per_node`.
-
-    Parameters
-    ----------
-    groups : the nodes; they are numbered in this order, and their GPUs likewise.
-    switches : number of racks (default: one).
-    """
-
-    groups: tuple[NodeGroup, ...]
-    switches: int = 1
-
-    @classmethod
-    def uniform(cls, switches: int, nodes_per_switch: int, gpus_per_node: int, gpu_type: str = "") -> Cluster:
-        """`switches` switches with equal nodes; node numbers restart in each switch."""
-        groups = tuple(
-            NodeGroup(f"switch{s}", nodes_per_switch, gpus_per_node, gpu_type, f"switch{s}")
-            for s in range(switches)
-        )
-        return cls(groups, switches)
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all nodes have the same GPUs, of one type."""
-        return len({(group.gpus, group.gpu_type) for group in self.groups}) == 1
-
-    @property
-    def nodes(self) -> int:
-        """Nodes in all."""
-        return sum(group.count for group in self.groups)
-
-    @property
-    def nodes_per_switch(self) -> int:
-        """Nodes in the first switch; all switches of a uniform cluster are equal."""
-        return self.groups[0].count
-
-    @property
-    def gpus_per_node(self) -> int:
-        """GPUs of the largest node; of every node in a uniform cluster."""
-        return max(group.gpus for group in self.groups)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs in all."""
-        return sum(group.count * group.gpus for group in self.groups)
-
-    def node_gpus(self) -> I64:
-        """GPUs of each node, int64[nodes]."""
-        return np.repeat(
-            [group.gpus for group in self.groups], [group.count for group in self.groups]
-        ).astype(np.int64)
-
-    def node_types(self) -> tuple[str, ...]:
-        """GPU type of each node."""
-        return tuple(group.gpu_type for group in self.groups for _ in range(group.count))
+from forerun.domains.cluster.inputs.applications import Application
+from forerun.domains.cluster.inputs.arrays import F64, Cluster, Jobs, ThroughputTable
+from forerun.domains.cluster.inputs.costs import CostTable
+from forerun.domains.cluster.inputs.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,3 +76,40 @@ class Setting:
 
         assert switch in SWITCHES, switch
         return switch in self.corrected
+
+
+def uses_table(setting: Setting) -> bool:
+    """Whether published schedules charge what a table of costs says."""
+    return setting.costs is not None and setting.is_corrected("cost_table")
+
+
+def first_costs_s(setting: Setting) -> tuple[list[int], list[int]]:
+    """Whole seconds of the first start of each rigid job, and until its GPUs are free again when it is stopped."""
+    jobs = setting.jobs
+    if not uses_table(setting):
+        return [0] * len(jobs), [0] * len(jobs)
+    assert setting.costs is not None
+    counts, table = list(enumerate(jobs.gpus.tolist())), setting.costs
+    starts = [math.ceil(table.start_s(row, gpus) - 1e-9) for row, gpus in counts]
+    return starts, [math.ceil(table.drain_s(row, gpus) - 1e-9) for row, gpus in counts]
+
+
+def restart_costs_s(setting: Setting) -> dict[bool, list[int]]:
+    """Whole seconds each rigid job of a published schedule loses at a start, by whether all groups are rebuilt then.
+
+    The simulator's formula; or, where that is corrected and the scenario has a table, the table's (nothing is rebuilt then,
+    and first starts cost something else: `first_costs_s`).
+    """
+    from forerun.domains.cluster.engine.kernels.common import overhead_s
+
+    jobs = setting.jobs
+    if uses_table(setting):
+        assert setting.costs is not None
+        return {False: setting.costs.restart_s(jobs.gpus).tolist()}
+    seconds = {}
+    for tick in (False, True):
+        each = {
+            gpus: int(overhead_s(gpus, tick, False, setting.cluster.gpus)) for gpus in set(jobs.gpus.tolist())
+        }
+        seconds[tick] = [each[gpus] for gpus in jobs.gpus.tolist()]
+    return seconds

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import NO_REQUEST_S, Jobs
 from forerun.domains.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule, QueueRule
-from forerun.domains.cluster.inputs.setting import NO_REQUEST_S, Jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from forerun.domains.cluster.inputs.arrays import Cluster, NodeGroup
 from forerun.domains.cluster.inputs.files import cluster_of
-from forerun.domains.cluster.inputs.setting import Cluster, NodeGroup
 from forerun.errors import Problem, ScenarioError, known_names
 from forerun.regular import read_regular, unreadable
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import Cluster
 from forerun.domains.cluster.inputs.limits import UNLIMITED, LimitColumn, LimitRule
-from forerun.domains.cluster.inputs.setting import Cluster
 from forerun.domains.cluster.inputs.site import Outage, Site, TimeLimit
 from forerun.domains.cluster.inputs.slurm_conf import MOST_BYTES, node_names
 from forerun.errors import Problem, ScenarioError

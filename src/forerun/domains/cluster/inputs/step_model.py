@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.arrays import F64
 
 _STARTS: Final = (
     (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001),

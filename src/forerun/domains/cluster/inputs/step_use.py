@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, Cluster, Jobs, ThroughputTable
+from forerun.domains.cluster.inputs.arrays import F64, Cluster, Jobs, ThroughputTable
 from forerun.domains.cluster.scenario import Bill, Loading, Scenario
 from forerun.errors import ProfileError, ScenarioError
 from forerun.profile.files import read_profile

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, I64, Cluster, ThroughputTable
+from forerun.domains.cluster.inputs.arrays import F64, I64, Cluster, ThroughputTable
 from forerun.domains.cluster.inputs.step_model import StepModel
 from forerun.errors import Problem, ProfileError, UnknownName
 

@@ -27,7 +27,8 @@ from forerun.domains.cluster.engine.rules import (
     lengthen,
     whole_s,
 )
-from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, NEVER_S, NO_DEADLINE_S
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule
 
 _LEASE_S: Final = 240

@@ -27,8 +27,8 @@ from forerun.domains.cluster.engine.rules import (
     whole_s,
 )
 from forerun.domains.cluster.engine.standstill import Standstill
-from forerun.domains.cluster.inputs.costs import first_costs_s, restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import BOOL, F64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, NO_DEADLINE_S
+from forerun.domains.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
 from forerun.domains.cluster.policy import Schedule
 
 _TURN_S: Final = 60

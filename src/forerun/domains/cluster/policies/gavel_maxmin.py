@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.arrays import F64, I64
 from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, View
 from forerun.highs import new_solver, solve
 

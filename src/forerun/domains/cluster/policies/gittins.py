@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.arrays import F64
 from forerun.domains.cluster.policy import Allocation, Allocator, OracleAllocator, OracleView, Scheduler, View
 
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import I64
 from forerun.domains.cluster.inputs.limits import Tally
-from forerun.domains.cluster.inputs.setting import I64
 from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, View
 
 

@@ -20,7 +20,8 @@ from forerun.domains.cluster.engine.pollux_training import FixedTraining, Measur
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyRules, Step
 from forerun.domains.cluster.inputs.applications import Application, read_applications
-from forerun.domains.cluster.inputs.setting import F64, I64, Setting
+from forerun.domains.cluster.inputs.arrays import F64, I64
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule
 from forerun.rng import stream_key
 

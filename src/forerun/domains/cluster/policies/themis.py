@@ -15,8 +15,8 @@ import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import AnyRules, Column, Progress, Step, WholeSecondRules, longer
-from forerun.domains.cluster.inputs.costs import first_costs_s, restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import BOOL, F64, NEVER_S, Setting
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, NEVER_S
+from forerun.domains.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
 from forerun.domains.cluster.policy import Schedule
 
 _BLOCK_EVENTS: Final = 8192

@@ -14,7 +14,7 @@ import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import Outcome
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.arrays import F64, I64
 from forerun.domains.cluster.inputs.step_use import StepUse
 from forerun.domains.cluster.scenario import Bill, Scenario
 from forerun.domains.cluster.summary.refusals import because, refusals

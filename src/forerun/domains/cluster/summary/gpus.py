@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record, runs_of
-from forerun.domains.cluster.inputs.setting import I64
+from forerun.domains.cluster.inputs.arrays import I64
 from forerun.domains.cluster.summary.waits import Stretches
 from forerun.result.timeline import Timeline
 

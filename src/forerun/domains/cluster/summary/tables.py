@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import I64
+from forerun.domains.cluster.inputs.arrays import I64
 from forerun.domains.cluster.summary.waits import Stretches, Waits
 from forerun.result.tables import Column, Table, TableSchema
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.inputs.arrays import F64, I64
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S
+from forerun.domains.cluster.inputs.arrays import BOOL, F64, I64, NO_DEADLINE_S
 from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, SizeShare
 from forerun.errors import TraceError
 from forerun.trace.table import Trace

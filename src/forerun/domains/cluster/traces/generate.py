@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64, I64, NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.domains.cluster.inputs.files import JobTable
-from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.errors import ProfileError, ScenarioError
 from forerun.result.tables import spreadsheet_safe
 from forerun.rng import stream

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, Jobs, ThroughputTable
+from forerun.domains.cluster.inputs.arrays import F64, Jobs, ThroughputTable
 from forerun.domains.cluster.traces.generate import JobGenerator, choose_kinds
 from forerun.errors import Problem, ProfileError, TraceError
 from forerun.rng import stream

@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64, I64, NO_DEADLINE_S
 from forerun.domains.cluster.inputs.files import JobTable
-from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S
 from forerun.errors import TraceError
 from forerun.rng import stream
 from forerun.scenario.spec import Input, Spec

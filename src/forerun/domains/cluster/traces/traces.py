@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.atomic_write import write_text
+from forerun.domains.cluster.inputs.arrays import F64, Cluster, NodeGroup, ThroughputTable
 from forerun.domains.cluster.inputs.files import JobTable
 from forerun.domains.cluster.inputs.jobs import table_from
 from forerun.domains.cluster.inputs.prepare import profile_from
-from forerun.domains.cluster.inputs.setting import F64, Cluster, NodeGroup, ThroughputTable
 from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
 from forerun.domains.cluster.traces.fit import FittedJobs, fit, without_deadline
 from forerun.domains.cluster.traces.generate import JobGenerator, generate, jobs_csv

@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 import numpy as np
 
+from forerun.domains.cluster.inputs.arrays import F64, I64
 from forerun.domains.cluster.inputs.limits import Tally
-from forerun.domains.cluster.inputs.setting import F64, I64
 from forerun.domains.cluster.policies.orders.fcfs import Fcfs
 from forerun.domains.cluster.policy import Allocation, Allocator, Order, Scheduler, View, orders
 from forerun.scenario.spec import chosen_from

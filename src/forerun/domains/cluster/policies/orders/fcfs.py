@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.inputs.arrays import F64
 from forerun.domains.cluster.policy import Order, View
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, I64, JobLabels
+from forerun.domains.cluster.inputs.arrays import F64, I64, JobLabels
 from forerun.domains.cluster.policy import Order, Ranking, View
 from forerun.scenario.spec import Spec
 
