@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from llm import conversations
 
-from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.plan import plan
 from forerun.domains.serving.plan.llm import LanguagePlan
 from forerun.domains.serving.plan.llm.language_plan import check_certificate

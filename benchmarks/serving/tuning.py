@@ -23,8 +23,8 @@ from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.policies.coarse import Coarse
 from forerun.domains.serving.policies.inferline import InferLine
 from forerun.domains.serving.policies.rehearsal import Rehearsal
-from forerun.domains.serving.policy import Tuner
 from forerun.domains.serving.policy.handover import Handover
+from forerun.domains.serving.policy.tuning import Tuner
 from forerun.replication.inferline.tuner import PHASE_S, SETTINGS, tuned, tuner, world
 from forerun.rng import stream
 

@@ -19,7 +19,7 @@ import forerun
 from forerun import domain
 from forerun.cli import main
 from forerun.domains.energy.policy import policy_registry
-from forerun.domains.serving.policy import batching_policies
+from forerun.domains.serving.policy.batching import batching_policies
 from forerun.errors import PolicyError, StoreError, UsageError
 from forerun.scenario.spec import NamedSpec
 from forerun.sources import identity

@@ -15,7 +15,7 @@ from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy import Batching
+from forerun.domains.serving.policy.batching import Batching
 
 from ..conftest import shared_path
 

@@ -9,7 +9,7 @@ from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Law, Pipeline,
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy import Batching
+from forerun.domains.serving.policy.batching import Batching
 
 Rng = np.random.Generator
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import StageState, simulate_events
+from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.engine.stage_state import StageState
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.delay import Delay

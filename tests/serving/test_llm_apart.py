@@ -17,9 +17,9 @@ from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
 from forerun.domains.serving.engine.llm.replica import ApartReplicas
 from forerun.domains.serving.engine.outcome import Run, Transfers
-from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.llm.model import Cost, DecodePool, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import apart_pipeline, equal, llm_stage, mixed_pipeline

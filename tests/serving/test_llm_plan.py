@@ -14,7 +14,7 @@ import pytest
 
 import forerun
 from forerun.domain import get_domain, simulate
-from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.plan import plan
 from forerun.domains.serving.plan.llm import LanguagePlan
 from forerun.domains.serving.plan.llm.bounds import Bounds
@@ -185,7 +185,7 @@ def test_a_plan_on_fresh_traffic_is_the_cheapest_on_most_traces() -> None:
     whole, inputs = space(scenario), prepare(scenario)
     fails = {}
     for cell in whole.cells():
-        placed = inputs.with_scenario(whole.placed(cell))
+        placed = prepare(whole.placed(cell), inputs.files, inputs.pipeline.seed)
         traffics = list(fresh(placed, range(1, 6)))
         fails[cell] = sum(not outcome_met(other) for other in traffics)
     least = min(whole.cost(cell) for cell, count in fails.items() if count <= 1)

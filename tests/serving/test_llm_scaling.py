@@ -12,13 +12,12 @@ import pytest
 from forerun.domain import get_domain, simulate
 from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.engine.tuning import run_sliced
-from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.engine.tuning import handover_of, run_sliced
 from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.attainment import Attainment
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuning
-from forerun.domains.serving.policy.handover import handover_of
+from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuning
 from forerun.domains.serving.summary.invariants import check_run
 from forerun.errors import ForerunError, PolicyError
 from forerun.result.run import Result

@@ -270,7 +270,7 @@ def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, sai
 def test_other_kernels_refuse_language_models_by_name() -> None:
     from benchmarks.serving.streaming import summarise_stream
 
-    from forerun.domains.serving.inputs import prepare
+    from forerun.domains.serving.inputs.prepare import prepare
 
     pipeline: Pipeline = prepare(scenario()).pipeline
     with pytest.raises(ForerunError, match="stage 'Llama' serves a language model"):

@@ -15,9 +15,9 @@ from forerun.domain import get_domain, simulate
 from forerun.domains.serving.engine.events import simulate_events
 from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
 from forerun.domains.serving.engine.llm.replica import Replica, Replicas, Request
-from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.policies.orca import Orca
 from forerun.domains.serving.policies.priority import Priority

@@ -23,7 +23,7 @@ from forerun.domains.serving.inputs.routing import taken_edges
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy import Batching
+from forerun.domains.serving.policy.batching import Batching
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import StoreError, UsageError
 from forerun.measure.serving.fidelity import capacity_rps, judged

@@ -17,7 +17,7 @@ from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Sta
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy import (
+from forerun.domains.serving.policy.batching import (
     Batching,
     BatchingPolicy,
     Decision,

@@ -14,8 +14,8 @@ import forerun
 from forerun.domain import simulate
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.figures import figures
-from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
 from forerun.domains.serving.summary.confidence import from_batches, from_replications

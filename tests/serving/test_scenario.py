@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import ForerunError, InputError
 from forerun.scenario.spec import to_data

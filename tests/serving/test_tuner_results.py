@@ -14,9 +14,9 @@ from forerun.cli.main import run as command_line
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.engine.tuning import controlled
 from forerun.domains.serving.figures import figures
-from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.inferline import InferLine
-from forerun.domains.serving.policy import Batching
+from forerun.domains.serving.policy.batching import Batching
 from forerun.errors import ScenarioError, UnknownName, UsageError
 from forerun.scenarios import from_data
 

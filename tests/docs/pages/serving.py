@@ -9,8 +9,8 @@ from forerun.domains.serving.plan import FRESH
 from forerun.domains.serving.plan.space import MAX_REPLICAS
 from forerun.domains.serving.plan.throughput import GRID
 from forerun.domains.serving.policies.inferline import InferLine
-from forerun.domains.serving.scenario import Intervals
-from forerun.domains.serving.scenario import limits as sizes
+from forerun.domains.serving.scenario import QUERY_BYTES, VISIT_BYTES, Intervals
+from forerun.domains.serving.scenario.limits import MOST_BYTES
 from forerun.domains.serving.summary.confidence import BATCHES
 from forerun.measure.serving.fidelity import MOST_LAG_MS
 from forerun.replication.inferline.notebook import SNAP_MS
@@ -25,9 +25,9 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         PAGE,
         "about {} bytes of memory a query, and {} more for each of its stages",
-        (sizes.QUERY_BYTES, sizes.VISIT_BYTES),
+        (QUERY_BYTES, VISIT_BYTES),
     )
-    yield Claim(PAGE, "take more than {} GiB by that estimate", (sizes.MOST_BYTES / 2**30,))
+    yield Claim(PAGE, "take more than {} GiB by that estimate", (MOST_BYTES / 2**30,))
     yield from _plans()
     yield from _constants()
     yield from _tuners()

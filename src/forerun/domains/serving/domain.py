@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.domain import Domain, Units
 from forerun.domains.serving.observer import Observer
-from forerun.domains.serving.policy import Batching, batching_policies, tuner_policies
+from forerun.domains.serving.policy.batching import Batching, batching_policies
 from forerun.domains.serving.policy.scheduling import Scheduler, scheduler_policies
+from forerun.domains.serving.policy.tuning import tuner_policies
 from forerun.domains.serving.scenario import Intervals, Scenario
 from forerun.registry import Registry
 from forerun.result.objective import Objective
@@ -58,7 +59,7 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """See `forerun.domains.serving.inputs.prepare`."""
-        from forerun.domains.serving.inputs import prepare
+        from forerun.domains.serving.inputs.prepare import prepare
 
         return prepare(scenario)
 

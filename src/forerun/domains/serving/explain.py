@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf, simulate
-from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec, RecordedPrefixes
 from forerun.domains.serving.scenario.traces import Listed

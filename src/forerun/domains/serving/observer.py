@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.engine.events import StageState
+    from forerun.domains.serving.engine.stage_state import StageState
 
 
 class Observer(Protocol):

@@ -12,11 +12,12 @@ import numpy as np
 
 from forerun.atomic_write import refuse_foreign, write_text
 from forerun.domains.serving.calibration.experiment import LATE_MS, Load
-from forerun.domains.serving.inputs import mean_rate_rps, prepare
 from forerun.domains.serving.inputs.llm import token_columns
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Floats, Ints
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.fixed import Fixed
+from forerun.domains.serving.policy.envelope import mean_rate_rps
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import Problem, StoreError, UsageError
 from forerun.measure.llm.prompts import Prompts

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.atomic_write import refuse_foreign
-from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.inputs.pipeline import Floats, Pipeline, Service
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.scenario import Sampled, Scenario, Tables
 from forerun.errors import Problem, UsageError, known_names

@@ -25,7 +25,7 @@ import numpy as np
 from forerun.domains.serving.engine.outcome import Batches, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import incoming_edges
-from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
+from forerun.domains.serving.policy.batching import QueueView, Start, Wait, Wake
 from forerun.errors import StoreError, UsageError
 from forerun.measure.serving.worker import READY, REQUEST
 from forerun.rng import stream

@@ -21,8 +21,8 @@ from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.inferline import InferLine
 from forerun.domains.serving.policies.rehearsal import Rehearsal
-from forerun.domains.serving.policy import Tuner
 from forerun.domains.serving.policy.handover import Handover
+from forerun.domains.serving.policy.tuning import Tuner
 from forerun.replication.inferline import published
 from forerun.replication.inferline.planner import image_space
 from forerun.result.figures import Axis, Figure, from_points

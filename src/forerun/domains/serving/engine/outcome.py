@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Ints
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Ints, Pipeline
+from forerun.domains.serving.policy.handover import Handover
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.engine.tuning import Control
     from forerun.domains.serving.inputs import Inputs
     from forerun.result.tables import Table
+
+#: (instant ms, replicas from then on), ascending
+Changes = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,73 @@ class Run:
         """bool[queries]: refused, or later than the objective."""
         late = self.latency_ms > slo_ms
         return late if self.refused is None else late | self.refused
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A decision that changed something.
+
+    Parameters
+    ----------
+    at_ms : when.
+    before, after : replicas paid for, by stage.
+    active_ms : when more of them are active; fewer are at once.
+    rate_rps : the rate that it was made for (NaN: none).
+    why : in the tuner's words.
+    """
+
+    at_ms: float
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    active_ms: float
+    rate_rps: float
+    why: str
+
+    @property
+    def action(self) -> str:
+        """`up`, `down`, or `both` where stages differ."""
+        up = any(b > a for a, b in zip(self.before, self.after))
+        down = any(b < a for a, b in zip(self.before, self.after))
+        return "both" if up and down else "up" if up else "down"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a tuner decided over a run.
+
+    Parameters
+    ----------
+    decisions : those that changed something, in order.
+    active : changes of the replicas at work, by stage.
+    paid : changes of the replicas paid for, by stage.
+    """
+
+    decisions: tuple[Decided, ...]
+    active: tuple[Changes, ...]
+    paid: tuple[Changes, ...]
+
+    def applied(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with these changes of replicas."""
+        return replace(
+            pipeline,
+            stages=tuple(
+                replace(stage, capacity=changes) for stage, changes in zip(pipeline.stages, self.active)
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Control:
+    """A tuner in a run.
+
+    Parameters
+    ----------
+    schedule : what it decided.
+    handover : the pipeline and the sample that it was given.
+    """
+
+    schedule: Schedule
+    handover: Handover
 
 
 @dataclass(frozen=True)

@@ -14,72 +14,17 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.engine.outcome import Changes, Control, Decided, Run, Schedule
 from forerun.domains.serving.inputs import Inputs
-from forerun.domains.serving.inputs.pipeline import Floats, Pipeline, stretches
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
-from forerun.domains.serving.policy.handover import Handover, handover_of
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, stretches
+from forerun.domains.serving.inputs.routing import incoming_edges
+from forerun.domains.serving.policy.handover import Handover
+from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
 from forerun.errors import PolicyError
 from forerun.rng import stream
 
 #: periods behind the last arrival in which a tuner may leave a stage without a replica
 PATIENCE: Final = 1000
-
-#: (instant ms, replicas from then on), ascending
-Changes = tuple[tuple[float, int], ...]
-
-
-@dataclass(frozen=True)
-class Decided:
-    """A decision that changed something.
-
-    Parameters
-    ----------
-    at_ms : when.
-    before, after : replicas paid for, by stage.
-    active_ms : when more of them are active; fewer are at once.
-    rate_rps : the rate that it was made for (NaN: none).
-    why : in the tuner's words.
-    """
-
-    at_ms: float
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    active_ms: float
-    rate_rps: float
-    why: str
-
-    @property
-    def action(self) -> str:
-        """`up`, `down`, or `both` where stages differ."""
-        up = any(b > a for a, b in zip(self.before, self.after))
-        down = any(b < a for a, b in zip(self.before, self.after))
-        return "both" if up and down else "up" if up else "down"
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What a tuner decided over a run.
-
-    Parameters
-    ----------
-    decisions : those that changed something, in order.
-    active : changes of the replicas at work, by stage.
-    paid : changes of the replicas paid for, by stage.
-    """
-
-    decisions: tuple[Decided, ...]
-    active: tuple[Changes, ...]
-    paid: tuple[Changes, ...]
-
-    def applied(self, pipeline: Pipeline) -> Pipeline:
-        """The pipeline with these changes of replicas."""
-        return replace(
-            pipeline,
-            stages=tuple(
-                replace(stage, capacity=changes) for stage, changes in zip(pipeline.stages, self.active)
-            ),
-        )
 
 
 @dataclass
@@ -329,18 +274,26 @@ def _readable(arrivals_ms: Floats) -> Floats:
     return seen
 
 
-@dataclass(frozen=True)
-class Control:
-    """A tuner in a run.
-
-    Parameters
-    ----------
-    schedule : what it decided.
-    handover : the pipeline and the sample that it was given.
-    """
-
-    schedule: Schedule
-    handover: Handover
+def handover_of(inputs: Inputs) -> Handover:
+    """What the scenario's tuner is given. Shares are measured on the routes that queries take, drawn or recorded."""
+    queries = len(inputs.arrivals_ms)
+    visited: list[np.ndarray] = []
+    edge_share: list[float] = []
+    for incoming in incoming_edges(inputs.pipeline, queries):
+        for parent, takes in incoming:
+            came = queries if parent == SOURCE else int(visited[parent].sum())
+            edge_share.append(float(takes.sum()) / came if came else 0.0)
+        visited.append(np.logical_or.reduce([takes for _, takes in incoming]))
+    return Handover(
+        inputs.pipeline,
+        inputs.prices_usd_per_h,
+        inputs.carried_rps,
+        tuple(float(here.mean()) for here in visited),
+        tuple(edge_share),
+        inputs.sample_ms,
+        inputs.scenario.slo_ms,
+        inputs.scenario.attainment,
+    )
 
 
 def controlled(inputs: Inputs) -> tuple[Inputs, Control]:

@@ -18,7 +18,7 @@ from forerun.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
     from forerun.domains.serving.inputs.llm.model import LanguageModel
-    from forerun.domains.serving.policy import Batching
+    from forerun.domains.serving.policy.batching import Batching
 
 #: the parent index that stands for the outside world
 SOURCE: Final = -1

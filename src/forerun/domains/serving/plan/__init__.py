@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from forerun.domains.serving.inputs import Inputs, prepare
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.plan.serving_plan import ServingPlan, check_certificate
 from forerun.domains.serving.plan.space import MAX_REPLICAS, Traffic, space_of, traffic_of
 from forerun.domains.serving.scenario import Scenario
@@ -175,7 +176,7 @@ def fresh_traffic(scenario: Scenario, inputs: Inputs, numbers: range) -> tuple[T
     traffics = []
     for number in numbers:
         seed = int(stream(scenario.seed, "planning trace", number).integers(2**32))
-        traffics.append(traffic_of(inputs.with_seed(seed)))
+        traffics.append(traffic_of(prepare(inputs.scenario, inputs.files, seed)))
     if np.array_equal(traffics[0].arrivals_ms, inputs.arrivals_ms):
         what = (
             "the process gives the same arrivals whatever the seed, so there are no fresh traces to plan for"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forerun.domains.serving.inputs import Inputs, prepare
+from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import SOURCE
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.inputs.routing import draws
 from forerun.domains.serving.plan.certify import stage_data
 from forerun.domains.serving.plan.checker import Rejected, check

@@ -14,11 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
+from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, Profile
 from forerun.domains.serving.inputs.routing import taken_edges
 from forerun.domains.serving.policies.greedy import Greedy
+from forerun.domains.serving.policy.envelope import mean_rate_rps
 from forerun.domains.serving.scenario import Sampled, Scenario, StageSpec, Tables
 from forerun.errors import Problem, ScenarioError, known_names
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from forerun.domains.serving.policy import FleetView, Keep, ModelView, Scale, Tuner, Tuning
+from forerun.domains.serving.policy.tuning import FleetView, Keep, ModelView, Scale, Tuner, Tuning
 from forerun.scenario.numbers import NotNegative, Positive
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
+from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 from forerun.scenario.numbers import NotNegative, Positive
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forerun.domains.serving.policy import FleetView, Keep, Tuner, Tuning
+from forerun.domains.serving.policy.tuning import FleetView, Keep, Tuner, Tuning
 
 if TYPE_CHECKING:
     import numpy as np

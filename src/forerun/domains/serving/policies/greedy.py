@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.serving.policy import Batching, Decision, QueueView, Start, Wait
+from forerun.domains.serving.policy.batching import Batching, Decision, QueueView, Start, Wait
 
 
 class Greedy(Batching, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="greedy"):

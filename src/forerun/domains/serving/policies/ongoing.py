@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuner, Tuning
 from forerun.scenario.numbers import Count, NotNegative, Positive
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ lengths says how bursty it is at every time scale at once [network calculus; Inf
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +18,12 @@ from forerun.domains.serving.inputs.pipeline import Floats
 
 #: the longest window, and how far a live envelope looks back
 MINUTE_MS: Final = 60_000.0
+
+
+def mean_rate_rps(arrivals: Floats) -> float:
+    """Arrivals a second: the number of gaps over the time that they span; NaN if that is no time at all."""
+    span_ms = float(arrivals[-1] - arrivals[0])
+    return (len(arrivals) - 1) * 1e3 / span_ms if span_ms > 0 else math.nan
 
 
 def doubling_windows_ms(shortest_ms: float, longest_ms: float = MINUTE_MS) -> tuple[float, ...]:

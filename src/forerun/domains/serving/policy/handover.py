@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.domains.serving.inputs import Inputs, mean_rate_rps
 from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline
-from forerun.domains.serving.inputs.routing import incoming_edges
-from forerun.domains.serving.policy.envelope import doubling_windows_ms, envelope
+from forerun.domains.serving.policy.envelope import doubling_windows_ms, envelope, mean_rate_rps
 
 
 @dataclass(frozen=True)
@@ -72,25 +70,3 @@ class Handover:
     def sample_envelope(self) -> np.ndarray:
         """int64[windows]: the sample's."""
         return envelope(self.sample_ms, self.windows_ms)
-
-
-def handover_of(inputs: Inputs) -> Handover:
-    """What the scenario's tuner is given. Shares are measured on the routes that queries take, drawn or recorded."""
-    queries = len(inputs.arrivals_ms)
-    visited: list[np.ndarray] = []
-    edge_share: list[float] = []
-    for incoming in incoming_edges(inputs.pipeline, queries):
-        for parent, takes in incoming:
-            came = queries if parent == SOURCE else int(visited[parent].sum())
-            edge_share.append(float(takes.sum()) / came if came else 0.0)
-        visited.append(np.logical_or.reduce([takes for _, takes in incoming]))
-    return Handover(
-        inputs.pipeline,
-        inputs.prices_usd_per_h,
-        inputs.carried_rps,
-        tuple(float(here.mean()) for here in visited),
-        tuple(edge_share),
-        inputs.sample_ms,
-        inputs.scenario.slo_ms,
-        inputs.scenario.attainment,
-    )

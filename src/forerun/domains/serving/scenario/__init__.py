@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
 from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policy import Batching, Tuner, batching_policies, tuner_policies
+from forerun.domains.serving.policy.batching import Batching, batching_policies
+from forerun.domains.serving.policy.tuning import Tuner, tuner_policies
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
-from forerun.domains.serving.scenario.limits import may_miss, size_problems
+from forerun.domains.serving.scenario.limits import MOST_BYTES, gib, may_miss
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import known_names
 from forerun.scenario.numbers import Count, NotNegative, Positive
 from forerun.scenario.spec import Input, Spec, chosen_from
 
+#: bytes of a query; of each of its visits where everything is recorded; of a replica; of a seat of a language model
+QUERY_BYTES: Final = 40
+VISIT_BYTES: Final = 225
+REPLICA_BYTES: Final = 64
+SEAT_BYTES: Final = 16
+#: queries that mode compat plays, event by event
+MOST_COMPAT_QUERIES: Final = 5_000_000
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SOURCE_NAME = "source"
@@ -393,3 +401,60 @@ class Scenario(Spec, frozen=True, kw_only=True):
     def allowed_misses(self, queries: int) -> int:
         """Of so many queries, those that may miss."""
         return may_miss(self.attainment, queries)
+
+
+def _query_bytes(scenario: Scenario) -> int:
+    return QUERY_BYTES + VISIT_BYTES * len(scenario.stages) * (scenario.record == "full")
+
+
+def _fixed_bytes(scenario: Scenario) -> int:
+    """What replicas and seats take; every stage has arrays for as many replicas as the largest."""
+    placed = scenario.configuration.values()
+    most = max(
+        (max(one.replicas, *(change.replicas for change in one.changes), 1) for one in placed), default=1
+    )
+    models = [(one.replicas, one.llm) for one in placed if one.llm is not None]
+    seats = sum(replicas * llm.max_seqs for replicas, llm in models)
+    decoders = [(llm.decode, llm.max_seqs) for _, llm in models if llm.decode is not None]
+    seats += sum(pool.replicas * (pool.max_seqs or most) for pool, most in decoders)
+    most = max([most, *(pool.replicas for pool, _ in decoders)])
+    return REPLICA_BYTES * len(scenario.stages) * most + SEAT_BYTES * seats
+
+
+def most_queries(scenario: Scenario) -> int:
+    """The most queries that a run of the scenario may have."""
+    most = max(0, MOST_BYTES - _fixed_bytes(scenario)) // _query_bytes(scenario)
+    return min(most, MOST_COMPAT_QUERIES) if scenario.mode == "compat" else most
+
+
+def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
+    """What is too large, before any file is read and any number is drawn."""
+    fixed = _fixed_bytes(scenario)
+    if fixed > MOST_BYTES:
+        what = f"replicas and seats would take {gib(fixed)} of memory; at most {gib(MOST_BYTES)} are used"
+        return [("configuration", what)]
+    traces = {"trace": scenario.trace, "sample": scenario.sample}
+    counts = {
+        f"{name}.queries": trace.queries for name, trace in traces.items() if isinstance(trace, Generated)
+    }
+    return [
+        (name, too_many(scenario, count)) for name, count in counts.items() if count > most_queries(scenario)
+    ]
+
+
+def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:
+    """What this many queries would take, and what to do.
+
+    Parameters
+    ----------
+    scenario : whose stages and record say how many bytes a query takes.
+    queries : how many there would be.
+    counted : how many in words, where that is not known exactly (default: it is).
+    """
+    most = most_queries(scenario)
+    if scenario.mode == "compat" and most == MOST_COMPAT_QUERIES:
+        return f"{counted or f'{queries:,}'} queries; mode compat plays at most {most:,}, event by event"
+    takes = f"{counted or f'{queries:,}'} queries recorded in {scenario.record!r} take {'more than ' * bool(counted)}"
+    size = gib(_fixed_bytes(scenario) + _query_bytes(scenario) * queries)
+    less = "; record: counts takes least" if scenario.record == "full" else ""
+    return f"{takes}{size} of memory; at most {most:,} are simulated ({gib(MOST_BYTES)}){less}"

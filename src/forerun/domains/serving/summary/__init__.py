@@ -12,6 +12,7 @@ import numpy as np
 from forerun.domains.serving.engine import engine_of, engines
 from forerun.domains.serving.engine.outcome import Outcome, Run
 from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.scenario.traces import Generated
 from forerun.domains.serving.summary import tables
 from forerun.domains.serving.summary.confidence import from_batches, from_replications, headline
@@ -41,6 +42,7 @@ from forerun.domains.serving.summary.why import explain
 from forerun.result.run import Result
 from forerun.result.stats import Interval
 from forerun.result.tables import Table
+from forerun.rng import stream
 from forerun.trace.processes.recorded import Bootstrap
 
 
@@ -149,7 +151,8 @@ def _fresh_runs(inputs: Inputs) -> Iterator[tuple[Inputs, Run]]:
     if not isinstance(scenario.trace, Generated) or scenario.mode != "default":
         return
     for number in range(scenario.intervals.replications - 1):
-        again = inputs.replication(number)
+        seed = int(stream(scenario.seed, "replication", number).integers(2**32))
+        again = prepare(scenario, inputs.files, seed)
         if number == 0 and (
             np.array_equal(again.arrivals_ms, inputs.arrivals_ms) or reasons_against(again.pipeline)
         ):

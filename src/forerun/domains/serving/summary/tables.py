@@ -17,7 +17,7 @@ from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.engine.tuning import Schedule
+    from forerun.domains.serving.engine.outcome import Schedule
     from forerun.domains.serving.policy.handover import Handover
 
 _QUERY: Final = Column("query", "", "number of the query, in order of arrival")

@@ -9,9 +9,10 @@ import numpy as np
 
 from forerun.domains.serving.engine.outcome import Outcome, Run
 from forerun.domains.serving.engine.tuning import paid_replica_ms
-from forerun.domains.serving.inputs import Inputs, mean_rate_rps
+from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import Floats, Stage
 from forerun.domains.serving.inputs.routing import visited_stages
+from forerun.domains.serving.policy.envelope import mean_rate_rps
 from forerun.domains.serving.summary.latency_split import BATCH, JOIN, PREEMPTED, QUEUE, Account
 from forerun.domains.serving.summary.llm.load import least_decode_ms, least_work_ms
 from forerun.result.ledger import Ledger

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from forerun.domains.serving.engine.outcome import Outcome
-from forerun.domains.serving.engine.tuning import Control
+from forerun.domains.serving.engine.outcome import Control, Outcome
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.summary import tables
 from forerun.domains.serving.summary.totals import stage_costs_usd

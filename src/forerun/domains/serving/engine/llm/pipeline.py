@@ -19,7 +19,7 @@ from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visit
 from forerun.domains.serving.engine.stagewise import Stagewise
 from forerun.domains.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import incoming_edges, refused_queries
-from forerun.domains.serving.policy import ModelView
+from forerun.domains.serving.policy.tuning import ModelView
 
 
 class Stream(NamedTuple):

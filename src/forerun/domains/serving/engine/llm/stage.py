@@ -16,8 +16,8 @@ from forerun.domains.serving.engine.llm.record import iterations_of, records_of
 from forerun.domains.serving.engine.outcome import Batches, Guesses, Iterations, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
-from forerun.domains.serving.policy import ModelView
 from forerun.domains.serving.policy.scheduling import Tokens
+from forerun.domains.serving.policy.tuning import ModelView
 from forerun.domains.serving.scenario.language_model import Routing
 
 #: (instant ms, replicas from then on), ascending

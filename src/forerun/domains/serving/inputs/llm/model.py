@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.domains.serving.policy.scheduling import Rules
 from forerun.domains.serving.scenario.language_model import FitRecord, Limit, Routing, SpeculationSpec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from forerun.domains.serving.calibration.knee import STEP
 from forerun.domains.serving.engine.modes.default import simulated
-from forerun.domains.serving.inputs import Inputs, mean_rate_rps, prepare
+from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import Pipeline
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.plan.llm import tables as plan_tables
 from forerun.domains.serving.plan.llm.language_plan import LanguagePlan, certificate_of, traffics_of
@@ -29,6 +30,7 @@ from forerun.domains.serving.plan.llm.space import (
     space_of,
 )
 from forerun.domains.serving.plan.llm.traffic import fresh
+from forerun.domains.serving.policy.envelope import mean_rate_rps
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import PLAN_AXES
 from forerun.domains.serving.scenario.limits import check_traces, may_miss

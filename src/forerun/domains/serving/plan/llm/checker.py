@@ -18,6 +18,7 @@ import numpy as np
 
 from forerun.domains.serving.engine import run
 from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.scenario import Scenario
@@ -193,7 +194,7 @@ class _Checked:
         )
 
     def _inputs(self, cell: Mapping[str, _Choice]) -> Inputs:
-        return self.inputs.with_scenario(self._placed(cell))
+        return prepare(self._placed(cell), self.inputs.files, self.inputs.pipeline.seed)
 
     def _fails(self, cell: Mapping[str, _Choice], most: int | None = None) -> int:
         """On how many traces a cell misses the objectives; not further than one more than `most`."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.domains.serving.inputs import Inputs, prepare
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.plan.llm.bounds import Bound
 from forerun.domains.serving.plan.llm.checker import SCHEMA, Rejected, check
 from forerun.domains.serving.plan.llm.search import Found, Search, Tried

@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import Floats, Ints, Pipeline
+from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.scenario.traces import Generated
 from forerun.errors import UsageError
 from forerun.rng import stream
@@ -31,7 +32,7 @@ def fresh(inputs: Inputs, numbers: range) -> Iterator[Inputs]:
     for number in numbers:
         if isinstance(scenario.trace, Generated):
             seed = int(stream(scenario.seed, "planning trace", number).integers(2**32))
-            other = inputs.with_seed(seed)
+            other = prepare(inputs.scenario, inputs.files, seed)
             if np.array_equal(other.arrivals_ms, inputs.arrivals_ms):
                 what = "the process gives the same arrivals whatever the seed, so there are no fresh traces to plan for"
                 raise UsageError.at("traces", what)
