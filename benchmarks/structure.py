@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import json
 import re
@@ -44,12 +45,11 @@ class Module:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, text = path, path.read_text()
-        self.tree = ast.parse(text)
+        self.path, self.text = path, path.read_text()
+        self.tree = ast.parse(self.text)
         parts = ("forerun", *path.relative_to(SOURCE).with_suffix("").parts)
         self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         self.package = "forerun" if len(parts) == 2 and parts[1] == "__init__" else ".".join(parts[:2])
-        self.code = self._code_lines(text)
         self.for_types = {
             id(node)
             for block in ast.walk(self.tree)
@@ -58,9 +58,11 @@ class Module:
             for node in ast.walk(part)
         }
 
-    def _code_lines(self, text: str) -> set[int]:
+    @functools.cached_property
+    def code(self) -> set[int]:
+        """The numbers of its code lines."""
         lines: set[int] = set()
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type not in _BLANK:
                 lines.update(range(token.start[0], token.end[0] + 1))
         for node in ast.walk(self.tree):
@@ -123,39 +125,47 @@ def circles(ties: Mapping[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(circle) for circle in found)
 
 
+def modules() -> dict[str, Module]:
+    """The files of the product, by name."""
+    found = map(Module, sorted(SOURCE.rglob("*.py")))
+    return {module.name: module for module in found}
+
+
+def ties(known: Mapping[str, Module], *, for_types: bool) -> dict[str, set[str]]:
+    """The names that each file imports; for_types: those for type checking, too."""
+    return {
+        name: {other.name for other, typed in module.imports(known) if for_types or not typed}
+        for name, module in known.items()
+    }
+
+
 def measured() -> dict[str, Any]:
     """All figures."""
-    modules = [Module(path) for path in sorted(SOURCE.rglob("*.py"))]
-    known = {module.name: module for module in modules}
+    known = modules()
     height = layers()
     lines: Counter[str] = Counter()
     upward: list[str] = []
-    ties: dict[str, set[str]] = {module.name: set() for module in modules}
-    running: dict[str, set[str]] = {module.name: set() for module in modules}
-    for module in modules:
+    for module in known.values():
         lines[module.package] += len(module.code)
-        for other, for_types in module.imports(known):
-            ties[module.name].add(other.name)
-            if not for_types:
-                running[module.name].add(other.name)
+        for other, _ in module.imports(known):
             if height.get(other.package, -1) > height.get(module.package, len(height)) or (
                 other.name == "forerun" and module.package not in ("forerun", "forerun.__main__")
             ):
                 upward.append(f"{module.name} -> {other.name}")
-    functions = [row for module in modules for row in module.functions()]
+    functions = [row for module in known.values() for row in module.functions()]
     switches = re.compile(r"\bis_corrected\(")
     return {
         "lines": dict(sorted(lines.items())),
         "lines_in_all": lines.total(),
-        "files": len(modules),
-        "packages": len({module.package for module in modules if module.path.parent != SOURCE}),
+        "files": len(known),
+        "packages": len({module.package for module in known.values() if module.path.parent != SOURCE}),
         "layers": len(set(height.values())),
         "imports_upward": sorted(set(upward)),
-        "circles": circles(running),
-        "circles_of_types": circles(ties),
+        "circles": circles(ties(known, for_types=False)),
+        "circles_of_types": circles(ties(known, for_types=True)),
         "is_corrected": sum(
             len(switches.findall(module.path.read_text()))
-            for module in modules
+            for module in known.values()
             if module.package != "forerun.replication"
         ),
         "words_of_docs": sum(

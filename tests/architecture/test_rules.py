@@ -6,11 +6,10 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Container
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from benchmarks.structure import Module, circles, modules, ties
 
 from forerun.domain import Domain, get_domain
 
@@ -18,6 +17,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "forerun"
 MODULES = sorted(SOURCE.rglob("*.py"))
 DOMAINS = sorted(path.parent for path in (SOURCE / "domains").glob("*/scenario.py"))
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Module]:
+    """The files of the product, parsed once."""
+    return modules()
 
 
 def test_import_contracts_hold() -> None:
@@ -198,37 +203,12 @@ def test_every_part_that_a_domain_may_add_is_documented() -> None:
     assert parts - required - {"with_policy", "about", "folder"} == listed
 
 
-def test_no_module_imports_itself_through_others() -> None:
-    """Also by imports inside functions, which only keep heavy libraries lazy and hide no circle."""
-    names = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in MODULES}
-    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
-    graph = {
-        name: {_nearest(one, names) for one in _run_imports(path)} - {name, ""}
-        for name, path in names.items()
-    }
-    try:
-        tuple(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
+@pytest.mark.parametrize("for_types", [False, True], ids=["running", "for types"])
+def test_no_module_imports_itself_through_others(known: dict[str, Module], for_types: bool) -> None:
+    """Also by imports inside functions, which only keep heavy libraries lazy, and by those for type checking: a type that
+    two modules exchange lives in the lower one."""
+    assert circles(ties(known, for_types=for_types)) == []
 
 
-def _run_imports(path: Path) -> set[str]:
-    """What a file imports when it is imported or run, type checkers' imports left out."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = [ast.Pass()]
-    imported: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return imported
-
-
-def _nearest(name: str, names: Container[str]) -> str:
-    """The module that a dotted name lies in; empty outside the package."""
-    while name and name not in names:
-        name = name.rpartition(".")[0]
-    return name
+def test_circles_are_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
