@@ -150,7 +150,7 @@ def test_domains_do_not_look_at_the_clock(path: Path) -> None:
 #: what a domain's folder contains, each a module or a package; the optional ones only where the domain needs them
 OPTIONAL_PARTS = {"plan", "bound", "export", "traces", "data"}
 PARTS = OPTIONAL_PARTS | {
-    "scenario", "inputs", "policy", "policies", "observer", "engine", "summary", "figures", "explain", "starter",
+    "domain", "scenario", "inputs", "policy", "policies", "observer", "engine", "summary", "figures", "explain", "starter",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import rules_for, run_rules
 from forerun.domains.cluster.explain.job import CAUSES, ClusterJobExplainer, _Blocked, _Telling
 from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.domains.cluster.policy import Allocator, Schedule, schedulers
 from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 from forerun.errors import ForerunError, ScenarioError
 from forerun.result.job import Others, Story, Tried
@@ -220,7 +220,7 @@ def test_the_first_in_an_empty_cluster_has_nobody_to_blame(policy: str, tmp_path
     result = forerun.simulate(forerun.load(path))
     story = told(result, "a")
     assert all(not wait.ahead and not wait.queued_before for wait in story.waits)
-    if issubclass(schedulers().get(policy), forerun.domains.cluster.Allocator) and policy != "las":  # type: ignore[attr-defined]
+    if issubclass(schedulers().get(policy), Allocator) and policy != "las":
         assert story.waits == () and "never waited" in story.why and story.figure is None
 
 

@@ -13,7 +13,18 @@ from .claims import ROOT
 
 PAGE = ROOT / "docs" / "development" / "stranger.md"
 #: what every domain has
-REQUIRED = {"scenario", "inputs", "policy", "policies", "observer", "engine", "summary", "figures", "explain"}
+REQUIRED = {
+    "domain",
+    "scenario",
+    "inputs",
+    "policy",
+    "policies",
+    "observer",
+    "engine",
+    "summary",
+    "figures",
+    "explain",
+}
 OURS = ("cluster", "serving", "spot", "loading", "energy")
 
 
