@@ -20,7 +20,7 @@ help:
 	@echo "make test-lowest   the same with the oldest supported release of every dependency"
 	@echo "make check   lint, types and import contracts"
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
-	@echo "make validate   real loaders against their predictions; needs a quiet machine"
+	@echo "make validate   real loaders, servers and trainings against their predictions; needs a quiet machine"
 	@echo "make clean   remove everything made here"
 
 demo: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""How far the prediction is from a training whose processes are really killed: `forerun measure checkpoint`, model by model.
+"""How far the prediction is from a training whose processes are really killed, model by model.
 
     python benchmarks/spot/reality.py [--json]
 
@@ -13,11 +13,18 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from forerun.domains.spot.engine.membership import Membership
+from forerun.measure.checkpoint.fleet import Work
+from forerun.measure.checkpoint.profile import measure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from validation.spot import testbed
+from validation.spot.testbed import schedule
 
 #: minutes, what happens, and to whom: a newcomer stands by when the next of the active two is killed
 TRACE = (
@@ -33,20 +40,23 @@ TRACE = (
     (52, "remove", "e"),
 )
 PARAMETERS = {"numpy": 500_000, "torch": 300_000}
-SPEED, SECONDS, WORST = 60, 60, 0.1
+BATCH, SPEED, SECONDS, WORST = 32, 60, 60, 0.1
 
 
-def measured(model: str, parameters: int, folder: Path) -> dict[str, Any]:
-    """One model: its books and the prediction's, as the verb tells them, with the times they rest on."""
-    trace = folder / "fleet.csv"
-    rows = [f"{minutes * 60_000},{verb},{node}" for minutes, verb, nodes in TRACE for node in nodes]
-    trace.write_text("\n".join(rows) + "\n")
-    words = f"measure checkpoint --model {model} --parameters {parameters} --speed {SPEED} --for {SECONDS}s --json"
+def tell(message: str) -> None:
+    """Progress goes where figures do not."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def measured(model: str, parameters: int) -> dict[str, Any]:
+    """One model: its books and the prediction's, with the times they rest on."""
+    rows = [(60.0 * minutes, verb == "add", node) for minutes, verb, nodes in TRACE for node in nodes]
     load = os.getloadavg()[0]
-    command = [sys.executable, "-m", "forerun", *words.split(), "--trace", str(trace)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    said = json.loads(done.stdout)
-    run, _ = said.pop("run"), said.pop("host")
+    profile = measure(Work(kind=model, parameters=parameters, batch=BATCH), progress=tell)
+    changes = schedule(Membership.from_rows(rows), SPEED, SECONDS)
+    run = testbed.run(profile, changes, SECONDS, tell).data()
+    said = profile.data()
+    del said["host"]
     gaps = [(line["predicted_s"] - line["measured_s"]) / SECONDS for line in run["ledger"].values()]
     steps = run["counts"]["steps completed"]
     return {
@@ -66,10 +76,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json
     found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for model, parameters in PARAMETERS.items():
-            if model == "numpy" or importlib.util.find_spec(model):
-                found[model] = measured(model, parameters, Path(folder))
+    for model, parameters in PARAMETERS.items():
+        if model == "numpy" or importlib.util.find_spec(model):
+            found[model] = measured(model, parameters)
     for model, one in found.items() if not as_json else ():
         print(f"{model}, {one['parameters']:,} parameters, load average {one['load_average_before']} before:")
         for line, both in one["run"]["ledger"].items():

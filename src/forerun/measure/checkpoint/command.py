@@ -1,16 +1,15 @@
-"""`forerun measure checkpoint`: time checkpoints and restarts of a real training job, also on processes that are killed."""
+"""`forerun measure checkpoint`: time checkpoints and restarts of a real training job."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from forerun.measure.checkpoint.profile import Profile
-    from forerun.measure.checkpoint.testbed import Compared
 
 
 @click.command(name="checkpoint")
@@ -28,13 +27,6 @@ if TYPE_CHECKING:
 )
 @click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True)
 @click.option("--write-rate", default="", metavar="RATE", help="Slow writes to this rate, such as 20MB/s.")
-@click.option(
-    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Then train while FILE kills nodes."
-)
-@click.option(
-    "--speed", type=click.FloatRange(min=0.01), default=60.0, show_default=True, help="Of the trace."
-)
-@click.option("--for", "length", default="60s", show_default=True, metavar="TIME", help="Length of that run.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @click.option(
@@ -49,22 +41,14 @@ def command(
     steps: int,
     restarts: int,
     write_rate: str,
-    trace: Path | None,
-    speed: float,
-    length: str,
     as_json: bool,
     quiet: bool,
     out: Path | None,
 ) -> None:
-    """Time steps, checkpoint stall, write, load and restart of a real training here, as the `job:` of a scenario.
-
-    With --trace, processes are then killed and started as a membership trace says, and where the time went is put beside
-    what the simulator predicts from the times just measured.
-    """
+    """Time steps, checkpoint stall, write, load and restart of a real training here, as the `job:` of a scenario."""
     import importlib.util
 
     from forerun.errors import UsageError
-    from forerun.measure.checkpoint import testbed
     from forerun.measure.checkpoint.fleet import Work
     from forerun.measure.checkpoint.profile import measure
     from forerun.units import parse_quantity
@@ -78,13 +62,9 @@ def command(
     if out is not None and out.suffix not in (".yaml", ".yml"):
         raise UsageError.at(str(out), "a profile ends in .yaml or .yml")
     try:
-        end_s = parse_quantity(length, "s")
         rate = parse_quantity(write_rate, "bytes_per_s") if write_rate else 0.0
     except ValueError as error:
-        raise UsageError.at("--for, --write-rate", str(error)) from error
-    if not end_s > 0:
-        raise UsageError.at("--for", f"{length!r} is no length of time")
-    changes = _changes(trace, speed, end_s) if trace is not None else ()
+        raise UsageError.at("--write-rate", str(error)) from error
 
     def tell(message: str) -> None:
         if not (quiet or as_json):
@@ -99,8 +79,6 @@ def command(
         bytes_per_s=rate,
     )
     profile = measure(work, steps=steps, restarts=restarts, progress=tell)
-    compared = testbed.run(profile, changes, end_s, tell) if changes and not profile.stopped else None
-    data: dict[str, Any] = profile.data() | ({"run": compared.data()} if compared else {})
     if out is not None:
         from forerun.trace.domain_traces import save_description
 
@@ -115,9 +93,9 @@ def command(
             ],
         )
     if as_json:
-        click.echo(json.dumps(data, indent=2))
+        click.echo(json.dumps(profile.data(), indent=2))
     else:
-        _show(profile, compared)
+        _show(profile)
     if profile.stopped:
         where = f"; what was measured is saved to {out}" if out is not None else ""
         click.echo(f"forerun: interrupted: {profile.stopped}{where}", err=True)
@@ -126,41 +104,11 @@ def command(
         click.echo(f"{out}: the job section of a scenario")
 
 
-def _changes(trace: Path, speed: float, end_s: float) -> Any:
-    """The changes of a trace of memberships.
-
-    Parameters
-    ----------
-    speed : how many times as fast they come.
-    end_s : of the run.
-
-    Raises TraceError for a trace of something else.
-    """
-    from forerun.domains.spot.inputs.recorded import of_membership
-    from forerun.errors import TraceError
-    from forerun.measure.checkpoint.testbed import schedule
-    from forerun.trace.reader import read_trace
-
-    read = read_trace(trace)
-    if read.kind != "membership":
-        raise TraceError.at(trace, f"contains {read.kind}; processes need a trace of memberships")
-    return schedule(of_membership(read), speed, end_s)
-
-
-def _show(profile: Profile, compared: Compared | None) -> None:
-    """Print the profile and, if there is one, the comparison with the model."""
+def _show(profile: Profile) -> None:
+    """Print the profile."""
     for name, timing in profile.rows():
         click.echo(f"  {name:<10} {timing.mean_s:>9.4f} s  +- {timing.std_s:.4f}  ({timing.count} times)")
     if not profile.quiet:
         click.echo(
             "note: the machine was busy (load average above twice the cores); measure again when it is quiet"
         )
-    if compared is None:
-        return
-    click.echo(f"where {compared.end_s:g} s went       measured  predicted  difference of the run")
-    for line, seconds in compared.measured_s.items():
-        gap = (compared.predicted_s[line] - seconds) / compared.end_s
-        click.echo(f"  {line:<18} {seconds:>9.2f} s {compared.predicted_s[line]:>8.2f} s  {gap:>+8.1%}")
-    for name, count in compared.measured.items():
-        click.echo(f"  {name:<18} {count:>9} {compared.predicted[name]:>10}")
-    click.echo(f"  loss {compared.first_loss:.4f} at the first step, {compared.last_loss:.4f} at the last")

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -28,9 +27,6 @@ from forerun.measure.checkpoint.worker import framed, unframed
 
 SILENCE_S = 120.0
 """So long may a process take to answer before the run is given up."""
-
-Change = tuple[float, bool, str]
-"""(seconds since the start, is it an addition, node)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +120,12 @@ class FleetLog:
     prep_s : how long each node took to get ready.
     idle : (from, to) without a pipeline.
     end_s : of the run.
-    changes : of the fleet, when they were made.
-    killed_active : nodes in pipelines that were killed.
     """
 
     segments: tuple[Segment, ...]
     prep_s: tuple[float, ...]
     idle: tuple[tuple[float, float], ...]
     end_s: float
-    changes: tuple[Change, ...]
-    killed_active: int
 
 
 @dataclass(slots=True)
@@ -174,8 +166,6 @@ class Fleet:
         self.gradient: Any = None
         self.loss = 0.0
         self.writing: CheckpointWrite | None = None
-        self.killed_active = 0
-        self.done: list[Change] = []
 
     def __enter__(self) -> Fleet:
         return self
@@ -250,32 +240,6 @@ class Fleet:
         self.origin = time.monotonic()
         self.step_start_s = self.heard_s = self.segment.replan_s = self.segment.ready_s = 0.0
 
-    def follow(self, changes: Sequence[Change], end_s: float) -> FleetLog:
-        """Do what a trace says when it says it, and train in between.
-
-        Parameters
-        ----------
-        changes : of the fleet, in order of time.
-        end_s : when the run ends.
-        """
-        pending = sorted(change for change in changes if 0 < change[0] < end_s)
-        at = 0
-        while (now_s := self.now_s) < end_s:
-            lost = False
-            while at < len(pending) and pending[at][0] <= now_s:
-                _, added, name = pending[at]
-                at += 1
-                self.done.append((now_s, added, name))
-                if added:
-                    self.add(name)
-                elif name in self.nodes:
-                    was_active = self.remove(name)
-                    self.killed_active += was_active
-                    lost |= was_active
-            self.settle(lost)
-            self.listen(min(end_s, pending[at][0] if at < len(pending) else end_s))
-        return self.finish(end_s)
-
     def settle(self, lost: bool) -> None:
         """Re-plan if an active node was lost, or if ready nodes make more pipelines."""
         if lost:
@@ -288,14 +252,7 @@ class Fleet:
         self._close(end_s, "end")
         if self.state == "idle":
             self.idle.append((self.idle_since_s, end_s))
-        return FleetLog(
-            tuple(self.segments),
-            tuple(self.prep_s),
-            tuple(self.idle),
-            end_s,
-            tuple(self.done),
-            self.killed_active,
-        )
+        return FleetLog(tuple(self.segments), tuple(self.prep_s), tuple(self.idle), end_s)
 
     def _pipelines(self) -> int:
         """How many pipelines the nodes that are ready make, at most `max_pipelines`."""

@@ -19,8 +19,11 @@ from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.errors import TraceError
-from forerun.measure.checkpoint.fleet import Change, Fleet, FleetLog, Segment, Step
+from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Step
 from forerun.measure.checkpoint.profile import Profile
+
+#: seconds since the start, whether it is an addition, the node
+Change = tuple[float, bool, str]
 
 LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight")
 
@@ -106,17 +109,45 @@ def run(
             f"training for {end_s:g} s; {sum(not added for _, added, _ in changes)} processes will be killed"
         )
         fleet.start()
-        log = fleet.follow(changes, end_s)
-    return compare(profile, changes, log)
+        killed_active = follow(fleet, changes, end_s)
+        log = fleet.finish(end_s)
+    return compare(profile, changes, log, killed_active)
 
 
-def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compared:
+def follow(fleet: Fleet, changes: Sequence[Change], end_s: float) -> int:
+    """Do what a trace says when it says it, and train in between; returns how many nodes in pipelines were killed.
+
+    Parameters
+    ----------
+    changes : of the fleet, in order of time.
+    end_s : when the run ends.
+    """
+    pending = sorted(change for change in changes if 0 < change[0] < end_s)
+    at = killed_active = 0
+    while (now_s := fleet.now_s) < end_s:
+        lost = False
+        while at < len(pending) and pending[at][0] <= now_s:
+            _, added, name = pending[at]
+            at += 1
+            if added:
+                fleet.add(name)
+            elif name in fleet.nodes:
+                was_active = fleet.remove(name)
+                killed_active += was_active
+                lost |= was_active
+        fleet.settle(lost)
+        fleet.listen(min(end_s, pending[at][0] if at < len(pending) else end_s))
+    return killed_active
+
+
+def compare(profile: Profile, changes: Sequence[Change], log: FleetLog, killed_active: int) -> Compared:
     """The ledger of a log beside that of the exact simulator with the measured means.
 
     Parameters
     ----------
     changes : of the fleet, which both have.
     log : what happened to the processes.
+    killed_active : nodes in pipelines that were killed.
     """
     done = replay(Membership.from_rows(changes), job_of(profile, log.end_s), Immediate(), Observed())
     steps = [step for segment in log.segments for step in segment.steps]
@@ -128,7 +159,7 @@ def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compa
             "steps completed": _completed(log),
             "steps executed": len(steps),
             "re-plans": len(log.segments) - 1,
-            "active nodes lost": log.killed_active,
+            "active nodes lost": killed_active,
         },
         predicted={
             "steps completed": done.steps_completed,
