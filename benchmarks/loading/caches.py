@@ -31,7 +31,10 @@ from forerun.domains.loading.policy import Cell
 from forerun.domains.loading.scenario import Nodes
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.nodes import NodesEpoch, predict_nodes, run_nodes
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from validation.loading.nodes import NodesEpoch, predict_nodes, run_nodes
 
 #: which blocks are cached, or leave, rests on which node was a moment earlier
 SECONDS_BAR, BYTES_BAR = 0.10, 0.05

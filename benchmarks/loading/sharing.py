@@ -19,8 +19,11 @@ from reality import packed_corpus, quiet, store, tell
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.jobs import run_jobs
 from forerun.measure.loading.probing import measure_cell
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from validation.loading.jobs import run_jobs
 
 LAW_BAR = 0.08
 

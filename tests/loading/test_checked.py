@@ -12,6 +12,8 @@ from forerun.cli.main import run as command_line
 from forerun.domains.loading.figures.saved import measured_figures
 from forerun.domains.loading.summary.measured import check_measured
 from forerun.errors import CheckFailed, StoreError, UsageError
+from forerun.report import write_page
+from forerun.report.stored import open_stored
 
 
 def measurement(
@@ -78,11 +80,16 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(json.dumps(measurement(0.01, domain=domain)))
         assert command_line(["check", str(path)]) != 0
         assert "is no plan but a measurement" in capsys.readouterr().err
-    looks = [
-        {"epoch": epoch, "batch": batch, "threads_before": 1, "threads": 4}
-        for epoch in (0, 1)
-        for batch in (5, 10)
-    ]
-    drawn = measured_figures(measurement(0.01, pace={"policy": "by_interval", "looks": looks, "epochs": []}))
-    assert [figure.id for figure in drawn] == ["predicted-measured", "prediction-error", "pace"]
-    assert drawn[2].data["batch"] == [0, 5, 10, 15, 20]
+    drawn = measured_figures(measurement(0.01))
+    assert [figure.id for figure in drawn] == ["predicted-measured", "prediction-error"]
+
+
+def test_parts_that_are_no_longer_measured_are_shown_as_rows(tmp_path: Path) -> None:
+    """Older files contain jobs, nodes and a pace beside their predictions."""
+    rows = [{"job": 0, "epoch": 0, "samples_per_s": 5.0, "predicted_samples_per_s": 5.1}]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(measurement(0.01, jobs=rows, pace={"policy": "by_interval", "looks": []})))
+    stored = open_stored(path)
+    assert stored.tables["jobs"] == rows
+    write_page([stored], tmp_path / "page.html")
+    assert "predicted samples" in (tmp_path / "page.html").read_text().lower()

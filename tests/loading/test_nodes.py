@@ -7,7 +7,6 @@ import math
 import os
 from collections import OrderedDict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ import simpy
 
 import forerun
 from forerun.domains.loading import plan as planning
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import StoreProfile
 from forerun.domains.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
 from forerun.domains.loading.engine.setup import cache_that_frees_link
 from forerun.domains.loading.engine.sharing import hit_shares
@@ -28,9 +25,6 @@ from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policy import UNBOUNDED, Cell
 from forerun.domains.loading.scenario import Nodes
 from forerun.errors import ScenarioError
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.nodes import predict_nodes, run_nodes
 from forerun.scenario.spec import canonical_json, content_id, to_data
 from forerun.scenarios import loads
 
@@ -437,38 +431,3 @@ def test_the_lines_of_a_plan_have_its_cache() -> None:
     for other in (replace(cell, sharing="partitioned"), replace(cell, cache_policy="lru")):
         code = planning.code_of(scenario, other)
         assert "BlockCache" not in code and "not in this code" in code
-
-
-@pytest.fixture(scope="module")
-def equal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty blocks of four samples, all of one size."""
-    folder = tmp_path_factory.mktemp("equal")
-    files = folder / "files"
-    files.mkdir()
-    for number in range(160):
-        (files / f"{number:03}.bin").write_bytes(np.random.default_rng(number).bytes(2000))
-    return pack(files, folder / "blocks", PackSpec(4)).folder
-
-
-@pytest.mark.parametrize(
-    ("sharing", "policy"), [("partitioned", "pinned"), ("replicated", "pinned"), ("partitioned", "lru")]
-)
-def test_real_nodes_read_what_is_predicted(equal: Path, sharing: str, policy: str) -> None:
-    """Two processes over loopback: the bytes needed are the bytes read, and where nothing leaves they are the law's."""
-    whole = 320_000
-    nodes = Nodes(count=2, cache_bytes=whole / 5, policy=policy, sharing=sharing, link_latency_s=0.001)  # type: ignore[arg-type]
-    job = Job(batch=8, step_s=0.0, decode_s=0.0)
-    with open_corpus(str(equal)) as corpus:
-        real = run_nodes(corpus, job, Cell(4, 1), 160, nodes, epochs=3)
-        profile = StoreProfile(0.0, math.inf, math.inf, 0.0)
-        model = predict_nodes(corpus, profile, job.work(corpus, 160), Cell(4, 1), nodes, epochs=3)
-    for found, predicted in zip(real, model):
-        assert found.store_bytes + found.local_bytes + found.peer_bytes == whole
-        law = hit_shares(nodes, whole, found.epoch)
-        assert law is not None
-        if (sharing, policy) == ("partitioned", "pinned"):
-            assert found.store_bytes == predicted.store_bytes == pytest.approx(law.store * whole)
-            assert (found.local_bytes, found.peer_bytes) == (predicted.local_bytes, predicted.peer_bytes)
-        elif found.epoch:
-            assert found.store_bytes == pytest.approx(law.store * whole, abs=0.2 * whole)
-    assert (real[-1].peer_bytes > 0) == (sharing == "partitioned")

@@ -1,8 +1,7 @@
-"""Threads and blocks while a loader runs: the steered loop against a reference implementation, policies, a real loader."""
+"""Threads and blocks while a loader runs: the steered loop against a reference implementation, policies, a real store."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,10 @@ from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.figures import figures
 from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import UNBOUNDED, Cell, Look, Pace, PaceSpec, PaceView, paces
-from forerun.errors import PolicyError, ScenarioError, UnknownName
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.paced import pace_named, run_paced
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.domains.loading.policy import UNBOUNDED, Look, Pace, PaceSpec, PaceView, paces
+from forerun.errors import PolicyError, ScenarioError
+from forerun.measure.loading.corpus import make_corpus
+from forerun.measure.loading.store import StoreSpec
 from forerun.scenarios import loads
 
 CASES = 200
@@ -487,7 +484,7 @@ def test_it_acts_only_beyond_the_interval() -> None:
     assert threads in (4, 5) and moved <= 3
 
 
-# --- a real loader -----------------------------------------------------------------------------------------------
+# --- a real store -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -495,45 +492,6 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pace")
     make_corpus(folder / "files", 512, mean_bytes=4000)
     return pack(folder / "files", folder / "blocks", PackSpec(64)).folder
-
-
-def test_a_real_loader_is_paced_through_a_change_of_latency(blocks: Path) -> None:
-    """More threads behind 5 ms, more again when it becomes 40; every sample comes once, whatever the threads do."""
-    job = Job(batch=16, step_s=0.02, decode_s=0.0)
-    with (
-        LatencyStore(blocks, StoreSpec(latency_s=0.005, sigma=0.1)) as store,
-        open_corpus(store.url) as corpus,
-    ):
-        timer = threading.Timer(1.0, lambda: setattr(store, "spec", replace(store.spec, latency_s=0.04)))
-        timer.start()
-        found = run_paced(
-            corpus, job, 1600, ByInterval(every_batches=8), start=Cell(1, 1), threads=(1, 2, 4, 8, 16), blocks=(1,), epochs=1
-        )  # fmt: skip
-        timer.join()
-        asked = store.counters.requests
-    assert asked == 1600 + 2  # and the manifest and the index
-    assert sum(1 for look in found.looks) == 13 and found.looks[-1].batch == 100
-    assert found.looks[0].threads_before == 1 < found.looks[0].threads
-    assert found.epochs[0].threads_at_end >= 8
-
-
-def test_real_blocks_are_cut_anew_between_epochs(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = Job(batch=8, step_s=0.004, decode_s=0.0)
-    with LatencyStore(blocks, StoreSpec(latency_s=0.02)) as store:
-        with open_corpus(store.url) as corpus:
-            found = run_paced(
-                corpus, job, 128, pace_named("by_interval", 16), start=Cell(1, 1), threads=(1, 2), blocks=(1, 4, 16, 64),
-            )  # fmt: skip
-        assert found.epochs[0].block_samples == 1 < found.epochs[1].block_samples
-        arguments = ["measure", "loading", store.url, "--step", "20ms", "--batch", "8", "--decode", "0s"]
-        asked = ["--probe", "300ms", "--samples", "64", "--pace", "by_interval", "-q"]
-        assert command_line([*arguments, *asked]) == 0
-        assert "pace by_interval" in capsys.readouterr().out
-        assert command_line([*arguments, "--pace", "by_luck", "-q", "--probe", "300ms"]) == 2
-        assert "no pace policy named 'by_luck'" in capsys.readouterr().err
-        assert command_line([*arguments, "--pace", "by_interval", "--loader", "workers"]) == 2
-    with pytest.raises(UnknownName, match="by_luck"):
-        pace_named("by_luck", 10)
 
 
 def test_a_store_whose_latency_changes_at_an_instant(blocks: Path) -> None:

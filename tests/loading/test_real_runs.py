@@ -1,4 +1,4 @@
-"""Jobs in processes, real caches, runs kept in the notebook's layout, and everything that can go wrong on the way."""
+"""Real loaders: what is measured, and everything that can go wrong on the way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import io
 import json
 import math
-import multiprocessing
 import os
 import socket
 import subprocess
@@ -24,25 +23,17 @@ import pytest
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import StoreProfile, fit_profile, fit_single_requests, predict
-from forerun.domains.loading.engine.model import CacheModel, StoreModel
-from forerun.domains.loading.engine.threads import hits_of, open_caches
+from forerun.domains.loading.engine.calibration import fit_profile, fit_single_requests, predict
 from forerun.domains.loading.policy import Ask, Cell, Load, Probe
-from forerun.errors import DataError, StoreError, TraceError, UsageError
+from forerun.errors import DataError, StoreError, UsageError
 from forerun.loading import BlockDataset
 from forerun.measure.loading.answers import Job
-from forerun.measure.loading.caching import CACHING_POLICIES, CachedFiles
 from forerun.measure.loading.clients import HttpFiles, LocalFiles
 from forerun.measure.loading.corpus import Corpus, make_corpus, open_corpus
 from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
-from forerun.measure.loading.layout import Memory, write_run
 from forerun.measure.loading.probing import answer, run_cell
 from forerun.measure.loading.runner import Piece, busy, python, run_loader
 from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.replication.cndlsys.runs import features, flags, read_experiment
-
-from .reference import equal_jobs_rate
 
 
 @pytest.fixture(scope="module")
@@ -59,75 +50,6 @@ def copy(blocks: Blocks, tmp_path: Path) -> Path:
     for path in blocks.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     return folder
-
-
-# --- jobs and caches ---------------------------------------------------------------------------------------------
-
-
-def test_jobs_share_a_link_and_have_caches_of_their_own(blocks: Blocks) -> None:
-    """Two processes on a link of 8 MB/s are no faster than the law allows; the second epoch hits."""
-    link, size = 8e6, float(blocks.index.length.mean())
-    job = Job(step_s=0.001, decode_s=0.0)
-    cache = CacheSpec(0.5 * blocks.index.length.sum(), "pinned")
-    with (
-        LatencyStore(blocks.folder, StoreSpec(shared_bytes_per_s=link)) as store,
-        open_corpus(store.url) as corpus,
-    ):
-        found = run_jobs(corpus, job, Cell(16, 1), 320, jobs=2, epochs=2, cache=cache)
-        model = predict_jobs(
-            corpus, StoreProfile(0.0, np.inf, np.inf, 0.0), Load(320, size, 64, 0.001, 256), Cell(16, 1), jobs=2, epochs=2,
-            cache=cache, store=StoreModel(shared_bytes_per_s=link),
-        )  # fmt: skip
-    assert [(e.epoch, e.job) for e in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    # One thread asks in a fixed order: what the caches have is the same, request by request.
-    assert [(e.hits, e.misses) for e in found] == [(e.hits, e.misses) for e in model]
-    assert sum(e.hits for e in found if e.epoch == 0) == 0 and all(e.hits > 5 for e in found if e.epoch == 1)
-    cold = [e.samples_per_s for e in found if e.epoch == 0]
-    law = equal_jobs_rate(64, 0.001, link, size, 2)
-    assert sum(cold) <= 2 * law * 1.1
-    assert np.mean([e.samples_per_s for e in model if e.epoch == 0]) == pytest.approx(law, rel=0.08)
-
-
-def test_a_job_that_fails_says_what_failed(copy: Path) -> None:
-    with open_corpus(str(copy)) as corpus:
-        (copy / "b000003.blk").unlink()
-        with pytest.raises(
-            StoreError, match=r"b000003\.blk: block 3, sample '.*' cannot be read: No such file"
-        ):
-            run_jobs(corpus, Job(step_s=0.0, decode_s=0.0), Cell(16, 2), 320, jobs=2)
-
-
-@pytest.mark.parametrize("policy", CACHING_POLICIES)
-def test_real_caches_hit_as_the_simulated_ones(blocks: Blocks, policy: Any) -> None:
-    """The same requests in the same order, sizes that differ, any capacity: equal hits, equal most bytes cached."""
-    rng = np.random.default_rng(3)
-    sizes = [blocks.block_path(block).stat().st_size for block in range(blocks.blocks)]
-    for share in (0.0, 0.1, 0.5, 0.9, 1.0):
-        capacity = share * sum(sizes)
-        ours = CachedFiles(LocalFiles(blocks.folder), capacity, policy)
-        keys = rng.integers(blocks.blocks, size=200)
-        hits = []
-        for key in keys.tolist():
-            before = ours.hits
-            assert len(ours.read(block_name(key), 0, sizes[key], "x")) == sizes[key]
-            hits.append(ours.hits > before)
-        theirs = open_caches([CacheModel(capacity, policy)], blocks.blocks)
-        assert hits == hits_of(theirs, 0, keys, np.array(sizes, float)[keys]).tolist()
-        assert ours.most_bytes == theirs.about[0, 1] <= capacity
-
-
-def test_a_spawned_worker_gets_an_empty_cache_of_the_same_kind(blocks: Blocks) -> None:
-    size = blocks.block_path(0).stat().st_size
-    cache = CachedFiles(LocalFiles(blocks.folder), 2.0 * size, "fifo")
-    here = cache.read(block_name(0), 0, size, "x")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(_read_twice, (cache, block_name(0), size)) == (here, 2.0 * size, "fifo", 1, 1)
-    assert (cache.hits, cache.misses, cache.most_bytes) == (0, 1, size)
-
-
-def _read_twice(cache: CachedFiles, name: str, size: int) -> tuple[bytes, float, str, int, int]:
-    cache.read(name, 0, size, "x")
-    return cache.read(name, 0, size, "x"), cache.capacity_bytes, cache.policy, cache.hits, cache.misses
 
 
 # --- what is measured --------------------------------------------------------------------------------------------
@@ -212,51 +134,6 @@ def test_single_files_tell_latency_and_admit_what_they_cannot() -> None:
             flat = fit_single_requests(a, c, np.full(100, 5e4), load)
             assert flat.conn_bytes_per_s == np.inf and "not identifiable" in flat.notes[0]
     assert covered >= 180
-
-
-def test_runs_in_the_notebooks_layout_are_read_by_its_importer(blocks: Blocks, tmp_path: Path) -> None:
-    """Numbers only: what is written is read back, gives the notebook's features, and holds no object array."""
-    memory = Memory()
-    with open_corpus(str(blocks.folder)) as corpus, memory.watched():
-        job = Job(step_s=0.005, decode_s=0.0)
-        runs = {cell: run_cell(corpus, job, Ask(cell, 160)) for cell in (Cell(1, 1), Cell(16, 2))}
-    for number in (1, 2):
-        write_run(
-            tmp_path,
-            Cell(1, 1),
-            0.005,
-            runs[Cell(1, 1)],
-            memory,
-            approach="baseline1",
-            dataset="d",
-            number=number,
-        )
-        made = write_run(
-            tmp_path,
-            Cell(16, 2),
-            0.005,
-            runs[Cell(16, 2)],
-            memory,
-            approach="ours",
-            dataset="d",
-            number=number,
-        )
-    with pytest.raises(StoreError, match="is there already"):
-        write_run(tmp_path, Cell(16, 2), 0.005, runs[Cell(16, 2)], memory, approach="ours", dataset="d")
-    assert made.name == "sim_compute_time=0.005" and (made / "opt_config").read_text() == "2,16"
-    for path in made.glob("*.npy"):
-        assert np.load(path, allow_pickle=False).dtype == np.float64
-    found = read_experiment(tmp_path, dataset="d", place="remote")
-    ours = next(run for run in found if run.approach == "ours")
-    assert (ours.threads, ours.block, ours.merged, len(ours.load_s)) == (2, 16, True, 3)
-    row = features(ours)
-    assert row.load_s == runs[Cell(16, 2)].load_s.mean() and row.memory_mib > 10
-    assert {flag.id for flag in flags(found)} >= {"F4"} and "F3" not in {flag.id for flag in flags(found)}
-    # 160 samples in three batches, not three of the publication's 512.
-    assert row.throughput == pytest.approx(160 / 3 / row.completion_s)
-    (made / "memory.csv").write_text("process,page_cache\n1,x\n")
-    with pytest.raises(TraceError, match=r"memory\.csv:2: '1,x' is not 2 whole numbers"):
-        read_experiment(tmp_path, dataset="d", place="remote")
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------------
@@ -410,11 +287,6 @@ def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.Capt
     [
         (["--workers", "0"], "--workers: '0' is not a list of numbers"),
         (["--workers", "1,x"], "--workers: '1,x' is not a list of numbers"),
-        (["--compat", "notebook"], "--compat: name the folder"),
-        (["--cache", "1MB"], "--cache: is of the jobs' or nodes' processes"),
-        (["--nodes", "2", "--jobs", "2"], "--nodes: are of one job"),
-        (["--nodes", "2", "--cache-policy", "fifo"], "--cache-policy: fifo is not predicted"),
-        (["--link", "1GB/s"], "--sharing, --link-latency, --link: are of nodes"),
         (["--step", "-1s"], "times are not negative"),
         (["--memory", "0MB"], "memory are above 0"),
         (["--decode", "1 parsec"], "--step, --decode"),
@@ -429,30 +301,12 @@ def test_bad_usage_is_told_in_a_line(
     assert message in said and "Traceback" not in said
 
 
-def test_the_verb_with_jobs_and_the_layout(
+def test_a_kept_measurement_is_what_was_printed(
     blocks: Blocks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "runs"
-    arguments = [
-        "measure",
-        "loading",
-        str(blocks.folder),
-        "--step",
-        "1ms",
-        "--decode",
-        "100us",
-        "--samples",
-        "128",
-    ]
-    assert (
-        command_line([*arguments, "--jobs", "2", "--cache", "1MB", "--compat", "notebook", "-o", str(out)])
-        == 0
-    )
-    said = capsys.readouterr().out
-    assert "predicted hits" in said and said.count("written: ") == 2
-    assert len(read_experiment(out, dataset="blocks", place="local")) == 2
     kept = tmp_path / "measured.json"
-    assert command_line([*arguments[:5], "--cold", "--json", "-q", "-o", str(kept)]) == 0
+    arguments = ["measure", "loading", str(blocks.folder), "--step", "1ms"]
+    assert command_line([*arguments, "--cold", "--json", "-q", "-o", str(kept)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert "cold" in said["cache"] and said == json.loads(kept.read_text())
     assert command_line(["report", str(kept), "-o", str(tmp_path / "report.html"), "-q"]) == 0

@@ -209,11 +209,6 @@ class Answer:
     is_container: bool = False
 
     @property
-    def runnable(self) -> Cell:
-        """The chosen cell as far as it can be run here: blocks that were not read have to be packed first."""
-        return Cell(self.cell.block if self.packed else 1, self.cell.threads)
-
-    @property
     def samples_per_s(self) -> tuple[float, float, float]:
         """The throughput predicted for the chosen cell, and the ends of its 95 % interval."""
         samples, span = self.load.samples, self.interval

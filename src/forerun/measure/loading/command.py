@@ -12,9 +12,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forerun.domains.loading.scenario import Nodes, Sharing
     from forerun.measure.loading.answers import Answer, Job
-    from forerun.measure.loading.caching import CachingPolicy
     from forerun.measure.loading.corpus import Corpus
 
     Report = Callable[[str], None]
@@ -61,38 +59,6 @@ if TYPE_CHECKING:
     "--samples", type=click.IntRange(min=64), default=640, show_default=True, help="Samples a checked cell."
 )
 @click.option(
-    "--jobs", type=click.IntRange(1, 64), default=1, show_default=True,
-    help="Also run this many jobs at once, each a process, on the chosen cell.",
-)  # fmt: skip
-@click.option(
-    "--cache",
-    default="",
-    metavar="SIZE",
-    help="With --jobs or --nodes: a cache in each; jobs run two epochs.",
-)
-@click.option(
-    "--cache-policy", type=click.Choice(["lru", "fifo", "pinned"]), default="lru", show_default=True,
-    help="Who leaves that cache.",
-)  # fmt: skip
-@click.option(
-    "--nodes", type=click.IntRange(0, 64), default=0,
-    help="Also run this many nodes of one job at once, each a process with a --cache, over three epochs.",
-)  # fmt: skip
-@click.option(
-    "--sharing", type=click.Choice(["none", "partitioned", "replicated"]), default="none", show_default=True,
-    help="How nodes share their caches.",
-)  # fmt: skip
-@click.option(
-    "--link-latency", default="0s", show_default=True, help="Of asking another node, beside loopback's."
-)
-@click.option(
-    "--link", default="", metavar="RATE", help="Bandwidth at which a node reads from others, such as 1GB/s."
-)
-@click.option(
-    "--pace", default="", metavar="POLICY",
-    help="Also run two epochs with this pace policy (by_interval, hill_climb) in charge of threads and blocks.",
-)  # fmt: skip
-@click.option(
     "--loader", type=click.Choice(["threads", "workers", "pooled_workers"]), default="threads", show_default=True,
     help="Our threads, torch's workers, or torch's workers with a pool of threads each.",
 )  # fmt: skip
@@ -103,10 +69,6 @@ if TYPE_CHECKING:
 @click.option(
     "--block", type=click.IntRange(min=1), default=1, show_default=True, help="Samples a worker's read."
 )
-@click.option(
-    "--compat", type=click.Choice(["notebook"]), default=None,
-    help="Write the runs in the published notebook's layout into the folder -o.",
-)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @click.option(
@@ -130,19 +92,10 @@ def command(
     cold: bool,
     checked: bool,
     samples: int,
-    jobs: int,
-    cache: str,
-    cache_policy: CachingPolicy,
-    nodes: int,
-    sharing: Sharing,
-    link_latency: str,
-    link: str,
-    pace: str,
     loader: str,
     workers: str,
     pool_threads: int,
     block: int,
-    compat: str | None,
     as_json: bool,
     quiet: bool,
     out: Path | None,
@@ -154,8 +107,6 @@ def command(
 
     Nothing is written to the store. Local files are read through the page cache unless --cold is given.
     """
-    from forerun.domains.loading.policy import paces
-    from forerun.domains.loading.scenario import Nodes
     from forerun.errors import UsageError
     from forerun.measure.loading.answers import Job
     from forerun.measure.loading.corpus import open_corpus
@@ -181,38 +132,12 @@ def command(
         )  # fmt: skip
         probe_s = parse_quantity(probe, "s")
         memory_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
-        cache_bytes = parse_quantity(cache, "bytes") if cache else 0.0
-        link_s, link_rate = (
-            parse_quantity(link_latency, "s"),
-            parse_quantity(link, "bytes_per_s") if link else 0.0,
-        )
     except ValueError as error:
-        where = "--step, --decode, --probe, --memory, --cache, --link-latency, --link"
-        raise UsageError.at(where, str(error)) from error
+        raise UsageError.at("--step, --decode, --probe, --memory", str(error)) from error
     if job.step_s < 0 or job.decode_s < 0 or memory_bytes <= 0 or probe_s <= 0:
         raise UsageError.at(
             "--step, --decode, --probe, --memory", "times are not negative, probes and memory are above 0"
         )
-    if compat and out is None:
-        raise UsageError.at("--compat", "name the folder to write with -o")
-    if cache and jobs == 1 and not nodes:
-        raise UsageError.at(
-            "--cache", "is of the jobs' or nodes' processes: add --jobs 2 or more, or --nodes"
-        )
-    if nodes and (jobs > 1 or loader != "threads"):
-        raise UsageError.at(
-            "--nodes", "are of one job with a loader of threads: leave out --jobs and --loader"
-        )
-    if nodes and cache_policy == "fifo":
-        raise UsageError.at("--cache-policy", "fifo is not predicted for nodes; use lru or pinned")
-    if min(cache_bytes, link_s, link_rate) < 0:
-        raise UsageError.at("--cache, --link-latency, --link", "are not negative")
-    if not nodes and (sharing != "none" or link_s or link):
-        raise UsageError.at("--sharing, --link-latency, --link", "are of nodes: add --nodes")
-    if pace and loader != "threads":
-        raise UsageError.at("--pace", f"is of a loader of threads, not of {loader}")
-    if pace:
-        paces().get(pace, where="--pace")
     many = _numbers(workers)
 
     def report(message: str) -> None:
@@ -237,20 +162,8 @@ def command(
             data = answered.data() | {
                 "checked": _checked(corpus, answered, samples, report) if checked else []
             }
-            if jobs > 1:
-                data["jobs"] = _jobs(corpus, answered, samples, jobs, cache_bytes, cache_policy, report)
-            if nodes:
-                spec = Nodes(
-                    count=nodes, cache_bytes=cache_bytes, policy="lru" if cache_policy == "lru" else "pinned",
-                    sharing=sharing, link_latency_s=link_s, link_bytes_per_s=link_rate,
-                )  # fmt: skip
-                data["nodes"] = _nodes(corpus, answered, samples, spec, report)
-            if pace:
-                data["pace"] = _paced(corpus, job, pace, samples, memory_bytes, report)
-            if compat and out is not None:
-                data["written"] = _write_layout(corpus, answered, samples, out, report)
         data |= {"files_passed_over": len(corpus.passed_over), "passed_over": list(corpus.passed_over[:3])}
-    _tell(data, as_json, None if compat else out)
+    _tell(data, as_json, out)
 
 
 def _tell(data: dict[str, Any], as_json: bool, out: Path | None) -> None:
@@ -351,136 +264,6 @@ def _checked(corpus: Corpus, answered: Answer, samples: int, report: Report) -> 
     ]  # fmt: skip
 
 
-def _jobs(
-    corpus: Corpus, answered: Answer, samples: int, jobs: int, cache_bytes: float, policy: CachingPolicy, report: Report
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Several jobs at once on the chosen cell, and the same simulated.
-
-    Parameters
-    ----------
-    corpus : what all jobs read.
-    answered : the chosen cell, and the store as its probes show it.
-    samples : of each job.
-    jobs : how many.
-    cache_bytes, policy : of a cache in each process (0: none); then two epochs are run, cold and warm.
-    report : called with a line.
-    """
-    from forerun.domains.loading.engine.calibration import StoreProfile
-    from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
-
-    cell, job = answered.runnable, answered.job
-    spec = CacheSpec(cache_bytes, policy) if cache_bytes else None
-    epochs = 2 if spec else 1
-    report(
-        f"running {jobs} jobs of {samples} samples at once, {cell.threads} threads each, blocks of {cell.block}"
-    )
-    measured = run_jobs(corpus, job, cell, samples, jobs=jobs, epochs=epochs, cache=spec)
-    # Where nothing was stalled there is no profile: the store is then taken to be free.
-    profile = answered.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
-    load = job.work(corpus, samples)
-    predicted = predict_jobs(corpus, profile, load, cell, jobs=jobs, epochs=epochs, cache=spec)
-    return [
-        {
-            "job": real.job, "epoch": real.epoch, "samples_per_s": real.samples_per_s,
-            "predicted_samples_per_s": model.samples_per_s, "hits": real.hits, "misses": real.misses,
-            "predicted_hits": model.hits,
-        }
-        for real, model in zip(measured, predicted)
-    ]  # fmt: skip
-
-
-def _nodes(
-    corpus: Corpus, answered: Answer, samples: int, nodes: Nodes, report: Report
-) -> list[dict[str, Any]]:
-    """Several nodes of one job on the chosen cell over three epochs, and the same simulated.
-
-    Parameters
-    ----------
-    corpus : what they share.
-    answered : the chosen cell, and the store as its probes show it.
-    samples : of an epoch of all nodes.
-    nodes : how many, with what caches.
-    report : called with a line.
-    """
-    from forerun.domains.loading.engine.calibration import StoreProfile
-    from forerun.measure.loading.nodes import predict_nodes, run_nodes
-
-    cell, job = answered.runnable, answered.job
-    report(
-        f"running {nodes.count} nodes, {samples} samples an epoch, {cell.threads} threads each, blocks of {cell.block}"
-    )
-    measured = run_nodes(corpus, job, cell, samples, nodes, epochs=3)
-    profile = answered.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
-    predicted = predict_nodes(corpus, profile, job.work(corpus, samples), cell, nodes, epochs=3)
-    return [
-        {
-            "epoch": real.epoch, "total_s": real.total_s, "predicted_s": model.total_s,
-            "error": model.total_s / real.total_s - 1, "store_bytes": real.store_bytes,
-            "predicted_store_bytes": model.store_bytes, "local_bytes": real.local_bytes,
-            "predicted_local_bytes": model.local_bytes, "peer_bytes": real.peer_bytes,
-            "predicted_peer_bytes": model.peer_bytes,
-        }
-        for real, model in zip(measured, predicted)
-    ]  # fmt: skip
-
-
-def _paced(
-    corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, report: Report
-) -> dict[str, Any]:
-    """Two epochs with a pace policy in charge.
-
-    The loader begins with single samples and one thread.
-
-    Parameters
-    ----------
-    name : of the policy.
-    samples : of an epoch.
-    """
-    from dataclasses import asdict
-
-    from forerun.domains.loading.policy import Cell
-    from forerun.measure.loading.paced import pace_named, run_paced
-    from forerun.measure.loading.probing import OFFERED, THREADS
-
-    spec = pace_named(name, -(-samples // job.batch))
-    paced = run_paced(
-        corpus, job, samples, spec, start=Cell(1, 1), threads=THREADS, blocks=OFFERED, memory_bytes=memory_bytes,
-        progress=report,
-    )  # fmt: skip
-    looks = [
-        {key: value for key, value in asdict(look).items() if value == value}  # nan: nothing was seen
-        for look in paced.looks
-    ]
-    return {"policy": name, "epochs": [asdict(epoch) for epoch in paced.epochs], "looks": looks}
-
-
-def _write_layout(corpus: Corpus, answered: Answer, samples: int, folder: Path, report: Report) -> list[str]:
-    """Runs without merging and of the chosen cell, in the published notebook's layout.
-
-    Parameters
-    ----------
-    samples : of each run.
-    folder : of all runs.
-
-    Returns the directories that were written.
-    """
-    from forerun.domains.loading.policy import Ask, Cell
-    from forerun.measure.loading.layout import Memory, write_run
-    from forerun.measure.loading.probing import run_cell
-
-    place = "remote" if "://" in corpus.name else "local"
-    dataset = Path(corpus.name.rstrip("/")).name.replace(":", "-") or "data"
-    written = []
-    for approach, cell in (("baseline1", Cell(1, 1)), ("ours", answered.runnable)):
-        report(f"writing a run of blocks of {cell.block}, {cell.threads} threads")
-        memory, step_s = Memory(), answered.job.step_s
-        with memory.watched():
-            run = run_cell(corpus, answered.job, Ask(cell, samples))
-        target = write_run(folder, cell, step_s, run, memory, approach=approach, dataset=dataset, place=place)
-        written.append(str(target))
-    return written
-
-
 def _show(data: dict[str, Any]) -> None:
     """Print the answer for people: what is measured, what would be enough, and what to know about it."""
     click.echo(f"answer: {data['answer']}")
@@ -529,15 +312,6 @@ _TABLES: Final = {
         ("waiting s", "waiting_s", "9.3g"), ("processor s", "cpu_s", "11.3g"), ("queued s", "queued_s", "8.3g"),
         ("transform s", "transform_s", "11.3g"), ("its processor s", "transform_cpu_s", "15.3g"),
     ),
-    "jobs": (
-        ("job", "job", "3"), ("epoch", "epoch", "5"), ("samples/s", "samples_per_s", "9.4g"),
-        ("predicted", "predicted_samples_per_s", "9.4g"), ("hits", "hits", "6"), ("predicted hits", "predicted_hits", "14"),
-    ),
-    "nodes": (
-        ("epoch", "epoch", "5"), ("from store", "store_bytes", "11"), ("predicted", "predicted_store_bytes", "11"),
-        ("from peers", "peer_bytes", "11"), ("measured s", "total_s", "10.3f"), ("predicted s", "predicted_s", "11.3f"),
-        ("error", "error", "+6.1%"),
-    ),
 }  # fmt: skip
 
 
@@ -550,31 +324,8 @@ def _show_rows(data: dict[str, Any]) -> None:
         for row in rows or ():
             mark = "  probe" if row.get("probe") else "  too noisy" if row.get("noisy") else ""
             click.echo("".join(f"  {row[key]:>{form}}" for _, key, form in columns) + mark)
-    if data.get("pace"):
-        _show_pace(data["pace"])
     if count := data.get("files_passed_over"):
         shown = ", ".join(map(repr, data["passed_over"]))
         click.echo(
             f"  note: files passed over as no samples: {count}, such as {shown}; --include PATTERN says which are"
-        )
-    for path in data.get("written", ()):
-        click.echo(f"written: {path}")
-
-
-def _show_pace(pace: dict[str, Any]) -> None:
-    """The looks at which something changed, and each epoch."""
-    click.echo(f"  pace {pace['policy']}: epoch  batch  threads  samples a block")
-    before: tuple[int, int] = (0, 0)
-    for look in pace["looks"]:
-        now = (look["threads"], look["block_samples"])
-        if now != before:
-            where = (
-                f"{look['epoch']:>{len(pace['policy']) + 14}}  {look['batch']:>5}  {now[0]:>7}  {now[1]:>15}"
-            )
-            click.echo(f"{where}  {look['why']}")
-        before = now
-    for epoch in pace["epochs"]:
-        click.echo(
-            f"  epoch {epoch['epoch']}: {epoch['samples_per_s']:.4g} samples/s with blocks of {epoch['block_samples']}, "
-            f"{epoch['threads_at_end']} threads at the end, waited {epoch['waited_share']:.1%} of the time"
         )

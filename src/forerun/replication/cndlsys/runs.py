@@ -69,7 +69,7 @@ class Recorded:
     io : reads, one record a file (unmerged) or a block (merged).
     processing : decodes, one record a sample.
     memory : polls of the bytes that each container uses.
-    published : whether the experiment wrote it, and not `forerun measure loading --compat notebook`.
+    published : whether the experiment wrote it, and not a run of ours.
     """
 
     folder: Path

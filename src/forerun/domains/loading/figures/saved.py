@@ -63,7 +63,7 @@ def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
 
 
 def measured_figures(measured: Row) -> tuple[Figure, ...]:
-    """Predicted against measured seconds of the cells that were checked, the error of each, and what a pace did.
+    """Predicted against measured seconds of the cells that were checked, the error of each, waits, and requests.
 
     Parts that it lacks give no figure.
 
@@ -75,7 +75,6 @@ def measured_figures(measured: Row) -> tuple[Figure, ...]:
         *_checked(measured.get("checked") or []),
         *_waits(measured.get("waits") or {}),
         *_requests(measured.get("requests") or {}),
-        *_pace(measured.get("pace") or {}),
     )
 
 
@@ -162,30 +161,4 @@ def _requests(requests: Row) -> Iterable[Figure]:
         series="of",
         caption=f"{requests['requests']} requests of the first probe"
         + (", and latencies of the fitted mean and spread (lognormal)." if len(curves) > 1 else "."),
-    )
-
-
-def _pace(pace: Row) -> Iterable[Figure]:
-    """Threads over the batches of all epochs.
-
-    Parameters
-    ----------
-    pace : looks of the policy and epochs of the loader.
-    """
-    looks = pace.get("looks") or []
-    if not looks:
-        return
-    last = {look["epoch"]: int(look["batch"]) for look in looks}
-    before = {epoch: sum(last[earlier] for earlier in last if earlier < epoch) for epoch in last}
-    yield Figure.of(
-        "step",
-        "pace",
-        "Threads that may read",
-        {
-            "batch": [0, *(before[look["epoch"]] + int(look["batch"]) for look in looks)],
-            "threads": [int(looks[0]["threads_before"]), *(int(look["threads"]) for look in looks)],
-        },
-        x=Axis("batch", "batches taken"),
-        y="threads",
-        caption=f"{len(looks)} looks of {pace['policy']} in {len(last)} epochs of the real loader.",
     )

@@ -27,13 +27,13 @@ from forerun.domains.loading.policy import I64, Cell, Load
 from forerun.domains.loading.scenario import Nodes, unlimited
 from forerun.errors import ForerunError
 from forerun.measure.loading.answers import Job
-from forerun.measure.loading.caching import Kept
 from forerun.measure.loading.clients import Wrapping
 from forerun.measure.loading.corpus import Corpus
-from forerun.measure.loading.jobs import STUCK_S, next_result
 from forerun.measure.loading.runner import Piece
 from forerun.rng import stream as random_stream
 from forerun.study.executors.interrupts import blocked
+from validation.loading.caching import Kept
+from validation.loading.jobs import STUCK_S, next_result
 
 #: what one node says to another: what it wants, the block's number, its bytes
 HEAD: Final = struct.Struct("<Bqq")

@@ -23,11 +23,11 @@ from forerun.measure.loading.answers import Job
 from forerun.measure.loading.checking import check
 from forerun.measure.loading.clients import HttpFiles
 from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.jobs import run_jobs
-from forerun.measure.loading.paced import pace_named, run_paced
 from forerun.measure.loading.probing import answer, measure_cell
 from forerun.measure.loading.runner import Piece, run_loader
 from forerun.measure.loading.store import LatencyStore, StoreSpec
+from validation.loading.jobs import run_jobs
+from validation.loading.paced import pace_named, run_paced
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from forerun.domains.loading.engine.threads import open_caches, stream
 from forerun.domains.loading.policy import Cell, Load
 from forerun.errors import ForerunError, StoreError
 from forerun.measure.loading.answers import Job
-from forerun.measure.loading.caching import CachedFiles, CachingPolicy
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.runner import Piece
 from forerun.rng import stream as random_stream
 from forerun.study.executors.interrupts import blocked
+from validation.loading.caching import CachedFiles, CachingPolicy
 
 #: a job that sends nothing for so long has died
 STUCK_S: Final = 600.0
