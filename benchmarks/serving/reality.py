@@ -20,8 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import forerun
-from forerun.measure.serving.study import Request, builtin, measure
+from forerun.measure.serving.study import builtin
 from forerun.scenarios import from_data
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from validation.serving.study import Request, measure
 
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.2)
 REPEATS = 3
@@ -50,14 +54,14 @@ def sleeping(repeats: int, seconds: float) -> dict[str, Any]:
     """The demonstration's pipeline, replicas asleep."""
     demo = Path(forerun.__file__).parent / "domains" / "serving" / "demo.yaml"
     request = Request(forerun.load(demo), loads=LOADS, repeats=repeats, seconds=seconds)
-    return figures(measure(request, None, tell), SLEEPING_BARS)
+    return figures(measure(request, tell), SLEEPING_BARS)
 
 
 def computing() -> dict[str, Any]:
     """Two models that compute; with how much longer a batch takes in place than alone, at most."""
     scenario = from_data(builtin(MODELS, MAX_BATCH))
     asked = Request(scenario, {name: name for name in MODELS}, loads=MODEL_LOADS, seconds=MODEL_SECONDS)
-    found = measure(asked, None, tell)
+    found = measure(asked, tell)
     apart = {
         model: max(
             abs(row["in_place_over_alone"] - 1) for row in found["batch_times"] if row["model"] == model

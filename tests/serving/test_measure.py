@@ -1,6 +1,6 @@
-"""Pipelines run for real: the laws of what is observed, predictions beside it, and a whole measurement on this machine.
+"""Models measured for real: their profiles, and a whole measurement on this machine.
 
-Machines are noisy: what is asserted of times is loose, or is what the measurement itself says of its disturbance.
+Machines are noisy: what is asserted of times is loose.
 """
 
 from __future__ import annotations
@@ -19,17 +19,12 @@ import forerun
 import forerun.report
 from forerun.cli.main import run as command_line
 from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.routing import taken_edges
-from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy.batching import Batching
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import StoreError, UsageError
-from forerun.measure.serving.fidelity import capacity_rps, judged
 from forerun.measure.serving.profiling import Measured, profiled, sizes_to_measure
-from forerun.measure.serving.study import Request, builtin, measure
-from forerun.measure.serving.testbed import Observed, Testbed
+from forerun.measure.serving.study import Request, builtin, capacity_rps, measure
+from forerun.measure.serving.testbed import Testbed
 from forerun.report.stored import open_stored
 from forerun.scenarios import from_data
 
@@ -37,94 +32,10 @@ from forerun.scenarios import from_data
 BASE_MS = 12.0
 
 
-def stage(
-    name: str, *edges: Edge, most: int = 3, replicas: int = 1, batching: Batching | None = None
-) -> Stage:
+def stage(name: str, *edges: Edge, most: int = 3, replicas: int = 1) -> Stage:
     """Batches of n take 12 + 4 n ms."""
     table = np.array([0.0, *(BASE_MS + 4.0 * n for n in range(1, most + 1))])
-    return Stage(name, edges, most, replicas, Service(table), batching or Greedy())
-
-
-def fork_and_join() -> Pipeline:
-    """Two branches, one of them conditional with two replicas, that meet again."""
-    return Pipeline(
-        (
-            stage("left", Edge(-1), batching=Timeout(delay_ms=6.0)),
-            stage("right", Edge(-1, share=0.6, number=3), replicas=2),
-            stage("both", Edge(0), Edge(1), most=4, batching=Delay(delay_ms=3.0)),
-        ),
-        seed=5,
-    )
-
-
-@pytest.fixture(scope="module")
-def observed() -> Observed:
-    due = np.cumsum(np.random.default_rng(1).exponential(16.0, 120))
-    with Testbed(fork_and_join(), ["", "", ""]) as testbed:
-        return testbed.run(due)
-
-
-class TestWhatIsObserved:
-    def test_queries_go_where_they_are_routed_and_in_order(self, observed: Observed) -> None:
-        pipeline, run = fork_and_join(), observed.run
-        columns = iter(taken_edges(pipeline, 120))
-        for placed, visits in zip(pipeline.stages, run.visits):
-            came = np.logical_or.reduce([next(columns) for _ in placed.edges])
-            assert np.array_equal(came, visits.batch > 0)
-            assert (visits.start_ms[came] >= visits.enqueue_ms[came]).all()
-            assert visits.batch[came].max() <= placed.max_batch
-            assert visits.replica[came].max() < placed.replicas
-            order = np.argsort(visits.enqueue_ms[came], kind="stable")
-            assert (np.diff(visits.start_ms[came][order]) >= 0).all()
-        last = np.fmax.reduce([visits.end_ms for visits in run.visits])
-        assert np.array_equal(run.finish_ms, last)
-        entered = np.fmax(run.visits[0].end_ms, run.visits[1].end_ms)
-        assert np.array_equal(run.visits[2].enqueue_ms, entered)
-        assert run.arrival_ms[0] == 0.0 and (np.diff(run.arrival_ms) >= 0).all()
-
-    def test_batches_are_the_visits_and_never_shorter_than_their_time(self, observed: Observed) -> None:
-        for placed, visits, batches in zip(fork_and_join().stages, observed.run.visits, observed.run.batches):
-            assert int(batches.size.sum()) == int((visits.batch > 0).sum())
-            took = batches.end_ms - batches.start_ms
-            assert (took >= placed.service.table_ms[batches.size] - 0.01).all()
-            for replica in range(placed.replicas):
-                mine = batches.replica == replica
-                assert (batches.start_ms[mine][1:] >= batches.end_ms[mine][:-1]).all()
-
-    def test_the_batching_policies_decide(self, observed: Observed) -> None:
-        """A timeout holds a batch that is not full; a delay lets no query start at once."""
-        left, both = observed.run.visits[0], observed.run.visits[2]
-        waited = left.start_ms - left.enqueue_ms
-        assert waited[left.batch < 3].max() >= 6.0 - 0.01
-        first = np.unique(both.start_ms, return_index=True)[1]
-        assert (both.start_ms - both.enqueue_ms)[first].max() >= 3.0 - 0.01
-
-    def test_the_simulator_is_near_or_the_run_is_marked(self, observed: Observed) -> None:
-        pipeline = fork_and_join()
-        found = judged(observed, pipeline, 0.5, 1, 80.0, 1)
-        assert found.marks or abs(found.error("p50")) < 0.3
-        late = float(np.quantile(observed.lag_ms, 0.99))
-        assert (late > 1.0) == any("late" in mark for mark in found.marks)
-        for name, served in zip(pipeline.names, observed.served):
-            drift = found.drift[name]
-            wanted = pipeline.stages[pipeline.names.index(name)].service.table_ms[served[:, 0].astype(int)]
-            assert drift == pytest.approx(served[:, 1].sum() / wanted.sum() - 1)
-            assert (abs(drift) > 0.1) == any(mark.startswith(name) for mark in found.marks)
-        low, high = found.interval["p50"]
-        assert low <= high
-
-
-def test_a_wrong_parameter_of_the_model_is_marked(observed: Observed) -> None:
-    """As a profile would be that was taken elsewhere: batches that took half as long."""
-    from dataclasses import replace
-
-    pipeline = fork_and_join()
-    stages = tuple(
-        replace(s, service=Service(s.service.table_ms * (0.5 if s.name == "left" else 1.0)))
-        for s in pipeline.stages
-    )
-    found = judged(observed, replace(pipeline, stages=stages), 0.5, 1, 80.0, 1)
-    assert any(mark.startswith("left +") for mark in found.marks)
+    return Stage(name, edges, most, replicas, Service(table), Greedy())
 
 
 def test_profiles_hold_every_size_and_interpolate() -> None:
@@ -153,7 +64,14 @@ def test_profiles_hold_every_size_and_interpolate() -> None:
 
 
 def test_capacity_counts_replicas_shares_and_the_best_batch() -> None:
-    pipeline = fork_and_join()
+    """Two branches, one of them conditional with two replicas, that meet again."""
+    pipeline = Pipeline(
+        (
+            stage("left", Edge(-1)),
+            stage("right", Edge(-1, share=0.6, number=3), replicas=2),
+            stage("both", Edge(0), Edge(1), most=4),
+        )
+    )
     left, right, both = 3e3 / 24, 2 * 3e3 / 24 / 0.6, 4e3 / 28
     assert capacity_rps(pipeline) == pytest.approx(min(left, right, both))
 
@@ -170,16 +88,12 @@ def test_a_whole_measurement_of_models_writes_what_the_domain_reads(
     monkeypatch.syspath_prepend(str(tmp_path))
     out = tmp_path / "out"
     asked = ["measure", "serving", "--model", "hashing", "--model", "mine:model", "--max-batch", "2"]
-    code = command_line(
-        [*asked, "--samples", "6", "--check", "--loads", "0.4", "--seconds", "1.5", "-o", str(out), "-q"]
-    )
-    assert code == 0
+    assert command_line([*asked, "--samples", "6", "-o", str(out), "-q"]) == 0
     shown = capsys.readouterr().out
     assert "in place" in shown and "host:" in shown
     found = json.loads((out / "measured.json").read_text())
     assert found["format"] == "forerun.measurement/1"
     assert {row["model"] for row in found["batch_times"]} == {"hashing", "mine-model"}
-    assert found["fidelity"][0]["queries"] >= 20
     assert (out / "profile.csv").read_text().startswith("# measured in place")
     scenario = forerun.load(out / "scenario.json")
     assert scenario.service == "mean"
@@ -187,7 +101,7 @@ def test_a_whole_measurement_of_models_writes_what_the_domain_reads(
     assert result.summary["latency_p50_ms"] > 0
     assert command_line(["plan", str(out / "scenario.json"), "--quiet"]) == 0
     assert command_line(["report", str(out / "measured.json"), "-o", str(out / "page.html"), "-q"]) == 0
-    assert "measured and predicted" in (out / "page.html").read_text()
+    assert "What a batch takes" in (out / "page.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -196,8 +110,6 @@ def test_a_whole_measurement_of_models_writes_what_the_domain_reads(
         (["--model", "matrx"], "no model named 'matrx'"),
         (["--model", "no_such_module:model"], "cannot be loaded"),
         (["--model", "hashing", "--model", "hashing"], "contains every model once"),
-        (["--loads", "0.5,x"], "write numbers between commas"),
-        (["--loads", "0"], "loads lie above 0"),
         (["--set", "seed=3"], "none was given"),
         (["absent.yaml"], "no such file"),
     ],
@@ -210,7 +122,7 @@ def test_bad_requests_are_one_line(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert command_line(["measure", "serving", *words, "--check"]) == 2
+    assert command_line(["measure", "serving", *words]) == 2
     told = capsys.readouterr().err
     assert message in told and "Traceback" not in told
 
@@ -224,7 +136,9 @@ def test_what_cannot_be_run_for_real_is_refused() -> None:
         measure(Request(scenario, {"hasing": "hashing"}), None, lambda _: None)
     tuned = from_data(data | {"tuner": {"name": "coarse"}})
     with pytest.raises(UsageError, match="keeps its replicas"):
-        measure(Request(tuned), None, lambda _: None)
+        measure(Request(tuned, {name: name for name in ("hashing", "matrix")}), None, lambda _: None)
+    with pytest.raises(UsageError, match=r"stage 'hashing' compute.*\n.*stage 'matrix' compute"):
+        measure(Request(scenario, {}), None, lambda _: None)
 
 
 def test_a_model_that_breaks_is_reported_and_leaves_no_process(
@@ -244,7 +158,7 @@ def test_a_model_that_breaks_is_reported_and_leaves_no_process(
         pass
     testbed = Testbed(pipeline, ["breaks:later"])
     with testbed, pytest.raises(StoreError, match="a replica of stage only died"):
-        testbed.run(np.zeros(10))
+        testbed.exercise([[1, 2, 2]], [1.0])
     assert testbed.replicas == []
 
 
@@ -252,13 +166,7 @@ class TestWhatIsKeptWhenStopped:
     """What was measured before Ctrl-C is written down; a scenario only if it can be simulated."""
 
     @staticmethod
-    def stopped(
-        folder: Path,
-        at: str,
-        *,
-        loads: tuple[float, ...] = (),
-        models: tuple[str, ...] = ("matrix", "hashing"),
-    ) -> tuple[dict[str, object], list[str]]:
+    def stopped(folder: Path, at: str) -> tuple[dict[str, object], list[str]]:
         """A measurement that is interrupted when it says something that begins so."""
         said: list[str] = []
 
@@ -267,9 +175,10 @@ class TestWhatIsKeptWhenStopped:
             if message.startswith(at):
                 raise KeyboardInterrupt
 
+        models = ("matrix", "hashing")
         scenario = from_data(builtin(models, 2))
         assert isinstance(scenario, Scenario)
-        asked = Request(scenario, dict(zip(models, models)), samples=6, loads=loads, seconds=1.0)
+        asked = Request(scenario, dict(zip(models, models)), samples=6)
         return measure(asked, folder, tell), said
 
     def test_before_anything_is_measured_nothing_is_kept(self, tmp_path: Path) -> None:
@@ -296,11 +205,14 @@ class TestWhatIsKeptWhenStopped:
         result = forerun.simulate(forerun.load(tmp_path / "m" / "scenario.json", ["trace.queries=200"]))
         assert result.summary["queries"] == 200
 
-    def test_runs_that_ended(self, tmp_path: Path) -> None:
-        found, said = self.stopped(tmp_path / "m", "load 0.3", loads=(0.2, 0.3))
-        assert found["stopped"] == "stopped after 1 of 2 runs" and len(found["fidelity"]) == 1  # type: ignore[arg-type]
-        assert any(line.startswith("load 0.2") and "(1 of 2), about" in line for line in said)
-        assert (tmp_path / "m" / "scenario.json").exists()
+    def test_rows_of_an_older_measurement_are_shown(self, tmp_path: Path) -> None:
+        """Older files contain runs at several loads beside their prediction."""
+        rows = [{"load": 0.3, "p50_measured_ms": 5.0, "p50_predicted_ms": 5.1, "marks": ""}]
+        content = {"format": "forerun.measurement/1", "domain": "serving", "forerun": "0", "fidelity": rows}
+        (tmp_path / "old.json").write_text(json.dumps(content))
+        stored = open_stored(tmp_path / "old.json")
+        assert stored.tables["fidelity"] == rows
+        forerun.report.write_page([stored], tmp_path / "page.html")
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_a_process_that_is_stopped(self, tmp_path: Path, number: int) -> None:
@@ -315,7 +227,7 @@ class TestWhatIsKeptWhenStopped:
             "--model",
             "hashing",
         ]
-        asked = [*command, "--max-batch", "2", "--samples", "1000", "-o", str(tmp_path / "m")]
+        asked = [*command, "--max-batch", "2", "--samples", "200", "-o", str(tmp_path / "m")]
         process = subprocess.Popen(
             asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -12,7 +12,6 @@ from forerun.domains.serving.policies.inferline import InferLine
 from forerun.domains.serving.scenario import QUERY_BYTES, VISIT_BYTES, Intervals
 from forerun.domains.serving.scenario.limits import MOST_BYTES
 from forerun.domains.serving.summary.confidence import BATCHES
-from forerun.measure.serving.fidelity import MOST_LAG_MS
 from forerun.replication.inferline.notebook import SNAP_MS
 from forerun.replication.inferline.tuner import FEWER_MISSES, PEAKS_DEARER, PHASE_S
 
@@ -70,7 +69,11 @@ def _constants() -> Iterator[Claim]:
         "adds are active `activation` ({} s) later",
         (tuner.period_s, tuner.activation_s),
     )
-    yield Claim(PAGE, "whose queries were sent more than {} ms late at the", (MOST_LAG_MS,))
+    yield Claim(
+        PAGE,
+        "whose queries were sent more than {} ms late at the",
+        (constant("validation/serving/fidelity.py", "MOST_LAG_MS"),),
+    )
 
 
 def _tuners() -> Iterator[Claim]:

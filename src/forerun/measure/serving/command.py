@@ -1,4 +1,4 @@
-"""`forerun measure serving`: profiles of real models behind real queues, and the model beside what happens."""
+"""`forerun measure serving`: profiles of real models, all stages busy at once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,6 @@ from forerun.measure.tables import print_rows
     "a chain of these [matrix, forest].",
 )
 @click.option(
-    "--check", "checked", is_flag=True, help="Run the pipeline at several loads beside its prediction."
-)
-@click.option(
-    "--loads", default="0.3,0.5,0.7,0.9,1.2", show_default=True, help="Of what the busiest stage carries."
-)
-@click.option("--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs a load.")
-@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="Length of a run.")
-@click.option(
     "--samples", type=click.IntRange(5, 10_000), default=40, show_default=True, help="Of every batch size."
 )
 @click.option(
@@ -44,10 +36,6 @@ from forerun.measure.tables import print_rows
 def command(
     scenario: Path | None,
     models: tuple[str, ...],
-    checked: bool,
-    loads: str,
-    repeats: int,
-    seconds: float,
     samples: int,
     max_batch: int,
     overrides: tuple[str, ...],
@@ -55,12 +43,9 @@ def command(
     quiet: bool,
     out: Path | None,
 ) -> None:
-    """Run a pipeline for real: one process a replica, a queue a stage, open-loop arrivals.
+    """Time every batch size of models in place, one process a replica and all stages busy at once.
 
-    With models, every batch size is timed in place (all stages busy) and written as a profile that scenarios read. With
-    --check the pipeline then runs at several loads, and the simulator on the same send times stands beside it. A SCENARIO
-    without models is run with replicas that sleep as long as its service times say: what is then checked is the control,
-    not the arithmetic.
+    What is timed is written as a profile that scenarios read, and as a scenario that uses it.
     """
     import json
 
@@ -93,8 +78,7 @@ def command(
         if not (quiet or as_json):
             click.echo(message, err=True)
 
-    loads_rps = _loads(loads) if checked or (scenario is not None and not named) else ()
-    measured = measure(Request(resolved, named, samples, loads_rps, repeats, seconds), out, tell)
+    measured = measure(Request(resolved, named, samples), out, tell)
     if as_json:
         click.echo(json.dumps(measured, indent=2, allow_nan=False))
     else:
@@ -104,22 +88,7 @@ def command(
         click.echo(f"forerun: interrupted{where}", err=True)
         raise click.exceptions.Exit(130)
     if out is not None and not (quiet or as_json):
-        if measured["batch_times"]:
-            click.echo(f"saved to {out}; next: forerun simulate {out / 'scenario.json'}")
-        else:
-            click.echo(f"saved to {out}; next: forerun report {out / 'measured.json'} -o report.html")
-
-
-def _loads(text: str) -> tuple[float, ...]:
-    from forerun.errors import UsageError
-
-    try:
-        numbers = tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError.at(f"--loads {text}", "write numbers between commas: 0.5,0.9,1.2") from error
-    if not numbers or not all(0 < load <= 10 for load in numbers):
-        raise UsageError.at(f"--loads {text}", "loads lie above 0, up to 10")
-    return numbers
+        click.echo(f"saved to {out}; next: forerun simulate {out / 'scenario.json'}")
 
 
 #: columns of what is printed: heading, and name in a measurement's record
@@ -133,24 +102,10 @@ _BATCH_TIMES = (
     ("mean alone", "alone_mean_ms"),
     ("in place / alone", "in_place_over_alone"),
 )
-_FIDELITY = (
-    ("load", "load"),
-    ("queries/s", "rate_rps"),
-    ("queries", "queries"),
-    ("P50 real", "p50_measured_ms"),
-    ("model", "p50_predicted_ms"),
-    ("off", "p50_error"),
-    ("P99 real", "p99_measured_ms"),
-    ("model", "p99_predicted_ms"),
-    ("off", "p99_error"),
-    ("late p99", "lag_p99_ms"),
-    ("marks", "marks"),
-)
 
 
 def _show(measured: dict[str, Any]) -> None:
-    for name, columns in (("batch_times", _BATCH_TIMES), ("fidelity", _FIDELITY)):
-        print_rows(measured[name], columns, _text)
+    print_rows(measured["batch_times"], _BATCH_TIMES, _text)
     click.echo(f"answer: {measured['answer']}")
     for note in measured["notes"]:
         click.echo(f"note: {note}")
@@ -164,8 +119,6 @@ def _show(measured: dict[str, Any]) -> None:
 def _text(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    if name.endswith("_error"):
-        return f"{value:+.1%}"
     if isinstance(value, float):
         return f"{value:,.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

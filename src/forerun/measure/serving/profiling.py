@@ -144,7 +144,6 @@ def profiled(
     tell: Tell,
     *,
     taken: Taken | None = None,
-    later_s: float = 0.0,
 ) -> list[Measured]:
     """Measure every stage of a testbed, in place and alone.
 
@@ -155,7 +154,6 @@ def profiled(
     seed : of the order in which batch sizes come.
     tell : is given the progress in words.
     taken : keeps what is measured, also if this is interrupted.
-    later_s : what is done after it takes, for the estimate.
     """
     stages = testbed.pipeline.stages
     taken = Taken.of(len(stages)) if taken is None else taken
@@ -164,10 +162,9 @@ def profiled(
         each = np.repeat(sizes_to_measure(stage.max_batch), samples)
         lists.append(stream(seed, "profile", stage.name).permutation(each).tolist())
     expected_s = _expected_s(testbed, lists)
-    whole_s = sum(expected_s) + later_s
     batches = sum(map(len, lists))
-    tell(f"{batches:,} batches alone and as many together: about {duration(whole_s)} in all")
-    steps = Steps(tell, [*expected_s, later_s] if later_s else expected_s)
+    tell(f"{batches:,} batches alone and as many together: about {duration(sum(expected_s))} in all")
+    steps = Steps(tell, expected_s)
 
     def watch(served: Sequence[Served], asked: Sequence[Sequence[int]]) -> None:
         done, most = min(

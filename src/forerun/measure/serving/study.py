@@ -1,23 +1,22 @@
-"""A whole measurement: a testbed from a scenario, its profile, predictions beside it, and the files it leaves."""
+"""A whole measurement: a testbed from a scenario, its profile, and the files it leaves."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from forerun.atomic_write import refuse_foreign
-from forerun.domains.serving.inputs.pipeline import Floats, Pipeline, Service
+from forerun.domains.serving.inputs.pipeline import SOURCE, Pipeline, Service
 from forerun.domains.serving.inputs.prepare import prepare
 from forerun.domains.serving.policies.fixed import Fixed
-from forerun.domains.serving.scenario import Sampled, Scenario, Tables
+from forerun.domains.serving.scenario import Scenario, Tables
 from forerun.errors import Problem, UsageError, known_names
 from forerun.measure.progress import Tell, stops_like_ctrl_c
-from forerun.measure.serving.fidelity import Judged, capacity_rps, judge
 from forerun.measure.serving.host import described, probe
 from forerun.measure.serving.models import model_named
 from forerun.measure.serving.profiling import (
@@ -46,20 +45,14 @@ class Request:
 
     Parameters
     ----------
-    scenario : the pipeline, its configuration, the shape of its traffic, its objective.
-    models : stage -> what its replicas compute; empty: they sleep as long as the scenario's service times say.
+    scenario : the pipeline, its configuration, its objective.
+    models : stage -> what its replicas compute.
     samples : of every batch size in the profile (default: 40).
-    loads : shares of what the busiest stage carries, a run each; none: the profile only.
-    repeats : runs of each load (default: 1).
-    seconds : length of a run (default: 20).
     """
 
     scenario: Scenario
-    models: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str]
     samples: int = 40
-    loads: tuple[float, ...] = ()
-    repeats: int = 1
-    seconds: float = 20.0
 
 
 def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) -> dict[str, Any]:
@@ -101,58 +94,41 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     if folder is not None:
         written = ("profile.csv", "scenario.json", "measured.json")
         refuse_foreign(folder, written, marker="measured.json", sign=b"forerun.measurement")
-    scenario, paced = asked.scenario, not asked.models
-    pipeline = _pipeline(scenario, asked.models)
-    models = ["" if paced else asked.models[name] for name in pipeline.names]
-    for model in set(models) - {""}:
-        model_named(model)
-    gaps = _unit_gaps(scenario)
-    before, notes, stopped = probe(), [], ""
-    measured: list[Measured] = []
-    rows: list[Judged] = []
-    believed, slo_ms, data = pipeline, scenario.slo_ms, to_data(scenario)
+    pipeline = pipeline_of(asked.scenario, asked.models)
+    before, stopped = probe(), ""
     taken = Taken.of(len(pipeline.stages))
     try:
-        with stops_like_ctrl_c(), Testbed(pipeline, models) as testbed:
-            if not paced:
-                measured = _profile(asked, testbed, tell, taken)
-                believed, slo_ms, data = _believed(asked, pipeline, measured, data)
-                notes += _notes(measured)
-                # The testbed's own tables matter to replicas that sleep only.
-            load = (asked.loads, asked.repeats, asked.seconds)
-            judge(testbed, believed, gaps, *load, slo_ms, scenario.seed, tell, rows=rows)
+        with (
+            stops_like_ctrl_c(),
+            Testbed(pipeline, [asked.models[name] for name in pipeline.names]) as testbed,
+        ):
+            measured = profile(asked, testbed, tell, taken)
     except KeyboardInterrupt:
-        whole = bool(measured)
-        measured = measured or taken.measured(*_called(asked, pipeline), least=LEAST_TIMES)
-        if not measured and not rows:
+        measured = taken.measured(*_called(asked, pipeline), least=LEAST_TIMES)
+        if not measured:
             raise
-        stopped = _stopped(pipeline, measured, rows, asked, whole=whole)
-        if not whole and _complete(pipeline, measured):
-            believed, slo_ms, data = _believed(asked, pipeline, measured, data)
-        notes.append(stopped)
+        stopped = _stopped(pipeline, measured)
     host = described(before, probe())
     content: dict[str, Any] = {
         "format": "forerun.measurement/1",
         "domain": "serving",
         "forerun": VERSION,
-        "answer": _answer(rows, measured, paced),
-        "kind": "paced: replicas sleep" if paced else "busy: replicas compute",
-        "capacity_rps": capacity_rps(believed),
-        "slo_ms": slo_ms,
-        **_worst(rows),
+        "answer": _answer(measured),
         "host": host,
-        "fidelity": [row.record() for row in rows],
         "batch_times": [record for each in measured for record in each.rows()],
-        "notes": notes,
+        "notes": [stopped] if stopped else _notes(measured),
     }
+    complete = _complete(pipeline, measured)
+    if complete:
+        believed, slo_ms, data = believed_of(asked, pipeline, measured)
+        content |= {"capacity_rps": capacity_rps(believed), "slo_ms": slo_ms}
     if stopped:
         content["stopped"] = stopped
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        if measured:
-            about = {k: v for k, v in host.items() if k != "quiet"}
-            write_profile(measured, about, folder / "profile.csv", stopped=stopped)
-        if measured and _complete(pipeline, measured):
+        about = {k: v for k, v in host.items() if k != "quiet"}
+        write_profile(measured, about, folder / "profile.csv", stopped=stopped)
+        if complete:
             scenario_text = json.dumps(data | {"profiles": ["profile.csv"]}, indent=1)
             (folder / "scenario.json").write_text(scenario_text + "\n", encoding="utf-8")
         text = json.dumps(content, indent=1, allow_nan=False)
@@ -160,44 +136,37 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     return content
 
 
-def _pipeline(scenario: Scenario, models: Mapping[str, str]) -> Pipeline:
-    """The scenario's pipeline, as it can be run here. Where models compute no service times need be known."""
+def pipeline_of(scenario: Scenario, models: Mapping[str, str]) -> Pipeline:
+    """The scenario's pipeline, as it can be run here; no service times need be known.
+
+    Parameters
+    ----------
+    models : stage -> what its replicas compute.
+
+    Raises UsageError for a pipeline or model that cannot be run here.
+    """
     names = [stage.name for stage in scenario.stages]
     problems = [
         Problem(f"--model {name}", f"no stage named {name!r}; {known_names(name, names)}")
         for name in models
         if name not in names
     ]
-    if models and not problems:
+    if not problems:
         problems += [
-            Problem("--model", f"what does stage {name!r} compute? give every stage a model, or none")
+            Problem("--model", f"what does stage {name!r} compute? give every stage a model")
             for name in names
             if name not in models
         ]
     if scenario.mode != "default":
         problems.append(Problem("$.mode", "what is run for real is mode default"))
-    if not models and isinstance(scenario.service, Sampled):
-        problems.append(Problem("$.service", "replicas that sleep need service times that are not drawn"))
     if not isinstance(scenario.tuner, Fixed) or any(p.changes for p in scenario.configuration.values()):
         problems.append(Problem("$.tuner", "a real run keeps its replicas; use tuner: fixed and no changes"))
     if problems:
         raise UsageError(*problems)
-    if models:
-        blank = {name: (1.0,) * placed.max_batch for name, placed in scenario.configuration.items()}
-        scenario = scenario.with_(service=Tables(tables_ms=blank))
-    return prepare(scenario).pipeline
-
-
-def _unit_gaps(scenario: Scenario) -> Floats:
-    """The trace's gaps, of mean one second."""
-    arrivals = prepare(scenario).arrivals_ms
-    gaps = np.diff(arrivals)
-    if len(gaps) < 20 or not gaps.mean() > 0:
-        raise UsageError.at(
-            "$.trace", "a real run takes the shape of its traffic from it; give at least 21 queries"
-        )
-    unit: Floats = gaps * (1e3 / gaps.mean())
-    return unit
+    for model in dict.fromkeys(models.values()):
+        model_named(model)
+    blank = {name: (1.0,) * placed.max_batch for name, placed in scenario.configuration.items()}
+    return prepare(scenario.with_(service=Tables(tables_ms=blank))).pipeline
 
 
 def _called(asked: Request, pipeline: Pipeline) -> tuple[list[str], list[str]]:
@@ -207,12 +176,19 @@ def _called(asked: Request, pipeline: Pipeline) -> tuple[list[str], list[str]]:
     return hardware, [models[name] for name in pipeline.names]
 
 
-def _profile(asked: Request, testbed: Testbed, tell: Tell, taken: Taken) -> list[Measured]:
+def profile(asked: Request, testbed: Testbed, tell: Tell, taken: Taken | None = None) -> list[Measured]:
+    """The times of every stage's batches.
+
+    Parameters
+    ----------
+    asked : what to measure.
+    testbed : the pipeline's replicas, running.
+    tell : is given the progress in words.
+    taken : keeps what is measured, also if this is interrupted.
+    """
     tell("profile: begin")
     hardware, names = _called(asked, testbed.pipeline)
-    later_s = asked.seconds * asked.repeats * len(asked.loads)
-    seed = asked.scenario.seed
-    return profiled(testbed, hardware, names, asked.samples, seed, tell, taken=taken, later_s=later_s)
+    return profiled(testbed, hardware, names, asked.samples, asked.scenario.seed, tell, taken=taken)
 
 
 def _complete(pipeline: Pipeline, measured: Sequence[Measured]) -> bool:
@@ -223,13 +199,8 @@ def _complete(pipeline: Pipeline, measured: Sequence[Measured]) -> bool:
     )
 
 
-def _stopped(
-    pipeline: Pipeline, measured: Sequence[Measured], rows: Sequence[Judged], asked: Request, *, whole: bool
-) -> str:
+def _stopped(pipeline: Pipeline, measured: Sequence[Measured]) -> str:
     """How far a measurement that was stopped is."""
-    runs = f"{len(rows)} of {len(asked.loads) * asked.repeats} runs"
-    if whole or not measured:
-        return f"stopped after {runs}"
     most = sum(len(sizes_to_measure(stage.max_batch)) for stage in pipeline.stages)
     alone, in_place = (
         sum(map(len, sizes)) for sizes in zip(*((m.alone_ms, m.in_place_ms) for m in measured))
@@ -237,8 +208,32 @@ def _stopped(
     return f"stopped: of {most} batch sizes {alone} were measured alone and {in_place} of them in place"
 
 
-def _believed(
-    asked: Request, pipeline: Pipeline, measured: Sequence[Measured], data: dict[str, Any]
+def capacity_rps(pipeline: Pipeline) -> float:
+    """The most queries a second that every stage can carry, by mean service at the best batch size."""
+    visited: list[float] = []
+    carried = []
+    for stage in pipeline.stages:
+        missed = 1.0
+        for edge in stage.edges:
+            came = 1.0 if edge.parent == SOURCE else visited[edge.parent]
+            share = (
+                1.0
+                if edge.always
+                else float(edge.recorded.mean())
+                if edge.recorded is not None
+                else edge.share
+            )
+            missed *= 1 - came * (share or 0.0)
+        visited.append(1 - missed)
+        sizes = np.arange(1, stage.max_batch + 1)
+        best = float((sizes * 1e3 / stage.service.table_ms[1 : stage.max_batch + 1]).max())
+        if visited[-1] > 0:
+            carried.append(stage.replicas * best / visited[-1])
+    return min(carried)
+
+
+def believed_of(
+    asked: Request, pipeline: Pipeline, measured: Sequence[Measured]
 ) -> tuple[Pipeline, float, dict[str, Any]]:
     """The pipeline as the model believes it, with the times measured in place; an objective and a rate that fit it;
     and the scenario of that.
@@ -248,7 +243,6 @@ def _believed(
     asked : whose objective counts; the built-in pipeline gets one of three full batches along the path.
     pipeline : as it runs.
     measured : by stage; a profile of it must be valid.
-    data : the scenario as plain data.
     """
     services: list[Service] = [
         each.service(stage.max_batch, 7 + s) for s, (each, stage) in enumerate(zip(measured, pipeline.stages))
@@ -256,7 +250,7 @@ def _believed(
     stages = tuple(replace(stage, service=service) for stage, service in zip(pipeline.stages, services))
     believed = replace(pipeline, stages=stages)
     profile_of(measured, "measured")  # raises where the measured times are no valid profile
-    data = {**data, "service": "mean", "tuner": {"name": "fixed"}}
+    data = {**to_data(asked.scenario), "service": "mean", "tuner": {"name": "fixed"}}
     slo_ms = asked.scenario.slo_ms
     if data["trace"].get("process", {}).get("rate_rps") == 1.0 and "queries" in data["trace"]:
         # The built-in pipeline: an objective of three full batches along the path, and three fifths of its capacity.
@@ -277,28 +271,6 @@ def _notes(measured: Sequence[Measured]) -> list[str]:
     return [f"a profile taken stage by stage would do here: at most {what}"]
 
 
-def _worst(rows: Sequence[Judged]) -> dict[str, Any]:
-    """How far predictions are off over the runs that were not disturbed, below overload."""
-    good = [row for row in rows if not row.marks and row.load < 1]
-    figures: dict[str, Any] = {"runs": len(rows), "runs_disturbed": sum(bool(row.marks) for row in rows)}
-    if good:
-        for name in ("p50", "p99"):
-            errors = sorted(abs(row.error(name)) for row in good)
-            figures |= {f"{name}_error_median": errors[len(errors) // 2], f"{name}_error_worst": errors[-1]}
-    return figures
-
-
-def _answer(rows: Sequence[Judged], measured: Sequence[Measured], paced: bool) -> str:
-    worst = _worst(rows)
-    if "p50_error_worst" in worst:
-        return (
-            f"below overload and undisturbed, P50 is predicted within {worst['p50_error_worst']:.1%} and P99 within "
-            f"{worst['p99_error_worst']:.1%} (median {worst['p99_error_median']:.1%}); {worst['runs_disturbed']} of "
-            f"{worst['runs']} runs were disturbed"
-        )
-    if rows:
-        return (
-            f"{worst['runs_disturbed']} of {len(rows)} runs were disturbed: the model is not judged by them"
-        )
+def _answer(measured: Sequence[Measured]) -> str:
     sizes = [len(each.in_place_ms) for each in measured if each.in_place_ms]
     return f"{len(sizes)} model{'' if len(sizes) == 1 else 's'} measured in place, {sum(sizes)} batch sizes"

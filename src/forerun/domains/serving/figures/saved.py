@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.domains.serving.figures import llm_plans, plans
-from forerun.result.figures import Axis, Figure, by_series
+from forerun.result.figures import Axis, Figure
 from forerun.result.tables import Column, Table, TableSchema
 
 
@@ -35,11 +35,9 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
 
 
 def measured_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
-    """Latency measured and predicted, by load; times of batches, in place and alone; times of tokens, measured and
-    predicted; those that the measurement has."""
-    rows, profile = content.get("fidelity") or [], content.get("batch_times") or []
-    shown = [_predicted(rows, name) for name in ("p50", "p99")] if rows else []
-    shown += [_batch_times(profile)] if profile else []
+    """Times of batches, in place and alone; times of tokens, measured and predicted; those that the measurement has."""
+    profile = content.get("batch_times") or []
+    shown = [_batch_times(profile)] if profile else []
     tokens = [row for row in content.get("compared") or [] if row["predicted_ms"] is not None]
     return (*shown, _beside(tokens)) if tokens else tuple(shown)
 
@@ -64,30 +62,6 @@ def _beside(rows: Sequence[Mapping[str, Any]]) -> Figure:
         equal=True,
         caption="The simulator is given the requests that were answered, as they were sent."
         + " Lines: where the fit of the costs says that measurements lie." * fitted,
-    )
-
-
-def _predicted(rows: Sequence[Mapping[str, Any]], name: str) -> Figure:
-    shown = name.upper()
-    marked = sum(bool(row["marks"]) for row in rows)
-    disturbed = f" {marked} of the {len(rows)} runs were disturbed (see the table)." if marked else ""
-    curves = {
-        kind: {
-            "load": [float(row["load"]) for row in rows],
-            "latency_ms": [float(row[f"{name}_{kind}_ms"]) for row in rows],
-        }
-        for kind in ("measured", "predicted")
-    }
-    return Figure.of(
-        "points",
-        f"fidelity-{name}",
-        f"{shown} latency, measured and predicted",
-        by_series("what", curves),
-        x=Axis("load", "load of the busiest stage"),
-        y=Axis("latency_ms", f"{shown} latency", "ms", log=True),
-        series="what",
-        order=curves,
-        caption=f"The simulator is given the instants at which queries were sent.{disturbed}",
     )
 
 

@@ -14,11 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Law, Pipeline, Service
+from forerun.domains.serving.inputs.pipeline import Floats, Law, Pipeline, Service
 from forerun.measure.progress import Steps, Tell
 from forerun.measure.serving.profiling import TOLERANCE
-from forerun.measure.serving.testbed import Observed, Testbed
+from forerun.measure.serving.study import capacity_rps
+from forerun.measure.serving.testbed import Testbed
 from forerun.rng import stream
+from validation.serving.loop import Observed, run
 
 #: quantiles compared
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -106,8 +108,6 @@ def judge(
     slo_ms: float,
     seed: int,
     tell: Tell,
-    *,
-    rows: list[Judged] | None = None,
 ) -> list[Judged]:
     """Run the testbed at several loads, and simulate the pipeline with the measured profile on the same send times.
 
@@ -123,10 +123,9 @@ def judge(
     slo_ms : latency above which a query misses.
     seed : of the intervals.
     tell : is given the progress in words.
-    rows : the list that runs are added to as they end, so that they are there if this is interrupted (default: a new one).
     """
     capacity = capacity_rps(believed)
-    runs: list[Judged] = [] if rows is None else rows
+    runs: list[Judged] = []
     at = 0
     expected_s = [max(20, round(load * capacity * seconds)) / (load * capacity) for load in loads]
     steps = Steps(tell, [each_s for each_s in expected_s for _ in range(repeats)])
@@ -137,7 +136,7 @@ def judge(
             gaps = np.take(unit_gaps_ms, np.arange(at, at + count), mode="wrap")
             at = (at + count) % len(unit_gaps_ms)
             steps.begin(f"load {load:g}, {rate:.3g} queries/s, {count / rate:.0f} s")
-            observed = testbed.run(np.cumsum(gaps) / rate)
+            observed = run(testbed, np.cumsum(gaps) / rate)
             runs.append(judged(observed, believed, load, repeat, slo_ms, seed))
     return runs
 
@@ -180,30 +179,6 @@ def judged(
         float(np.median(np.abs(model - real))),
         tuple(marks),
     )
-
-
-def capacity_rps(pipeline: Pipeline) -> float:
-    """The most queries a second that every stage can carry, by mean service at the best batch size."""
-    visited: list[float] = []
-    carried = []
-    for stage in pipeline.stages:
-        missed = 1.0
-        for edge in stage.edges:
-            came = 1.0 if edge.parent == SOURCE else visited[edge.parent]
-            share = (
-                1.0
-                if edge.always
-                else float(edge.recorded.mean())
-                if edge.recorded is not None
-                else edge.share
-            )
-            missed *= 1 - came * (share or 0.0)
-        visited.append(1 - missed)
-        sizes = np.arange(1, stage.max_batch + 1)
-        best = float((sizes * 1e3 / stage.service.table_ms[1 : stage.max_batch + 1]).max())
-        if visited[-1] > 0:
-            carried.append(stage.replicas * best / visited[-1])
-    return min(carried)
 
 
 def _quantiles(latency_ms: Floats) -> dict[str, float]:
