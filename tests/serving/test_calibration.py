@@ -25,6 +25,7 @@ from forerun.domains.serving.calibration.calibrate import (
 )
 from forerun.domains.serving.calibration.experiment import Experiment, Load, Steps
 from forerun.domains.serving.calibration.fitting import PRECISION, Trial, fit
+from forerun.domains.serving.calibration.knee import interval
 from forerun.domains.serving.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
 from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
 from forerun.domains.serving.calibration.server import Server
@@ -37,7 +38,6 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.domains.serving.policies.prefill_first import PrefillFirst
 from forerun.domains.serving.scenario.language_model import Coefficients, FitRecord, ModelMemory
-from forerun.domains.serving.summary.llm.fitted import interval
 from forerun.errors import InputError, ScenarioError
 from forerun.scenario.spec import Input, to_data
 
@@ -305,6 +305,51 @@ def tables_of(folder: Path, values: Any) -> list[Path]:
         files.append(folder / f"run{number}.csv")
         files[-1].write_text("\n".join([*lines, *(",".join(map(repr, row)) for row in columns)]) + "\n")
     return files
+
+
+def test_a_prediction_stands_beside_what_was_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured, predicted, error and interval; and the interval knows nothing of the measurement that it is for."""
+    light, busy, _ = tables_of(tmp_path, TRUE)
+    head, *rows = busy.read_text().splitlines()
+    doubled = tmp_path / "doubled.csv"
+    cells = [row.split(",") for row in rows]
+    slow = [",".join([*row[:3], *(repr(2 * float(time)) for time in row[3:])]) for row in cells]
+    doubled.write_text("\n".join([head, *slow]) + "\n")
+    server = tmp_path / "server.yaml"
+    server.write_text("{max_seqs: 64, token_budget: 2048, kv_blocks: 4000}")
+    fitted = ["fit", str(server), str(light), "--hold-out", str(busy), "--hold-out", str(doubled)]
+    assert command_line([*fitted, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)["compared"]
+    held = [row for row in compared if row["role"] == "held out"]
+    assert all(row["low"] is None for row in compared if row["role"] == "fitted")
+    beside: dict[str, dict[str, Any]] = {Path(row["experiment"]).name: {} for row in held}
+    for row in held:
+        beside[Path(row["experiment"]).name][row["figure"]] = row
+    assert beside["run1.csv"].keys() == beside["doubled.csv"].keys() >= {"ttft_p99_ms", "tpot_mean_ms"}
+    for figure, row in beside["run1.csv"].items():
+        other = beside["doubled.csv"][figure]
+        assert other["measured"] == pytest.approx(2 * row["measured"])
+        assert [other[key] for key in ("replayed", "low", "high")] == [
+            row[key] for key in ("replayed", "low", "high")
+        ]
+        assert row["low"] < row["replayed"] < row["high"]
+    assert command_line(fitted) == 0
+    shown = capsys.readouterr().out
+    table = shown[shown.index("Predictions of what was held out") :].splitlines()
+    assert table[1].split() == [
+        "experiment",
+        "figure",
+        "measured",
+        "predicted",
+        "error",
+        "90",
+        "%",
+        "from",
+        "to",
+    ]
+    assert sum(line.startswith(("run1.csv", "doubled.csv")) for line in table) == len(held)
 
 
 def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: Path) -> None:

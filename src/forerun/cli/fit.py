@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,6 +97,7 @@ def command(
     if found.compared:
         click.echo()
         _print_errors(found)
+        _print_predictions(found)
     for note in found.notes:
         _show.prose(f"note: {note}")
     if out is None:
@@ -161,6 +163,31 @@ def _print_errors(found: Calibration) -> None:
     )
 
 
+def _print_predictions(found: Calibration) -> None:
+    """Print what was measured and not fitted, and the prediction beside it."""
+    rows = [
+        (
+            Path(row.experiment).name,
+            row.figure,
+            row.measured,
+            None if row.saturating else row.replayed,
+            _shown(row),
+            None if math.isnan(row.low) else row.low,
+            None if math.isnan(row.high) else row.high,
+        )
+        for row in found.compared
+        if row.role == "held out"
+    ]
+    if rows:
+        click.echo()
+        _show.print_table(
+            ("experiment", "figure", "measured", "predicted", "error", "90 % from", "to"),
+            rows,
+            title="Predictions of what was held out",
+            about="the interval is where 90 % of measurements should lie; it does not know the one beside it",
+        )
+
+
 def _shown(row: Compared | None) -> str:
     """How far off a figure is, unless a replay says nothing of it."""
     if row is None:
@@ -188,6 +215,8 @@ def _data(found: Calibration) -> dict[str, Any]:
                 "measured": row.measured,
                 "replayed": None if row.saturating else row.replayed,
                 "error": None if row.saturating else row.error,
+                "low": None if math.isnan(row.low) else row.low,
+                "high": None if math.isnan(row.high) else row.high,
                 "saturating": row.saturating,
             }
             for row in found.compared

@@ -15,12 +15,11 @@ import numpy as np
 
 from forerun.atomic_write import write_text
 from forerun.domains.serving.calibration.experiment import Load
-from forerun.domains.serving.calibration.knee import STEP, saturating
+from forerun.domains.serving.calibration.knee import STEP, interval, saturating
 from forerun.domains.serving.calibration.replay import replay
 from forerun.domains.serving.engine.kernels.gaps import gap_quantile_ms
 from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
 from forerun.domains.serving.inputs.pipeline import Floats, Ints
-from forerun.domains.serving.summary.llm.fitted import interval
 from forerun.measure.llm.replaying import Answered
 from forerun.result.tables import spreadsheet_safe
 from forerun.rng import stream

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from forerun.domains.serving.calibration.calibrate import (
@@ -154,7 +155,6 @@ def bottom_up(
     found = [one for file in measured for one in read_measurements(file, seed=seed)]
     notes = [f"{one.name}: {note}" for one in found for note in one.notes]
     trials = [trial_of(server, one, reads, seed) for one in found if isinstance(one, Experiment)]
-    rows = [row for trial in trials for row in comparison(trial, values, "held out")]
     record = FitRecord(
         experiments=EXPERIMENTS,
         prefill_tokens=tokens,
@@ -162,8 +162,9 @@ def bottom_up(
         kv_tokens=cached,
         step_error=UNSEEN["tpot_mean_ms"],
         errors=dict(UNSEEN),
-        misses=misses_of(rows, UNSEEN) or None,
     )
+    rows = [row for trial in trials for row in comparison(trial, values, "held out", record)]
+    record = msgspec.structs.replace(record, misses=misses_of(rows, UNSEEN) or None)
     if record.misses:
         notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     notes.append(

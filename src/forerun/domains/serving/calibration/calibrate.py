@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import numpy as np
 
 from forerun.domains.serving.calibration.experiment import Experiment, Steps
 from forerun.domains.serving.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit, slower
-from forerun.domains.serving.calibration.knee import STEP, saturating
+from forerun.domains.serving.calibration.knee import STEP, interval, saturating
 from forerun.domains.serving.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.domains.serving.calibration.readers import read_measurements
 from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, possible, replay
@@ -60,6 +61,7 @@ class Compared:
     measured, replayed : its value there and in the replay.
     saturating : near saturation, so that the replay says nothing of it, and how far off it is counts nowhere (default: not).
     full : the server had hardly a free seat, so that its latencies say little of those of lighter loads (default: it had).
+    low, high : where 90 % of such measurements should lie, of what was held out (default NaN: not said).
     """
 
     experiment: str
@@ -69,6 +71,8 @@ class Compared:
     replayed: float
     saturating: bool = False
     full: bool = False
+    low: float = math.nan
+    high: float = math.nan
 
     @property
     def error(self) -> float:
@@ -142,8 +146,11 @@ def calibrate(
             others = [other for other in useful if other is not trial]
             without = fit(others, start, near=found.values)
             left_out += comparison(trial, without.values, "left out")
-    held = [row for trial in later for row in comparison(trial, found.values, "held out")]
+    # Intervals of a prediction know nothing of the measurement that it stands beside.
+    record = _record(useful, found.values, interval_errors(left_out, (), compared)[0])
+    held = [row for trial in later for row in comparison(trial, found.values, "held out", record)]
     errors, basis = interval_errors(left_out, held, compared)
+    record = stating(record, errors, compared)
     say("trying iterations that are composed ahead")
     notes += [
         basis,
@@ -153,7 +160,6 @@ def calibrate(
         *_saturated(useful),
         *composed_ahead(server, useful, found, reads, seed),
     ]
-    record = _record(useful, found.values, errors, misses_of(compared, errors))
     if record.misses:
         notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     cost = section_of(found.values, record)
@@ -217,7 +223,7 @@ def _start(
     return replace(start, values=values, spread=spread, source=f"{start.source}, and a table of iterations")
 
 
-def comparison(trial: Trial, values: Floats, role: str) -> list[Compared]:
+def comparison(trial: Trial, values: Floats, role: str, record: FitRecord | None = None) -> list[Compared]:
     """What coefficients say of an experiment, beside what was measured.
 
     Parameters
@@ -225,22 +231,25 @@ def comparison(trial: Trial, values: Floats, role: str) -> list[Compared]:
     trial : the experiment.
     values : in the order of `replay.COEFFICIENTS`.
     role : as in `Compared`.
+    record : what the costs know of their errors; figures have intervals then (default: none).
     """
-    measured = trial.experiment.measured
-    shown, above, below = (trial.figures(slower(values, change)) for change in (0.0, STEP, -STEP))
-    return [
-        Compared(
-            trial.experiment.name,
-            role,
-            name,
-            measured[name],
-            shown[name],
-            saturating(shown[name], above[name], below[name]),
-            is_full(trial),
-        )
-        for name in trial.compared
-        if name in shown
-    ]
+    measured, full = trial.experiment.measured, is_full(trial)
+
+    @functools.cache
+    def at(factor: float) -> dict[str, float]:
+        return trial.figures(slower(values, factor - 1))
+
+    shown, above, below = at(1.0), at(1 + STEP), at(1 - STEP)
+    rows = []
+    for name in trial.compared:
+        if name in shown:
+            near = saturating(shown[name], above[name], below[name])
+            row = Compared(trial.experiment.name, role, name, measured[name], shown[name], near, full)
+            if record is not None:
+                low, high, _ = interval(name, at, record)
+                row = replace(row, low=low, high=high)
+            rows.append(row)
+    return rows
 
 
 def interval_errors(
@@ -294,24 +303,31 @@ def misses_of(rows: Sequence[Compared], errors: Mapping[str, float]) -> dict[str
     return found
 
 
-def _record(
-    trials: Sequence[Trial], values: Floats, errors: dict[str, float], misses: dict[str, float]
-) -> FitRecord:
-    """What the fit knows of itself."""
+def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -> FitRecord:
+    """What the fit knows of itself, but for what it misses."""
     most = {"prefill": 0, "decodes": 0, "kv": 0}
     for trial in trials:
         run = replay(trial.model, trial.replicas, trial.experiment.load, cost_of(values), keep=True)
         assert run.iterations is not None
         for name in most:
             most[name] = max(most[name], int(getattr(run.iterations, name).max(initial=0)))
-    return FitRecord(
+    record = FitRecord(
         experiments=len(trials),
         prefill_tokens=most["prefill"],
         decodes=most["decodes"],
         kv_tokens=most["kv"],
+        step_error=0.0,
+    )
+    return stating(record, errors)
+
+
+def stating(record: FitRecord, errors: dict[str, float], rows: Sequence[Compared] = ()) -> FitRecord:
+    """The record with these errors, and with what costs miss of the data in these rows by more (default: none)."""
+    return msgspec.structs.replace(
+        record,
         step_error=errors.get("tpot_mean_ms", errors.get("e2e_mean_ms", LEAST_ERROR)),
         errors={name: float(f"{value:.4g}") for name, value in errors.items()},
-        misses=misses or None,
+        misses=misses_of(rows, errors) or None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from forerun.domains.serving.calibration.knee import interval
 from forerun.domains.serving.engine.llm.pipeline import MixedRun
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
@@ -17,7 +18,7 @@ from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
 from forerun.domains.serving.inputs.routing import visited_stages
 from forerun.domains.serving.plan.llm.space import Cell, Space
 from forerun.domains.serving.scenario.limits import may_miss
-from forerun.domains.serving.summary.llm.fitted import interval, slower
+from forerun.domains.serving.summary.llm.fitted import slower
 from forerun.domains.serving.summary.llm.objectives import (
     WORDS,
     TokenObjective,

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.serving.calibration.experiment import latencies
-from forerun.domains.serving.calibration.knee import STEP, saturating
+from forerun.domains.serving.calibration.knee import STEP, interval
 from forerun.domains.serving.engine.outcome import Run
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.llm.model import Cost
@@ -134,36 +134,6 @@ def _latency_intervals(
 
     found = {name: interval(name, at, record, growing=growing) for name in at(1.0)}
     return {name: Interval(low, high, COVERED, METHOD) for name, (low, high, near) in found.items() if near}
-
-
-def interval(
-    name: str,
-    at: Callable[[float], Mapping[str, float]],
-    record: FitRecord,
-    *,
-    error: str = "",
-    growing: bool = False,
-) -> tuple[float, float, bool]:
-    """Where a measurement should lie, and whether the figure is near saturation.
-
-    Parameters
-    ----------
-    name : of the figure.
-    at : figures with iterations so many times as long.
-    record : what the fit knows of its errors.
-    error : the figure whose error counts (default: its own).
-    growing : it grows with the length of the trace (default: not).
-    """
-    value, above, below = (at(factor)[name] for factor in (1.0, 1 + STEP, 1 - STEP))
-    if not 0 < value < math.inf:
-        return value, value, False
-    own, step = record.errors.get(error or name, record.step_error), record.step_error
-    least, most = value * math.exp(-own), value * math.exp(own)
-    if growing or saturating(value, above, below):
-        # What a small change does says nothing of a larger one there, so that is simulated.
-        return min(least, at(math.exp(-step))[name]), max(most, at(math.exp(step))[name]), True
-    up, down = max(above / value, 1.0), max(value / below, 1.0)
-    return min(least, value * down ** (-step / STEP)), max(most, value * up ** (step / STEP)), False
 
 
 def _figures_at(stage: Stage, again: Callable[[float], Run], number: int, factor: float) -> dict[str, float]:
