@@ -2,7 +2,8 @@
 
 A benchmark is a script `benchmarks/<area>/<name>.py`. It measures ratios against named peers in one run, after checking
 that all give equal results, and exits with 1 where a floor is missed. The usual ones (`bench`, `plan`, `llm`, `start`) run
-by themselves; name areas to run only theirs, or `area/name` for one script (the longer ones run only so).
+by themselves; name areas to run only theirs, or `area/name` for one script (the longer ones run only so, those of
+`validation/<area>` too).
 
     python -m benchmarks [--keep] [AREA | AREA/NAME]...
 
@@ -34,7 +35,7 @@ USUAL: Final = ("bench", "plan", "llm", "start")
 
 def scripts() -> dict[str, Path]:
     """Every benchmark by its name, `area/script`: what can print its figures as JSON."""
-    found = sorted(HERE.glob("*/*.py"))
+    found = sorted(path for folder in (HERE, HERE.parent / "validation") for path in folder.glob("*/*.py"))
     return {
         f"{path.parent.name}/{path.stem}": path for path in found if '"--json"' in path.read_text("utf-8")
     }
@@ -63,7 +64,7 @@ def kept(name: str, path: Path) -> int:
         print(f"{name} gave no figures; its record stays as it was", file=sys.stderr)
         return done.returncode or 1
     record = {
-        "command": f"python benchmarks/{name}.py",
+        "command": f"python {path.relative_to(HERE.parent).as_posix()}",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(),
         "load_average_before": None if load is None else round(load, 1),

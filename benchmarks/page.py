@@ -620,12 +620,13 @@ def beside_text() -> str:
     """An engine that ran, beside its simulation; empty while that has not been measured."""
     if not (RESULTS / "serving-truth.json").is_file():
         return ""
+    client = record("serving-truth")["figures"]["client"]
     return (
-        "\nAn engine that ran for it: llama.cpp's server on one core with a small model of random weights. Loads are\n"
-        "shares of what it carries. Costs are fitted to a client that holds requests back and to loads of other rates and\n"
-        "lengths. Each cell: measured ms, the error of the prediction in percent, and the interval of the error; the last\n"
-        "row says by how much the medians of one light load changed from beginning to end, which no prediction knows:\n\n"
-        + table(("load", "requests", *BESIDE.values()), beside())
+        "\nAn engine that ran for it: llama.cpp's server on one core with a small model of random weights. Loads, sent\n"
+        f"by {client}, are shares of what it carries. Costs are fitted to a load that is held\n"
+        "back and to others of other rates and lengths. Each cell: measured ms, the error of the prediction in percent,\n"
+        "and its interval; the last row says by how much the medians of one light load changed from beginning to end,\n"
+        "which no prediction knows:\n\n" + table(("load", "requests", *BESIDE.values()), beside())
     )
 
 

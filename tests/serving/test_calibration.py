@@ -19,6 +19,7 @@ from forerun.domain import simulate
 from forerun.domains.serving.calibration.calibrate import (
     Compared,
     calibrate,
+    comparison,
     composed_ahead,
     interval_errors,
     misses_of,
@@ -27,10 +28,12 @@ from forerun.domains.serving.calibration.experiment import Experiment, Load, Ste
 from forerun.domains.serving.calibration.fitting import PRECISION, Trial, fit
 from forerun.domains.serving.calibration.knee import interval
 from forerun.domains.serving.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
+from forerun.domains.serving.calibration.readers import read_measurements
 from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
 from forerun.domains.serving.calibration.server import Server
 from forerun.domains.serving.calibration.steps import SAID, fit_steps
 from forerun.domains.serving.engine.llm.replica import Replicas
+from forerun.domains.serving.engine.llm.stage import LanguageStage
 from forerun.domains.serving.inputs import ScenarioFiles
 from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
 from forerun.domains.serving.inputs.llm.architecture import read_architecture
@@ -103,6 +106,40 @@ def test_replays_equal_the_plain_replicas(most: int | None) -> None:
         assert shown["ttft_mean_ms"] == pytest.approx(np.mean(first_ms), rel=1e-9)
         assert shown["e2e_mean_ms"] == pytest.approx(np.mean(whole_ms), rel=1e-9)
         assert shown["e2e_p99_ms"] == pytest.approx(np.quantile(whole_ms, 0.99), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 3, 16])
+def test_a_limit_is_found_again_in_the_table(most: int, tmp_path: Path) -> None:
+    """A client that sends as soon as another request ends: rounded instants must not make it look like one more."""
+    of = replace(load(80, 8.0, 35, 14, n=80, most=most), send_ms=np.zeros(80))
+    stage = LanguageStage(replace(model(of), cost=cost_of(TRUE)), 2, keep=False)
+    stage.run_held_back(of.send_ms, most)
+    visits, _, requests = stage.record(len(of))
+    first_ms, whole_ms = (ms - visits.enqueue_ms for ms in (requests.first_ms, visits.end_ms))
+    lines = ["arrival_ms,send_ms,prompt_tokens,output_tokens,ttft_ms,e2e_ms"]
+    for at, p, o, first, whole in zip(visits.enqueue_ms, of.prompt, of.output, first_ms, whole_ms):
+        lines.append(f"0,{at:.3f},{p},{o},{first:.3f},{whole:.3f}")
+    path = tmp_path / "requests.csv"
+    path.write_text("\n".join(lines) + "\n")
+    (found,) = read_measurements(path)
+    assert isinstance(found, Experiment) and found.load.most_in_flight == most
+
+
+def test_overload_is_said_to_saturate() -> None:
+    """Just above what the server carries, iterations a little longer make the first token wait far longer; far below not."""
+    busy = Load(np.arange(600) * 15.5, np.full(600, 200), np.full(600, 20))
+    light = replace(busy, send_ms=busy.send_ms * 4)
+    few = msgspec.structs.replace(SERVER, max_seqs=8, token_budget=256, kv_blocks=400)
+    rows, values = {}, np.array([*TRUE[:6], 0.0])
+    for name, of in (("busy", busy), ("light", light)):
+        llm = few.language_model(of, ScenarioFiles(), 0)
+        measured = replay(llm, 2, of, cost_of(values)).figures
+        compared = comparison(Trial(Experiment(name, of, measured), llm, 2), values, "held out")
+        rows[name] = {row.figure: row for row in compared}
+        assert all(row.error == pytest.approx(0, abs=1e-12) for row in compared)
+    assert not any(row.saturating for row in rows["light"].values())
+    assert rows["busy"]["ttft_p99_ms"].saturating
+    assert rows["busy"]["ttft_p99_ms"].measured > 5 * rows["light"]["ttft_p99_ms"].measured
 
 
 def test_a_client_that_sends_one_at_a_time_waits_for_nobody() -> None:

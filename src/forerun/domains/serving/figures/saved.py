@@ -35,34 +35,9 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
 
 
 def measured_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
-    """Times of batches, in place and alone; times of tokens, measured and predicted; those that the measurement has."""
+    """Times of batches, in place and alone, if the measurement has them."""
     profile = content.get("batch_times") or []
-    shown = [_batch_times(profile)] if profile else []
-    tokens = [row for row in content.get("compared") or [] if row["predicted_ms"] is not None]
-    return (*shown, _beside(tokens)) if tokens else tuple(shown)
-
-
-def _beside(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    fitted = all("low_ms" in row for row in rows)
-    intervals = {name: [float(row[f"{name}_ms"]) for row in rows] for name in ("low", "high") if fitted}
-    return Figure.of(
-        "points",
-        "tokens-predicted",
-        "Times to and between tokens, predicted and measured",
-        {
-            "measured_ms": [float(row["measured_ms"]) for row in rows],
-            "predicted_ms": [float(row["predicted_ms"]) for row in rows],
-            "figure": [str(row["figure"]).replace("_p", " P") for row in rows],
-            **intervals,
-        },
-        x=Axis("measured_ms", "measured", "ms", log=True),
-        y=Axis("predicted_ms", "predicted", "ms", log=True),
-        series="figure",
-        series_label="time",
-        equal=True,
-        caption="The simulator is given the requests that were answered, as they were sent."
-        + " Lines: where the fit of the costs says that measurements lie." * fitted,
-    )
+    return (_batch_times(profile),) if profile else ()
 
 
 def _batch_times(rows: Sequence[Mapping[str, Any]]) -> Figure:

