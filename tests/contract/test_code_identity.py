@@ -30,7 +30,7 @@ DEMO = forerun.demo("serving").scenario
 SMALL = ["trace.queries=200", "configuration.LogReg.batching=patient"]
 
 POLICY = """
-from forerun.domains.serving.policy import Batching, Start, Wait
+from forerun.domains.serving.policy.batching import Batching, Start, Wait
 
 class Patient(Batching, tag="patient", frozen=True, kw_only=True):
     factor: float = 1.0
@@ -228,7 +228,9 @@ def test_a_reader_of_ones_own_counts_named_or_recognised(
     kind = importlib.import_module("own_reader").Own
     assert issubclass(kind, Swf)
     known = readers.__wrapped__()
-    monkeypatch.setattr("forerun.registry.entry_points", lambda group: [point])
+    monkeypatch.setattr(
+        "forerun.registry.entry_points", lambda group: [point] if group == domain.READERS else []
+    )
     assert "own" in known.names()
     monkeypatch.setattr("forerun.trace.reader.readers", lambda: known)
     rows = "".join(f"{i} {i} 0 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 5))
