@@ -623,8 +623,9 @@ def beside_text() -> str:
     client = record("serving-truth")["figures"]["client"]
     return (
         "\nAn engine that ran for it: llama.cpp's server on one core with a small model of random weights. Loads, sent\n"
-        f"by {client}, are shares of what it carries. Costs are fitted to a load that is held\n"
-        "back and to others of other rates and lengths. Each cell: measured ms, the error of the prediction in percent,\n"
+        f"by {client}, are shares of what it carries. Costs are fitted to a load with a limit of\n"
+        "requests under way and to others of other rates and lengths. Each cell: measured ms, the error of the\n"
+        "prediction in percent,\n"
         "and its interval; the last row says by how much the medians of one light load changed from beginning to end,\n"
         "which no prediction knows:\n\n" + table(("load", "requests", *BESIDE.values()), beside())
     )

@@ -463,7 +463,7 @@ FORMATS: Final = tuple(dict.fromkeys((*_OWN, *(key.split()[0] for key in DOCUMEN
 
 
 def document_of(content: Mapping[str, Any]) -> Document | None:
-    """Whoever owns the format of a file, with `what` it is of where that is announced; None: nobody."""
+    """Whoever owns the format of a file, with `what` it is of where that is announced; None where no package does."""
     given = str(content.get("format"))
     key = f"{given} {content.get('what')}"
     key = key if key in DOCUMENTS else given

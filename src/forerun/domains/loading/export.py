@@ -20,7 +20,7 @@ from forerun.errors import UsageError
 from forerun.profile.supply import Supply
 from forerun.result.stats import standard_error, student_quantile
 
-#: readers simulated where nobody names any
+#: readers simulated where none is named
 READERS: Final = (1, 2, 4, 8)
 _STRETCHES: Final = 10
 

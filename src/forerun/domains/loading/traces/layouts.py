@@ -10,7 +10,7 @@ from forerun.registry import Registry
 from forerun.scenario.spec import Spec
 from forerun.trace.domain_traces import TraceReport
 
-#: the layout of a folder whose layout nobody names: the published experiment's
+#: the layout of a folder that names no layout: the published experiment's
 DEFAULT = "cndlsys"
 
 

@@ -61,7 +61,7 @@ class Compared:
     measured, replayed : its value there and in the replay.
     saturating : near saturation, so that the replay says nothing of it, and how far off it is counts nowhere (default: not).
     full : the server had hardly a free seat, so that its latencies say little of those of lighter loads (default: it had).
-    low, high : where 90 % of such measurements should lie, of what was held out (default NaN: not said).
+    low, high : where 90 % of such measurements should lie; of those that were not fitted (default NaN: unknown).
     """
 
     experiment: str

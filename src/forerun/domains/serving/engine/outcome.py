@@ -275,7 +275,7 @@ class Outcome:
     ----------
     inputs : with the changes of replicas that a tuner decided.
     run : what happened.
-    control : what the tuner did (None: nobody changed replicas).
+    control : what the tuner did (None: replicas are fixed).
     notes : what a reader of the result should know of how it was simulated.
     figures : figures of the simulation itself for the summary, such as `way`.
     tables : records of this engine alone, by name.
