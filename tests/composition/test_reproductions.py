@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from forerun import replication as module
 from forerun.cli.main import run as cli
 from forerun.errors import DataError, Infeasible
+from forerun.replication import reproductions as module
 from forerun.replication.reproductions import reproduce_all, reproductions
 from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 
