@@ -3,7 +3,7 @@
     python -m benchmarks.structure [--json]
 
 Code lines are those that are not blank, comment or docstring. A package is a folder or a file directly below `src/forerun`;
-its layer is that of the contract "layers" in pyproject.toml. An import runs upward if it names a higher layer, for type
+its layer is that of the contract of packages in pyproject.toml. An import runs upward if it names a higher layer, for type
 checking or not. A circle of types is a set of files that reach each other when imports for type checking count. Complexity
 is one more than the branches of a function.
 """
@@ -84,26 +84,41 @@ class Module:
     def imports(self, known: Mapping[str, Module]) -> Iterator[tuple[Module, bool]]:
         """The files of the product that this one imports, and whether for type checking alone."""
         for node in ast.walk(self.tree):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            for name in names:
-                while name and name not in known:
-                    name = name.rpartition(".")[0]
-                if name and known[name] is not self:
-                    yield known[name], id(node) in self.for_types
+            for other in self.named(node, known):
+                yield other, id(node) in self.for_types
+
+    def named(self, node: ast.AST, known: Mapping[str, Module]) -> Iterator[Module]:
+        """The files of the product that an import names; none for another node."""
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if name and known[name] is not self:
+                yield known[name]
+
+    @functools.cached_property
+    def later(self) -> set[int]:
+        """The nodes inside its functions, which importing it does not run."""
+        return {
+            id(node)
+            for part in ast.walk(self.tree)
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+            for node in ast.walk(part)
+        }
 
 
 def layers() -> dict[str, int]:
     """The layer of each package, 0 the lowest, as pyproject.toml declares it."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (rows,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    (rows,) = (one["layers"] for one in contracts if one.get("containers") == ["forerun"])
     return {
-        name: height
+        f"forerun.{name}": height
         for height, row in enumerate(reversed(rows))
-        for name in re.findall(r"forerun[.\w]*", row)
+        for name in re.findall(r"\w+", row)
     }
 
 
@@ -137,6 +152,26 @@ def ties(known: Mapping[str, Module], *, for_types: bool) -> dict[str, set[str]]
         name: {other.name for other, typed in module.imports(known) if for_types or not typed}
         for name, module in known.items()
     }
+
+
+def loaded(known: Mapping[str, Module]) -> dict[str, set[str]]:
+    """The names that importing each file runs first: what it imports outside functions, and the packages around that."""
+    found: dict[str, set[str]] = {}
+    for name, module in known.items():
+        not_run = module.later | module.for_types
+        others = [
+            other.name
+            for node in ast.walk(module.tree)
+            if id(node) not in not_run
+            for other in module.named(node, known)
+        ]
+        around = {
+            ".".join(other.split(".")[:length])
+            for other in others
+            for length in range(2, other.count(".") + 2)
+        }
+        found[name] = {one for one in around & known.keys() if not f"{name}.".startswith(f"{one}.")}
+    return found
 
 
 def measured() -> dict[str, Any]:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from forerun.catalog import demos
+from forerun.core.catalog import demos
 
 #: wall seconds of all demonstrations, with nothing compiled
 MOST_DEMO_S = 60.0

@@ -20,20 +20,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.engine.allocator import Terms
-from forerun.domains.cluster.engine.backfill import build_backfill
-from forerun.domains.cluster.engine.kernels import backfill as bk
-from forerun.domains.cluster.engine.kernels import priority as qk
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
-from forerun.domains.cluster.inputs.limits import LIMIT_COLUMNS, LimitRule, resolved
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.domains.cluster.policies.conservative import Conservative
-from forerun.domains.cluster.policies.easy import Easy
-from forerun.domains.cluster.policies.orders.fcfs import Fcfs
-from forerun.domains.cluster.policies.orders.wfp3 import Wfp3
+from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.backfill import build_backfill
+from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.limits import LIMIT_COLUMNS, LimitRule, resolved
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.orders.fcfs import Fcfs
+from forerun.cluster.policies.orders.wfp3 import Wfp3
 
 GPUS: Final = 256
 JOBS: Final = 100_000

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.priority import build_queue
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.priority import EdfRigid, Srtf
-from forerun.domains.cluster.policy import Allocation, Allocator, View
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.priority import build_queue
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.priority import EdfRigid, Srtf
+from forerun.cluster.policy import Allocation, Allocator, View
 
 #: the compiled queue over the pure-Python twin, at least (median of ROUNDS)
 LEAST_RATIO: Final = 5.0
@@ -163,7 +163,7 @@ def python_twin(setting: Setting, by_remaining: bool) -> np.ndarray:
 
 def compiled(setting: Setting, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarray]:
     """CPU seconds of the compiled queue alone, and ends."""
-    from forerun.domains.cluster.engine.kernels import priority
+    from forerun.cluster.engine.kernels import priority
 
     queue = build_queue(setting, int(recipe.order), 1 << 16)
     begun = time.process_time()
@@ -177,7 +177,7 @@ def growth(counts: tuple[int, ...]) -> list[tuple[int, int, float]]:
 
     The queue is overloaded by a tenth, so that the jobs that wait grow with the trace, as in a log that lasts longer.
     """
-    from forerun.domains.cluster.engine.kernels import priority
+    from forerun.cluster.engine.kernels import priority
 
     grown = []
     for count in counts:
@@ -202,9 +202,9 @@ def growth(counts: tuple[int, ...]) -> list[tuple[int, int, float]]:
 
 def draw_growth(grown: list[tuple[int, int, float]], folder: Path) -> None:
     """Cost of an event against jobs waiting, beside what a cost that grows with log2 of them would be."""
-    from forerun.report.images import svg
-    from forerun.report.palette import DARK, LIGHT
-    from forerun.result.figures import Axis, Figure
+    from forerun.core.report.images import svg
+    from forerun.core.report.palette import DARK, LIGHT
+    from forerun.core.result.figures import Axis, Figure
 
     jobs = [float(count) for count, _, _ in grown]
     measured = [each for _, _, each in grown]

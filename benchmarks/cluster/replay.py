@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from wait_time import log
 
-from forerun.domains.cluster.replay.history import History, read_history
-from forerun.domains.cluster.replay.play import policy_name
-from forerun.domains.cluster.replay.replay import replay_log
+from forerun.site.replay.history import History, read_history
+from forerun.site.replay.play import policy_name
+from forerun.site.replay.replay import replay_log
 
 QUARTER_S: Final = 91 * 86_400.0
 #: name, file, and the quarter (all: none)

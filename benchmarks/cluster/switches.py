@@ -12,10 +12,10 @@ import sys
 
 import numpy as np
 
-from forerun.domains.cluster.engine.known_bugs import SWITCHES
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.policy import Schedule, schedulers
 from forerun.replication.elasticflow.public import public_setting
 
 SCENES = (

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.domains.cluster.replay.history import read_history
-from forerun.domains.cluster.wait_time import forecast as fc
-from forerun.domains.cluster.wait_time.answer import answer
-from forerun.domains.cluster.wait_time.backtest import BackTest, back_test
-from forerun.domains.cluster.wait_time.situation import Question
+from forerun.site.replay.history import read_history
+from forerun.site.wait_time import forecast as fc
+from forerun.site.wait_time.answer import answer
+from forerun.site.wait_time.backtest import BackTest, back_test
+from forerun.site.wait_time.situation import Question
 
 ANSWER_S: Final = 0.5
 OFF: Final = 0.07

@@ -23,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.energy.engine.batch import Work, run_many
-from forerun.domains.energy.inputs.workload import Submission, Workload
-from forerun.domains.energy.plan.frontier import Program
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobSpec, Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.errors import ForerunError
+from forerun.core.errors import ForerunError
+from forerun.energy.engine.batch import Work, run_many
+from forerun.energy.inputs.workload import Submission, Workload
+from forerun.energy.plan.frontier import Program
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import KnobSpec, Pair
+from forerun.energy.policy.rules import Rules
 from forerun.replication.zeus.groups import group_rows
 from forerun.replication.zeus.pipelines import synthetic
 from forerun.replication.zeus.public import GPUS, public_file, public_workload

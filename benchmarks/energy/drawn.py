@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from forerun.domains.energy.engine.batch import Work, run_many
-from forerun.domains.energy.inputs.workload import Workload, join
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.summary.savings import of_attempts, reference
-from forerun.errors import ForerunError
+from forerun.core.errors import ForerunError
+from forerun.energy.engine.batch import Work, run_many
+from forerun.energy.inputs.workload import Workload, join
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.summary.savings import of_attempts, reference
 from forerun.replication.zeus.public import GPUS, public_file, public_job, public_power, public_train
 from forerun.replication.zeus.published import JOBS
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobSpec, Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.errors import ForerunError
+from forerun.core.errors import ForerunError
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import KnobSpec, Pair
+from forerun.energy.policy.rules import Rules
 from forerun.replication.zeus.public import public_file
 from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
 

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.energy.engine.batch import Work, run_many
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.summary.savings import of_attempts, reference
-from forerun.errors import ForerunError
+from forerun.core.errors import ForerunError
+from forerun.energy.engine.batch import Work, run_many
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.summary.savings import of_attempts, reference
 from forerun.replication.zeus.public import GPUS, public_file, public_workload
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import DRIFT_AT, DRIFT_RECURRENCES, DRIFTS, drift_excess

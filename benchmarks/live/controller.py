@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.live.faulty import FaultyEngine
 from tests.live.virtual import IdealEngine, VirtualClock
 
+from forerun.core.scenarios import from_data
 from forerun.live.clock import clock_of
 from forerun.live.engines.local import LocalEngine
 from forerun.live.inbox import Inbox
@@ -36,7 +37,6 @@ from forerun.live.run_files import create_run, inputs_of
 from forerun.live.service import Client, GetDecision, Service, Stop, Submit
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
-from forerun.scenarios import from_data
 
 
 def scenario(jobs: int, nodes: int, gap_s: float, terms: dict[str, float]) -> object:

@@ -23,18 +23,18 @@ from pathlib import Path
 import numpy as np
 
 import forerun
-from forerun.domains.loading.blocks.container import Blocks
-from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
-from forerun.domains.loading.blocks.samples import list_files
-from forerun.domains.loading.blocks.tar import read_tar, write_tar
-from forerun.domains.loading.engine.calibration import StoreProfile, predict
-from forerun.domains.loading.engine.kernels.deliver import deliver
-from forerun.domains.loading.engine.model import Reader, StoreModel
-from forerun.domains.loading.engine.threads import stream
-from forerun.domains.loading.policy import Cell, Load
-from forerun.measure.loading.corpus import make_corpus
-from forerun.measure.loading.probing import PROBE_S
-from forerun.measure.loading.runner import Piece, nothing, run_loader
+from forerun.blocks.container.container import Blocks
+from forerun.blocks.container.pack import PackSpec, pack, unpack
+from forerun.blocks.container.samples import list_files
+from forerun.blocks.container.tar import read_tar, write_tar
+from forerun.loading.engine.calibration import StoreProfile, predict
+from forerun.loading.engine.kernels.deliver import deliver
+from forerun.loading.engine.model import Reader, StoreModel
+from forerun.loading.engine.threads import stream
+from forerun.loading.measure.corpus import make_corpus
+from forerun.loading.measure.probing import PROBE_S
+from forerun.loading.measure.runner import Piece, nothing, run_loader
+from forerun.loading.policy import Cell, Load
 from forerun.replication.cndlsys.law import FittedDelivery
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

@@ -23,14 +23,14 @@ from typing import Any, Final
 import numpy as np
 from reality import quiet, store, tell
 
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import StoreProfile
-from forerun.domains.loading.engine.model import StoreModel
-from forerun.domains.loading.engine.sharing import hit_shares
-from forerun.domains.loading.policy import Cell
-from forerun.domains.loading.scenario import Nodes
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.loading.engine.calibration import StoreProfile
+from forerun.loading.engine.model import StoreModel
+from forerun.loading.engine.sharing import hit_shares
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.policy import Cell
+from forerun.loading.scenario import Nodes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from reality import REGRET_BAR, numbers, packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.probing import BLOCKS, answer, measure_cell
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.measure.probing import BLOCKS, answer, measure_cell
+from forerun.loading.policy import Ask, Cell
 
 ROUNDS = 5
 REPEATS = 6

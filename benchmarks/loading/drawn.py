@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.loading.engine.calibration import StoreProfile
-from forerun.domains.loading.engine.tuning import tune
-from forerun.domains.loading.policies.three_probes import ThreeProbes
-from forerun.domains.loading.policy import Cell, Load
-from forerun.rng import stream
+from forerun.core.rng import stream
+from forerun.loading.engine.calibration import StoreProfile
+from forerun.loading.engine.tuning import tune
+from forerun.loading.policies.three_probes import ThreeProbes
+from forerun.loading.policy import Cell, Load
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.loading.reference import SyntheticStore

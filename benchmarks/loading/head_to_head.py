@@ -22,11 +22,11 @@ from typing import Any
 
 from reality import MEAN_BAR, packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.engine.calibration import predict
-from forerun.domains.loading.policy import Ask, Cell, Load
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.probing import BLOCKS, answer, measure_cell
+from forerun.loading.engine.calibration import predict
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.measure.probing import BLOCKS, answer, measure_cell
+from forerun.loading.policy import Ask, Cell, Load
 
 LATENCY_MS = 40
 SAMPLES = 1280

@@ -24,13 +24,13 @@ from typing import Any
 
 from reality import numbers, packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.blocks.container import Blocks
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import predict
-from forerun.loading import BlockDataset
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.probing import answer
+from forerun.blocks.container.container import Blocks
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockDataset
+from forerun.loading.engine.calibration import predict
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.probing import answer
 
 ROUNDS, SAMPLES, REPEATS = 25, 1280, 3
 OVERHEAD_BAR, SHARE_BAR = 0.03, 0.95

@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import best_within, fit_profile, predict, slower
-from forerun.domains.loading.policies.three_probes import ThreeProbes
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.checking import check
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.probing import BLOCKS, THREADS, answer, measure_cell
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.loading.engine.calibration import best_within, fit_profile, predict, slower
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.checking import check
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.probing import BLOCKS, THREADS, answer, measure_cell
+from forerun.loading.policies.three_probes import ThreeProbes
+from forerun.loading.policy import Ask, Cell
 
 SAMPLES = 640
 MEAN_BAR, WORST_BAR, GAIN_BAR, REGRET_BAR, MERGING_BAR = 0.05, 0.10, 10.0, 0.03, 0.10

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from reality import packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.probing import measure_cell
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.measure.probing import measure_cell
+from forerun.loading.policy import Ask, Cell
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from reality import packed_corpus, quiet, tell
 
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.torch_loader import WorkerRun, fit_workers, run_workers
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.measure.torch_loader import WorkerRun, fit_workers, run_workers
 
 WORKERS_BAR = 0.05
 #: numbers of workers that the recursion is fitted to

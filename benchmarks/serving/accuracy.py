@@ -21,17 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.calibration.calibrate import Compared, interval_errors, is_full
-from forerun.domains.serving.calibration.experiment import Steps
-from forerun.domains.serving.calibration.fitting import Trial, fit
-from forerun.domains.serving.calibration.physics import Physics, from_hardware
-from forerun.domains.serving.calibration.readers import read_measurements
-from forerun.domains.serving.calibration.server import Server
-from forerun.domains.serving.calibration.steps import fit_steps
-from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
-from forerun.domains.serving.inputs.llm.architecture import read_architecture
-from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.llm.calibration.calibrate import Compared, interval_errors, is_full
+from forerun.serving.llm.calibration.experiment import Steps
+from forerun.serving.llm.calibration.fitting import Trial, fit
+from forerun.serving.llm.calibration.physics import Physics, from_hardware
+from forerun.serving.llm.calibration.readers import read_measurements
+from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.calibration.steps import fit_steps
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
+from forerun.serving.llm.inputs.architecture import read_architecture
+from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 SHARED = Path(os.environ.get("FORERUN_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "serving-llm"
 #: the largest error of each figure, of every experiment below saturation

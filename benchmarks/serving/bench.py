@@ -31,12 +31,12 @@ from port import cheap_closeness, simulate_port  # noqa: E402
 from simpy_pipeline import simulate_simpy  # noqa: E402
 from streaming import summarise_stream  # noqa: E402
 
-from forerun.domains.serving.engine.events import simulate_events  # noqa: E402
-from forerun.domains.serving.engine.stagewise import Stagewise, simulate_stagewise  # noqa: E402
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage  # noqa: E402
-from forerun.domains.serving.inputs.profile import embedded_profile  # noqa: E402
-from forerun.domains.serving.policies.greedy import Greedy  # noqa: E402
 from forerun.replication.inferline.legacy_gamma import LegacyGamma  # noqa: E402
+from forerun.serving.engine.events import simulate_events  # noqa: E402
+from forerun.serving.engine.stagewise import Stagewise, simulate_stagewise  # noqa: E402
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage  # noqa: E402
+from forerun.serving.inputs.profile import embedded_profile  # noqa: E402
+from forerun.serving.policies.greedy import Greedy  # noqa: E402
 
 PARENTS = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
 WORLDS = {

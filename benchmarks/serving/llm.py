@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
-from forerun.domains.serving.engine.llm.replica import Replicas
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.errors import ForerunError
-from forerun.trace.reader import read_trace
-from forerun.trace.requests import arrivals_ms
+from forerun.core.errors import ForerunError
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.requests import arrivals_ms
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.llm.engine.pipeline import simulate_mixed
+from forerun.serving.llm.engine.replica import Replicas
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
+from forerun.serving.policies.greedy import Greedy
 
 NAME = "AzureLLMInferenceTrace_conv.csv"
 COST = Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7))
@@ -44,7 +44,7 @@ def conversations() -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
         if kept.exists():
             trace = read_trace(kept)
         else:
-            from forerun.data import dataset
+            from forerun.core.data import dataset
 
             trace = read_trace(dataset(f"serving/{NAME}"))
         return f"public trace {NAME}", arrivals_ms(trace), trace["prompt_tokens"], trace["output_tokens"]

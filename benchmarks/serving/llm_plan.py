@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from llm import conversations
 
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.plan import plan
-from forerun.domains.serving.plan.llm import LanguagePlan
-from forerun.domains.serving.plan.llm.language_plan import check_certificate
-from forerun.domains.serving.plan.llm.runs import whole
-from forerun.domains.serving.scenario import Scenario
-from forerun.scenarios import from_data
+from forerun.core.scenarios import from_data
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.llm.plan import LanguagePlan
+from forerun.serving.llm.plan.language_plan import check_certificate
+from forerun.serving.llm.plan.runs import whole
+from forerun.serving.plan import plan
+from forerun.serving.scenario import Scenario
 
 #: wall time that a plan may take
 FLOOR_S = 60.0

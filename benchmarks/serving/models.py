@@ -29,22 +29,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from accuracy import QWEN, RATES, SHARED, covered, trial
 
-from forerun.domains.serving.calibration.bottom_up import (
+from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.llm.calibration.bottom_up import (
     Overhead,
     kernel_times,
     with_overhead,
 )
-from forerun.domains.serving.calibration.calibrate import Compared, comparison, interval_errors
-from forerun.domains.serving.calibration.experiment import Experiment, Load, recorded
-from forerun.domains.serving.calibration.fitting import Trial, fit
-from forerun.domains.serving.calibration.kernels import Kernels, ModelKernels, read_kernels
-from forerun.domains.serving.calibration.physics import Physics, from_hardware, from_measurements
-from forerun.domains.serving.calibration.server import Server
-from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
-from forerun.domains.serving.inputs.llm.architecture import Architecture, read_architecture
-from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
-from forerun.domains.serving.scenario.language_model import DrawnPrefixes
+from forerun.serving.llm.calibration.calibrate import Compared, comparison, interval_errors
+from forerun.serving.llm.calibration.experiment import Experiment, Load, recorded
+from forerun.serving.llm.calibration.fitting import Trial, fit
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, read_kernels
+from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
+from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
+from forerun.serving.llm.inputs.architecture import Architecture, read_architecture
+from forerun.serving.llm.scenario.language_model import DrawnPrefixes
+from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 SEATS: Final = 128
 #: blocks of the cache where a table does not say it; none of these experiments comes near

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.domains.serving.calibration.experiment import Experiment
-from forerun.domains.serving.calibration.fitting import PRECISION
-from forerun.domains.serving.calibration.physics import SPREAD, Physics
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, possible
-from forerun.domains.serving.calibration.server import Server
-from forerun.domains.serving.inputs.llm.model import Speculation
-from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.serving.inputs.pipeline import Floats
+from forerun.serving.llm.calibration.experiment import Experiment
+from forerun.serving.llm.calibration.fitting import PRECISION
+from forerun.serving.llm.calibration.physics import SPREAD, Physics
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
+from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.inputs.model import Speculation
 
 #: standard deviation of the logarithm of what kernels and a server's overhead say of each coefficient: of iterations that
 #: decode about what models that the overhead was not fitted to are off by; of prompts as wide as from a data sheet, because

@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.plan.exact import Found, cheapest
-from forerun.domains.serving.plan.greedy import Steps, greedy
-from forerun.domains.serving.plan.space import Space
-from forerun.domains.serving.plan.stage_runs import StageRuns
-from forerun.domains.serving.policies.greedy import Greedy
 from forerun.replication.inferline import published
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.inferline.planner import image_space
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.plan.exact import Found, cheapest
+from forerun.serving.plan.greedy import Steps, greedy
+from forerun.serving.plan.space import Space
+from forerun.serving.plan.stage_runs import StageRuns
+from forerun.serving.policies.greedy import Greedy
 
 QUERIES = 20_000
 ORDER = ("Inception", "ResNet", "KSVM", "LogReg")

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import forerun
-from forerun.measure.serving.study import builtin
-from forerun.scenarios import from_data
+from forerun.core.scenarios import from_data
+from forerun.serving.measure.study import builtin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -52,7 +52,7 @@ def tell(message: str) -> None:
 
 def sleeping(repeats: int, seconds: float) -> dict[str, Any]:
     """The demonstration's pipeline, replicas asleep."""
-    demo = Path(forerun.__file__).parent / "domains" / "serving" / "demo.yaml"
+    demo = Path(forerun.__file__).parent / "serving" / "demo.yaml"
     request = Request(forerun.load(demo), loads=LOADS, repeats=repeats, seconds=seconds)
     return figures(measure(request, tell), SLEEPING_BARS)
 

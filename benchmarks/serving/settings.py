@@ -35,20 +35,20 @@ import occupancy
 from accuracy import SHARED
 from models import TABLES, shape
 
-from forerun.domain import simulate
-from forerun.domains.serving.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
-from forerun.domains.serving.calibration.calibrate import trial_of
-from forerun.domains.serving.calibration.experiment import Experiment, Load
-from forerun.domains.serving.calibration.kernels import ModelKernels, read_kernels
-from forerun.domains.serving.calibration.physics import Physics
-from forerun.domains.serving.calibration.readers import read_measurements
-from forerun.domains.serving.calibration.replay import COEFFICIENTS
-from forerun.domains.serving.calibration.server import Server
-from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.inputs.llm.model import Speculation
-from forerun.domains.serving.inputs.pipeline import Floats
-from forerun.domains.serving.scenario.language_model import DrawnPrefixes, SpeculationSpec
-from forerun.scenarios import from_data
+from forerun.core.domain import simulate
+from forerun.core.scenarios import from_data
+from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.inputs.pipeline import Floats
+from forerun.serving.llm.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
+from forerun.serving.llm.calibration.calibrate import trial_of
+from forerun.serving.llm.calibration.experiment import Experiment, Load
+from forerun.serving.llm.calibration.kernels import ModelKernels, read_kernels
+from forerun.serving.llm.calibration.physics import Physics
+from forerun.serving.llm.calibration.readers import read_measurements
+from forerun.serving.llm.calibration.replay import COEFFICIENTS
+from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.inputs.model import Speculation
+from forerun.serving.llm.scenario.language_model import DrawnPrefixes, SpeculationSpec
 
 MODEL: Final = "meta-llama/Llama-3.1-8B-Instruct"
 STAGES: Final = 7

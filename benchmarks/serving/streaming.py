@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.engine.stagewise import SLICE, Stagewise
-from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
+from forerun.serving.engine.stagewise import SLICE, Stagewise
+from forerun.serving.inputs.pipeline import Floats, Pipeline
 
 #: cells of the latency histogram: each a factor of 2^(1/512) wide, so a quantile read from it is within 0.07 %
 _PER_OCTAVE: Final = 512

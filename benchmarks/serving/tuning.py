@@ -19,14 +19,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.policies.coarse import Coarse
-from forerun.domains.serving.policies.inferline import InferLine
-from forerun.domains.serving.policies.rehearsal import Rehearsal
-from forerun.domains.serving.policy.handover import Handover
-from forerun.domains.serving.policy.tuning import Tuner
+from forerun.core.rng import stream
 from forerun.replication.inferline.tuner import PHASE_S, SETTINGS, tuned, tuner, world
-from forerun.rng import stream
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.policies.coarse import Coarse
+from forerun.serving.policies.inferline import InferLine
+from forerun.serving.policies.rehearsal import Rehearsal
+from forerun.serving.policy.handover import Handover
+from forerun.serving.policy.tuning import Tuner
 
 STEPS = 24
 #: what the steps are drawn from: queries a second, times so much for a while, squared coefficients of variation

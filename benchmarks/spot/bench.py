@@ -16,18 +16,18 @@ from dataclasses import replace
 
 import numba
 
-from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.batches import Burst
-from forerun.domains.spot.scenario.processes import Poisson, Tick, generate
 from forerun.replication.bamboo.published import BAMBOO_JOBS
 from forerun.replication.bamboo.reproduce import NOTEBOOK_JOB
 from forerun.replication.bamboo.ring import HourlyFleet, run_ring
 from forerun.replication.bamboo.tick_machine import CORRECTED, run_ticks
+from forerun.spot.engine import trials
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.engine.replay import replay
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.scenario.batches import Burst
+from forerun.spot.scenario.processes import Poisson, Tick, generate
 
 MENDED = replace(CORRECTED, tick_s=5.0)
 JOB = NOTEBOOK_JOB

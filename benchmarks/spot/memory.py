@@ -24,7 +24,7 @@ SCENARIO = (
 PROGRAM = """
 import resource, sys
 from forerun import simulate
-from forerun.scenarios import loads
+from forerun.core.scenarios import loads
 simulate(loads(sys.argv[1]).with_(trials=int(sys.argv[2]))).check()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

@@ -12,7 +12,7 @@ import json
 import sys
 
 import forerun
-from forerun.errors import DataError
+from forerun.core.errors import DataError
 
 
 def main() -> int:

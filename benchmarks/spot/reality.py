@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.engine.membership import Membership
-from forerun.measure.checkpoint.fleet import Work
-from forerun.measure.checkpoint.profile import measure
+from forerun.spot.engine.membership import Membership
+from forerun.spot.measure.fleet import Work
+from forerun.spot.measure.profile import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

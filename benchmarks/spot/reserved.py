@@ -19,10 +19,10 @@ MOST_MB = 1000.0
 #: prints the processor time of the trials [s] and peak resident memory [MB] (Linux tells KiB)
 PROGRAM = """
 import json, resource, sys, time
-from forerun.domains.spot.engine.cluster import run_cluster
-from forerun.domains.spot.engine.job import Checkpoints, Tier, TrainingJob
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.cluster import Cluster, Exponential, Failures, Hawkes
+from forerun.spot.reserved.cluster import run_cluster
+from forerun.spot.engine.job import Checkpoints, Tier, TrainingJob
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.reserved.scenario import Cluster, Exponential, Failures, Hawkes
 
 nodes, spares, days, trials, extras = json.loads(sys.argv[1])
 failures = (

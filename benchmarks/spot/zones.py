@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.spot.engine.run import on_demand_alone, zone_run
-from forerun.domains.spot.inputs import prepare
-from forerun.result.stats import normal_quantile
-from forerun.scenarios import loads
+from forerun.core.result.stats import normal_quantile
+from forerun.core.scenarios import loads
+from forerun.spot.engine.run import on_demand_alone, zone_run
+from forerun.spot.inputs import prepare
 
 RATES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.2, 2.4)
 HISTORIES: Final = 20

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.result.stats import chosen_best_p, holm, paired_p
-from forerun.rng import stream
+from forerun.core.result.stats import chosen_best_p, holm, paired_p
+from forerun.core.rng import stream
 
 STUDIES: Final = 2000
 COMBINATIONS: Final = (2, 10, 30)

@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 import forerun
-from forerun.domains.cluster.domain import DOMAIN as CLUSTER
-from forerun.rng import stream
-from forerun.study.blocks import BlockDifference, block_difference
+from forerun.cluster.domain import DOMAIN as CLUSTER
+from forerun.core.rng import stream
+from forerun.core.study.blocks import BlockDifference, block_difference
 
 LOGS: Final = 80
 DAYS: Final = 14

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.result.stats import paired_interval
-from forerun.rng import stream
-from forerun.study.compare import FIRST_SEEDS, next_look
+from forerun.core.result.stats import paired_interval
+from forerun.core.rng import stream
+from forerun.core.study.compare import FIRST_SEEDS, next_look
 
 TRUTHS: Final = 6000
 MOST_SEEDS: Final = 400

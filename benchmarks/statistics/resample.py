@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 
 import forerun
-from forerun.result.stats import mean_interval
-from forerun.rng import stream
+from forerun.core.result.stats import mean_interval
+from forerun.core.rng import stream
 
 LOGS: Final = 25
 OTHERS: Final = 100

@@ -37,7 +37,7 @@ MOST_GROWTH = 1.10
 
 def plan_of(folder: Path, cells: int) -> Any:
     """A study of that many cells: 100 values, the rest seeds."""
-    from forerun.study.expand import load_study
+    from forerun.core.study.expand import load_study
 
     text = f"base: {{domain: toy, noise: 1.0}}\naxes: {{x: {{start: 1, stop: 100, step: 1}}}}\nseeds: {cells // 100}\n"
     (folder / "study.yaml").write_text(text)
@@ -55,7 +55,7 @@ def cpu_s(pid: int) -> float:
 
 def simulations_s(plan: Any, cells: int) -> float:
     """Processor seconds of simulating scenarios that stand ready, for `cells` cells."""
-    from forerun.domain import simulate
+    from forerun.core.domain import simulate
 
     ready = [plan.scenario(cell) for _, cell in zip(range(500), plan.cells())]
     for scenario in ready:
@@ -68,8 +68,8 @@ def simulations_s(plan: Any, cells: int) -> float:
 
 def ours(plan: Any, store: Path, workers: int) -> tuple[float, float]:
     """(processor seconds, wall seconds) of a study on our pool, its processes' starts left out."""
-    from forerun.study import run as run_module
-    from forerun.study.executors.processes import Processes
+    from forerun.core.study import run as run_module
+    from forerun.core.study.executors.processes import Processes
 
     seen: dict[int, tuple[float, float]] = {}
 
@@ -95,7 +95,7 @@ def ours(plan: Any, store: Path, workers: int) -> tuple[float, float]:
 
 
 def _build_and_simulate(work: tuple[Any, Any]) -> float:
-    from forerun.domain import simulate
+    from forerun.core.domain import simulate
 
     plan, cell = work
     return float(simulate(plan.scenario(cell)).summary["total_s"])
@@ -121,8 +121,8 @@ def peak_mb(cells: int) -> float:
 
 def peak_here(cells: int) -> None:
     """Run a study and print the peak of this process, in MB."""
-    from forerun.study.executors import Here
-    from forerun.study.run import run_study
+    from forerun.core.study.executors import Here
+    from forerun.core.study.run import run_study
 
     with tempfile.TemporaryDirectory() as folder:
         run_study(plan_of(Path(folder), cells), Path(folder) / "s.sqlite", Here())
@@ -164,8 +164,8 @@ def main(cells: int, as_json: bool) -> int:
             )
             if over_ms >= MOST_OVERHEAD_MS:
                 missed.append(f"{workers} workers: {over_ms:.3f} ms a cell, under {MOST_OVERHEAD_MS} wanted")
-        from forerun.report import html_page
-        from forerun.study.saved import load_saved
+        from forerun.core.report import html_page
+        from forerun.core.study.saved import load_saved
 
         started_s = time.process_time()
         page = html_page([load_saved(folder / "1.sqlite")])

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import forerun
-from forerun.catalog import demo
-from forerun.report.images import svg
-from forerun.result.figures import Axis, Figure
-from forerun.result.stats import mean_interval, paired_interval
+from forerun.core.catalog import demo
+from forerun.core.report.images import svg
+from forerun.core.result.figures import Axis, Figure
+from forerun.core.result.stats import mean_interval, paired_interval
 
 SEEDS = 60
 SHOWN = (5, 10, 15, 20, 30, 40, 60)

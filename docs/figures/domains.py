@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import forerun
-from forerun.catalog import demo
-from forerun.report.contents import figures_of
-from forerun.report.images import svg
-from forerun.report.palette import DARK, LIGHT
-from forerun.result.figures import Figure
+from forerun.core.catalog import demo
+from forerun.core.report.contents import figures_of
+from forerun.core.report.images import svg
+from forerun.core.report.palette import DARK, LIGHT
+from forerun.core.result.figures import Figure
 
 HERE = Path(__file__).parent
 

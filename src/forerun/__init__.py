@@ -13,24 +13,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forerun.result import renderer as _renderer
-from forerun.version import VERSION as _VERSION
+from forerun.core.result import renderer as _renderer
+from forerun.core.version import VERSION as _VERSION
 
 __version__ = _VERSION
 
 if TYPE_CHECKING:
-    from forerun.catalog import demo, policies, schema
-    from forerun.domain import domain_names, get_domain, profile_of, simulate
-    from forerun.errors import ForerunError
-    from forerun.planning import check, plan
+    from forerun.core.catalog import demo, policies, schema
+    from forerun.core.domain import domain_names, get_domain, profile_of, simulate
+    from forerun.core.errors import ForerunError
+    from forerun.core.planning import check, plan
+    from forerun.core.report import chart, write_page, write_pictures
+    from forerun.core.result.run import Result, load_result
+    from forerun.core.scenarios import load, loads
+    from forerun.core.study.compare import compare
+    from forerun.core.study.explain import explain
+    from forerun.core.study.explain_job import explain_job
+    from forerun.core.study.stored import run_study
     from forerun.replication.reproductions import reproduce, reproduce_all
-    from forerun.report import chart, write_page, write_pictures
-    from forerun.result.run import Result, load_result
-    from forerun.scenarios import load, loads
-    from forerun.study.compare import compare
-    from forerun.study.explain import explain
-    from forerun.study.explain_job import explain_job
-    from forerun.study.stored import run_study
 
 __all__ = [
     "ForerunError",
@@ -60,31 +60,31 @@ __all__ = [
 
 #: where each public name lives, and two by which results are drawn
 _HOME = {
-    "ForerunError": "forerun.errors",
-    "Result": "forerun.result.run",
-    "chart": "forerun.report",
-    "check": "forerun.planning",
-    "compare": "forerun.study.compare",
-    "demo": "forerun.catalog",
-    "domain_names": "forerun.domain",
-    "explain": "forerun.study.explain",
-    "explain_job": "forerun.study.explain_job",
-    "get_domain": "forerun.domain",
-    "load": "forerun.scenarios",
-    "load_result": "forerun.result.run",
-    "named_figures": "forerun.report.contents",
-    "loads": "forerun.scenarios",
-    "plan": "forerun.planning",
-    "policies": "forerun.catalog",
-    "profile_of": "forerun.domain",
+    "ForerunError": "forerun.core.errors",
+    "Result": "forerun.core.result.run",
+    "chart": "forerun.core.report",
+    "check": "forerun.core.planning",
+    "compare": "forerun.core.study.compare",
+    "demo": "forerun.core.catalog",
+    "domain_names": "forerun.core.domain",
+    "explain": "forerun.core.study.explain",
+    "explain_job": "forerun.core.study.explain_job",
+    "get_domain": "forerun.core.domain",
+    "load": "forerun.core.scenarios",
+    "load_result": "forerun.core.result.run",
+    "named_figures": "forerun.core.report.contents",
+    "loads": "forerun.core.scenarios",
+    "plan": "forerun.core.planning",
+    "policies": "forerun.core.catalog",
+    "profile_of": "forerun.core.domain",
     "reproduce": "forerun.replication.reproductions",
     "reproduce_all": "forerun.replication.reproductions",
-    "run_study": "forerun.study.stored",
-    "schema": "forerun.catalog",
-    "simulate": "forerun.domain",
-    "svg": "forerun.report.images",
-    "write_page": "forerun.report",
-    "write_pictures": "forerun.report",
+    "run_study": "forerun.core.study.stored",
+    "schema": "forerun.core.catalog",
+    "simulate": "forerun.core.domain",
+    "svg": "forerun.core.report.images",
+    "write_page": "forerun.core.report",
+    "write_pictures": "forerun.core.report",
 }
 
 
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name not in _HOME:
-        from forerun.errors import suggestion
+        from forerun.core.errors import suggestion
 
         hint = suggestion(name, __all__).strip()
         raise AttributeError(f"module 'forerun' has no attribute {name!r}{f'; {hint}' if hint else ''}")

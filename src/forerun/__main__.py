@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from forerun.cli import INTERRUPTED
+from forerun.core.cli import INTERRUPTED
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -125,7 +125,7 @@ def main() -> None:
     asked: list[int] = []
     _end_tidily(asked)
     try:
-        from forerun.cli.main import run
+        from forerun.core.cli.main import run
 
         code = run()
     except KeyboardInterrupt:

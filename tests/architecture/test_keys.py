@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import forerun
-from forerun.domain import domain_names, get_domain
-from forerun.scenario.spec import field_types, registry_of
+from forerun.core.domain import domain_names, get_domain
+from forerun.core.scenario.spec import field_types, registry_of
 
 SOURCE = Path(forerun.__file__).parent
 #: what only describes: for readers, or for the reader of files
@@ -60,15 +60,15 @@ def read_below(*folders: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", domain_names())
 def test_every_key_of_a_scenario_is_read(name: str) -> None:
-    own = SOURCE / "domains" / name
+    own = SOURCE / name
     # Engines of published systems read the options of their own modes, and live runs how their jobs run.
     here = read_below(own, SOURCE / "replication", SOURCE / "live")
-    shared = read_below(SOURCE / "trace", SOURCE / "profile", SOURCE / "scenario")
+    shared = read_below(*(SOURCE / "core" / part for part in ("trace", "profile", "scenario")))
     seen: dict[type, None] = {}
     records(get_domain(name).scenario_type, seen)
     unread = []
     for record in seen:
-        ours = record.__module__.startswith(f"forerun.domains.{name}.")
+        ours = record.__module__.startswith(f"forerun.{name}.")
         for field in record.__struct_fields__:
             if field not in (here if ours else here | shared) | DESCRIPTIVE | PERMITS:
                 unread.append(f"{record.__name__}.{field}")

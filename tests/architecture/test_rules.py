@@ -9,14 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.structure import Module, circles, modules, ties
+from benchmarks.structure import Module, circles, loaded, modules, ties
 
-from forerun.domain import Domain, get_domain
+from forerun.core import slices
+from forerun.core.domain import Domain, get_domain
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "forerun"
 MODULES = sorted(SOURCE.rglob("*.py"))
-DOMAINS = sorted(path.parent for path in (SOURCE / "domains").glob("*/scenario.py"))
+DOMAINS = [slices.folder(name) for name in slices.domains()]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,9 @@ def test_kernel_modules_import_numbers_and_kernels_only(path: Path) -> None:
             assert root in {"numpy", "numba", "typing", "__future__", "math", "collections"}, name
             continue
         home = _file_of(name)
-        assert "forerun.kernels" in home.read_text() or "kernels" in home.parts, f"{name} is no kernel module"
+        assert "forerun.core.kernels" in home.read_text() or "kernels" in home.parts, (
+            f"{name} is no kernel module"
+        )
 
 
 def _file_of(name: str) -> Path:
@@ -135,10 +138,14 @@ CLOCKS = {
     "datetime.datetime.now",
     "time.time_ns",
 }
+#: parts of a slice that time real machines, or a user's command
+MEASURES = {"measure", "verbs"}
 
 
 @pytest.mark.parametrize(
-    "path", sorted((SOURCE / "domains").rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
+    "path",
+    [path for path in MODULES if any(map(path.is_relative_to, DOMAINS)) and not MEASURES & set(path.parts)],
+    ids=lambda path: str(path.relative_to(SOURCE)),
 )
 def test_domains_do_not_look_at_the_clock(path: Path) -> None:
     calls = {
@@ -148,7 +155,9 @@ def test_domains_do_not_look_at_the_clock(path: Path) -> None:
 
 
 #: what a domain's folder contains, each a module or a package; the optional ones only where the domain needs them
-OPTIONAL_PARTS = {"plan", "bound", "export", "traces", "data"}
+OPTIONAL_PARTS = {
+    "plan", "bound", "export", "traces", "data", "measure", "packaged", "readers", "sources", "testing", "verbs",
+}  # fmt: skip
 PARTS = OPTIONAL_PARTS | {
     "domain", "scenario", "inputs", "policy", "policies", "observer", "engine", "summary", "figures", "explain", "starter",
 }  # fmt: skip
@@ -163,8 +172,7 @@ def test_every_domain_has_the_same_parts(path: Path) -> None:
     assert domain.policy_kinds and all(registry.names() for registry in domain.policy_kinds.values())
     for part in ("demo.yaml", "starter", "policies"):
         assert (path / part).exists(), f"the domain {path.name} has no {part}"
-    # the block format is a library of its own; histories of real queues are no scenarios
-    own = {"loading": {"blocks"}, "cluster": {"replay", "wait_time"}}.get(path.name, set())
+    own = {"serving": {"llm"}, "spot": {"reserved"}}.get(path.name, set())
     parts = {entry.stem for entry in path.iterdir() if entry.name not in ("__init__.py", "__pycache__")}
     parts = {part for part in parts if not part.startswith("demo")}
     assert parts <= PARTS | own and parts >= PARTS - OPTIONAL_PARTS, f"{path.name}: {sorted(parts ^ PARTS)}"
@@ -184,7 +192,7 @@ def test_the_names_of_the_house_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["forerun", "forerun.cli.main", *(f"forerun.domains.{path.name}" for path in DOMAINS)]
+    "module", ["forerun", "forerun.core.cli.main", *(f"forerun.{path.name}" for path in DOMAINS)]
 )
 def test_importing_the_doors_is_light(module: str) -> None:
     """Heavy libraries are imported when they are used: `--help` stays fast."""
@@ -208,6 +216,11 @@ def test_no_module_imports_itself_through_others(known: dict[str, Module], for_t
     """Also by imports inside functions, which only keep heavy libraries lazy, and by those for type checking: a type that
     two modules exchange lives in the lower one."""
     assert circles(ties(known, for_types=for_types)) == []
+
+
+def test_any_module_can_be_imported_first(known: dict[str, Module]) -> None:
+    """Importing a module runs the packages around it first; none of them needs what is being imported."""
+    assert circles(loaded(known)) == []
 
 
 def test_circles_are_seen() -> None:

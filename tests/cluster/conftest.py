@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, ThroughputTable
-from forerun.domains.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.inputs.setting import Setting
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, ThroughputTable
+from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
+from forerun.cluster.inputs.setting import Setting
 
 from ..conftest import SHARED, shared_path
 
@@ -51,7 +51,7 @@ def setting(
 ) -> Setting:
     """A setting of the public data: trace file name, cluster specification name (or its three numbers)."""
     shared_or_skip()
-    from forerun.domains.cluster.inputs.arrays import Cluster
+    from forerun.cluster.inputs.arrays import Cluster
 
     machines = (
         read_cluster(DATA / "cluster_specs" / f"{cluster}.csv")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import ceil, inf, log2
 from typing import Any
 
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
-from forerun.domains.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S
+from forerun.cluster.inputs.setting import Setting
 
 CLASSES = [1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 88, 128, 256]
 

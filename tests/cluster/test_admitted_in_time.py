@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.known_bugs import SWITCHES
-from forerun.domains.cluster.engine.promises import PromisingRules
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
-from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
+from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.promises import PromisingRules
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
+from forerun.cluster.inputs.costs import cost_table, plain
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
 
 from ..conftest import shared_path
 from .conftest import play, setting

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forerun
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.priority import PriorityRules
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, ThroughputTable
-from forerun.domains.cluster.inputs.files import read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.inputs.throughput import analytic
-from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shares
-from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
-from forerun.domains.cluster.policy import (
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.priority import PriorityRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, ThroughputTable
+from forerun.cluster.inputs.files import read_cluster, read_jobs, read_profile
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.throughput import analytic
+from forerun.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shares
+from forerun.cluster.policies.las import Las
+from forerun.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
+from forerun.cluster.policy import (
     Allocation,
     Allocator,
     OracleAllocator,
@@ -31,11 +31,11 @@ from forerun.domains.cluster.policy import (
     View,
     schedulers,
 )
-from forerun.domains.cluster.summary.ledgers import ledger_of
-from forerun.domains.cluster.summary.waits import stretches_of, waits_of
-from forerun.errors import InputError, PolicyError, ScenarioError, TraceError
-from forerun.scenarios import load, loads
-from forerun.trace.repair import RepairLog
+from forerun.cluster.summary.ledgers import ledger_of
+from forerun.cluster.summary.waits import stretches_of, waits_of
+from forerun.core.errors import InputError, PolicyError, ScenarioError, TraceError
+from forerun.core.scenarios import load, loads
+from forerun.core.trace.repair import RepairLog
 
 RIGID = (Fifo(), Sjf(), Srtf(), EdfRigid())
 PROFILE = analytic([("a", 64), ("b", 32)], "balanced", levels=(1, 2, 4, 8))
@@ -417,7 +417,7 @@ def test_cluster_files_say_what_they_miss(tmp_path: Path) -> None:
 
 # -- doors -------------------------------------------------------------------------------------------------------------
 
-DEMO = Path(forerun.__file__).parent / "domains" / "cluster" / "demo.yaml"
+DEMO = Path(forerun.__file__).parent / "cluster" / "demo.yaml"
 
 
 def test_a_log_without_models_answers_who_waits(tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ def test_refusals_name_what_binds() -> None:
 
 def test_scaling_efficiency_is_throughput_over_one_gpu_throughput() -> None:
     """One elastic job held at 4 GPUs throughout: its work is worth rate(4) / rate(1) GPUs of the four it held."""
-    from forerun.domains.cluster.summary.waits import one_gpu_work
+    from forerun.cluster.summary.waits import one_gpu_work
 
     setting = Setting(jobs([0], [1000], [1], kind=[0]), cluster_of(), PROFILE, 60)
     record = play(cook_of(lambda view: Allocation(np.full(view.count, 4))), setting)
@@ -485,7 +485,7 @@ def test_scaling_efficiency_is_throughput_over_one_gpu_throughput() -> None:
 
 def test_the_figure_of_each_gpu_shows_its_jobs() -> None:
     """One track a GPU: seconds drawn on all tracks are the GPU time held, and no track holds two jobs at once."""
-    from forerun.domains.cluster.figures import figures
+    from forerun.cluster.figures import figures
 
     result = forerun.simulate(load(DEMO, ["policy=srtf", "trace.generate.jobs=40", "placement=best-fit"]))
     drawn = {figure.id: figure for figure in figures(result)}["gpus-by-job"].data

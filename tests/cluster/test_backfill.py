@@ -13,27 +13,27 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.cluster.domain import DOMAIN
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.backfill import BackfillRules, build_backfill
-from forerun.domains.cluster.engine.kernels import backfill as bk
-from forerun.domains.cluster.engine.kernels import priority as qk
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.explain import ClusterExplainer
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting, Window
-from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy, FreeProfile
-from forerun.domains.cluster.policies.conservative import Conservative
-from forerun.domains.cluster.policies.easy import Easy
-from forerun.domains.cluster.policies.first_fit import FirstFit
-from forerun.domains.cluster.policies.orders.fcfs import Fcfs
-from forerun.domains.cluster.policies.orders.sjf import ShortestRequest
-from forerun.domains.cluster.policies.orders.wfp3 import Wfp3
-from forerun.domains.cluster.policy import Order, View, orders
-from forerun.errors import TraceError
-from forerun.scenarios import load
+from forerun.cluster.domain import DOMAIN
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.backfill import BackfillRules, build_backfill
+from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.explain import ClusterExplainer
+from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.policies.backfilling.base import BackfillPolicy, FreeProfile
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.first_fit import FirstFit
+from forerun.cluster.policies.orders.fcfs import Fcfs
+from forerun.cluster.policies.orders.sjf import ShortestRequest
+from forerun.cluster.policies.orders.wfp3 import Wfp3
+from forerun.cluster.policy import Order, View, orders
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import TraceError
+from forerun.core.scenarios import load
 
 CASES = int(os.environ.get("FORERUN_CASES", "0"))
 POLICIES: tuple[BackfillPolicy, ...] = (
@@ -499,7 +499,7 @@ def test_one_gpu_jobs_wait_as_in_the_m_m_c_queue() -> None:
 
 
 def test_first_fit_by_submission_is_backfill_without_reservations() -> None:
-    from forerun.domains.cluster.policies.priority import FifoBackfill
+    from forerun.cluster.policies.priority import FifoBackfill
 
     rng = np.random.default_rng(12)
     for _ in range(60):

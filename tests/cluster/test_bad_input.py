@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.cluster.policies.priority import Fifo
-from forerun.domains.cluster.policy import Allocation, Allocator, View, schedulers
-from forerun.domains.cluster.scenario import Quota
-from forerun.errors import ScenarioError
-from forerun.trace.reader import read_trace
+from forerun.cluster.policies.priority import Fifo
+from forerun.cluster.policy import Allocation, Allocator, View, schedulers
+from forerun.cluster.scenario import Quota
+from forerun.core.cli.main import run
+from forerun.core.errors import ScenarioError
+from forerun.core.trace.reader import read_trace
 
 HEADER = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
 TABLE = "global_batch_size,1,2,4,8\n64,1.5,2.8,5,\n32,1,1.6,0,nan\n"
@@ -163,7 +163,7 @@ def test_a_failed_run_is_reported_and_saved(
 
 
 def test_starving_all_jobs_ends_the_run_with_a_reason(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.domains.cluster.policy import Allocation
+    from forerun.cluster.policy import Allocation
 
     class Miser:
         def allocate(self, view: Any) -> Any:
@@ -428,8 +428,8 @@ def test_a_quota_of_a_user_outside_the_sample_is_no_error(
 
 def test_backfill_without_reservation_says_so(tmp_path: Path) -> None:
     """A wide job waits for narrow ones that came later; with a reservation it would start at 1,000 s, as the first ends."""
-    from forerun.domains.cluster.policies.priority import FifoBackfill
-    from forerun.registry import member_name
+    from forerun.cluster.policies.priority import FifoBackfill
+    from forerun.core.registry import member_name
 
     assert member_name(FifoBackfill) == "fifo-backfill-unreserved"
     assert "nothing is reserved" in " ".join((FifoBackfill.__doc__ or "").lower().split())
@@ -492,7 +492,7 @@ class Nobody(Allocator, tag="nobody", frozen=True):
 def test_the_reason_of_a_starved_run_is_that_it_starved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forerun.domain import simulate
+    from forerun.core.domain import simulate
 
     monkeypatch.chdir(tmp_path)
     Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\nb,0,60,1\nc,0,60,2\n")
@@ -558,9 +558,9 @@ def test_sizes_beyond_all_clusters_are_refused(
 
 def test_durations_hold_on_the_gpus_asked_for() -> None:
     """A scaled job takes its recorded duration there, whatever the count, and less on more by the curve."""
-    from forerun.domains.cluster.inputs.arrays import Cluster
-    from forerun.domains.cluster.inputs.jobs import scaled_from_durations
-    from forerun.testing.cluster import drawn_world
+    from forerun.cluster.inputs.arrays import Cluster
+    from forerun.cluster.inputs.jobs import scaled_from_durations
+    from forerun.cluster.testing import drawn_world
 
     jobs = drawn_world(3).setting.jobs
     scaled, profile, _ = scaled_from_durations(jobs, "balanced", Cluster.uniform(1, 2, 8), keeps=True)

@@ -15,24 +15,24 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.cluster.bound.checker import Job, proves
-from forerun.domains.cluster.bound.insertion import insert_all
-from forerun.domains.cluster.bound.program import Grid, Task, cheapest
-from forerun.domains.cluster.bound.schedule import Piece, Schedule
-from forerun.domains.cluster.bound.search import (
+from forerun.cluster.bound.checker import Job, proves
+from forerun.cluster.bound.insertion import insert_all
+from forerun.cluster.bound.program import Grid, Task, cheapest
+from forerun.cluster.bound.schedule import Piece, Schedule
+from forerun.cluster.bound.search import (
     DeadlineSearch,
     EndsSearch,
     MakespanSearch,
     MeanSearch,
     SlowdownSearch,
 )
-from forerun.domains.cluster.bound.world import World, curve_of, world_of
-from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.errors import CheckFailed
-from forerun.planning import bounds
-from forerun.report.stored import figures_of_document, open_stored
-from forerun.result.bound_figures import bound_figures
+from forerun.cluster.bound.world import World, curve_of, world_of
+from forerun.cluster.inputs.prepare import prepare
+from forerun.core.cli.main import run
+from forerun.core.errors import CheckFailed
+from forerun.core.planning import bounds
+from forerun.core.report.stored import figures_of_document, open_stored
+from forerun.core.result.bound_figures import bound_figures
 
 from ..conftest import shared_path
 from .conftest import DATA
@@ -273,7 +273,7 @@ def test_a_log_without_iterations_has_a_bound_without_a_certificate(folder: Path
 
 def test_simulated_and_exact_speeds_are_the_same(folder: Path) -> None:
     """The jobs that a certificate is about, and the same as the simulation has them."""
-    from forerun.domains.cluster.bound.world import _simulated
+    from forerun.cluster.bound.world import _simulated
 
     inputs = prepare(forerun.load(folder / "s.yaml"))
     exact = world_of(inputs, 2)
@@ -445,7 +445,7 @@ def test_bounds_of_times_are_drawn(objective: str, folder: Path) -> None:
 def test_an_interrupt_prints_the_best_so_far(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import forerun.planning as planning
+    import forerun.core.planning as planning
 
     def interrupted(scenario: Any, objective: str = "", *, gpus: int = 0) -> Iterator[Any]:
         found = bounds(scenario, objective, gpus=gpus)

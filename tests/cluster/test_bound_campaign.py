@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.checker import Job
-from forerun.domains.cluster.bound.mixed import apart, searches
-from forerun.domains.cluster.bound.search import DeadlineSearch
-from forerun.domains.cluster.bound.world import World, world_of
-from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.domains.cluster.policy import schedulers
-from forerun.errors import ForerunError
-from forerun.planning import bounds
+from forerun.cluster.bound import checker
+from forerun.cluster.bound.checker import Job
+from forerun.cluster.bound.mixed import apart, searches
+from forerun.cluster.bound.search import DeadlineSearch
+from forerun.cluster.bound.world import World, world_of
+from forerun.cluster.inputs.prepare import prepare
+from forerun.cluster.policy import schedulers
+from forerun.core.errors import ForerunError
+from forerun.core.planning import bounds
 
 CASES = int(os.environ.get("FORERUN_CASES", "0"))
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.cluster.bound import checker
-from forerun.domains.cluster.bound.checker import Job, Prices, proves
+from forerun.cluster.bound import checker
+from forerun.cluster.bound.checker import Job, Prices, proves
+from forerun.core.cli.main import run
 
 from ..conftest import shared_path
 from .conftest import DATA
@@ -413,7 +413,7 @@ def test_a_certificate_needs_a_scenario_of_a_domain_with_bounds(folder: Path) ->
 
 
 def test_jobs_are_read_as_a_simulation_reads_them(folder: Path) -> None:
-    from forerun.domains.cluster.inputs.prepare import prepare
+    from forerun.cluster.inputs.prepare import prepare
 
     (folder / "jobs.csv").write_text(
         LOG + "late,9,5,net,3,32,1,1\nnone,0,5,net,,64,1,1\n008,2,5,net,9,64,1,0\n"

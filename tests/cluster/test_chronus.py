@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.lease_program import Limits, Proof, best_plan
-from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.policies.chronus import Chronus
+from forerun.cluster.engine.lease_program import Limits, Proof, best_plan
+from forerun.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.policies.chronus import Chronus
 
 from .conftest import GOLDEN, play, runs, setting
 

@@ -1,4 +1,4 @@
-"""The contract classes of forerun.testing: the documented example passes, and each kind of broken scheduler is caught."""
+"""The contract classes of clusters: the documented example passes, and each kind of broken scheduler is caught."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.policies.priority import Srtf
-from forerun.domains.cluster.policy import Allocation, Allocator, View
-from forerun.errors import PolicyError
-from forerun.scenarios import loads
-from forerun.testing.cluster import SchedulerContract
+from forerun.cluster.policies.priority import Srtf
+from forerun.cluster.policy import Allocation, Allocator, View
+from forerun.cluster.testing import SchedulerContract
+from forerun.core.errors import PolicyError
+from forerun.core.scenarios import loads
 
 ROOT = Path(__file__).parents[2]
 LAWS = [name for name in dir(SchedulerContract) if name.startswith("test_")]

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Jobs, ThroughputTable
-from forerun.domains.cluster.inputs.files import JobTable, jobs_of, read_jobs
-from forerun.domains.cluster.traces.fit import fit
-from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, generate, jobs_csv
-from forerun.domains.cluster.traces.published import TEMPLATES, PublishedGenerator, from_log, published
-from forerun.domains.cluster.traces.resample import resampled
-from forerun.errors import ProfileError, ScenarioError, TraceError
-from forerun.trace.reader import read_trace
-from forerun.trace.repair import RepairLog
-from forerun.trace.table import Trace
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Jobs, ThroughputTable
+from forerun.cluster.inputs.files import JobTable, jobs_of, read_jobs
+from forerun.cluster.traces.fit import fit
+from forerun.cluster.traces.generate import JobGenerator, LogNormalPart, generate, jobs_csv
+from forerun.cluster.traces.published import TEMPLATES, PublishedGenerator, from_log, published
+from forerun.cluster.traces.resample import resampled
+from forerun.core.errors import ProfileError, ScenarioError, TraceError
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.table import Trace
 
 from .conftest import DATA, profile, shared_or_skip
 
@@ -133,7 +133,7 @@ def test_a_fit_finds_the_mixture_it_was_made_from() -> None:
 
 
 def as_trace(made: Jobs, **more: Any) -> Trace:
-    from forerun.trace.table import Column, Provenance
+    from forerun.core.trace.table import Column, Provenance
 
     columns = {
         "job_id": [str(i) for i in range(len(made))],
@@ -179,7 +179,7 @@ def test_a_raw_log_gets_models_and_deadlines_and_what_is_left_out_is_counted() -
         "gpus": [1.0, 3.0, 128.0, 1.0, 8.0, 0.5, 4.0],
         "state": ["Pass", "Pass", "Pass", "Pass", "FAILED", "Pass", "COMPLETED"],
     }
-    from forerun.trace.table import Column, Provenance
+    from forerun.core.trace.table import Column, Provenance
 
     trace = Trace(
         "jobs",

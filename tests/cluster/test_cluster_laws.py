@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.kernels import allocator as ak
-from forerun.domains.cluster.engine.kernels import plan_state as mk
-from forerun.domains.cluster.engine.known_bugs import SWITCHES, touching
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.arrays import Cluster
-from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.testing import cluster as contract
-from forerun.testing.cluster import Scene, Witness, drawn_world, play
+from forerun.cluster import testing as contract
+from forerun.cluster.engine.kernels import allocator as ak
+from forerun.cluster.engine.kernels import plan_state as mk
+from forerun.cluster.engine.known_bugs import SWITCHES, touching
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import Cluster
+from forerun.cluster.policy import Schedule, schedulers
+from forerun.cluster.testing import Scene, Witness, drawn_world, play
 
 NAMES = schedulers().names()
 WORLDS = 60
@@ -76,7 +76,7 @@ def broken(scene: Scene, damage: Any, policy: str = "srtf") -> None:
     record = Record(scene.setting)
     rules = rules_for(schedulers().get(policy)(), scene.setting, record, scene.terms, 0)
     if not hasattr(rules, "state") and not isinstance(schedulers().get(policy)(), Schedule):
-        from forerun.domains.cluster.engine.allocator import AllocatorRules
+        from forerun.cluster.engine.allocator import AllocatorRules
 
         recipe = schedulers().get(policy)()
         rules = AllocatorRules(
@@ -105,7 +105,7 @@ def whole(number: int = 0) -> Scene:
     """A random setting of one GPU type and no terms."""
     found = next(n for n in range(number, number + 50) if not drawn_world(n).setting.profiles)
     made = drawn_world(found)
-    from forerun.domains.cluster.engine.allocator import Terms
+    from forerun.cluster.engine.allocator import Terms
 
     return replace(made, terms=Terms())
 
@@ -156,7 +156,7 @@ def test_a_node_in_two_sets_is_seen() -> None:
 
 
 def test_seconds_that_get_lost_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.domains.cluster.summary.waits import waits_of
+    from forerun.cluster.summary.waits import waits_of
 
     def forgetful(record: Record, stretches: Any) -> Any:
         waits = waits_of(record, stretches)
@@ -168,8 +168,8 @@ def test_seconds_that_get_lost_are_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_ledger_that_does_not_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.domains.cluster.summary.ledgers import ledger_of
-    from forerun.errors import CheckFailed
+    from forerun.cluster.summary.ledgers import ledger_of
+    from forerun.core.errors import CheckFailed
 
     def short(record: Record, stretches: Any, waits: Any) -> Any:
         ledger = ledger_of(record, stretches, waits)
@@ -197,7 +197,7 @@ def test_two_jobs_on_one_track_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) -> None:
     """Own speed exactly where no count up to the job's limit could make the deadline from the moment of the decision; a
     job named stands in the trace; all seconds until the refusal are admission."""
-    from forerun.domains.cluster.summary.waits import stretches_of, waits_of
+    from forerun.cluster.summary.waits import stretches_of, waits_of
 
     told: dict[str, int] = {}
     for number in range(120):
@@ -304,7 +304,7 @@ def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bo
 
 def test_waiting_for_themis_next_slot_is_waiting_for_admission() -> None:
     """A job is taken in at the slot that sees it; until then it waits for admission, not for GPUs."""
-    from forerun.domains.cluster.summary.waits import stretches_of, waits_of
+    from forerun.cluster.summary.waits import stretches_of, waits_of
 
     for number in range(5):
         scene = drawn_world(number, published=True)
@@ -323,7 +323,7 @@ ASKED = sorted(name for name in NAMES if not issubclass(schedulers().get(name), 
 
 def asked_rules(name: str, scene: Scene, record: Record, round_s: float) -> Any:
     """A policy asked at every decision, also where a compiled queue could play the whole run."""
-    from forerun.domains.cluster.engine.allocator import AllocatorRules
+    from forerun.cluster.engine.allocator import AllocatorRules
 
     recipe = schedulers().get(name)(round_s=round_s)
     return AllocatorRules(scene.setting, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms)

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.inputs.arrays import ThroughputTable
-from forerun.domains.cluster.inputs.step_model import StepModel, fit_step_model
-from forerun.domains.cluster.inputs.throughput import (
+from forerun.cluster.inputs.arrays import ThroughputTable
+from forerun.cluster.inputs.step_model import StepModel, fit_step_model
+from forerun.cluster.inputs.throughput import (
     PRESETS,
     analytic,
     curve,
     filled,
     leave_one_out,
 )
-from forerun.errors import ProfileError, UnknownName
+from forerun.core.errors import ProfileError, UnknownName
 
 from .conftest import profile, shared_or_skip
 

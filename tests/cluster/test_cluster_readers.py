@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.inputs.files import read_jobs
-from forerun.errors import ForerunError, TraceError
-from forerun.trace.jobs import cannot_have_run_on, demand
-from forerun.trace.local_clock import LocalClock
-from forerun.trace.reader import read_trace, sniff
-from forerun.trace.readers.cluster_jobs import NEEDED, SPELLINGS
-from forerun.trace.readers.sacct import SACCT_COMMAND, hours_minutes
-from forerun.trace.repair import RepairLog
+from forerun.cluster.inputs.files import read_jobs
+from forerun.cluster.readers.cluster_jobs import NEEDED, SPELLINGS
+from forerun.cluster.readers.local_clock import LocalClock
+from forerun.cluster.readers.sacct import SACCT_COMMAND, hours_minutes
+from forerun.cluster.traces.job_logs import cannot_have_run_on, demand
+from forerun.core.errors import ForerunError, TraceError
+from forerun.core.trace.reader import read_trace, sniff
+from forerun.core.trace.repair import RepairLog
 
 from .conftest import DATA, shared_or_skip
 
@@ -169,8 +169,8 @@ LARGEST = {
 def test_a_job_that_cannot_run_is_named_with_its_line(tmp_path: Path, format: str) -> None:
     """Also in foreign logs, whatever order their rows have."""
     from forerun import simulate
-    from forerun.errors import TraceError
-    from forerun.scenarios import loads
+    from forerun.core.errors import TraceError
+    from forerun.core.scenarios import loads
 
     written(tmp_path, TEXTS[format])
     text = "domain: cluster\ntrace: {file: log.txt}\nmachines: {nodes: [{count: 1, gpus: 1}]}\npolicy: fifo\n"

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import yaml
 
-from forerun.cli.main import run
-from forerun.domains.cluster.inputs.arrays import Jobs
-from forerun.domains.cluster.inputs.files import JobTable, read_jobs
-from forerun.domains.cluster.traces.generate import JobGenerator, generate, jobs_csv
-from forerun.domains.cluster.traces.published import TEMPLATES
-from forerun.domains.cluster.traces.resample import resampled
-from forerun.domains.cluster.traces.traces import STARTS, judged
-from forerun.trace.reader import read_trace
+from forerun.cluster.inputs.arrays import Jobs
+from forerun.cluster.inputs.files import JobTable, read_jobs
+from forerun.cluster.traces.generate import JobGenerator, generate, jobs_csv
+from forerun.cluster.traces.published import TEMPLATES
+from forerun.cluster.traces.resample import resampled
+from forerun.cluster.traces.traces import STARTS, judged
+from forerun.core.cli.main import run
+from forerun.core.trace.reader import read_trace
 
 from .conftest import DATA, shared_or_skip
 
@@ -157,7 +157,7 @@ def test_sizes_keep_their_own_durations() -> None:
     spec = JobGenerator(jobs=3000, mean_gap_s=60.0)
     slow = tuple(size.with_(duration_factor=10.0) if size.gpus == 8 else size for size in spec.sizes)
     made = generate(spec.with_(sizes=slow, most_duration_s=1e9), None, seed=1)
-    from forerun.domains.cluster.traces.fit import fit
+    from forerun.cluster.traces.fit import fit
 
     found = {size.gpus: size.duration_factor for size in fit(as_trace(made)).spec.sizes}
     assert found[8] / found[1] == pytest.approx(10.0, rel=0.35)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.errors import UsageError
-from forerun.planning import bounds
-from forerun.report.stored import open_stored
-from forerun.study.best import shared
-from forerun.study.compared import Comparison, save_comparison
-from forerun.study.differences import figures
+from forerun.core.cli.main import run
+from forerun.core.errors import UsageError
+from forerun.core.planning import bounds
+from forerun.core.report.stored import open_stored
+from forerun.core.study.best import shared
+from forerun.core.study.compared import Comparison, save_comparison
+from forerun.core.study.differences import figures
 
 from .test_nodes_plan import JOBS, SCENARIO, TABLE, rows
 

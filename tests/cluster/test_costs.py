@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as forerun
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.known_bugs import SWITCHES
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.costs import PRESETS, CostTable, cost_table, plain, read_costs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
-from forerun.domains.cluster.policies.themis import Themis
-from forerun.domains.cluster.policies.tiresias import Tiresias
-from forerun.domains.cluster.policy import Allocation, Allocator, View, schedulers
-from forerun.domains.cluster.summary.ledgers import ledger_of
-from forerun.domains.cluster.summary.waits import stretches_of, waits_of
-from forerun.errors import ScenarioError
-from forerun.testing.cluster import drawn_world
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.costs import PRESETS, CostTable, cost_table, plain, read_costs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.cluster.policies.themis import Themis
+from forerun.cluster.policies.tiresias import Tiresias
+from forerun.cluster.policy import Allocation, Allocator, View, schedulers
+from forerun.cluster.summary.ledgers import ledger_of
+from forerun.cluster.summary.waits import stretches_of, waits_of
+from forerun.cluster.testing import drawn_world
+from forerun.core.cli.main import run as forerun
+from forerun.core.errors import ScenarioError
 
 from .conftest import play, setting
 

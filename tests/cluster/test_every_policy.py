@@ -19,10 +19,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.cluster.engine.record import Record
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policy import Schedule, schedulers
 
 from .test_allocators import PROFILE, cluster_of, jobs, play
 

@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domain import domain_names, get_domain
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.explain.job import CAUSES, ClusterJobExplainer, _Blocked, _Telling
-from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.domains.cluster.policy import Allocator, Schedule, schedulers
-from forerun.domains.cluster.summary.waits import stretches_of, waits_of
-from forerun.errors import ForerunError, ScenarioError
-from forerun.result.job import Others, Story, Tried
-from forerun.result.run import Result
-from forerun.scenario.spec import override
-from forerun.testing.cluster import drawn_world
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.explain.job import CAUSES, ClusterJobExplainer, _Blocked, _Telling
+from forerun.cluster.inputs.prepare import prepare
+from forerun.cluster.policy import Allocator, Schedule, schedulers
+from forerun.cluster.summary.waits import stretches_of, waits_of
+from forerun.cluster.testing import drawn_world
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import domain_names, get_domain
+from forerun.core.errors import ForerunError, ScenarioError
+from forerun.core.result.job import Others, Story, Tried
+from forerun.core.result.run import Result
+from forerun.core.scenario.spec import override
 
 EXPLAINER = get_domain("cluster").job_explainer
 NAMES = sorted(schedulers().names())

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import forerun.data
-from forerun.data.registry import select
+import forerun.core.data
+from forerun.core.data.registry import select
 from forerun.replication.elasticflow import public, reproduce
 
 from .conftest import DATA, shared_or_skip
@@ -19,7 +19,7 @@ def test_a_figure_opens_what_it_names(monkeypatch: pytest.MonkeyPatch, entry: An
     shared_or_skip()
     monkeypatch.setenv("FORERUN_DATA_DIR", str(DATA.parent))
     opened: set[str] = set()
-    find = forerun.data.dataset
+    find = forerun.core.data.dataset
 
     def told(name: str) -> Any:
         opened.update(source.name for source, _ in select(name))

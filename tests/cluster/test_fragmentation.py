@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
-from forerun.domains.cluster.engine.kernels import allocator as ak
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.backfilling.base import BackfillScheduler
-from forerun.domains.cluster.policies.conservative import Conservative
-from forerun.domains.cluster.policies.easy import Easy
-from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.policies.priority import EdfRigid, Fifo, Sjf, SmallestJobFirst, Srtf
-from forerun.domains.cluster.policies.slurm_backfill import SlurmBackfill
-from forerun.domains.cluster.policy import Allocation, PriorityPolicy, View, schedulers
-from forerun.errors import ScenarioError
-from forerun.scenarios import load
+from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
+from forerun.cluster.engine.kernels import allocator as ak
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.backfilling.base import BackfillScheduler
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.las import Las
+from forerun.cluster.policies.priority import EdfRigid, Fifo, Sjf, SmallestJobFirst, Srtf
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
+from forerun.cluster.policy import Allocation, PriorityPolicy, View, schedulers
+from forerun.core.errors import ScenarioError
+from forerun.core.scenarios import load
 
 from .conftest import SHARED, shared_or_skip
 
@@ -228,7 +228,7 @@ def test_a_job_that_fragmentation_blocks_waits_as_under_slurm(trace: str, policy
 
 def test_a_job_that_no_empty_nodes_can_host_is_refused_at_the_start() -> None:
     """Eight GPUs are whole nodes of the largest kind, of which there is one."""
-    from forerun.domains.cluster.inputs.arrays import NodeGroup
+    from forerun.cluster.inputs.arrays import NodeGroup
 
     cluster = Cluster((NodeGroup("x", 1, 4, ""), NodeGroup("y", 2, 2, "")))
     made = Setting(Jobs.of([0, 0], [1, 8], [10, 10]), cluster, None, 60)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.cluster.policies.gandiva import Gandiva
+from forerun.cluster.policies.gandiva import Gandiva
 
 from .conftest import (
     assert_equals_reference,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.errors import UsageError
-from forerun.planning import bounds
-from forerun.study.gap import gap_of
+from forerun.core.cli.main import run
+from forerun.core.errors import UsageError
+from forerun.core.planning import bounds
+from forerun.core.study.gap import gap_of
 
 from ..conftest import shared_path
 from .conftest import DATA

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.kernels.gittins import gittins_index
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.gittins import Gittins, GittinsOracle, Sample
-from forerun.domains.cluster.policies.las import Las
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.kernels.gittins import gittins_index
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.gittins import Gittins, GittinsOracle, Sample
+from forerun.cluster.policies.las import Las
 
 
 def by_brute_force(sample: list[float], attained: float, least: float) -> float:

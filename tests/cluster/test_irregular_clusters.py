@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.engine.allocator import Terms
-from forerun.domains.cluster.engine.kernels import plan_state as mk
-from forerun.domains.cluster.engine.known_bugs import SWITCHES
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
-from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
-from forerun.domains.cluster.policy import schedulers
-from forerun.errors import PolicyError
-from forerun.testing.cluster import Scene
-from forerun.testing.cluster import play as lawful
+from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.kernels import plan_state as mk
+from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
+from forerun.cluster.inputs.costs import cost_table, plain
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.cluster.policy import schedulers
+from forerun.cluster.testing import Scene
+from forerun.cluster.testing import play as lawful
+from forerun.core.errors import PolicyError
 
 from .conftest import play, setting
 

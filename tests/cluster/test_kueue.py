@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.inputs.kueue import read_kueue
-from forerun.domains.cluster.inputs.limits import UNLIMITED
-from forerun.errors import ForerunError, ScenarioError, TraceError
-from forerun.scenarios import load
-from forerun.trace.reader import read_trace, sniff
-from forerun.trace.repair import RepairLog
+from forerun.cluster.inputs.kueue import read_kueue
+from forerun.cluster.inputs.limits import UNLIMITED
+from forerun.core.errors import ForerunError, ScenarioError, TraceError
+from forerun.core.scenarios import load
+from forerun.core.trace.reader import read_trace, sniff
+from forerun.core.trace.repair import RepairLog
 
 QUEUES = """apiVersion: kueue.x-k8s.io/v1beta1
 kind: ResourceFlavor

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.engine.allocator import Terms
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs, NodeGroup
-from forerun.domains.cluster.inputs.limits import UNLIMITED, LimitColumn, LimitRule, Tally, resolved
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.domains.cluster.policies.conservative import Conservative
-from forerun.domains.cluster.policies.easy import Easy
-from forerun.domains.cluster.policies.first_fit import FirstFit
-from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.policies.orders.fcfs import Fcfs
-from forerun.domains.cluster.policies.priority import Fifo, FifoBackfill, Srtf
-from forerun.domains.cluster.policy import Policy
-from forerun.errors import ForerunError, ScenarioError, TraceError
-from forerun.scenario.spec import content_id
-from forerun.scenarios import load
+from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import Cluster, Jobs, NodeGroup
+from forerun.cluster.inputs.limits import UNLIMITED, LimitColumn, LimitRule, Tally, resolved
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.first_fit import FirstFit
+from forerun.cluster.policies.las import Las
+from forerun.cluster.policies.orders.fcfs import Fcfs
+from forerun.cluster.policies.priority import Fifo, FifoBackfill, Srtf
+from forerun.cluster.policy import Policy
+from forerun.core.errors import ForerunError, ScenarioError, TraceError
+from forerun.core.scenario.spec import content_id
+from forerun.core.scenarios import load
 
 Columns = Mapping[LimitColumn, Sequence[str]]
 POLICIES: tuple[Policy, ...] = (

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.conservative import Conservative
-from forerun.domains.cluster.policies.easy import Easy
-from forerun.domains.cluster.policies.first_fit import FirstFit
-from forerun.domains.cluster.policies.orders.multifactor import (
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.first_fit import FirstFit
+from forerun.cluster.policies.orders.multifactor import (
     Account,
     Factors,
     Multifactor,
@@ -28,10 +27,11 @@ from forerun.domains.cluster.policies.orders.multifactor import (
     Usage,
     Weights,
 )
-from forerun.domains.cluster.policies.priority import Fifo
-from forerun.domains.cluster.policy import View, orders
-from forerun.errors import ScenarioError, UsageError
-from forerun.scenarios import load
+from forerun.cluster.policies.priority import Fifo
+from forerun.cluster.policy import View, orders
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import ScenarioError, UsageError
+from forerun.core.scenarios import load
 
 
 def test_a_line_that_slurmctld_printed() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs, NodeGroup, ThroughputTable
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policy import Allocation, Allocator, View
-from forerun.errors import PolicyError
-from forerun.testing.cluster import Scene, SchedulerContract, Witness, drawn_world
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.arrays import Cluster, Jobs, NodeGroup, ThroughputTable
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policy import Allocation, Allocator, View
+from forerun.cluster.testing import Scene, SchedulerContract, Witness, drawn_world
+from forerun.core.errors import PolicyError
 
 from .test_allocators import PROFILE, cluster_of, jobs
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.cluster.figures import plan_figures
-from forerun.domains.cluster.plan import ClusterPlan, plan, wanted
-from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import CheckFailed, Infeasible, InputError
-from forerun.planning import check_document
-from forerun.result.plan import document
+from forerun.cluster.figures import plan_figures
+from forerun.cluster.plan import ClusterPlan, plan, wanted
+from forerun.cluster.scenario import Scenario
+from forerun.core.cli.main import run
+from forerun.core.errors import CheckFailed, Infeasible, InputError
+from forerun.core.planning import check_document
+from forerun.core.result.plan import document
 
 JOBS = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
 TABLE = "global_batch_size,1,2,4\n32,10,15.5,22\n"

@@ -10,35 +10,35 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
-from forerun.domains.cluster.engine.kernels import allocator as ak
-from forerun.domains.cluster.engine.kernels import plan_state as mk
-from forerun.domains.cluster.engine.online import Decision, Online
-from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
-from forerun.domains.cluster.engine.promises import PromisingRules
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import AnyObservingRules, Progress
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.arrays import F64, I64
-from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.chronus import Chronus, ChronusRules
-from forerun.domains.cluster.policies.elasticflow import (
+from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
+from forerun.cluster.engine.kernels import allocator as ak
+from forerun.cluster.engine.kernels import plan_state as mk
+from forerun.cluster.engine.online import Decision, Online
+from forerun.cluster.engine.plan_ahead import PlanAheadRules
+from forerun.cluster.engine.promises import PromisingRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.rules import AnyObservingRules, Progress
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import F64, I64
+from forerun.cluster.inputs.costs import cost_table, plain
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.chronus import Chronus, ChronusRules
+from forerun.cluster.policies.elasticflow import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticFlow,
     ElasticScaling,
 )
-from forerun.domains.cluster.policies.gandiva import Gandiva, GandivaRules
-from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin
-from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.policies.pollux import Pollux
-from forerun.domains.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
-from forerun.domains.cluster.policies.themis import Themis, ThemisSlots
-from forerun.domains.cluster.policies.tiresias import Tiresias, TiresiasRules
-from forerun.domains.cluster.policy import Policy, PriorityPolicy
-from forerun.errors import ScenarioError
-from forerun.registry import member_name
+from forerun.cluster.policies.gandiva import Gandiva, GandivaRules
+from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
+from forerun.cluster.policies.las import Las
+from forerun.cluster.policies.pollux import Pollux
+from forerun.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
+from forerun.cluster.policies.themis import Themis, ThemisSlots
+from forerun.cluster.policies.tiresias import Tiresias, TiresiasRules
+from forerun.cluster.policy import Policy, PriorityPolicy
+from forerun.core.errors import ScenarioError
+from forerun.core.registry import member_name
 
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world

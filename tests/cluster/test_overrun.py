@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.engine.allocator import Terms
-from forerun.domains.cluster.engine.kernels import plan_state as mk
-from forerun.domains.cluster.engine.promises import PromisingRules
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
-from forerun.errors import PolicyError, ScenarioError
-from forerun.scenario.spec import canonical_json, content_id, to_data
-from forerun.testing.cluster import Scene
-from forerun.testing.cluster import play as lawful
+from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.kernels import plan_state as mk
+from forerun.cluster.engine.promises import PromisingRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.cluster.testing import Scene
+from forerun.cluster.testing import play as lawful
+from forerun.core.errors import PolicyError, ScenarioError
+from forerun.core.scenario.spec import canonical_json, content_id, to_data
 
 from .conftest import play
 from .test_admitted_in_time import drawn_world

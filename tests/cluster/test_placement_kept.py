@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.engine.allocator import Terms
-from forerun.domains.cluster.engine.promises import PromisingRules
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.costs import cost_table, plain
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
-from forerun.domains.cluster.policy import schedulers
-from forerun.errors import ScenarioError
-from forerun.scenario.spec import canonical_json, content_id, to_data
-from forerun.testing.cluster import Scene
-from forerun.testing.cluster import play as lawful
+from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.promises import PromisingRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.costs import cost_table, plain
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.cluster.policy import schedulers
+from forerun.cluster.testing import Scene
+from forerun.cluster.testing import play as lawful
+from forerun.core.errors import ScenarioError
+from forerun.core.scenario.spec import canonical_json, content_id, to_data
 
 from .conftest import play, setting
 from .test_admitted_in_time import ALL, drawn_world

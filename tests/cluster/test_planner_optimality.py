@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
-from forerun.domains.cluster.inputs.arrays import Cluster
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
+from forerun.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
+from forerun.cluster.inputs.arrays import Cluster
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
 
 from .conftest import play
 from .test_allocators import PROFILE, jobs

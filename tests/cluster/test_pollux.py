@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.kernels import pollux as kernels
-from forerun.domains.cluster.engine.kernels import step_model as step_kernels
-from forerun.domains.cluster.inputs.applications import Application, read_applications, smallest_rotation
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.inputs.step_model import fit_step_model
-from forerun.domains.cluster.policies.pollux import Pollux
-from forerun.errors import ProfileError
+from forerun.cluster.engine.kernels import pollux as kernels
+from forerun.cluster.engine.kernels import step_model as step_kernels
+from forerun.cluster.inputs.applications import Application, read_applications, smallest_rotation
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.step_model import fit_step_model
+from forerun.cluster.policies.pollux import Pollux
+from forerun.core.errors import ProfileError
 
 from .conftest import DATA, GOLDEN, play, setting, shared_or_skip
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.kernels import priority
-from forerun.domains.cluster.engine.priority import build_queue
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policy import PriorityOrder
+from forerun.cluster.engine.kernels import priority
+from forerun.cluster.engine.priority import build_queue
+from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policy import PriorityOrder
 
 KINDS = {order.name.lower(): int(order) for order in PriorityOrder}
 

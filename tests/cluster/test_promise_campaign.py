@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
-from forerun.domains.cluster.engine.promises import PromisingRules
-from forerun.domains.cluster.inputs.arrays import F64, I64, Cluster, Jobs, ThroughputTable
-from forerun.domains.cluster.inputs.costs import CostTable, cost_table, plain
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import ElasticFlow
-from forerun.errors import PolicyError
+from forerun.cluster.engine.plan_ahead import PlanAheadRules
+from forerun.cluster.engine.promises import PromisingRules
+from forerun.cluster.inputs.arrays import F64, I64, Cluster, Jobs, ThroughputTable
+from forerun.cluster.inputs.costs import CostTable, cost_table, plain
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.core.errors import PolicyError
 
 from .conftest import play
 from .test_irregular_clusters import ALL

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import (
+from forerun.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticFlow,
@@ -100,8 +100,8 @@ def test_reference_implementation_agrees_on_the_testbed_trace(schedule, rows):
 @pytest.mark.parametrize("seed", range(4))
 def test_reference_implementation_agrees_on_a_crowded_cluster(schedule, seed):
     """The reference implementation repeats every trial and plans whole queues; kernels skip what cannot have changed."""
-    from forerun.domains.cluster.inputs.files import JobTable, jobs_of
-    from forerun.domains.cluster.traces.published import PublishedGenerator, published
+    from forerun.cluster.inputs.files import JobTable, jobs_of
+    from forerun.cluster.traces.published import PublishedGenerator, published
 
     measured = setting("195job.csv", ("n4g8", "n8g8")[seed % 2], 240)
     spec = PublishedGenerator(jobs=40, mean_gap_s=150.0 * (1 + seed), best_effort_share=0.3, slack_seed=seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forerun.cli.main import run
+from forerun.core.cli.main import run
 from forerun.replication.elasticflow.reference_logs import JOB_COLUMNS
 
 from .conftest import DATA, golden_alloc, golden_jobs, shared_or_skip
@@ -53,7 +53,7 @@ def test_a_small_run_is_written_as_the_reference_writes_it(tmp_path: Path, capsy
 def test_domains_without_reference_logs_say_so(tmp_path: Path, capsys: Any) -> None:
     import forerun
 
-    demo = Path(forerun.__file__).parent / "domains" / "spot" / "demo.yaml"
+    demo = Path(forerun.__file__).parent / "spot" / "demo.yaml"
     assert run(["simulate", str(demo), "--reference-logs", str(tmp_path / "logs")]) == 2
     assert "cluster has" in capsys.readouterr().err
     assert not (tmp_path / "logs").exists()

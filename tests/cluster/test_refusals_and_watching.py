@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.catalog import demo
-from forerun.cli.main import run as command_line
-from forerun.domains.cluster import policy
-from forerun.domains.cluster.policy import schedulers
-from forerun.domains.cluster.summary.refusals import OTHER, bound_of, refusals
+from forerun.cluster import policy
+from forerun.cluster.policy import schedulers
+from forerun.cluster.summary.refusals import OTHER, bound_of, refusals
+from forerun.core.catalog import demo
+from forerun.core.cli.main import run as command_line
 
 from ..conftest import ROOT
 

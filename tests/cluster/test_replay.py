@@ -11,19 +11,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.cli.main import run
-from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.domains.cluster.replay.cases import Case, case_of
-from forerun.domains.cluster.replay.history import F64, History, Names
-from forerun.domains.cluster.replay.infer import infer
-from forerun.domains.cluster.replay.machine import small_pool
-from forerun.domains.cluster.replay.play import CANDIDATES, one_step, policy_name, replayed, with_holds
-from forerun.domains.cluster.replay.replay import replay_log
-from forerun.domains.cluster.replay.stored import identified_of, replay_figures
-from forerun.domains.cluster.replay.system import Outage, Pool, System, read_system
-from forerun.domains.cluster.replay.whatif import Change, what_if
-from forerun.errors import InputError, ScenarioError
-from forerun.result.numbers import shown_instant
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.core.cli.main import run
+from forerun.core.errors import InputError, ScenarioError
+from forerun.core.result.numbers import shown_instant
+from forerun.site.replay.cases import Case, case_of
+from forerun.site.replay.history import F64, History, Names
+from forerun.site.replay.infer import infer
+from forerun.site.replay.machine import small_pool
+from forerun.site.replay.play import CANDIDATES, one_step, policy_name, replayed, with_holds
+from forerun.site.replay.replay import replay_log
+from forerun.site.replay.stored import identified_of, replay_figures
+from forerun.site.replay.system import Outage, Pool, System, read_system
+from forerun.site.replay.whatif import Change, what_if
 
 DAY_S = 86_400.0
 NODES = 100

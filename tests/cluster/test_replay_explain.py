@@ -12,18 +12,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.cli.main import run
-from forerun.domains.cluster.engine.backfill import build_queue
-from forerun.domains.cluster.engine.kernels import backfill as bk
-from forerun.domains.cluster.engine.kernels import priority as qk
-from forerun.domains.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.domains.cluster.replay.cases import Case, case_of
-from forerun.domains.cluster.replay.explain import CAUSES, JobStory, explain_job
-from forerun.domains.cluster.replay.history import History, read_history
-from forerun.domains.cluster.replay.play import CANDIDATES, policy_name, replayed
-from forerun.domains.cluster.replay.replay import Replay, replay_log
-from forerun.domains.cluster.replay.system import Outage, Pool, System
-from forerun.errors import UnknownName, UsageError
+from forerun.cluster.engine.backfill import build_queue
+from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.core.cli.main import run
+from forerun.core.errors import UnknownName, UsageError
+from forerun.site.replay.cases import Case, case_of
+from forerun.site.replay.explain import CAUSES, JobStory, explain_job
+from forerun.site.replay.history import History, read_history
+from forerun.site.replay.play import CANDIDATES, policy_name, replayed
+from forerun.site.replay.replay import Replay, replay_log
+from forerun.site.replay.system import Outage, Pool, System
 
 from .test_replay import BUSY, DAY_S, NODES, OUTAGES, drawn, machine, made_by, written
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.replay.history import History, Selection, read_history
-from forerun.errors import TraceError, UsageError
+from forerun.core.errors import TraceError, UsageError
+from forerun.site.replay.history import History, Selection, read_history
 
 DAY_S = 86_400.0
 SACCT = (

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.cli.main import run
-from forerun.domains.cluster.replay.cases import case_of, pool_of
-from forerun.domains.cluster.replay.history import History, Names
-from forerun.domains.cluster.replay.play import CANDIDATES, replayed
-from forerun.domains.cluster.replay.site import Given
-from forerun.domains.cluster.replay.system import Outage, Pool, System, read_system
-from forerun.errors import ScenarioError
+from forerun.core.cli.main import run
+from forerun.core.errors import ScenarioError
+from forerun.site.replay.cases import case_of, pool_of
+from forerun.site.replay.history import History, Names
+from forerun.site.replay.play import CANDIDATES, replayed
+from forerun.site.replay.site import Given
+from forerun.site.replay.system import Outage, Pool, System, read_system
 
 from .test_replay import DAY_S, drawn, machine, made_by, written
 

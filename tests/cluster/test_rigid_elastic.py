@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.cluster.engine.known_bugs import SWITCHES
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
-from forerun.domains.cluster.inputs.jobs import on_what_they_ask_for
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.inputs.throughput import analytic, held_rigid, joined, rigid
-from forerun.domains.cluster.policies.elasticflow import (
+from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.record import Record
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
+from forerun.cluster.inputs.jobs import on_what_they_ask_for
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.throughput import analytic, held_rigid, joined, rigid
+from forerun.cluster.policies.elasticflow import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticFlow,
     ElasticScaling,
 )
+from forerun.core.cli.main import run
 
 from .conftest import play
 

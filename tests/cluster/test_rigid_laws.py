@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.known_bugs import touching
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.inputs.throughput import analytic
-from forerun.domains.cluster.policies.chronus import Chronus
-from forerun.domains.cluster.policies.gandiva import Gandiva
-from forerun.domains.cluster.policies.pollux import Pollux
-from forerun.domains.cluster.policies.themis import Themis
-from forerun.domains.cluster.policies.tiresias import Tiresias
+from forerun.cluster.engine.known_bugs import touching
+from forerun.cluster.engine.record import Record
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.throughput import analytic
+from forerun.cluster.policies.chronus import Chronus
+from forerun.cluster.policies.gandiva import Gandiva
+from forerun.cluster.policies.pollux import Pollux
+from forerun.cluster.policies.themis import Themis
+from forerun.cluster.policies.tiresias import Tiresias
 
 from .conftest import play
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from forerun.domains.cluster.engine.seats import Seats, fewest
+from forerun.cluster.engine.seats import Seats, fewest
 
 #: random clusters in a run of the suite; FORERUN_CASES asks for more
 CLUSTERS = max(60, min(int(os.environ.get("FORERUN_CASES", "0")), 2000))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.domains.cluster.replay.history import read_history
-from forerun.errors import ScenarioError
+from forerun.core.errors import ScenarioError
+from forerun.site.replay.history import read_history
 
 QUEUES = Path(__file__).parent / "kueue_cpu_queue_beside"
 CONF = """NodeName=n[1-4] CPUs=64 Gres=gpu:4
@@ -32,7 +32,7 @@ def test_a_queue_without_gpus_is_a_note() -> None:
 
 
 def test_queues_without_any_gpus_are_refused_with_their_file(tmp_path: Path) -> None:
-    from forerun.domains.cluster.inputs.kueue import read_kueue
+    from forerun.cluster.inputs.kueue import read_kueue
 
     path = tmp_path / "queues.yaml"
     path.write_text((QUEUES / "queues.yaml").read_text().replace("nvidia.com/gpu", "example.com/nic"))

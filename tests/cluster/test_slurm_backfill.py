@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.backfill import BackfillRules
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.conservative import Conservative
-from forerun.domains.cluster.policies.easy import Easy
-from forerun.domains.cluster.policies.orders.wfp3 import Wfp3
-from forerun.domains.cluster.policies.slurm_backfill import SlurmBackfill
-from forerun.domains.cluster.policy import Policy
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.backfill import BackfillRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.orders.wfp3 import Wfp3
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
+from forerun.cluster.policy import Policy
 
 from .test_backfill import drawn, setting
 

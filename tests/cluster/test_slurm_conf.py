@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
-from forerun.domains.cluster.inputs.arrays import NodeGroup
-from forerun.domains.cluster.inputs.prepare import cluster_from
-from forerun.domains.cluster.inputs.slurm_conf import _Read, read_slurm_conf
-from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import ScenarioError
-from forerun.scenario.spec import content_id
+from forerun.cluster.inputs.arrays import NodeGroup
+from forerun.cluster.inputs.prepare import cluster_from
+from forerun.cluster.inputs.slurm_conf import _Read, read_slurm_conf
+from forerun.cluster.scenario import Scenario
+from forerun.core.errors import ScenarioError
+from forerun.core.scenario.spec import content_id
 
 CONF = r"""
 # a site

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.inputs.arrays import Cluster, NodeGroup
-from forerun.domains.cluster.inputs.limits import LimitRule
-from forerun.domains.cluster.inputs.prepare import prepare
-from forerun.domains.cluster.inputs.site import Site
-from forerun.domains.cluster.inputs.slurm_site import SlurmSite, read_slurm_site
-from forerun.domains.cluster.policies.orders.multifactor import Account, Multifactor, Weights
-from forerun.errors import ScenarioError
-from forerun.result.run import Result
-from forerun.scenario.spec import content_id
-from forerun.scenarios import load
+from forerun.cluster.inputs.arrays import Cluster, NodeGroup
+from forerun.cluster.inputs.limits import LimitRule
+from forerun.cluster.inputs.prepare import prepare
+from forerun.cluster.inputs.site import Site
+from forerun.cluster.inputs.slurm_site import SlurmSite, read_slurm_site
+from forerun.cluster.policies.orders.multifactor import Account, Multifactor, Weights
+from forerun.core.errors import ScenarioError
+from forerun.core.result.run import Result
+from forerun.core.scenario.spec import content_id
+from forerun.core.scenarios import load
 
 QOS = (
     "Name|Priority|GraceTime|Preempt|Flags|UsageFactor|GrpTRES|GrpTRESMins|GrpJobs|GrpSubmit|MaxTRES|MaxWall|MaxTRESPU|"

@@ -8,30 +8,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.engine.kernels import allocator as ak
-from forerun.domains.cluster.engine.promises import PromisingRules
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import rules_for, run_rules
-from forerun.domains.cluster.inputs.arrays import F64, Jobs
-from forerun.domains.cluster.inputs.costs import CostTable, cost_table, plain
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.elasticflow import (
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.kernels import allocator as ak
+from forerun.cluster.engine.promises import PromisingRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import F64, Jobs
+from forerun.cluster.inputs.costs import CostTable, cost_table, plain
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.elasticflow import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticFlow,
     ElasticScaling,
 )
-from forerun.domains.cluster.policies.gandiva import Gandiva
-from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin
-from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.policies.priority import Fifo, Srtf
-from forerun.domains.cluster.policies.themis import Themis
-from forerun.domains.cluster.policies.tiresias import Tiresias
-from forerun.domains.cluster.policy import Policy
-from forerun.registry import member_name
-from forerun.testing.cluster import Scene
-from forerun.testing.cluster import play as lawful
+from forerun.cluster.policies.gandiva import Gandiva
+from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
+from forerun.cluster.policies.las import Las
+from forerun.cluster.policies.priority import Fifo, Srtf
+from forerun.cluster.policies.themis import Themis
+from forerun.cluster.policies.tiresias import Tiresias
+from forerun.cluster.policy import Policy
+from forerun.cluster.testing import Scene
+from forerun.cluster.testing import play as lawful
+from forerun.core.registry import member_name
 
 from .conftest import play
 from .test_admitted_in_time import drawn_world

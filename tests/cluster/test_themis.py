@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.kernels import themis as kernels
-from forerun.domains.cluster.policies.themis import Themis
+from forerun.cluster.engine.kernels import themis as kernels
+from forerun.cluster.policies.themis import Themis
 
 from .conftest import (
     assert_equals_reference,

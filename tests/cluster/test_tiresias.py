@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.known_bugs import touching
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.policies.tiresias import Tiresias, TiresiasRules
+from forerun.cluster.engine.known_bugs import touching
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.policies.tiresias import Tiresias, TiresiasRules
 
 from .conftest import (
     assert_equals_reference,

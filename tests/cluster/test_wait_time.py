@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cli.main import run
-from forerun.domains.cluster.engine.backfill import build_backfill
-from forerun.domains.cluster.engine.kernels import backfill as bk
-from forerun.domains.cluster.inputs.arrays import Cluster, Jobs
-from forerun.domains.cluster.inputs.setting import Setting, Window
-from forerun.domains.cluster.replay.history import History, Names, read_history
-from forerun.domains.cluster.replay.machine import outages_of
-from forerun.domains.cluster.wait_time import forecast as fc
-from forerun.domains.cluster.wait_time import kernel, reference
-from forerun.domains.cluster.wait_time.answer import Answer, answer
-from forerun.domains.cluster.wait_time.backtest import block_interval, pinball
-from forerun.domains.cluster.wait_time.classes import class_of
-from forerun.domains.cluster.wait_time.machine import nodes_of, pools_of, regular_maintenance
-from forerun.domains.cluster.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
+from forerun.cluster.engine.backfill import build_backfill
+from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.setting import Setting, Window
+from forerun.core.cli.main import run
+from forerun.site.replay.history import History, Names, read_history
+from forerun.site.replay.machine import outages_of
+from forerun.site.wait_time import forecast as fc
+from forerun.site.wait_time import kernel, reference
+from forerun.site.wait_time.answer import Answer, answer
+from forerun.site.wait_time.backtest import block_interval, pinball
+from forerun.site.wait_time.classes import class_of
+from forerun.site.wait_time.machine import nodes_of, pools_of, regular_maintenance
+from forerun.site.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
 
 DAY_S = 86_400.0
 CASES = int(os.environ.get("FORERUN_CASES", "0"))

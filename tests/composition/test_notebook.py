@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.catalog import demos
-from forerun.result.ledger import Ledger
-from forerun.result.reproduction import Reproduced, Row
-from forerun.result.tables import Column, Table, TableSchema
+from forerun.core.catalog import demos
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.reproduction import Reproduced, Row
+from forerun.core.result.tables import Column, Table, TableSchema
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
-from forerun.atomic_write import WRITTEN
-from forerun.catalog import demo
-from forerun.cli.main import run as cli
-from forerun.errors import ProfileError, UsageError
-from forerun.profile.files import read_profile, write_profile
-from forerun.profile.power import Draw, Power
-from forerun.profile.supply import Supply
-from forerun.scenario.spec import yaml_text
-from forerun.scenarios import loads
-from forerun.units import split_name
+from forerun.core.atomic_write import WRITTEN
+from forerun.core.catalog import demo
+from forerun.core.cli.main import run as cli
+from forerun.core.errors import ProfileError, UsageError
+from forerun.core.profile.files import read_profile, write_profile
+from forerun.core.profile.power import Draw, Power
+from forerun.core.profile.supply import Supply
+from forerun.core.scenario.spec import yaml_text
+from forerun.core.scenarios import loads
+from forerun.core.units import split_name
 
 POSITIVE = st.floats(1e-3, 1e6)
 

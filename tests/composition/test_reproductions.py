@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from forerun.cli.main import run as cli
-from forerun.errors import DataError, Infeasible
+from forerun.core.cli.main import run as cli
+from forerun.core.errors import DataError, Infeasible
+from forerun.core.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 from forerun.replication import reproductions as module
 from forerun.replication.reproductions import reproduce_all, reproductions
-from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 
 SPECIFIED = {
     "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig6a-live", "ef-fig6b-live",

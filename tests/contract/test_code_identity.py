@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun import domain
-from forerun.cli import main
-from forerun.domains.energy.policy import policy_registry
-from forerun.domains.serving.policy.batching import batching_policies
-from forerun.errors import PolicyError, StoreError, UsageError
-from forerun.scenario.spec import NamedSpec
-from forerun.sources import identity
-from forerun.trace.reader import readers
-from forerun.trace.readers.swf import Swf
+from forerun.cluster.readers.swf import Swf
+from forerun.core import domain
+from forerun.core.cli import main
+from forerun.core.errors import PolicyError, StoreError, UsageError
+from forerun.core.scenario.spec import NamedSpec
+from forerun.core.sources import identity
+from forerun.core.trace.reader import readers
+from forerun.energy.policy import policy_registry
+from forerun.serving.policy.batching import batching_policies
 
 DEMO = forerun.demo("serving").scenario
 SMALL = ["trace.queries=200", "configuration.LogReg.batching=patient"]
 
 POLICY = """
-from forerun.domains.serving.policy.batching import Batching, Start, Wait
+from forerun.serving.policy.batching import Batching, Start, Wait
 
 class Patient(Batching, tag="patient", frozen=True, kw_only=True):
     factor: float = 1.0
@@ -177,8 +177,8 @@ def test_a_name_that_is_taken_is_an_error_that_names_both(monkeypatch: pytest.Mo
     registry = batching_policies.__wrapped__()
     values = [("patient", "one:Patient"), ("patient", "two:Patient"), ("greedy", "one:Own")]
     points = [EntryPoint(name, value, registry.group) for name, value in values]
-    monkeypatch.setattr("forerun.registry.entry_points", lambda group: points)
-    taken = r"one:Own: calls itself 'greedy', which is the .*forerun\.domains\.serving"
+    monkeypatch.setattr("forerun.core.registry.entry_points", lambda group: points)
+    taken = r"one:Own: calls itself 'greedy', which is the .*forerun\.serving"
     with pytest.raises(UsageError, match=taken):
         registry.get("greedy")
     with pytest.raises(UsageError, match=r"two:Patient: calls itself 'patient', which is the .* one:Patient"):
@@ -218,7 +218,7 @@ def test_a_reader_of_ones_own_counts_named_or_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_reader.py").write_text(
-        "from forerun.trace.readers.swf import Swf\n"
+        "from forerun.cluster.readers.swf import Swf\n"
         "class Own(Swf, tag='own', frozen=True, kw_only=True):\n"
         "    @classmethod\n    def recognises(cls, head): return head.name.endswith('.own')\n"
     )
@@ -229,10 +229,10 @@ def test_a_reader_of_ones_own_counts_named_or_recognised(
     assert issubclass(kind, Swf)
     known = readers.__wrapped__()
     monkeypatch.setattr(
-        "forerun.registry.entry_points", lambda group: [point] if group == domain.READERS else []
+        "forerun.core.registry.entry_points", lambda group: [point] if group == domain.READERS else []
     )
     assert "own" in known.names()
-    monkeypatch.setattr("forerun.trace.reader.readers", lambda: known)
+    monkeypatch.setattr("forerun.core.trace.reader.readers", lambda: known)
     rows = "".join(f"{i} {i} 0 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 5))
     counted = []
     for name, extra in (("log.swf", ""), ("log.own", ""), ("log.swf", ", format: swf")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import forerun
-from forerun.errors import ScenarioError
+from forerun.core.errors import ScenarioError
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun import domain
-from forerun.cli.main import run as command_line
-from forerun.errors import PolicyError, TraceError, UsageError
+from forerun.core import domain
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import PolicyError, TraceError, UsageError
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "examples" / "domain-plugin" / "src"

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.catalog import demos
-from forerun.domain import domain_names, get_domain
-from forerun.result.run import load_result
-from forerun.scenario.schema import scenario_schema
-from forerun.scenario.spec import to_data
-from forerun.scenario.text import read_document
-from forerun.scenarios import load
+from forerun.core.catalog import demos
+from forerun.core.domain import domain_names, get_domain
+from forerun.core.result.run import load_result
+from forerun.core.scenario.schema import scenario_schema
+from forerun.core.scenario.spec import to_data
+from forerun.core.scenario.text import read_document
+from forerun.core.scenarios import load
 
 DEMOS = demos()
 by_room = pytest.mark.parametrize("demo", DEMOS, ids=lambda demo: demo.domain)
@@ -79,11 +79,11 @@ def test_the_same_bytes_under_any_hash_seed(demo: Any, saved: dict[str, Path], t
 @by_room
 def test_the_same_bytes_with_the_process_pool(demo: Any, tmp_path: Path) -> None:
     """Two cells of each domain's demonstration, here and in a pool of two processes."""
-    from forerun.study.executors import Here
-    from forerun.study.executors.processes import Processes
-    from forerun.study.expand import load_study
-    from forerun.study.run import run_study
-    from forerun.study.store import Store
+    from forerun.core.study.executors import Here
+    from forerun.core.study.executors.processes import Processes
+    from forerun.core.study.expand import load_study
+    from forerun.core.study.run import run_study
+    from forerun.core.study.store import Store
 
     (tmp_path / "study.yaml").write_text(json.dumps({"base": str(demo.scenario), "seeds": 2}))
     plan = load_study(tmp_path / "study.yaml")
@@ -154,7 +154,7 @@ def test_the_schema_admits_the_demonstration(demo: Any) -> None:
 
 @by_room
 def test_unknown_keys_are_answered_with_what_is_known(demo: Any) -> None:
-    from forerun.errors import ScenarioError
+    from forerun.core.errors import ScenarioError
 
     with pytest.raises(ScenarioError, match="did you mean 'seed'"):
         load(demo.scenario, ["sedd=1"])
@@ -162,7 +162,7 @@ def test_unknown_keys_are_answered_with_what_is_known(demo: Any) -> None:
 
 @by_room
 def test_a_negative_seed_is_an_error_of_the_scenario(demo: Any) -> None:
-    from forerun.errors import ScenarioError
+    from forerun.core.errors import ScenarioError
 
     with pytest.raises(ScenarioError, match=r"at \$\.seed"):
         load(demo.scenario, ["seed=-1"])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.catalog import demos
-from forerun.domain import domain_names, get_domain
-from forerun.errors import ForerunError
+from forerun.core.catalog import demos
+from forerun.core.domain import domain_names, get_domain
+from forerun.core.errors import ForerunError
 
 #: a scenario of each domain that names a file, which holds what no reader of it takes
 WORLDS = {

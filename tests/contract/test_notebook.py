@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.result.ledger import Ledger
-from forerun.scenario.spec import to_data, yaml_text
+from forerun.core.result.ledger import Ledger
+from forerun.core.scenario.spec import to_data, yaml_text
 
 from .test_observers import SHORT
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.errors import UsageError
+from forerun.core.errors import UsageError
 
 #: overrides of each domain's example that make it one short run
 SHORT = {
@@ -50,7 +50,7 @@ def scenario(domain: str) -> Any:
 
 @by_domain
 def test_what_can_be_observed_is_called_and_changes_nothing(domain: str) -> None:
-    protocol = importlib.import_module(f"forerun.domains.{domain}.observer").Observer
+    protocol = importlib.import_module(f"forerun.{domain}.observer").Observer
     assert {name for name in vars(protocol) if name in OBSERVED[domain]} == set(OBSERVED[domain])
     seen = observer(*OBSERVED[domain])
     watched = forerun.simulate(scenario(domain), observers=[seen])

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from forerun.catalog import demos
-from forerun.domain import domain_names
-from forerun.study.cell import Done, Failed, Outcome
-from forerun.study.executors import Here
-from forerun.study.expand import load_study
-from forerun.study.run import run_study
-from forerun.study.store import Store
+from forerun.core.catalog import demos
+from forerun.core.domain import domain_names
+from forerun.core.study.cell import Done, Failed, Outcome
+from forerun.core.study.executors import Here
+from forerun.core.study.expand import load_study
+from forerun.core.study.run import run_study
+from forerun.core.study.store import Store
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import click
 import pytest
 
 import forerun
-from forerun.catalog import starters, write_starter
-from forerun.cli.main import forerun_command, run
-from forerun.errors import StoreError
+from forerun.core.catalog import starters, write_starter
+from forerun.core.cli.main import forerun_command, run
+from forerun.core.errors import StoreError
 
 
 @pytest.mark.parametrize("domain", forerun.domain_names())
@@ -73,7 +73,7 @@ def test_a_write_that_fails_half_way_is_undone(tmp_path: Path, monkeypatch: pyte
     shutil.copytree(starters()["energy"], copy)
     (copy / "train.csv").unlink()
     (copy / "train.csv").mkdir()  # cannot be read
-    monkeypatch.setattr("forerun.catalog.starters", lambda: {"energy": copy})
+    monkeypatch.setattr("forerun.core.catalog.starters", lambda: {"energy": copy})
     with pytest.raises(StoreError):
         write_starter("energy", tmp_path / "mine")
     assert not (tmp_path / "mine").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.errors import UnknownName, UsageError
+from forerun.core.errors import UnknownName, UsageError
 
 SCENARIO = forerun.demo("energy").scenario
 NO_SCENARIOS = (

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.atomic_write import beside, refuse_foreign, write_bytes, write_file, write_text
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.convert import convert
-from forerun.domains.loading.blocks.pack import JOURNAL, PackSpec, pack
-from forerun.domains.loading.blocks.tar import write_tar
-from forerun.errors import StoreError, TraceError
+from forerun.blocks.container.convert import convert
+from forerun.blocks.container.pack import JOURNAL, PackSpec, pack
+from forerun.blocks.container.tar import write_tar
+from forerun.core.atomic_write import beside, refuse_foreign, write_bytes, write_file, write_text
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import StoreError, TraceError
 
 
 def test_what_goes_wrong_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from forerun import slices
-from forerun.catalog import demos
-from forerun.cli.main import forerun_command, run
-from forerun.scenario.text import read_document
-from forerun.study.executors.interrupts import blocked
+from forerun.core import slices
+from forerun.core.catalog import demos
+from forerun.core.cli.main import forerun_command, run
+from forerun.core.scenario.text import read_document
+from forerun.core.study.executors.interrupts import blocked
 
 SERVING = next(demo.scenario for demo in demos() if demo.domain == "serving")
 ENERGY = next(demo.scenario for demo in demos() if demo.domain == "energy")
@@ -47,7 +47,7 @@ def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[
 
 
 def test_commands_lie_in_several_packages_and_no_two_share_a_name() -> None:
-    folders = [Path(slices.__file__).parent.joinpath(*name.split(".")[1:]) for name in slices.VERBS]
+    folders = [slices.folder("core/cli"), *(slices.folder(name) / "verbs" for name in slices.slices())]
     files = [path for folder in folders for path in folder.glob("[!_]*.py") if path.name != "main.py"]
     assert len(files) == len(verbs()) and slices.verbs()["reproduce"].startswith("forerun.replication.")
 
@@ -159,12 +159,12 @@ def test_ctrl_c_in_a_callback_from_c_is_not_lost() -> None:
         "@ctypes.CFUNCTYPE(None, ctypes.c_int)\n"
         "def called_back(interrupted):\n"
         "    raise KeyboardInterrupt if interrupted else ValueError('seen')\n"
-        "import forerun.cli.main\n"
+        "import forerun.core.cli.main\n"
         "def run():\n"
         "    called_back(0)\n"
         "    called_back(1)\n"
         "    time.sleep(30)\n"
-        "forerun.cli.main.run = run\n"
+        "forerun.core.cli.main.run = run\n"
         "from forerun.__main__ import main\n"
         "main()"
     )
@@ -240,7 +240,7 @@ def test_a_read_only_installation_without_a_home_works(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     code = (
         "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534); os.umask(0o022)\n"
-        "from forerun.kernels.jit import cache_root\nprint(cache_root())"
+        "from forerun.core.kernels.jit import cache_root\nprint(cache_root())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
@@ -251,7 +251,7 @@ def test_a_read_only_installation_without_a_home_works(tmp_path: Path) -> None:
 
 
 def test_tables_break_between_words_and_never_within_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    from forerun.cli._show import print_table
+    from forerun.core.cli._show import print_table
 
     rows = [[1_234_567.0] * 20 + ["a few words to fold " * 9]]
     print_table(["measured power"] * 20 + ["a name"], rows, title="Power", about="in W")
@@ -318,7 +318,7 @@ def test_what_no_file_can_hold_is_told_in_a_line(capsys: pytest.CaptureFixture[s
     """A byte that is no UTF-8, as the shell hands it over; more memory than any machine has."""
     assert run(["simulate", str(SERVING), "--set", "trace.queries=\udcff"]) == 2
     assert capsys.readouterr().err == "forerun: --set trace.queries=?: is not UTF-8\n"
-    from forerun.cli.simulate import command
+    from forerun.core.cli.simulate import command
 
     for raised, told in [
         (MemoryError("Unable to allocate 9 TiB"), "not enough memory Unable to allocate 9 TiB; ask for less"),
@@ -339,7 +339,7 @@ def written() -> list[tuple[tuple[str, ...], str]]:
     """Every command with an option that names a file to write, and the option."""
     import click
 
-    from forerun.cli._inputs import OUTPUTS
+    from forerun.core.cli._inputs import OUTPUTS
 
     found: list[tuple[tuple[str, ...], str]] = []
 
@@ -449,7 +449,7 @@ def test_no_command_writes_over_what_it_reads(
 def test_a_request_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
     """SIGTERM in the middle of a save; the exit code is the signal's own."""
     code = (
-        "import os, signal, sys; from forerun.result.tables import Table; from forerun.__main__ import main\n"
+        "import os, signal, sys; from forerun.core.result.tables import Table; from forerun.__main__ import main\n"
         "Table.write_parquet = lambda *given: os.kill(os.getpid(), signal.SIGTERM)\n"
         f"sys.argv = ['forerun', 'simulate', {str(ENERGY)!r}, '-q', '--set', 'trials=0', '-o', 'run']\nmain()"
     )
@@ -492,7 +492,7 @@ def test_a_page_may_lie_in_the_run_that_it_shows(tmp_path: Path) -> None:
 
 def test_a_fault_of_our_own_is_not_explained_by_the_locale() -> None:
     """Python 3.13 raises this error where a docstring that it compiles has half a character."""
-    from forerun.cli.simulate import command
+    from forerun.core.cli.simulate import command
 
     for raised in (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), ImportError("no"), EOFError()):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(type(raised)):
@@ -527,7 +527,7 @@ def test_a_locale_without_letters_ends_no_run_in_an_error(settings: dict[str, st
 
 
 def test_no_color_means_no_bold_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.cli._show import terminal
+    from forerun.core.cli._show import terminal
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     for value, styled in (("", True), ("1", False)):
@@ -574,8 +574,8 @@ def test_a_full_disk_under_a_table_is_named(tmp_path: Path) -> None:
     """Parquet is written by a library with errors of its own."""
     import polars
 
-    from forerun.atomic_write import write_file
-    from forerun.errors import StoreError
+    from forerun.core.atomic_write import write_file
+    from forerun.core.errors import StoreError
 
     def write(_: Path) -> None:
         with Path("/dev/full").open("wb") as full:

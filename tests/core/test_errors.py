@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from forerun import errors
-from forerun.errors import ForerunError, InputError, Problem, TraceError, UnknownName, known_names
+from forerun.core import errors
+from forerun.core.errors import ForerunError, InputError, Problem, TraceError, UnknownName, known_names
 
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ForerunError)]
 

@@ -7,10 +7,10 @@ import highspy
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.engine.lease_program import Limits, Proof, best_plan
-from forerun.domains.cluster.engine.leases import Claim
-from forerun.domains.cluster.policies.gavel_maxmin import fair_shares
-from forerun.highs import new_solver, solve
+from forerun.cluster.engine.lease_program import Limits, Proof, best_plan
+from forerun.cluster.engine.leases import Claim
+from forerun.cluster.policies.gavel_maxmin import fair_shares
+from forerun.core.highs import new_solver, solve
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -50,6 +50,6 @@ def test_a_run_that_highs_rejects_is_an_error_not_an_answer() -> None:
 
 def test_a_solver_prints_nothing() -> None:
     """Not even its banner, which would stand before what a command prints as JSON."""
-    code = "from forerun.highs import new_solver, solve; s = new_solver(); s.addVar(0, 1); solve(s)"
+    code = "from forerun.core.highs import new_solver, solve; s = new_solver(); s.addVar(0, 1); solve(s)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not done.stdout and not done.stderr

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.kernels import jit
-from forerun.kernels.jit import cache_root
+from forerun.core.kernels import jit
+from forerun.core.kernels.jit import cache_root
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def _gone(file: Path, others: list[Path], rng: np.random.Generator) -> None:
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """A module of two kernels, loaded anew by each call, and stored below `tmp_path`."""
-    lines = ["from own_shift import SHIFT", "from forerun.kernels.jit import kernel"]
+    lines = ["from own_shift import SHIFT", "from forerun.core.kernels.jit import kernel"]
     for name, sign in (("plus", "+"), ("minus", "-")):
         lines += ["@kernel", f"def {name}(x):", f"    return x {sign} SHIFT"]
     (tmp_path / "own_kernels.py").write_text("\n".join(lines) + "\n")

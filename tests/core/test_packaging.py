@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 #: the command line, with the checkout taken off the path: only the installed package is left
 LAUNCH = (
     "import sys; sys.path = [p for p in sys.path if p != {source!r}]; import forerun; "
-    "from forerun.cli.main import run; assert forerun.__file__.startswith({site!r}), forerun.__file__; "
+    "from forerun.core.cli.main import run; assert forerun.__file__.startswith({site!r}), forerun.__file__; "
     "sys.exit(run(sys.argv[1:]))"
 )
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from forerun.cli import _show
-from forerun.cli.main import run
+from forerun.core.cli import _show
+from forerun.core.cli.main import run
 
 WORKING = """
 import time
-from forerun.cli import _show
+from forerun.core.cli import _show
 with _show.working("simulating", quiet=False) as told:
     for number in range(4):
         told(f"run {number}")
@@ -26,9 +26,9 @@ print("the end")
 """
 BAR = """
 import time
-from forerun.cli import _show
-from forerun.cli.study import _bar
-from forerun.study.run import Progress
+from forerun.core.cli import _show
+from forerun.core.cli.study import _bar
+from forerun.core.study.run import Progress
 reached = []
 with _bar(False, reached) as progress:
     for number in range(4):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from forerun import registry as registry_module
-from forerun.errors import UnknownName, UsageError
-from forerun.registry import Registry
-from forerun.scenario.spec import NamedSpec
+from forerun.core import registry as registry_module
+from forerun.core.errors import UnknownName, UsageError
+from forerun.core.registry import Registry
+from forerun.core.scenario.spec import NamedSpec
 
 
 class Colour(NamedSpec, frozen=True, kw_only=True):

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.errors import CheckFailed, StoreError, UnknownName
-from forerun.result import run as run_module
-from forerun.result.figures import Axis, Figure
-from forerun.result.ledger import Ledger
-from forerun.result.numbers import format_number
-from forerun.result.reproduction import Row
-from forerun.result.run import Result, load_result
-from forerun.result.stats import Interval
-from forerun.result.tables import Column, Table, TableSchema, read_parquet, spreadsheet_safe
-from forerun.scenario.spec import Spec
+from forerun.core.errors import CheckFailed, StoreError, UnknownName
+from forerun.core.result import run as run_module
+from forerun.core.result.figures import Axis, Figure
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.numbers import format_number
+from forerun.core.result.reproduction import Row
+from forerun.core.result.run import Result, load_result
+from forerun.core.result.stats import Interval
+from forerun.core.result.tables import Column, Table, TableSchema, read_parquet, spreadsheet_safe
+from forerun.core.scenario.spec import Spec
 
 
 class Tiny(Spec, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.rng import stream, stream_key
+from forerun.core.rng import stream, stream_key
 
 names = st.lists(st.one_of(st.text(min_size=1), st.integers(min_value=0)), min_size=1, max_size=3).map(tuple)
 
@@ -36,7 +36,7 @@ def test_streams_are_uncorrelated() -> None:
 
 
 def test_a_stream_does_not_depend_on_the_hash_seed() -> None:
-    code = "from forerun.rng import stream; print(stream(3, 'arrivals', 2).integers(1 << 60))"
+    code = "from forerun.core.rng import stream; print(stream(3, 'arrivals', 2).integers(1 << 60))"
     found = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True

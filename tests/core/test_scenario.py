@@ -11,13 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
-from forerun.errors import ScenarioError
-from forerun.registry import Registry
-from forerun.scenario.decode import decode
-from forerun.scenario.resolve import apply_overrides, map_inputs, resolve
-from forerun.scenario.schema import scenario_schema
-from forerun.scenario.spec import Input, NamedSpec, Spec, canonical_json, chosen_from, content_id, to_data
-from forerun.scenario.text import MAX_DEPTH, Document, parse_document, read_document
+from forerun.core.errors import ScenarioError
+from forerun.core.registry import Registry
+from forerun.core.scenario.decode import decode
+from forerun.core.scenario.resolve import apply_overrides, map_inputs, resolve
+from forerun.core.scenario.schema import scenario_schema
+from forerun.core.scenario.spec import (
+    Input,
+    NamedSpec,
+    Spec,
+    canonical_json,
+    chosen_from,
+    content_id,
+    to_data,
+)
+from forerun.core.scenario.text import MAX_DEPTH, Document, parse_document, read_document
 
 
 class Shape(NamedSpec, frozen=True, kw_only=True):
@@ -313,7 +321,7 @@ def test_an_override_turns_a_name_into_a_section() -> None:
     ],
 )
 def test_overrides_that_name_nothing(text: str, message: str) -> None:
-    from forerun.errors import InputError
+    from forerun.core.errors import InputError
 
     document = parse_document(FULL, name="w.yaml", kind=".yaml")
     with pytest.raises(InputError, match=message):

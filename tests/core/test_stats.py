@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forerun.result.stats import (
+from forerun.core.result.stats import (
     chosen_best_p,
     holm,
     mean_interval,
@@ -25,7 +25,7 @@ from forerun.result.stats import (
     two_level_interval,
     welch_p,
 )
-from forerun.rng import stream
+from forerun.core.rng import stream
 
 scipy_stats = pytest.importorskip("scipy.stats")
 

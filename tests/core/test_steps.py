@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.measure.progress import Steps
+from forerun.core.measure.progress import Steps
 
 
 def test_expected_times_are_said_first_and_then_measured_ones() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli import _show
-from forerun.cli.main import run
-from forerun.result.stats import Interval
+from forerun.core.cli import _show
+from forerun.core.cli.main import run
+from forerun.core.result.stats import Interval
 
 TINY = (
     "domain: cluster\ntrace: {generate: {jobs: 12, mean_gap_s: 60}}\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.units import _SCALE, SUFFIX_UNIT, parse_quantity, unit_of
+from forerun.core.units import _SCALE, SUFFIX_UNIT, parse_quantity, unit_of
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_every_suffix_names_a_known_unit_and_longer_suffixes_win() -> None:
 
 
 def test_whole_numbers_are_ascii_digits() -> None:
-    from forerun.units import whole_number
+    from forerun.core.units import whole_number
 
     assert [whole_number(text) for text in ("0", "42", "9" * 18)] == [0, 42, 10**18 - 1]
     assert [whole_number(text) for text in ("", "²", "٣", "-1", "1.0", "9" * 19)] == [None] * 6

@@ -8,9 +8,9 @@ import tarfile
 
 import pytest
 
-from forerun.data import archive as archive_module
-from forerun.data.archive import unpacked
-from forerun.errors import DataError
+from forerun.core.data import archive as archive_module
+from forerun.core.data.archive import unpacked
+from forerun.core.errors import DataError
 
 
 def tar_of(path, *members, mode="w:gz"):

@@ -9,15 +9,15 @@ import io
 import json
 import tarfile
 import threading
-from pathlib import Path
 
 import pytest
 
-from forerun.cli.main import run
-from forerun.data import dataset, fetch, registry, status
-from forerun.data.registry import File, Source, known_sources
-from forerun.errors import DataError
-from forerun.trace.generate import process_from
+from forerun.core.cli.main import run
+from forerun.core.data import dataset, fetch, registry, status
+from forerun.core.data.registry import File, Source, known_sources
+from forerun.core.errors import DataError
+from forerun.core.slices import folder, slices
+from forerun.core.trace.generate import process_from
 
 ONE, TWO = b"arrival_s\n1\n2\n", b"arrival_s\n5\n"
 
@@ -239,15 +239,16 @@ def test_derived_tables_come_with_the_program(tmp_path, monkeypatch):
     """Without a mirror, a network or a cache; each with a licence beside it, and none is large."""
     monkeypatch.delenv("FORERUN_DATA_DIR", raising=False)
     monkeypatch.setenv("FORERUN_CACHE_DIR", str(tmp_path))
-    folder = Path(registry.__file__).parent / "packaged"
-    shipped = {path.relative_to(folder).as_posix() for path in folder.rglob("*.csv")}
+    shipped = {
+        f"{name}/{path.name}": path for name in slices() for path in (folder(name) / "packaged").glob("*.csv")
+    }
     (source,) = (source for source in known_sources() if source.name == "cndlsys_derived")
     listed = {source.full_name(file): file for file in source.files}
-    assert shipped == set(listed) and len(shipped) == 5
+    assert set(shipped) == set(listed) and len(shipped) == 5
     for name, file in listed.items():
         path = dataset(name)
-        assert path.is_relative_to(tmp_path) and path.read_bytes() == (folder / name).read_bytes()
+        assert path.is_relative_to(tmp_path) and path.read_bytes() == shipped[name].read_bytes()
         assert path.stat().st_size < 2**20
-        (licence,) = (folder / name).parent.glob("LICENSE.*")
+        (licence,) = shipped[name].parent.glob("LICENSE.*")
         assert source.licence == "MIT" and "MIT License" in licence.read_text()
         assert status(source, file) == "cached"

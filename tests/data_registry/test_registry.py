@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from forerun.data import dataset, fetch, known_sources, status
-from forerun.data.registry import select
-from forerun.errors import UnknownName
+from forerun.core.data import dataset, fetch, known_sources, status
+from forerun.core.data.registry import select
+from forerun.core.errors import UnknownName
 
 EVERYTHING = [(source, file) for source in known_sources() for file in source.files]
 

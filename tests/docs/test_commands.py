@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 import pytest
 
-from forerun.cli.main import forerun_command
-from forerun.domain import domain_names
+from forerun.core.cli.main import forerun_command
+from forerun.core.domain import domain_names
 from forerun.replication.reproductions import reproductions
 
 from .claims import folded

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.catalog import demos
+from forerun.core.catalog import demos
 
 from .claims import claims, pattern
 
@@ -146,7 +146,7 @@ def test_the_example_plugin_installs_and_runs(tmp_path: Path) -> None:
     done = subprocess.run([*install, str(source)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     path = os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    scenario = ROOT / "src" / "forerun" / "domains" / "serving" / "demo.yaml"
+    scenario = ROOT / "src" / "forerun" / "serving" / "demo.yaml"
     setting = "configuration.LogReg.batching={name: half-full, patience: 5ms}"
     for command, wanted in (
         (["policies", "serving"], "half-full"),

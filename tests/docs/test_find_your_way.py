@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.domain import domain_names
+from forerun.core.domain import domain_names
 
 from .claims import ROOT
 
@@ -42,7 +42,7 @@ def named() -> set[str]:
 @pytest.mark.parametrize("name", OURS)
 def test_a_domain_has_the_parts_that_the_page_names(name: str) -> None:
     """No more in its folder than the page lists, and all that every domain needs."""
-    folder = ROOT / "src" / "forerun" / "domains" / name
+    folder = ROOT / "src" / "forerun" / name
     entries = {path.name.removesuffix(".py") for path in folder.iterdir() if path.name != "__pycache__"}
     entries = {entry for entry in entries if not entry.startswith("demo_")}
     assert entries <= named() and entries >= REQUIRED

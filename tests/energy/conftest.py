@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.engine.loops import group, sequence
-from forerun.domains.energy.engine.simulation import Attempt, History, OneStream, Simulation
-from forerun.domains.energy.inputs.workload import Submission, Workload, join
-from forerun.domains.energy.policies.gts import Gts
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair, failures
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.view import Job
-from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
+from forerun.energy.engine.loops import group, sequence
+from forerun.energy.engine.simulation import Attempt, History, OneStream, Simulation
+from forerun.energy.inputs.workload import Submission, Workload, join
+from forerun.energy.policies.gts import Gts
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair, failures
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import Job
+from forerun.energy.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 
 from ..conftest import shared_path
 

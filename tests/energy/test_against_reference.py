@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.energy.engine.loops import group, sequence
-from forerun.domains.energy.engine.simulation import Simulation
-from forerun.domains.energy.inputs.workload import Submission, Workload
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.view import Job
+from forerun.energy.engine.loops import group, sequence
+from forerun.energy.engine.simulation import Simulation
+from forerun.energy.inputs.workload import Submission, Workload
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import Job
 from forerun.replication.zeus.groups import group_rows
 
 from .conftest import started

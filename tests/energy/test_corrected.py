@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.engine.loops import group, sequence
-from forerun.domains.energy.engine.simulation import Simulation
-from forerun.domains.energy.inputs.workload import Submission, Workload, join
-from forerun.domains.energy.policies.default import Default
-from forerun.domains.energy.policies.fixed import Fixed
-from forerun.domains.energy.policies.gts import Gts
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobSpec, Pair
-from forerun.domains.energy.policy.failures import (
+from forerun.core.errors import ForerunError, TraceError
+from forerun.energy.engine.loops import group, sequence
+from forerun.energy.engine.simulation import Simulation
+from forerun.energy.inputs.workload import Submission, Workload, join
+from forerun.energy.policies.default import Default
+from forerun.energy.policies.fixed import Fixed
+from forerun.energy.policies.gts import Gts
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import KnobSpec, Pair
+from forerun.energy.policy.failures import (
     AllPruned,
     BestNotProfiled,
     DefaultDidNotReach,
@@ -28,9 +29,8 @@ from forerun.domains.energy.policy.failures import (
     TriesExhausted,
     WindowTooSmall,
 )
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.view import AttemptOutcome, Job
-from forerun.errors import ForerunError, TraceError
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import AttemptOutcome, Job
 
 COMPAT, CORRECTED = Rules.of("compat"), Rules.of("corrected")
 EPOCHS = {

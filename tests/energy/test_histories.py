@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.engine import batch
-from forerun.domains.energy.inputs.workload import Submission, Workload
-from forerun.domains.energy.policies.gts import Gts
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.sampler import ExploreThenSample
-from forerun.domains.energy.scenario import Drift
+from forerun.energy.engine import batch
+from forerun.energy.inputs.workload import Submission, Workload
+from forerun.energy.policies.gts import Gts
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.sampler import ExploreThenSample
+from forerun.energy.scenario import Drift
 from forerun.replication.zeus.compiled import CompiledZeus
 
 from .conftest import FAILURES, started

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.energy.engine.batch import Work, run_many
-from forerun.domains.energy.inputs.resampling import resampled_workload
-from forerun.domains.energy.inputs.workload import Workload
-from forerun.domains.energy.policies.fixed import Fixed
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.summary.savings import of_attempts, reference
-from forerun.errors import ForerunError
-from forerun.result.stats import mean_interval
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import ForerunError
+from forerun.core.result.stats import mean_interval
+from forerun.energy.engine.batch import Work, run_many
+from forerun.energy.inputs.resampling import resampled_workload
+from forerun.energy.inputs.workload import Workload
+from forerun.energy.policies.fixed import Fixed
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.summary.savings import of_attempts, reference
 
 SPEC = Pair(batch_size=PruningGts(), limit=Jit())
 RECURRENCES, TRIALS, RECORDED = 24, 16, 5

@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.engine.batch import Work, run_many
-from forerun.domains.energy.engine.loops import sequence
-from forerun.domains.energy.engine.simulation import Simulation
-from forerun.domains.energy.inputs.workload import Workload, join
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.curve import CostCurve, CurvePrior, Shapes
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.summary.savings import of_attempts, reference
+from forerun.core.result.stats import mean_interval
+from forerun.energy.engine.batch import Work, run_many
+from forerun.energy.engine.loops import sequence
+from forerun.energy.engine.simulation import Simulation
+from forerun.energy.inputs.workload import Workload, join
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.curve import CostCurve, CurvePrior, Shapes
+from forerun.energy.policy.rules import Rules
+from forerun.energy.summary.savings import of_attempts, reference
 from forerun.replication.zeus import public
 from forerun.replication.zeus.public import GPUS
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
-from forerun.result.stats import mean_interval
 
 COMPAT = Rules.of("compat")
 PUBLISHED = Pair(batch_size=PruningGts(), limit=Jit())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.energy.policy.live import Done, LimitProfiler, Ready, Window
+from forerun.energy.policy.live import Done, LimitProfiler, Ready, Window
 
 
 class Bench:

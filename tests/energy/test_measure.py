@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.errors import TraceError, UsageError
-from forerun.measure.energy import campaign as campaigns
-from forerun.measure.energy import meters
-from forerun.measure.energy.campaign import Campaign, compared, measure
-from forerun.measure.energy.limits import Gpu, restored, set_limit, settable
-from forerun.measure.energy.meters import CounterReset, NoMeter, NvmlMeter, RaplMeter, SampledNvmlMeter
-from forerun.measure.energy.training import Epochs, Trainer
+from forerun.core.errors import TraceError, UsageError
+from forerun.energy.measure import campaign as campaigns
+from forerun.energy.measure import meters
+from forerun.energy.measure.campaign import Campaign, compared, measure
+from forerun.energy.measure.limits import Gpu, restored, set_limit, settable
+from forerun.energy.measure.meters import CounterReset, NoMeter, NvmlMeter, RaplMeter, SampledNvmlMeter
+from forerun.energy.measure.training import Epochs, Trainer
 
 SMALL = Campaign(
     device="cpu", batch_sizes=(16, 64), limits_w=(), targets=(0.8, 0.9), seeds=2, repeats=3, max_epochs=9

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.energy.inputs.workload import compensated_mean
-from forerun.domains.energy.policy.bandit import (
+from forerun.energy.inputs.workload import compensated_mean
+from forerun.energy.policy.bandit import (
     GaussianThompson,
     pooled_log_variance,
     precision_of,
     uncensored,
 )
-from forerun.domains.energy.policy.explorer import Explorer
-from forerun.domains.energy.policy.failures import ObservedOutOfOrder
-from forerun.domains.energy.policy.view import Job
+from forerun.energy.policy.explorer import Explorer
+from forerun.energy.policy.failures import ObservedOutOfOrder
+from forerun.energy.policy.view import Job
 from forerun.replication.zeus import kernels
 
 from .conftest import FAILURES

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.energy.explain import EnergyExplainer
-from forerun.domains.energy.figures import figures
-from forerun.domains.energy.figures.plans import plan_figures
-from forerun.domains.energy.inputs.pipeline import KINDS, Choices, Pipeline
-from forerun.domains.energy.plan.frontier import Program, best_within, enumerated, frontier
-from forerun.domains.energy.plan.pipeline import PipelinePlan
-from forerun.errors import CheckFailed, Infeasible, ScenarioError, TraceError
+from forerun.core.cli.main import run
+from forerun.core.errors import CheckFailed, Infeasible, ScenarioError, TraceError
+from forerun.energy.explain import EnergyExplainer
+from forerun.energy.figures import figures
+from forerun.energy.figures.plans import plan_figures
+from forerun.energy.inputs.pipeline import KINDS, Choices, Pipeline
+from forerun.energy.plan.frontier import Program, best_within, enumerated, frontier
+from forerun.energy.plan.pipeline import PipelinePlan
+from forerun.energy.readers.energy_tables import read_pipeline
 from forerun.replication.zeus.pipelines import synthetic
-from forerun.trace.readers.energy_tables import read_pipeline
 
 
 def recorded(world: dict[str, Any]) -> Pipeline:
@@ -304,7 +304,7 @@ def test_a_job_or_a_pipeline_is_needed(scenario: Callable[..., Any], tmp_path: P
     assert "the key 'trace' is missing" in str(caught.value)
     with pytest.raises(ScenarioError, match=r"microbatches.*0 is not between 1 and 10,000"):
         scenario(microbatches=0)
-    from forerun.domains.energy.inputs import read_job
+    from forerun.energy.inputs import read_job
 
     with pytest.raises(ScenarioError, match="has a pipeline"):
         read_job(scenario())

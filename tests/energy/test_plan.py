@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forerun
-from forerun.domains.energy.inputs.resampling import resampled_mean_epochs
-from forerun.domains.energy.inputs.workload import Workload
-from forerun.domains.energy.plan.job import JobPlan
-from forerun.domains.energy.plan.points import certified_frontier, knee, verify
-from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
-from forerun.errors import CheckFailed, Infeasible, UnknownName, UsageError
-from forerun.trace.signal import Signal
+from forerun.core.errors import CheckFailed, Infeasible, UnknownName, UsageError
+from forerun.core.trace.signal import Signal
+from forerun.energy.inputs.resampling import resampled_mean_epochs
+from forerun.energy.inputs.workload import Workload
+from forerun.energy.plan.job import JobPlan
+from forerun.energy.plan.points import certified_frontier, knee, verify
+from forerun.energy.plan.signals import amount, best_pieces, best_start
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
 
 JOB = "{dataset: d, network: n, optimizer: adam, target_metric: 0.9, max_epochs: 60, default_batch_size: 16}"
 
@@ -213,7 +213,7 @@ def test_a_forged_certificate_is_refused(small: Any) -> None:
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=25))
 @settings(max_examples=150)
 def test_frontier_agrees_with_all_pairs(raw: list[tuple[int, int]]) -> None:
-    from forerun.domains.energy.plan.points import Point
+    from forerun.energy.plan.points import Point
 
     points = [Point("g", i, 1.0, 1.0, float(t), float(e), 0.0, 1.0) for i, (t, e) in enumerate(raw)]
     frontier, dominated = certified_frontier(points, range(len(points)))
@@ -446,11 +446,11 @@ def test_a_slowdown_against_the_fastest_is_stricter() -> None:
 
 def test_worked_line_of_the_specification(make_toy: Callable[..., Workload]) -> None:
     """Paths of 7 epochs, limits 100 W (10 s, 85 W) and 200 W (7 s, 160 W), eta 0.5, max power 200 W."""
-    from forerun.domains.energy.engine.loops import sequence
-    from forerun.domains.energy.engine.simulation import Simulation
-    from forerun.domains.energy.policies.jit import Jit
-    from forerun.domains.energy.policies.pruning_gts import PruningGts
-    from forerun.domains.energy.policy import Pair
+    from forerun.energy.engine.loops import sequence
+    from forerun.energy.engine.simulation import Simulation
+    from forerun.energy.policies.jit import Jit
+    from forerun.energy.policies.pruning_gts import PruningGts
+    from forerun.energy.policy import Pair
 
     workload = make_toy({32: [7, 7]}, {32: {100.0: (10.0, 85.0), 200.0: (7.0, 160.0)}}, default=32)
     assert workload.measured(0).epoch_cost_j(0.5) == [1260.0, 1425.0]

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forerun.core.result.reproduction import silent
 from forerun.replication.zeus import public, reproduce
 from forerun.replication.zeus.groups import group_rows
 from forerun.replication.zeus.public import GPUS
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import REPRODUCTIONS, last_five, mean_ratios, potential
-from forerun.result.reproduction import silent
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +98,9 @@ def test_ids_are_those_that_were_promised() -> None:
 
 def test_windowed_learning_under_drift() -> None:
     """v100 librispeech, exponent -0.6: no window 0.60, window 3 0.29 (60 seeds)."""
-    from forerun.domains.energy.policies.jit import Jit
-    from forerun.domains.energy.policies.pruning_gts import PruningGts
-    from forerun.domains.energy.policy import Pair
+    from forerun.energy.policies.jit import Jit
+    from forerun.energy.policies.pruning_gts import PruningGts
+    from forerun.energy.policy import Pair
 
     world = reproduce.DRIFTS[0]
     excess = {}

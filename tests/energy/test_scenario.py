@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.energy.domain import DOMAIN
-from forerun.domains.energy.engine.loops import group, sequence
-from forerun.domains.energy.engine.simulation import Simulation
-from forerun.domains.energy.figures import figures
-from forerun.domains.energy.inputs.workload import Submission, Workload
-from forerun.domains.energy.policies.fixed import Fixed
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobSpec, LimitSpec, Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.scenario import paired
-from forerun.errors import ForerunError, InputError, ScenarioError, TraceError
-from forerun.trace.reader import read_trace, sniff
-from forerun.trace.readers.energy_tables import read_power, read_train
-from forerun.trace.repair import RepairLog
+from forerun.core.errors import ForerunError, InputError, ScenarioError, TraceError
+from forerun.core.trace.reader import read_trace, sniff
+from forerun.core.trace.repair import RepairLog
+from forerun.energy.domain import DOMAIN
+from forerun.energy.engine.loops import group, sequence
+from forerun.energy.engine.simulation import Simulation
+from forerun.energy.figures import figures
+from forerun.energy.inputs.workload import Submission, Workload
+from forerun.energy.policies.fixed import Fixed
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import KnobSpec, LimitSpec, Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.readers.energy_tables import read_power, read_train
+from forerun.energy.scenario import paired
 
-DEMO = Path(forerun.__file__).parent / "domains" / "energy" / "demo.yaml"
+DEMO = Path(forerun.__file__).parent / "energy" / "demo.yaml"
 HEAD = "dataset,network,batch_size,optimizer"
 TRAIN = f"{HEAD},learning_rate,run,target_metric,target_epoch\n"
 POWER = f"{HEAD},power_limit,time_per_epoch,average_power\n"
@@ -336,7 +336,7 @@ def test_a_group_that_never_overlaps_equals_the_sequence(public: Callable[..., W
 
 def test_attempts_under_a_bound_are_geometric(make_toy: Callable[..., Workload]) -> None:
     """Half of the paths fit under the bound: attempts a recurrence have mean 1 / q = 2 and variance (1 - q) / q^2 = 2."""
-    from forerun.domains.energy.policy.view import Knobs
+    from forerun.energy.policy.view import Knobs
 
     workload = make_toy({16: [10, 50]}, {16: {200.0: (10.0, 150.0)}}, default=16)
     simulation = Simulation(
@@ -356,7 +356,7 @@ def test_attempts_under_a_bound_are_geometric(make_toy: Callable[..., Workload])
 
 def test_fixed_knobs_cost_the_mean_of_their_paths(make_toy: Callable[..., Workload]) -> None:
     """The 95 % interval of 200 runs covers the mean of the paths in 93 to 97 % (binomial band) of 200 worlds."""
-    from forerun.result.stats import mean_interval
+    from forerun.core.result.stats import mean_interval
 
     workload = make_toy({16: [10, 13, 17, 12, 19]}, {16: {200.0: (10.0, 150.0)}}, default=16)
     truth = np.mean([10, 13, 17, 12, 19]) * 10.0
@@ -580,7 +580,7 @@ def test_no_default_batch_size_is_located_in_the_scenario(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from forerun.cli.main import run
+    from forerun.core.cli.main import run
 
     demo = forerun.demo("energy").scenario
     text = demo.read_text().replace("default_batch_size: 256", "default_batch_size: 0")

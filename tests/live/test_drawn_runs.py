@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.domain import DOMAIN
-from forerun.domains.cluster.scenario import Scenario
+from forerun.cluster.domain import DOMAIN
+from forerun.cluster.scenario import Scenario
+from forerun.core.scenarios import from_data
 from forerun.live.answers import Sent
 from forerun.live.engines.engine import Start
 from forerun.live.folder import RunFolder
@@ -30,7 +31,6 @@ from forerun.live.run_files import controller_of, create_run, job_specs
 from forerun.live.service import Cancel, DrainNode, Stop, Submit
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
-from forerun.scenarios import from_data
 
 from .faulty import CountsFromReceipt, FaultyEngine, TwoOnOne, Unfenced
 from .virtual import VirtualClock

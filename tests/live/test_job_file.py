@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.errors import ScenarioError
+from forerun.core.errors import ScenarioError
 from forerun.live.job_file import read_job
 
 GOOD = """

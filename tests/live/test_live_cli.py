@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.result.run import load_result
+from forerun.core.result.run import load_result
 
 #: seconds after which something is taken to hang
 PATIENCE_S = 300.0

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.domain import DOMAIN
-from forerun.domains.cluster.engine.run import Outcome
-from forerun.domains.cluster.policies.priority import Fifo
+from forerun.cluster.domain import DOMAIN
+from forerun.cluster.engine.run import Outcome
+from forerun.cluster.policies.priority import Fifo
 from forerun.live.compare import compare, errors_of, measured_costs
 from forerun.live.result import live_result
 from forerun.live.stays import Stay

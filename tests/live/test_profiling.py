@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from tests.live.group_engine import GroupEngine
 
 import forerun
-from forerun.domains.cluster.inputs.costs import costs_csv, read_costs
-from forerun.errors import StoreError, UsageError
+from forerun.cluster.inputs.costs import costs_csv, read_costs
+from forerun.core.errors import StoreError, UsageError
+from forerun.core.report.stored import figures_of_document, open_stored
+from forerun.live.measure import command
 from forerun.live.profiling import Begin, Change, End, Measured, Plan, ProgramFailed, Rate, WarmUp, measure
 from forerun.live.spec import JobSpec
-from forerun.measure.cluster.command import command
-from forerun.report.stored import figures_of_document, open_stored
 
 PACED = (sys.executable, "-m", "forerun.live.programs.paced")
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from tests.live.ranks import Group
 
-from forerun.domains.spot.engine.closed_forms import young
-from forerun.errors import StoreError
+from forerun.core.errors import StoreError
 from forerun.live import checkpoint as checkpoints
 from forerun.live import job
 from forerun.live.engines.engine import Checkpoint, Pace
@@ -32,6 +31,7 @@ from forerun.live.rank_messages import (
     Skip,
     line,
 )
+from forerun.spot.engine.closed_forms import young
 
 HERE = Path(__file__).parent
 NUMPY = [str(HERE / "numpy_trainer.py")]

@@ -14,7 +14,7 @@ from forerun.live.engines.ray_cluster import Machine, loopback_only, machines
 
 CLIENT = """
 import sys
-from forerun.errors import ForerunError
+from forerun.core.errors import ForerunError
 from forerun.live.engines.ray_cluster import connect
 try:
     connect(sys.argv[1])

@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.policies.las import LasScheduler
-from forerun.domains.cluster.policy import Allocation, View
+from forerun.cluster.policies.las import LasScheduler
+from forerun.cluster.policy import Allocation, View
+from forerun.core.scenarios import from_data
 from forerun.live.inbox import Inbox
 from forerun.live.job_state import Ended
 from forerun.live.replay import replay
@@ -20,7 +21,6 @@ from forerun.live.run_files import create_run
 from forerun.live.service import Answer, Cancel, GetDecision, GetStatus, Request, Stop, Submit
 from forerun.live.session import Session
 from forerun.live.wire import Decoder, WireError
-from forerun.scenarios import from_data
 
 from .virtual import IdealEngine, VirtualClock
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from forerun.errors import StoreError
+from forerun.core.errors import StoreError
+from forerun.core.scenarios import from_data
 from forerun.live import folder as folders
 from forerun.live import journal, run_files
 from forerun.live.folder import RunFolder
 from forerun.live.journal import Journal
 from forerun.live.run_files import controller_of, create_run
-from forerun.scenarios import from_data
 
 JOBS = "job_id,submission_time,duration,num_gpu,deadline\na,0,20,1,500\n"
 

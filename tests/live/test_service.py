@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.errors import UsageError
+from forerun.core.errors import UsageError
 from forerun.live import service
 from forerun.live.inbox import Inbox
 from forerun.live.service import Answer, Cancel, Client, DrainNode, GetStatus, Request, Service, Stop, Submit

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.domain import DOMAIN
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
-from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import StoreError
+from forerun.cluster.domain import DOMAIN
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S
+from forerun.cluster.scenario import Scenario
+from forerun.core.errors import StoreError
+from forerun.core.scenarios import from_data
 from forerun.live.controller import Course
 from forerun.live.engines.engine import Heartbeat, Pace, Start
 from forerun.live.folder import RunFolder
@@ -25,7 +26,6 @@ from forerun.live.observation import Left, Observation
 from forerun.live.replay import replay
 from forerun.live.run_files import create_run, inputs_of, job_specs, node_names
 from forerun.live.session import Session
-from forerun.scenarios import from_data
 
 from .virtual import IdealEngine, VirtualClock
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.domains.loading.engine.calibration import StoreProfile, predict
-from forerun.domains.loading.engine.model import Reader, StoreModel
-from forerun.domains.loading.engine.threads import stream
-from forerun.domains.loading.engine.tuning import Evaluate
-from forerun.domains.loading.policy import F64, Ask, Cell, Load, Probe
+from forerun.loading.engine.calibration import StoreProfile, predict
+from forerun.loading.engine.model import Reader, StoreModel
+from forerun.loading.engine.threads import stream
+from forerun.loading.engine.tuning import Evaluate
+from forerun.loading.policy import F64, Ask, Cell, Load, Probe
 
 
 def equal_batches_total_s(batches: int, workers: int, build_s: float, step_s: float) -> float:

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks import pack as packing
-from forerun.domains.loading.blocks.container import Blocks, block_name
-from forerun.domains.loading.blocks.convert import convert, samples_of
-from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
-from forerun.domains.loading.blocks.samples import BEGUN, check_keys, unsafe, write_file
-from forerun.domains.loading.blocks.tar import read_tar, write_tar
-from forerun.errors import DataError, StoreError, UsageError
-from forerun.loading import BlockDataset
+from forerun.blocks.container import pack as packing
+from forerun.blocks.container.container import Blocks, block_name
+from forerun.blocks.container.convert import convert, samples_of
+from forerun.blocks.container.pack import PackSpec, pack, unpack
+from forerun.blocks.container.samples import BEGUN, check_keys, unsafe, write_file
+from forerun.blocks.container.tar import read_tar, write_tar
+from forerun.blocks.reader import BlockDataset
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, StoreError, UsageError
 
 #: trees that are packed and restored, in a run of the suite; set FORERUN_CASES for more
 CASES = max(1000, int(os.environ.get("FORERUN_CASES", "0")))
@@ -148,8 +148,8 @@ def test_every_way_round(corpus: Path, tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks import pack as packing
+from forerun.core.cli.main import run as command_line
+from forerun.blocks.container import pack as packing
 source, base, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 for stop in range(1, kills + 1):
     child = os.fork()

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.errors import DataError, StoreError, UsageError
-from forerun.loading import BlockCache, BlockDataset
-from forerun.loading.cache import BLOCK, PARTIAL
-from forerun.measure.loading.clients import Wrapping
-from forerun.measure.loading.corpus import make_corpus
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockCache, BlockDataset
+from forerun.blocks.reader.cache import BLOCK, PARTIAL
+from forerun.blocks.reader.clients import Wrapping
+from forerun.core.errors import DataError, StoreError, UsageError
+from forerun.loading.measure.corpus import make_corpus
 
 #: drawn worlds in a run of the suite; set FORERUN_CASES for more
 CASES = max(200, int(os.environ.get("FORERUN_CASES", "0")))
@@ -157,7 +157,7 @@ def test_processes_share_a_folder(container: Path, tmp_path: Path) -> None:
 
 FILLING = """
 import sys
-from forerun.loading.cache import BlockCache
+from forerun.blocks.reader.cache import BlockCache
 class Store:
     def read(self, name, first, length, what):
         return name.encode()[:1] * length

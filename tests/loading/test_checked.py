@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.figures.saved import measured_figures
-from forerun.domains.loading.summary.measured import check_measured
-from forerun.errors import CheckFailed, StoreError, UsageError
-from forerun.report import write_page
-from forerun.report.stored import open_stored
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import CheckFailed, StoreError, UsageError
+from forerun.core.report import write_page
+from forerun.core.report.stored import open_stored
+from forerun.loading.figures.saved import measured_figures
+from forerun.loading.summary.measured import check_measured
 
 
 def measurement(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.engine.conservation import check_run
-from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel, StreamRun
-from forerun.domains.loading.engine.threads import open_caches, stream
-from forerun.errors import CheckFailed
+from forerun.core.errors import CheckFailed
+from forerun.loading.engine.conservation import check_run
+from forerun.loading.engine.model import CacheModel, Reader, StoreModel, StreamRun
+from forerun.loading.engine.threads import open_caches, stream
 
 READER = Reader([np.full(3, 1e4)] * 12, threads=3, batch=5, step_s=0.01, decode_s=0.001, buffer_samples=4)
 STORE = StoreModel(1e8, 1.5e8, slots=2, requests_per_s=400.0)

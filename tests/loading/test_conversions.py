@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.convert import convert, kind_of, passed_over, samples_of
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.blocks.samples import member_stem, sample_groups
-from forerun.domains.loading.blocks.shards import _masked_crc32c as masked_crc32c
-from forerun.domains.loading.blocks.tar import write_tar
-from forerun.domains.loading.inputs import read_sizes
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.errors import DataError, StoreError
-from forerun.loading import BlockDataset
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.probing import run_cell
-from forerun.measure.loading.store import LatencyStore
-from forerun.regular import read_regular
-from forerun.scenario.spec import Input
+from forerun.blocks.container.convert import convert, kind_of, passed_over, samples_of
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.container.samples import member_stem, sample_groups
+from forerun.blocks.container.shards import _masked_crc32c as masked_crc32c
+from forerun.blocks.container.tar import write_tar
+from forerun.blocks.reader import BlockDataset
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, StoreError
+from forerun.core.regular import read_regular
+from forerun.core.scenario.spec import Input
+from forerun.loading.inputs import read_sizes
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.measure.probing import run_cell
+from forerun.loading.measure.store import LatencyStore
+from forerun.loading.policy import Ask, Cell
 
 
 def library(name: str, package: str) -> Any:
@@ -142,7 +142,7 @@ def test_shards_are_whole_or_not_there(
             raise PermissionError(13, "Permission denied")
         return read_regular(path)
 
-    monkeypatch.setattr("forerun.domains.loading.blocks.convert.read_regular", unreadable)
+    monkeypatch.setattr("forerun.blocks.container.convert.read_regular", unreadable)
     with pytest.raises(DataError, match=r"pairs/006\.jpg: cannot be read: Permission denied"):
         convert(tmp_path / "files", target, "tar", spec=PackSpec(8))
     monkeypatch.undo()
@@ -293,7 +293,7 @@ def test_a_killed_conversion_leaves_nothing_that_lasts(
     target = tmp_path / "out" / "new"
     script = (
         "import os, sys, pathlib\n"
-        "from forerun.domains.loading.blocks import convert, samples, tar\n"
+        "from forerun.blocks.container import convert, samples, tar\n"
         "def wait(*_):\n"
         "    sys.stdout.write('here\\n'); sys.stdout.flush(); sys.stdin.read(); os._exit(9)\n"
         f"convert.{'write_tar' if to == 'tar' else 'pack'} = wait\n"

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.errors import DataError, UsageError
-from forerun.loading import BlockDataset
-from forerun.measure.loading import decoders
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.probing import run_cell
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockDataset
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, UsageError
+from forerun.loading.measure import decoders
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import open_corpus
+from forerun.loading.measure.decoders import decoder_named
+from forerun.loading.measure.probing import run_cell
+from forerun.loading.measure.store import LatencyStore, StoreSpec
+from forerun.loading.policy import Ask, Cell
 
 KINDS = ("pillow", "soundfile")
 

@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.blocks.container import Index
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.errors import UsageError
-from forerun.loading import BlockCache, BlockDataset
-from forerun.loading import progress as progress_module
-from forerun.loading.order import EpochOrder
-from forerun.loading.progress import Progress
-from forerun.measure.loading.corpus import make_corpus
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.container import Index
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockCache, BlockDataset
+from forerun.blocks.reader import progress as progress_module
+from forerun.blocks.reader.order import EpochOrder
+from forerun.blocks.reader.progress import Progress
+from forerun.core.errors import UsageError
+from forerun.loading.measure.corpus import make_corpus
+from forerun.loading.measure.store import LatencyStore, StoreSpec
 
 CASES = max(150, int(os.environ.get("FORERUN_CASES", "0")))
 SEQUENCES = max(3, int(os.environ.get("FORERUN_CASES", "0")) // 100)

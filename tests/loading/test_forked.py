@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.container import Blocks
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.errors import StoreError
-from forerun.measure.loading import torch_loader as torches
-from forerun.measure.loading.clients import Client, HttpFiles, LocalFiles
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.objects import FsspecFiles
-from forerun.measure.loading.processes import PerProcess
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.container import Blocks
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader.clients import Client, HttpFiles, LocalFiles
+from forerun.blocks.reader.objects import FsspecFiles
+from forerun.blocks.reader.processes import PerProcess
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import StoreError
+from forerun.loading.measure import torch_loader as torches
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.store import LatencyStore, StoreSpec
 
 START_METHODS = [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
 #: passes of each worker over everything there is

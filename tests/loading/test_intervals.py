@@ -7,10 +7,10 @@ import os
 
 import numpy as np
 
-from forerun.domains.loading.engine.calibration import StoreProfile, fit_profile, resampled, total_interval
-from forerun.domains.loading.engine.model import Reader, StoreModel
-from forerun.domains.loading.engine.threads import stream
-from forerun.domains.loading.policy import Cell, Load, Probe
+from forerun.loading.engine.calibration import StoreProfile, fit_profile, resampled, total_interval
+from forerun.loading.engine.model import Reader, StoreModel
+from forerun.loading.engine.threads import stream
+from forerun.loading.policy import Cell, Load, Probe
 
 TRUTHS = int(os.environ.get("FORERUN_TRUTHS", "1000"))
 BYTES = 53_428.0

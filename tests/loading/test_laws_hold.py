@@ -14,12 +14,12 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.loading.engine import laws
-from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
-from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel, StreamRun, batches_of
-from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
-from forerun.domains.loading.policy import UNBOUNDED
-from forerun.errors import Infeasible
+from forerun.core.errors import Infeasible
+from forerun.loading.engine import laws
+from forerun.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.loading.engine.model import CacheModel, Reader, StoreModel, StreamRun, batches_of
+from forerun.loading.engine.threads import hits_of, open_caches, stream
+from forerun.loading.policy import UNBOUNDED
 
 from .reference import equal_batches_total_s, equal_jobs_rate, lru_hit_share, pinned_hit_share
 
@@ -497,7 +497,7 @@ def test_a_node_cache_is_shared_by_jobs() -> None:
 
 def test_heap_order() -> None:
     """The heap gives entries by key, then by order of coming."""
-    from forerun.domains.loading.engine.kernels.heap import heap_pop, heap_push
+    from forerun.loading.engine.kernels.heap import heap_pop, heap_push
 
     rng = np.random.default_rng(2)
     key, order, who = np.zeros(64), np.zeros(64, np.int64), np.zeros(64, np.int64)

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.errors import DataError, StoreError, UsageError
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.checking import check
-from forerun.measure.loading.clients import HttpFiles, LocalFiles
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.probing import answer, measure_cell
-from forerun.measure.loading.runner import Piece, run_loader
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader.clients import HttpFiles, LocalFiles
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, StoreError, UsageError
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.checking import check
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.probing import answer, measure_cell
+from forerun.loading.measure.runner import Piece, run_loader
+from forerun.loading.measure.store import LatencyStore, StoreSpec
+from forerun.loading.policy import Ask, Cell
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def test_the_verbs(files: Path, blocks: Path, tmp_path: Path, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["source"] == str(blocks)
     assert command_line(["measure", "loading", str(tmp_path / "nothing")]) == 2
     assert command_line(["measure", "loading", str(blocks), "--step", "fast"]) == 2
-    from forerun.cli.store import command
+    from forerun.loading.verbs.store import command
 
     done = CliRunner().invoke(command, [str(blocks), "--for", "0.2s", "--latency", "1ms"])
     assert done.exit_code == 0 and done.output.startswith("http://127.0.0.1:")

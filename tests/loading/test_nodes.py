@@ -14,19 +14,19 @@ import pytest
 import simpy
 
 import forerun
-from forerun.domains.loading import plan as planning
-from forerun.domains.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
-from forerun.domains.loading.engine.setup import cache_that_frees_link
-from forerun.domains.loading.engine.sharing import hit_shares
-from forerun.domains.loading.engine.threads import open_caches, stream
-from forerun.domains.loading.explain import LoadingExplainer
-from forerun.domains.loading.figures import figures
-from forerun.domains.loading.inputs import prepare
-from forerun.domains.loading.policy import UNBOUNDED, Cell
-from forerun.domains.loading.scenario import Nodes
-from forerun.errors import ScenarioError
-from forerun.scenario.spec import canonical_json, content_id, to_data
-from forerun.scenarios import loads
+from forerun.core.errors import ScenarioError
+from forerun.core.scenario.spec import canonical_json, content_id, to_data
+from forerun.core.scenarios import loads
+from forerun.loading import plan as planning
+from forerun.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
+from forerun.loading.engine.setup import cache_that_frees_link
+from forerun.loading.engine.sharing import hit_shares
+from forerun.loading.engine.threads import open_caches, stream
+from forerun.loading.explain import LoadingExplainer
+from forerun.loading.figures import figures
+from forerun.loading.inputs import prepare
+from forerun.loading.policy import UNBOUNDED, Cell
+from forerun.loading.scenario import Nodes
 
 from .test_laws_hold import Shared
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.errors import UsageError
-from forerun.measure.loading.answers import Host, Job, keeps_up
-from forerun.measure.loading.corpus import make_corpus
-from forerun.measure.loading.own import OwnAnswer, OwnRow, OwnTransform
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import UsageError
+from forerun.loading.measure.answers import Host, Job, keeps_up
+from forerun.loading.measure.corpus import make_corpus
+from forerun.loading.measure.own import OwnAnswer, OwnRow, OwnTransform
 
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None, reason="torch is not installed: pip install 'forerun[torch]'"
@@ -27,7 +27,7 @@ PROGRAM = """
 import hashlib, time
 from pathlib import Path
 from torch.utils.data import Dataset, IterableDataset
-from forerun.loading import BlockDataset
+from forerun.blocks.reader import BlockDataset
 
 WORK = bytes(20_000)
 

@@ -12,20 +12,20 @@ import simpy
 from click.testing import CliRunner
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.model import Reader, Steering, StoreModel
-from forerun.domains.loading.engine.pacing import Pacer
-from forerun.domains.loading.engine.run import run_epochs
-from forerun.domains.loading.engine.threads import stream
-from forerun.domains.loading.figures import figures
-from forerun.domains.loading.inputs import prepare
-from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import UNBOUNDED, Look, Pace, PaceSpec, PaceView, paces
-from forerun.errors import PolicyError, ScenarioError
-from forerun.measure.loading.corpus import make_corpus
-from forerun.measure.loading.store import StoreSpec
-from forerun.scenarios import loads
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import PolicyError, ScenarioError
+from forerun.core.scenarios import loads
+from forerun.loading.engine.model import Reader, Steering, StoreModel
+from forerun.loading.engine.pacing import Pacer
+from forerun.loading.engine.run import run_epochs
+from forerun.loading.engine.threads import stream
+from forerun.loading.figures import figures
+from forerun.loading.inputs import prepare
+from forerun.loading.measure.corpus import make_corpus
+from forerun.loading.measure.store import StoreSpec
+from forerun.loading.policies.pace import ByInterval
+from forerun.loading.policy import UNBOUNDED, Look, Pace, PaceSpec, PaceView, paces
 
 CASES = 200
 
@@ -495,7 +495,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_store_whose_latency_changes_at_an_instant(blocks: Path) -> None:
-    from forerun.cli.store import command
+    from forerun.loading.verbs.store import command
 
     assert StoreSpec(latency_s=1.0, changes=((5.0, 2.0), (9.0, 3.0))).latency_at(6.0) == 2.0
     done = CliRunner().invoke(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.engine.placement import Placed, owned, place_gangs
-from forerun.domains.loading.policies.csp import Csp
-from forerun.domains.loading.policies.first_fit import FirstFit
-from forerun.domains.loading.policy import PlacementView, WorkerPlacement, placements
-from forerun.domains.loading.scenario import Gang, GangJob, Node
-from forerun.errors import Infeasible, PolicyError, ScenarioError
+from forerun.core.errors import Infeasible, PolicyError, ScenarioError
+from forerun.loading.engine.placement import Placed, owned, place_gangs
+from forerun.loading.policies.csp import Csp
+from forerun.loading.policies.first_fit import FirstFit
+from forerun.loading.policy import PlacementView, WorkerPlacement, placements
+from forerun.loading.scenario import Gang, GangJob, Node
 
 NAMES = {
     "csp": "csp",

@@ -30,18 +30,18 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.container import Blocks, Index, block_name
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.errors import DataError, ForerunError, StoreError, UsageError
-from forerun.loading import BlockDataset, BlockSampler, BlockSamples
-from forerun.loading.ahead import Ahead
-from forerun.loading.buffers import Buffers
-from forerun.loading.order import EpochOrder, Runs
-from forerun.loading.progress import Progress, Share
-from forerun.measure.loading.corpus import make_corpus
-from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.rng import stream
+from forerun.blocks.container.container import Blocks, Index, block_name
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockDataset, BlockSampler, BlockSamples
+from forerun.blocks.reader.ahead import Ahead
+from forerun.blocks.reader.buffers import Buffers
+from forerun.blocks.reader.order import EpochOrder, Runs
+from forerun.blocks.reader.progress import Progress, Share
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, ForerunError, StoreError, UsageError
+from forerun.core.rng import stream
+from forerun.loading.measure.corpus import make_corpus
+from forerun.loading.measure.store import LatencyStore, StoreSpec
 
 #: looked for and not imported: processes that are started afresh import this module
 HAS_TORCH = find_spec("torch") is not None
@@ -329,7 +329,7 @@ def test_a_buffer_mixes_no_further_than_its_size() -> None:
 #: a training program that keeps a checkpoint every few samples, as a file that is there whole or not at all
 TRAINING = """
 import json, os, sys, time
-from forerun.loading import BlockDataset
+from forerun.blocks.reader import BlockDataset
 
 source, kept = sys.argv[1:]
 dataset, done = BlockDataset(source, threads=2, seed=3), []

@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.container import Blocks, block_name
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import fit_profile, fit_single_requests, predict
-from forerun.domains.loading.policy import Ask, Cell, Load, Probe
-from forerun.errors import DataError, StoreError, UsageError
-from forerun.loading import BlockDataset
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.clients import HttpFiles, LocalFiles
-from forerun.measure.loading.corpus import Corpus, make_corpus, open_corpus
-from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.probing import answer, run_cell
-from forerun.measure.loading.runner import Piece, busy, python, run_loader
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.container import Blocks, block_name
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockDataset
+from forerun.blocks.reader.clients import HttpFiles, LocalFiles
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, StoreError, UsageError
+from forerun.loading.engine.calibration import fit_profile, fit_single_requests, predict
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import Corpus, make_corpus, open_corpus
+from forerun.loading.measure.decoders import decoder_named
+from forerun.loading.measure.probing import answer, run_cell
+from forerun.loading.measure.runner import Piece, busy, python, run_loader
+from forerun.loading.measure.store import LatencyStore, StoreSpec
+from forerun.loading.policy import Ask, Cell, Load, Probe
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +317,7 @@ def test_shards_and_network_folders_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards are no samples; files on a network file system are read there, not from a packed copy on this machine."""
-    from forerun.measure.loading import corpus as corpora
+    from forerun.loading.measure import corpus as corpora
 
     make_corpus(tmp_path / "files", 120, mean_bytes=2000)
     assert command_line(["pack", str(tmp_path / "files"), str(tmp_path / "tar"), "--to", "tar", "-q"]) == 0
@@ -351,8 +351,8 @@ def watch(event, arguments):
         at = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
         seen.append((event, at[0] if isinstance(at, tuple) else at))
 sys.addaudithook(watch)
-from forerun.cli.main import run
-from forerun.measure.loading.store import LatencyStore
+from forerun.core.cli.main import run
+from forerun.loading.measure.store import LatencyStore
 from pathlib import Path
 options = ["--step", "5ms", "--probe", "300ms", "-q", "--json"]
 assert run(["measure", "loading", sys.argv[1], *options]) == 0

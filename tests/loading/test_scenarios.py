@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.loading import plan as planning
-from forerun.domains.loading.engine.placement import place_gangs
-from forerun.domains.loading.explain import LoadingExplainer
-from forerun.domains.loading.figures import figures
-from forerun.domains.loading.figures.saved import plan_figures
-from forerun.domains.loading.inputs import prepare
-from forerun.domains.loading.policies.first_fit import FirstFit
-from forerun.domains.loading.policies.no_merge import NoMerge
-from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import Cell, placements
-from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
+from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
+from forerun.core.result.reproduction import silent
+from forerun.core.scenarios import loads
+from forerun.loading import plan as planning
+from forerun.loading.engine.placement import place_gangs
+from forerun.loading.explain import LoadingExplainer
+from forerun.loading.figures import figures
+from forerun.loading.figures.saved import plan_figures
+from forerun.loading.inputs import prepare
+from forerun.loading.policies.first_fit import FirstFit
+from forerun.loading.policies.no_merge import NoMerge
+from forerun.loading.policies.pace import ByInterval
+from forerun.loading.policy import Cell, placements
 from forerun.replication.cndlsys import reproduce
-from forerun.result.reproduction import silent
-from forerun.scenarios import loads
 
 from .conftest import shown_on_the_page
 from .reference import equal_batches_total_s

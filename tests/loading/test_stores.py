@@ -19,20 +19,19 @@ from typing import Any
 
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.container import Blocks, block_name
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.policy import Ask, Cell
-from forerun.errors import DataError, StoreError, UsageError
-from forerun.loading import BlockDataset
-from forerun.measure.loading import clients, objects
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.clients import HttpFiles, open_client
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.probing import run_cell
-from forerun.measure.loading.remote import remote_files, upload
-from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.measure.loading.torch_loader import run_workers
+from forerun.blocks.container.container import Blocks, block_name
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockDataset, clients, objects
+from forerun.blocks.reader.clients import HttpFiles, open_client
+from forerun.blocks.reader.remote import remote_files, upload
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, StoreError, UsageError
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.probing import run_cell
+from forerun.loading.measure.store import LatencyStore, StoreSpec
+from forerun.loading.measure.torch_loader import run_workers
+from forerun.loading.policy import Ask, Cell
 
 from .test_forked import START_METHODS, wanted_of, wrong_reads
 

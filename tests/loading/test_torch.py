@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.kernels.deliver import Pool, deliver_pooled
-from forerun.domains.loading.engine.model import batches_of
-from forerun.errors import DataError, UsageError
-from forerun.loading import BlockDataset
-from forerun.measure.loading import torch_loader as torches
-from forerun.measure.loading.corpus import make_corpus, open_corpus
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader import BlockDataset
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import DataError, UsageError
+from forerun.loading.engine.kernels.deliver import Pool, deliver_pooled
+from forerun.loading.engine.model import batches_of
+from forerun.loading.measure import torch_loader as torches
+from forerun.loading.measure.corpus import make_corpus, open_corpus
 
 try:
     import torch.utils.data as data

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.engine.calibration import (
+from forerun.core.errors import ProfileError
+from forerun.core.rng import stream
+from forerun.loading.engine.calibration import (
     StoreProfile,
     best_within,
     fit_profile,
     with_intervals,
 )
-from forerun.domains.loading.engine.tuning import tune
-from forerun.domains.loading.policies.fixed_blocks import FixedBlocks
-from forerun.domains.loading.policies.no_merge import NoMerge
-from forerun.domains.loading.policies.random_ten import RandomTen
-from forerun.domains.loading.policies.three_probes import ThreeProbes
-from forerun.domains.loading.policy import Ask, Cell, Load, Probe, tuners
-from forerun.errors import ProfileError
+from forerun.loading.engine.tuning import tune
+from forerun.loading.policies.fixed_blocks import FixedBlocks
+from forerun.loading.policies.no_merge import NoMerge
+from forerun.loading.policies.random_ten import RandomTen
+from forerun.loading.policies.three_probes import ThreeProbes
+from forerun.loading.policy import Ask, Cell, Load, Probe, tuners
 from forerun.replication.cndlsys.statistics import early_stop
-from forerun.rng import stream
 
 from .conftest import shown_on_the_page
 from .reference import SyntheticStore, expected_random_regret, predicted_surface, recorded

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.engine import laws
-from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
-from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel, batches_of
-from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
-from forerun.domains.loading.policy import UNBOUNDED
+from forerun.loading.engine import laws
+from forerun.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.loading.engine.model import CacheModel, Reader, StoreModel, batches_of
+from forerun.loading.engine.threads import hits_of, open_caches, stream
+from forerun.loading.policy import UNBOUNDED
 
 from .reference import cached_rate, equal_batches_total_s, lru_hit_share, pinned_hit_share
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domain import simulate
-from forerun.domains.loading.engine.kernels.deliver import deliver
-from forerun.domains.loading.engine.model import CacheModel
-from forerun.domains.loading.engine.threads import hits_of, open_caches
-from forerun.domains.loading.scenario import Cache, Dataset, Layout, RandomBytes, Run, Scenario, Step, Store
-from forerun.domains.loading.traces.logs import fit_log
-from forerun.domains.loading.traces.workloads import read_demands, read_workload
-from forerun.errors import TraceError
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import simulate
+from forerun.core.errors import TraceError
+from forerun.loading.engine.kernels.deliver import deliver
+from forerun.loading.engine.model import CacheModel
+from forerun.loading.engine.threads import hits_of, open_caches
+from forerun.loading.scenario import Cache, Dataset, Layout, RandomBytes, Run, Scenario, Step, Store
+from forerun.loading.traces.logs import fit_log
+from forerun.loading.traces.workloads import read_demands, read_workload
 
 WORKLOAD = """
 model: {name: resnet50, type: cnn}

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forerun.errors import ForerunError
-from forerun.trace.reader import read_trace
-from forerun.trace.repair import RepairLog
+from forerun.core.errors import ForerunError
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.repair import RepairLog
 
 from .seeds import KUEUE, PHILLY, SACCT, SACCT_JSON, SEEDS_BY_NAME
 
@@ -63,7 +63,7 @@ def changed(name: str, old: str, new: str) -> bytes:
 
 def kueue_queues(path: Path, _repairs: RepairLog) -> None:
     """ClusterQueues, read as a scenario does."""
-    from forerun.domains.cluster.inputs.kueue import read_kueue
+    from forerun.cluster.inputs.kueue import read_kueue
 
     read_kueue([path])
 
@@ -83,8 +83,8 @@ def fits(gpus: int) -> Callable[[Path, RepairLog], Any]:
     """Reads jobs, and asks whether they can have run on so many GPUs."""
 
     def read(path: Path, repairs: RepairLog) -> None:
-        from forerun.errors import TraceError
-        from forerun.trace.jobs import cannot_have_run_on
+        from forerun.cluster.traces.job_logs import cannot_have_run_on
+        from forerun.core.errors import TraceError
 
         said = cannot_have_run_on(read_trace(path, repairs=repairs), gpus)
         if said:
@@ -95,7 +95,7 @@ def fits(gpus: int) -> Callable[[Path, RepairLog], Any]:
 
 def power(path: Path, repairs: RepairLog) -> Any:
     """Measured epochs."""
-    from forerun.trace.readers.energy_tables import read_power
+    from forerun.energy.readers.energy_tables import read_power
 
     return read_power(path, repairs)
 
@@ -109,7 +109,7 @@ def windows(path: Path, repairs: RepairLog) -> Any:
 
 def trainings(path: Path, repairs: RepairLog) -> Any:
     """Recorded trainings."""
-    from forerun.trace.readers.energy_tables import read_train
+    from forerun.energy.readers.energy_tables import read_train
 
     return read_train(path, repairs)
 
@@ -123,16 +123,16 @@ def records(path: Path, repairs: RepairLog) -> Any:
 
 def samples(path: Path, repairs: RepairLog) -> Any:
     """The samples in a folder, or in a tar."""
-    from forerun.domains.loading.blocks.convert import samples_of
+    from forerun.blocks.container.convert import samples_of
 
     return list(samples_of(path if path.suffix == ".tar" else path.parent))
 
 
 def tokens(path: Path, repairs: RepairLog) -> Any:
     """Requests for a language model."""
-    from forerun.domains.serving.inputs import ScenarioFiles
-    from forerun.domains.serving.inputs.llm import language_model_of
-    from forerun.domains.serving.scenario.language_model import Coefficients, LanguageModelSpec
+    from forerun.serving.inputs.inputs import ScenarioFiles
+    from forerun.serving.llm.inputs.resolve import language_model_of
+    from forerun.serving.llm.scenario.language_model import Coefficients, LanguageModelSpec
 
     trace = read_trace(path, repairs=repairs)
     spec = LanguageModelSpec(max_seqs=1, token_budget=1, kv_blocks=10**6, cost=Coefficients(a_ms=1.0))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import forerun
-from forerun.scenario.text import read_document
+from forerun.core.scenario.text import read_document
 
 #: values that a file may hold where something else is expected
 JUNK: tuple[Any, ...] = (

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.trace.reader import read_trace
+from forerun.core.trace.reader import read_trace
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def own_file() -> str:
     """A trace in our own CSV."""
     import tempfile
 
-    from forerun.trace.files import save_trace
-    from forerun.trace.generate import generate
-    from forerun.trace.processes.poisson import Poisson
+    from forerun.core.trace.files import save_trace
+    from forerun.core.trace.generate import generate
+    from forerun.core.trace.processes.poisson import Poisson
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "own.csv"
@@ -311,7 +311,7 @@ def one(name: str, text: str | bytes, read: Callable[[Path], Any], file: str = "
 @functools.cache
 def replayed_log() -> Any:
     """A log of two jobs, which a machine is for."""
-    from forerun.domains.cluster.replay.history import read_history
+    from forerun.site.replay.history import read_history
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.csv"
@@ -324,28 +324,28 @@ def replayed_log() -> Any:
 
 def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
-    from forerun.domains.cluster.inputs import files as cluster
-    from forerun.domains.cluster.inputs.applications import read_applications
-    from forerun.domains.cluster.inputs.arrays import Cluster, NodeGroup
-    from forerun.domains.cluster.inputs.kueue import read_kueue
-    from forerun.domains.cluster.inputs.slurm_conf import read_slurm_conf
-    from forerun.domains.cluster.inputs.slurm_site import read_slurm_site
-    from forerun.domains.cluster.replay.site import Given
-    from forerun.domains.loading.blocks.tar import read_tar
-    from forerun.domains.serving.inputs.llm.medians import read_medians
-    from forerun.domains.serving.inputs.profile import read_profile
-    from forerun.domains.spot.traces.measured_run import read_run
-    from forerun.domains.spot.traces.statistics import read_counts
-    from forerun.profile.files import read_profile as read_shared_profile
-    from forerun.profile.supply import Supply
+    from forerun.blocks.container.tar import read_tar
+    from forerun.cluster.inputs import files as cluster
+    from forerun.cluster.inputs.applications import read_applications
+    from forerun.cluster.inputs.arrays import Cluster, NodeGroup
+    from forerun.cluster.inputs.kueue import read_kueue
+    from forerun.cluster.inputs.slurm_conf import read_slurm_conf
+    from forerun.cluster.inputs.slurm_site import read_slurm_site
+    from forerun.core.profile.files import read_profile as read_shared_profile
+    from forerun.core.profile.supply import Supply
+    from forerun.core.result.reading import read_document
+    from forerun.core.scenarios import load
+    from forerun.core.study.expand import load_study
+    from forerun.energy.readers.energy_tables import read_pipeline, read_power, read_train
     from forerun.replication.cndlsys.npy import read_numbers, read_records
     from forerun.replication.cndlsys.runs import read_long_series
     from forerun.replication.cndlsys.runs import read_run as read_loading_run
     from forerun.replication.zeus.windows import read_windows
-    from forerun.result.reading import read_document
-    from forerun.scenarios import load
-    from forerun.study.expand import load_study
-    from forerun.trace.readers.energy_tables import read_pipeline, read_power, read_train
+    from forerun.serving.inputs.profile import read_profile
+    from forerun.serving.llm.inputs.medians import read_medians
+    from forerun.site.replay.site import Given
+    from forerun.spot.traces.measured_run import read_run
+    from forerun.spot.traces.statistics import read_counts
 
     yield one(
         "energy trainings",
@@ -503,7 +503,7 @@ def room_seeds() -> Iterator[Seed]:
 
 
 def _load_kept(folder: Path) -> Any:
-    from forerun.result.run import load_result
+    from forerun.core.result.run import load_result
 
     run = load_result(folder)
     return list(run.tables.values())
@@ -514,7 +514,7 @@ def kept_run() -> dict[str, bytes]:
     import tempfile
 
     import forerun
-    from forerun.scenarios import from_data
+    from forerun.core.scenarios import from_data
 
     data = {
         "domain": "serving", "trace": {"arrivals_ms": [0, 10, 20]}, "stages": [{"name": "KSVM", "parents": ["source"]}],

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.errors import InputError
-from forerun.trace.reader import readers
+from forerun.core.errors import InputError
+from forerun.core.trace.reader import readers
 
 from .seeds import SEEDS_BY_NAME, Seed, trace_seeds
 

@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.data.archive import unpacked
-from forerun.domain import get_domain
-from forerun.errors import DataError
-from forerun.report import html_page
-from forerun.result.run import load_result
-from forerun.result.tables import Table, TableSchema, spreadsheet_safe
-from forerun.scenarios import from_data
-from forerun.trace.files import save_trace
-from forerun.trace.reader import read_trace
-from forerun.trace.table import Column
+from forerun.core.data.archive import unpacked
+from forerun.core.domain import get_domain
+from forerun.core.errors import DataError
+from forerun.core.report import html_page
+from forerun.core.result.run import load_result
+from forerun.core.result.tables import Table, TableSchema, spreadsheet_safe
+from forerun.core.scenarios import from_data
+from forerun.core.trace.files import save_trace
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.table import Column
 
 SCRIPT = "<script>window.pwned=1</script>"
 BREAKOUT = '"></script><img src=x onerror=alert(2)>'
@@ -153,7 +153,7 @@ def test_a_report_of_hostile_jobs_is_inert(tmp_path: Path) -> None:
 
 
 def test_pictures_of_hostile_names_hold_no_script() -> None:
-    from forerun.report.images import svg
+    from forerun.core.report.images import svg
 
     for figure in get_domain("serving").figures(hostile_run()):
         for element in ElementTree.fromstring(svg(figure)).iter():
@@ -194,8 +194,8 @@ def test_traces_of_hostile_names_come_back_and_run_nothing(tmp_path: Path) -> No
 
 
 def test_generated_job_logs_run_nothing(tmp_path: Path) -> None:
-    from forerun.domains.cluster.inputs.files import read_jobs
-    from forerun.domains.cluster.traces.generate import jobs_csv
+    from forerun.cluster.inputs.files import read_jobs
+    from forerun.cluster.traces.generate import jobs_csv
 
     runs_nothing(jobs_csv(read_jobs(hostile_jobs(tmp_path))))
 

@@ -32,8 +32,8 @@ def test_what_is_said_names_the_file() -> None:
 
 
 def test_strict_refuses_what_is_otherwise_repaired() -> None:
-    from forerun.errors import TraceError
-    from forerun.trace.reader import read_trace
+    from forerun.core.errors import TraceError
+    from forerun.core.trace.reader import read_trace
 
     refused = 0
     for malformed in MALFORMED_INPUTS:

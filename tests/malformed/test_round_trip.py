@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from forerun.errors import InputError, TraceError
-from forerun.trace.files import save_trace
-from forerun.trace.reader import read_trace
-from forerun.trace.table import Column, Provenance, Trace
+from forerun.core.errors import InputError, TraceError
+from forerun.core.trace.files import save_trace
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.table import Column, Provenance, Trace
 
 from .seeds import Seed, trace_seeds
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.errors import InputError, ScenarioError
-from forerun.scenario.text import MAX_DEPTH, parse_document, path_text, read_document
-from forerun.scenarios import load
+from forerun.core.cli.main import run
+from forerun.core.errors import InputError, ScenarioError
+from forerun.core.scenario.text import MAX_DEPTH, parse_document, path_text, read_document
+from forerun.core.scenarios import load
 
 from .generated import scenarios, written
 

@@ -19,19 +19,19 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.errors import InputError
-from forerun.report import html_page
-from forerun.report.stored import open_stored
-from forerun.result.bound import Bracket, content_of
-from forerun.result.plan import document, write_document
-from forerun.scenario.spec import to_data
-from forerun.study.compare import compare_variants
-from forerun.study.compared import Variant, save_comparison
-from forerun.study.executors import Here
-from forerun.study.expand import load_study
-from forerun.study.run import run_study
-from forerun.units import unit_of
+from forerun.core.cli.main import run
+from forerun.core.errors import InputError
+from forerun.core.report import html_page
+from forerun.core.report.stored import open_stored
+from forerun.core.result.bound import Bracket, content_of
+from forerun.core.result.plan import document, write_document
+from forerun.core.scenario.spec import to_data
+from forerun.core.study.compare import compare_variants
+from forerun.core.study.compared import Variant, save_comparison
+from forerun.core.study.executors import Here
+from forerun.core.study.expand import load_study
+from forerun.core.study.run import run_study
+from forerun.core.units import unit_of
 
 #: damaged copies in a run of the suite; set FORERUN_CASES for more
 CASES = max(400, int(os.environ.get("FORERUN_CASES", "0")))
@@ -100,7 +100,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def forerun_objective(domain: str) -> Any:
     """What the domain ranks by."""
-    from forerun.domain import objectives_of
+    from forerun.core.domain import objectives_of
 
     return objectives_of(domain)[0]
 
@@ -314,7 +314,7 @@ def test_a_renderer_that_dies_is_one_line(
     stored: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As under a limit of memory, where it ends its process."""
-    from forerun.report import images
+    from forerun.core.report import images
 
     monkeypatch.setattr(images, "RENDERER", (sys.executable, "-c", "import os; os.abort()"))
     folder = next(path for path in stored if path.name == "run-energy")
@@ -329,7 +329,7 @@ def test_a_store_that_cannot_be_begun_is_one_line(
     stored: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As on a disk with space for an empty database and no more."""
-    from forerun.study import store
+    from forerun.core.study import store
 
     class Full(sqlite3.Connection):
         def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:

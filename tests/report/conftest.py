@@ -34,7 +34,7 @@ def gallery() -> ModuleType:
 @pytest.fixture
 def gallery_domain(monkeypatch: pytest.MonkeyPatch, gallery: ModuleType) -> None:
     """Lets runs of the domain `gallery` be drawn, with a figure of every kind."""
-    from forerun.report import contents
+    from forerun.core.report import contents
 
     monkeypatch.setattr(contents, "find_domain", lambda name: gallery.FIGURES)
 

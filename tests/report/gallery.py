@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from forerun.result.figures import Axis, Figure, Rule
-from forerun.result.ledger import Ledger
-from forerun.result.reproduction import Reproduced, Reproduction, Row
-from forerun.result.run import Result
-from forerun.result.stats import Interval
-from forerun.result.tables import Column, Table, TableSchema
-from forerun.scenario.spec import Spec
+from forerun.core.result.figures import Axis, Figure, Rule
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.reproduction import Reproduced, Reproduction, Row
+from forerun.core.result.run import Result
+from forerun.core.result.stats import Interval
+from forerun.core.result.tables import Column, Table, TableSchema
+from forerun.core.scenario.spec import Spec
 
 HOSTILE = "<script>alert(1)</script>"
 BREAKOUT = "</script><img src=x onerror=alert(2)>"

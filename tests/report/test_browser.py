@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domain import get_domain
-from forerun.report import write_page, write_reproduction
+from forerun.core.domain import get_domain
+from forerun.core.report import write_page, write_reproduction
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("gallery_domain")]
 
@@ -185,7 +185,7 @@ def test_the_demonstrations_of_all_rooms_are_drawn(
 ) -> None:
     monkeypatch.undo()  # the real domains, not the gallery
     import forerun
-    from forerun.catalog import demos
+    from forerun.core.catalog import demos
 
     results = [forerun.simulate(forerun.load(entry.scenario)) for entry in demos()]
     page = open_page(write_page(results, tmp_path / "demo.html"))
@@ -200,19 +200,19 @@ def _others(tmp_path: Path) -> list[Any]:
     import json
 
     import forerun
-    from forerun.catalog import demo
-    from forerun.domain import domain_names
-    from forerun.planning import plan
-    from forerun.report.stored import StoredComparison, open_stored
-    from forerun.result.numbers import plain
-    from forerun.result.objective import Objective
-    from forerun.result.plan import document, write_document
-    from forerun.scenario.spec import to_data
-    from forerun.study.compare import compare_variants
-    from forerun.study.compared import Variant
-    from forerun.study.executors import Here
-    from forerun.study.expand import load_study
-    from forerun.study.run import run_study
+    from forerun.core.catalog import demo
+    from forerun.core.domain import domain_names
+    from forerun.core.planning import plan
+    from forerun.core.report.stored import StoredComparison, open_stored
+    from forerun.core.result.numbers import plain
+    from forerun.core.result.objective import Objective
+    from forerun.core.result.plan import document, write_document
+    from forerun.core.scenario.spec import to_data
+    from forerun.core.study.compare import compare_variants
+    from forerun.core.study.compared import Variant
+    from forerun.core.study.executors import Here
+    from forerun.core.study.expand import load_study
+    from forerun.core.study.run import run_study
 
     path = demo("serving").scenario
     small = ["trace.queries=400", "intervals={replications: 0}"]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domain import get_domain
-from forerun.domains.energy.summary import _why
-from forerun.domains.loading.engine import laws
-from forerun.result.figures import Figure
-from forerun.result.numbers import quantity
-from forerun.result.run import Result
+from forerun.core.domain import get_domain
+from forerun.core.result.figures import Figure
+from forerun.core.result.numbers import quantity
+from forerun.core.result.run import Result
+from forerun.energy.summary import _why
+from forerun.loading.engine import laws
 
 from ..conftest import ROOT
 

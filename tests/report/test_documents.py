@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from forerun import documents, slices
-from forerun.cli.main import run
-from forerun.documents import ExplainedJob, JobDocument, StoredDocument
-from forerun.report.stored import figures_of_document, open_stored
-from forerun.result.figures import Axis, Figure
+from forerun.core import documents, slices
+from forerun.core.cli.main import run
+from forerun.core.documents import ExplainedJob, JobDocument, StoredDocument
+from forerun.core.report.stored import figures_of_document, open_stored
+from forerun.core.result.figures import Axis, Figure
 
 
 class Diary(JobDocument):
@@ -52,7 +52,7 @@ def diary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module = ModuleType("tests_somebodys_diary")
     module.DOCUMENT = Diary()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(slices.DOCUMENTS, Diary.format, module.__name__)
+    monkeypatch.setitem(slices.documents(), Diary.format, module.__name__)
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"format": Diary.format, "says": "It rained."}))
     return path
@@ -70,7 +70,7 @@ def test_whoever_announces_a_format_is_found(diary: Path, capsys: pytest.Capture
     assert "It rained." in page.read_text()
 
 
-@pytest.mark.parametrize("key", slices.DOCUMENTS)
+@pytest.mark.parametrize("key", slices.documents())
 def test_what_is_announced_is_of_its_format(key: str) -> None:
     owner = documents.announced(key)
     assert owner.format == key.partition(" ")[0] in documents.FORMATS
@@ -78,7 +78,7 @@ def test_what_is_announced_is_of_its_format(key: str) -> None:
 
 
 def test_logs_that_are_announced_can_be_written() -> None:
-    for module in slices.REFERENCE_LOGS.values():
+    for module in slices.reference_logs().values():
         assert callable(importlib.import_module(module).Logs().write)
 
 
@@ -97,6 +97,6 @@ def test_a_file_of_no_known_format_says_what_is_known(
 
 def test_reading_a_report_imports_no_owner() -> None:
     """A page of an energy run needs no replay of a queue, nor the compiler that it brings."""
-    code = "import sys, forerun.report.stored, forerun.planning; print(*sys.modules)"
+    code = "import sys, forerun.core.report.stored, forerun.core.planning; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"forerun.domains.cluster", "numba"} & set(done.stdout.split())
+    assert not {"forerun.cluster.domain", "forerun.site.replay", "numba"} & set(done.stdout.split())

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from altair import Chart
 
-import forerun.report
-from forerun.errors import UsageError
-from forerun.report.drawing import Drawing, draw
-from forerun.report.palette import DARK, LIGHT, VARIABLES
-from forerun.result.figures import Axis, Figure, Rule
+import forerun.core.report
+from forerun.core.errors import UsageError
+from forerun.core.report.drawing import Drawing, draw
+from forerun.core.report.palette import DARK, LIGHT, VARIABLES
+from forerun.core.result.figures import Axis, Figure, Rule
 
 KINDS = ("line", "step", "cdf", "bar", "stacked_bar", "points", "heatmap", "gantt", "histogram")
 
@@ -54,7 +54,7 @@ def test_specifications_are_valid_vega_lite(gallery: Any) -> None:
 
 def test_a_figure_becomes_an_altair_chart(gallery: Any) -> None:
     figure = gallery.cdf()
-    chart = forerun.report.chart(figure).properties(title="mine")
+    chart = forerun.core.report.chart(figure).properties(title="mine")
     drawn = chart.to_dict(validate=False)
     assert drawn["title"] == "mine"
     rows = drawn["datasets"][drawn["data"]["name"]]
@@ -65,7 +65,7 @@ def test_a_figure_becomes_an_altair_chart(gallery: Any) -> None:
 def test_without_altair_a_chart_names_the_extra(gallery: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"forerun\[altair\]"):
-        forerun.report.chart(gallery.cdf())
+        forerun.core.report.chart(gallery.cdf())
 
 
 def test_the_schema_check_can_fail(gallery: Any) -> None:

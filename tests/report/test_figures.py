@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from forerun.result.figures import Axis, Figure, by_series, ends
-from forerun.result.stats import Interval
-from forerun.result.tables import Column, Table, TableSchema
+from forerun.core.result.figures import Axis, Figure, by_series, ends
+from forerun.core.result.stats import Interval
+from forerun.core.result.tables import Column, Table, TableSchema
 
 TABLE = Table.of(
     TableSchema("attempts", (Column("number"), Column("taken", "gpu_s"), Column("low"), Column("high"))),

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.errors import StoreError, UsageError
-from forerun.report import html_page, write_page, write_reproduction
-from forerun.report.contents import as_yaml, flat
-from forerun.report.markup import Html, script_json, tag
-from forerun.result.figures import Axis, Figure
-from forerun.result.run import load_result
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import StoreError, UsageError
+from forerun.core.report import html_page, write_page, write_reproduction
+from forerun.core.report.contents import as_yaml, flat
+from forerun.core.report.markup import Html, script_json, tag
+from forerun.core.result.figures import Axis, Figure
+from forerun.core.result.run import load_result
 
 pytestmark = pytest.mark.usefixtures("gallery_domain")
 
@@ -253,7 +253,7 @@ def test_text_is_escaped_unless_it_is_markup() -> None:
 def test_scenario_text_reads_back(gallery: Any) -> None:
     import yaml
 
-    from forerun.scenario.spec import to_data
+    from forerun.core.scenario.spec import to_data
 
     data = to_data(gallery.result(note="no: yes", policy="- [x").scenario)
     assert yaml.safe_load(as_yaml(data)) == data
@@ -270,15 +270,15 @@ def test_importing_the_report_draws_in_nothing_heavy() -> None:
     import sys
 
     heavy = ("altair", "vl_convert", "polars", "numba")
-    code = f"import sys, forerun.report, forerun.cli.report; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, forerun.core.report, forerun.core.cli.report; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     assert forerun.__version__
 
 
 def test_names_and_units_as_people_read_them() -> None:
-    from forerun.result.numbers import capital
-    from forerun.units import split_name
+    from forerun.core.result.numbers import capital
+    from forerun.core.units import split_name
 
     assert split_name("latency_p99_ms") == ("latency p99", "ms")
     assert split_name("cost_usd_per_h") == ("cost", "USD/h")
@@ -306,8 +306,8 @@ def test_runs_of_different_rooms_follow_one_another(gallery: Any) -> None:
 
 def test_runs_of_every_room_that_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real domains, not the gallery
-    from forerun.catalog import demos
-    from forerun.report.contents import figures_of
+    from forerun.core.catalog import demos
+    from forerun.core.report.contents import figures_of
 
     for entry in demos():
         folder = forerun.simulate(forerun.load(entry.scenario)).save(tmp_path / entry.domain)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from forerun.result.tables import Column, Table, TableSchema
+from forerun.core.result.tables import Column, Table, TableSchema
 
 SCHEMA = TableSchema("attempts", (Column("name"), Column("size"), Column("taken_s", "s")))
 

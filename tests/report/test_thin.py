@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.report.thin import MOST_CELLS, MOST_INTERVALS, MOST_MARKS, MOST_POINTS, MOST_TRACKS, thin
+from forerun.core.report.thin import MOST_CELLS, MOST_INTERVALS, MOST_MARKS, MOST_POINTS, MOST_TRACKS, thin
 
 
 def random() -> np.random.Generator:

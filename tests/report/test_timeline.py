@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.errors import CheckFailed
-from forerun.result.timeline import Timeline
+from forerun.core.errors import CheckFailed
+from forerun.core.result.timeline import Timeline
 
 HOSTILE = '<script>alert("1")</script>\u2028'
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.report import html_page
-from forerun.report.compose import any_page
-from forerun.report.drawing import draw
-from forerun.report.stored import StoredComparison
-from forerun.result.figures import Axis, Figure
-from forerun.result.numbers import quantity, readable_scale
-from forerun.study.compare import moved_parts
-from forerun.study.differences import figures, moved_scale
+from forerun.core.report import html_page
+from forerun.core.report.compose import any_page
+from forerun.core.report.drawing import draw
+from forerun.core.report.stored import StoredComparison
+from forerun.core.result.figures import Axis, Figure
+from forerun.core.result.numbers import quantity, readable_scale
+from forerun.core.study.compare import moved_parts
+from forerun.core.study.differences import figures, moved_scale
 
 CLUSTER = (
     "domain: cluster\ntitle: A week of jobs\ntrace: {generate: {jobs: 60, mean_gap_s: 600}}\n"

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.profile import embedded_profile
-from forerun.domains.serving.policies.delay import Delay
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy.batching import Batching
+from forerun.serving.engine.outcome import Run
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.profile import embedded_profile
+from forerun.serving.policies.delay import Delay
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.timeout import Timeout
+from forerun.serving.policy.batching import Batching
 
 from ..conftest import shared_path
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from forerun.domains.serving.inputs.pipeline import SOURCE
-from forerun.domains.serving.plan.space import Choice, Configuration, Space
+from forerun.serving.inputs.pipeline import SOURCE
+from forerun.serving.plan.space import Choice, Configuration, Space
 
 
 def enumerated(space: Space) -> tuple[Configuration | None, int, int]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.profile import embedded_profile
-from forerun.domains.serving.inputs.routing import taken_edges
-from forerun.domains.serving.plan.space import Offer, Space, Traffic
-from forerun.domains.serving.policies.greedy import Greedy
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.profile import embedded_profile
+from forerun.serving.inputs.routing import taken_edges
+from forerun.serving.plan.space import Offer, Space, Traffic
+from forerun.serving.policies.greedy import Greedy
 
 #: the four image models, in the order of the notebook's wiring
 NOTEBOOK = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}

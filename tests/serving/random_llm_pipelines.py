@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.llm.model import (
+from forerun.serving.engine.outcome import Run
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.llm.inputs.model import (
     Cost,
     DecodePool,
     HostMemory,
@@ -15,9 +16,8 @@ from forerun.domains.serving.inputs.llm.model import (
     Prefixes,
     Speculation,
 )
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policy.scheduling import Classes, Rules
+from forerun.serving.llm.policy.scheduling import Classes, Rules
+from forerun.serving.policies.greedy import Greedy
 
 from .random_pipelines import random_pipeline, same
 

@@ -14,9 +14,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domain import simulate
-from forerun.domains.serving.calibration.calibrate import (
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import simulate
+from forerun.core.errors import InputError, ScenarioError
+from forerun.core.scenario.spec import Input, to_data
+from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.llm.calibration.calibrate import (
     Compared,
     calibrate,
     comparison,
@@ -24,25 +27,22 @@ from forerun.domains.serving.calibration.calibrate import (
     interval_errors,
     misses_of,
 )
-from forerun.domains.serving.calibration.experiment import Experiment, Load, Steps
-from forerun.domains.serving.calibration.fitting import PRECISION, Trial, fit
-from forerun.domains.serving.calibration.knee import interval
-from forerun.domains.serving.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
-from forerun.domains.serving.calibration.readers import read_measurements
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
-from forerun.domains.serving.calibration.server import Server
-from forerun.domains.serving.calibration.steps import SAID, fit_steps
-from forerun.domains.serving.engine.llm.replica import Replicas
-from forerun.domains.serving.engine.llm.stage import LanguageStage
-from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
-from forerun.domains.serving.inputs.llm.architecture import read_architecture
-from forerun.domains.serving.inputs.llm.model import LanguageModel
-from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
-from forerun.domains.serving.policies.prefill_first import PrefillFirst
-from forerun.domains.serving.scenario.language_model import Coefficients, FitRecord, ModelMemory
-from forerun.errors import InputError, ScenarioError
-from forerun.scenario.spec import Input, to_data
+from forerun.serving.llm.calibration.experiment import Experiment, Load, Steps
+from forerun.serving.llm.calibration.fitting import PRECISION, Trial, fit
+from forerun.serving.llm.calibration.knee import interval
+from forerun.serving.llm.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
+from forerun.serving.llm.calibration.readers import read_measurements
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.calibration.steps import SAID, fit_steps
+from forerun.serving.llm.engine.replica import Replicas
+from forerun.serving.llm.engine.stage import LanguageStage
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
+from forerun.serving.llm.inputs.architecture import read_architecture
+from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, ModelMemory
+from forerun.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.serving.policies.prefill_first import PrefillFirst
 
 from .test_llm_memory import LLAMA, LLAMA_70B
 from .test_llm_memory import saved as config

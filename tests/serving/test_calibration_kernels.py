@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domain import simulate
-from forerun.domains.serving.calibration import bottom_up as built
-from forerun.domains.serving.calibration.bottom_up import (
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import simulate
+from forerun.core.errors import TraceError
+from forerun.core.scenario.text import read_document
+from forerun.serving.llm.calibration import bottom_up as built
+from forerun.serving.llm.calibration.bottom_up import (
     OVERHEAD,
     UNSEEN,
     Overhead,
     kernel_times,
     with_overhead,
 )
-from forerun.domains.serving.calibration.kernels import ModelKernels, read_kernels
-from forerun.domains.serving.inputs.llm.architecture import read_architecture
-from forerun.errors import TraceError
-from forerun.scenario.text import read_document
+from forerun.serving.llm.calibration.kernels import ModelKernels, read_kernels
+from forerun.serving.llm.inputs.architecture import read_architecture
 
 from ..conftest import shared_path
 from .test_llm_memory import LLAMA, LLAMA_70B, MIXTRAL

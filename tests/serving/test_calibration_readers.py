@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.calibration.experiment import Experiment, Steps
-from forerun.domains.serving.calibration.readers import read_measurements
-from forerun.domains.serving.calibration.readers.values import arrivals_ms, lengths
-from forerun.errors import InputError, TraceError
+from forerun.core.errors import InputError, TraceError
+from forerun.serving.llm.calibration.experiment import Experiment, Steps
+from forerun.serving.llm.calibration.readers import read_measurements
+from forerun.serving.llm.calibration.readers.values import arrivals_ms, lengths
 
 from ..conftest import shared_path
 

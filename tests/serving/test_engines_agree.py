@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.stagewise import Stagewise, reasons_against, simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.profile import embedded_profile
-from forerun.domains.serving.policies.greedy import Greedy
 from forerun.replication.inferline.notebook import simulate_compat
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.stagewise import Stagewise, reasons_against, simulate_stagewise
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.profile import embedded_profile
+from forerun.serving.policies.greedy import Greedy
 
 from .conftest import NOTEBOOK, notebook_pipeline
 from .random_pipelines import random_pipeline, same
@@ -141,7 +141,7 @@ def test_many_conditional_edges_and_stages() -> None:
 
 def test_one_compilation_serves_all() -> None:
     """Read-only, strided or sliced arrivals and recorded routing must not compile the kernels again."""
-    from forerun.domains.serving.engine.kernels.advance import advance
+    from forerun.serving.engine.kernels.advance import advance
 
     pipeline, arrivals = random_pipeline(3)
     frozen = arrivals.copy()

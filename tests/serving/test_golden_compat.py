@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.greedy import Greedy
 from forerun.replication.inferline.notebook import CompatRun, EmptyTake, simulate_compat
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.policies.greedy import Greedy
 
 from .conftest import NOTEBOOK, golden, notebook_pipeline, read_gaps, read_json
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.summary.invariants import check_run
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.summary.invariants import check_run
 
 from .conftest import differences, golden, golden_pipeline, read_json
 from .random_pipelines import same

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.outcome import Batches, Run, Visits
-from forerun.domains.serving.engine.stage_state import StageState
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.delay import Delay
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.summary.invariants import check_run
-from forerun.errors import CheckFailed
+from forerun.core.errors import CheckFailed
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.outcome import Batches, Run, Visits
+from forerun.serving.engine.stage_state import StageState
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.policies.delay import Delay
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.timeout import Timeout
+from forerun.serving.summary.invariants import check_run
 
 from .random_pipelines import random_pipeline
 

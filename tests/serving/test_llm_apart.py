@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.engine.llm.replica import ApartReplicas
-from forerun.domains.serving.engine.outcome import Run, Transfers
-from forerun.domains.serving.inputs.llm.model import Cost, DecodePool, LanguageModel
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.summary.invariants import check_run
+from forerun.core.domain import get_domain, simulate
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.outcome import Run, Transfers
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
+from forerun.serving.llm.engine.replica import ApartReplicas
+from forerun.serving.llm.inputs.model import Cost, DecodePool, LanguageModel
+from forerun.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import apart_pipeline, equal, llm_stage, mixed_pipeline
 from .test_llm_memory import LLAMA

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.scenario.language_model import Routing
-from forerun.domains.serving.summary.invariants import check_run
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
+from forerun.serving.llm.scenario.language_model import Routing
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import equal, llm_pipeline, llm_stage, mixed_pipeline, prefix_pipeline
 
@@ -182,7 +182,7 @@ def test_metamorphic_relations() -> None:
 
 
 def test_one_compilation_serves_all() -> None:
-    from forerun.domains.serving.engine.kernels.requests import run_requests
+    from forerun.serving.llm.engine.kernels.requests import run_requests
 
     for seed in range(8):
         simulate_mixed(*llm_pipeline(seed), SLO_MS, keep=bool(seed % 2))

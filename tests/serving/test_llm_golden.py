@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
-from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.outcome import Run
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.llm.engine.pipeline import simulate_mixed
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
 
 from ..conftest import shared_path
 from .random_llm_pipelines import llm_stage

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.domain import simulate
-from forerun.domains.serving.inputs.llm.medians import Key, Medians, Point, read_medians
-from forerun.errors import ForerunError, ProfileError
+from forerun.core.domain import simulate
+from forerun.core.errors import ForerunError, ProfileError
+from forerun.serving.llm.inputs.medians import Key, Medians, Point, read_medians
 
 from ..conftest import ROOT, shared_path
 from .test_llm_scenario import scenario

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from forerun.domain import simulate
-from forerun.domains.serving.inputs.llm.accelerators import ACCELERATORS
-from forerun.domains.serving.inputs.llm.architecture import Architecture, read_architecture
-from forerun.errors import ForerunError, InputError, ProfileError
+from forerun.core.domain import simulate
+from forerun.core.errors import ForerunError, InputError, ProfileError
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
+from forerun.serving.llm.inputs.architecture import Architecture, read_architecture
 
 from ..conftest import shared_path
 from .test_llm_scenario import LLM, scenario, scenario_data
@@ -118,7 +118,7 @@ def test_blocks_are_those_that_servers_reported(
 
 
 def prepared(data: dict[str, Any]) -> Any:
-    from forerun.domain import get_domain
+    from forerun.core.domain import get_domain
 
     (stage,) = (s for s in get_domain("serving").prepare(scenario(data)).pipeline.stages if s.llm)
     return stage.llm

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.scenario import Scenario
-from forerun.errors import ScenarioError
-from forerun.result.run import Result
-from forerun.scenarios import from_data
+from forerun.core.domain import get_domain, simulate
+from forerun.core.errors import ScenarioError
+from forerun.core.result.run import Result
+from forerun.core.scenarios import from_data
+from forerun.serving.scenario import Scenario
 
 from ..conftest import shared_path
 

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.plan import plan
-from forerun.domains.serving.plan.llm import LanguagePlan
-from forerun.domains.serving.plan.llm.bounds import Bounds
-from forerun.domains.serving.plan.llm.language_plan import check_certificate
-from forerun.domains.serving.plan.llm.space import Cell, Space, space_of
-from forerun.domains.serving.plan.llm.traffic import fresh
-from forerun.domains.serving.scenario import Scenario
-from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, UsageError
-from forerun.scenario.spec import to_data
-from forerun.scenarios import from_data
+from forerun.core.domain import get_domain, simulate
+from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, UsageError
+from forerun.core.scenario.spec import to_data
+from forerun.core.scenarios import from_data
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.llm.plan import LanguagePlan
+from forerun.serving.llm.plan.bounds import Bounds
+from forerun.serving.llm.plan.language_plan import check_certificate
+from forerun.serving.llm.plan.space import Cell, Space, space_of
+from forerun.serving.llm.plan.traffic import fresh
+from forerun.serving.plan import plan
+from forerun.serving.scenario import Scenario
 
 CASES = int(os.environ.get("FORERUN_CASES", "0")) or 6
 
@@ -194,8 +194,8 @@ def test_a_plan_on_fresh_traffic_is_the_cheapest_on_most_traces() -> None:
 
 
 def outcome_met(inputs: Any) -> bool:
-    from forerun.domains.serving.engine import run
-    from forerun.domains.serving.summary import summarize
+    from forerun.serving.engine import run
+    from forerun.serving.summary.summarize import summarize
 
     return bool(summarize(run(inputs)).summary["slo_met"])
 
@@ -313,8 +313,8 @@ def test_a_certificate_is_about_its_own_scenario(planned: LanguagePlan) -> None:
 
 
 def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_path: Any) -> None:
-    from forerun.planning import check_document
-    from forerun.result.plan import document
+    from forerun.core.planning import check_document
+    from forerun.core.result.plan import document
 
     saved = json.loads(json.dumps(document(planned, planned.scenario, "", {})))
     assert "the certificate holds" in check_document(saved)
@@ -540,7 +540,7 @@ def test_a_plan_needs_something_to_choose_to_be_more_than_replicas() -> None:
     del data["configuration"]["Chat"]["llm"]["plan"]
     found = language_plan(scenario_of(data), max_replicas=6)
     assert any("only the number of replicas was chosen" in note for note in found.notes)
-    assert isinstance(found, forerun.result.plan.Plan)
+    assert isinstance(found, forerun.core.result.plan.Plan)
 
 
 def test_errors_are_forerun_errors() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.inputs.pipeline import Pipeline
-from forerun.domains.serving.summary.invariants import check_run
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.inputs.pipeline import Pipeline
+from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
+from forerun.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import equal, llm_pipeline, mixed_pipeline, prefix_pipeline
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.engine.tuning import handover_of, run_sliced
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.policies.attainment import Attainment
-from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuning
-from forerun.domains.serving.summary.invariants import check_run
-from forerun.errors import ForerunError, PolicyError
-from forerun.result.run import Result
-from forerun.rng import stream
+from forerun.core.domain import get_domain, simulate
+from forerun.core.errors import ForerunError, PolicyError
+from forerun.core.result.run import Result
+from forerun.core.rng import stream
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.tuning import handover_of, run_sliced
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
+from forerun.serving.policies.attainment import Attainment
+from forerun.serving.policy.tuning import FleetView, Keep, Scale, Tuning
+from forerun.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import changing_pipeline, equal, llm_stage
 from .test_llm_scenario import problems, scenario, scenario_data

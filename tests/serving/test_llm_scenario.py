@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.inputs.pipeline import Pipeline
-from forerun.domains.serving.scenario import Scenario
-from forerun.errors import ForerunError, InputError
-from forerun.scenario.spec import canonical_json, content_id, to_data
-from forerun.scenarios import from_data
+from forerun.core.domain import get_domain, simulate
+from forerun.core.errors import ForerunError, InputError
+from forerun.core.scenario.spec import canonical_json, content_id, to_data
+from forerun.core.scenarios import from_data
+from forerun.serving.inputs.pipeline import Pipeline
+from forerun.serving.scenario import Scenario
 
 from ..conftest import shared_path
 
@@ -270,7 +270,7 @@ def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, sai
 def test_other_kernels_refuse_language_models_by_name() -> None:
     from benchmarks.serving.streaming import summarise_stream
 
-    from forerun.domains.serving.inputs.prepare import prepare
+    from forerun.serving.inputs.prepare import prepare
 
     pipeline: Pipeline = prepare(scenario()).pipeline
     with pytest.raises(ForerunError, match="stage 'Llama' serves a language model"):

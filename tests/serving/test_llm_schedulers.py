@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.catalog import policies
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.engine.llm.replica import Replica, Replicas, Request
-from forerun.domains.serving.inputs.llm.model import Cost, HostMemory, LanguageModel
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.policies.chunked_prefill import ChunkedPrefill
-from forerun.domains.serving.policies.orca import Orca
-from forerun.domains.serving.policies.priority import Priority
-from forerun.domains.serving.policy.scheduling import Scheduler, scheduler_policies
-from forerun.domains.serving.summary.invariants import check_run
-from forerun.errors import ForerunError
-from forerun.scenarios import from_data
+from forerun.core.catalog import policies
+from forerun.core.domain import get_domain, simulate
+from forerun.core.errors import ForerunError
+from forerun.core.scenarios import from_data
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
+from forerun.serving.llm.engine.replica import Replica, Replicas, Request
+from forerun.serving.llm.inputs.model import Cost, HostMemory, LanguageModel
+from forerun.serving.llm.policy.scheduling import Scheduler, scheduler_policies
+from forerun.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.serving.policies.orca import Orca
+from forerun.serving.policies.priority import Priority
+from forerun.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import equal, llm_stage, scheduled_pipeline
 from .test_llm_scenario import problems, scenario, scenario_data

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domain import get_domain, simulate
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.engine.outcome import Guesses, Requests, Run
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel, Speculation
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
-from forerun.domains.serving.plan import plan
-from forerun.domains.serving.summary.invariants import check_run
+from forerun.core.domain import get_domain, simulate
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.outcome import Guesses, Requests, Run
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
+from forerun.serving.llm.inputs.model import Cost, LanguageModel, Speculation
+from forerun.serving.plan import plan
+from forerun.serving.summary.invariants import check_run
 
 from .random_llm_pipelines import equal, llm_stage, speculative_pipeline
 from .test_llm_scenario import llm, problems, scenario

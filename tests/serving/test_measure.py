@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 import forerun
-import forerun.report
-from forerun.cli.main import run as command_line
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.scenario import Scenario
-from forerun.errors import StoreError, UsageError
-from forerun.measure.serving.profiling import Measured, profiled, sizes_to_measure
-from forerun.measure.serving.study import Request, builtin, capacity_rps, measure
-from forerun.measure.serving.testbed import Testbed
-from forerun.report.stored import open_stored
-from forerun.scenarios import from_data
+import forerun.core.report
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import StoreError, UsageError
+from forerun.core.report.stored import open_stored
+from forerun.core.scenarios import from_data
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.measure.profiling import Measured, profiled, sizes_to_measure
+from forerun.serving.measure.study import Request, builtin, capacity_rps, measure
+from forerun.serving.measure.testbed import Testbed
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.scenario import Scenario
 
 #: a sleep of these lasts longer by far less than itself, even on a busy machine
 BASE_MS = 12.0
@@ -197,7 +197,9 @@ class TestWhatIsKeptWhenStopped:
         assert not (tmp_path / "m" / "scenario.json").exists()
         kept = json.loads((tmp_path / "m" / "measured.json").read_text())
         assert {row["in_place_over_alone"] for row in kept["batch_times"]} == {None}
-        forerun.report.write_page([open_stored(tmp_path / "m" / "measured.json")], tmp_path / "page.html")
+        forerun.core.report.write_page(
+            [open_stored(tmp_path / "m" / "measured.json")], tmp_path / "page.html"
+        )
 
     def test_all_stages_alone_make_a_scenario(self, tmp_path: Path) -> None:
         found, _ = self.stopped(tmp_path / "m", "all stages at once")
@@ -212,7 +214,7 @@ class TestWhatIsKeptWhenStopped:
         (tmp_path / "old.json").write_text(json.dumps(content))
         stored = open_stored(tmp_path / "old.json")
         assert stored.tables["fidelity"] == rows
-        forerun.report.write_page([stored], tmp_path / "page.html")
+        forerun.core.report.write_page([stored], tmp_path / "page.html")
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_a_process_that_is_stopped(self, tmp_path: Path, number: int) -> None:

@@ -12,13 +12,13 @@ from benchmarks.serving.occupancy import (
     occupied,
 )
 
-from forerun.domains.serving.calibration.calibrate import trial_of
-from forerun.domains.serving.calibration.experiment import Experiment, Load
-from forerun.domains.serving.calibration.physics import Physics
-from forerun.domains.serving.calibration.replay import COEFFICIENTS
-from forerun.domains.serving.calibration.server import Server
-from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.scenario.language_model import DrawnPrefixes, SpeculationSpec
+from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.llm.calibration.calibrate import trial_of
+from forerun.serving.llm.calibration.experiment import Experiment, Load
+from forerun.serving.llm.calibration.physics import Physics
+from forerun.serving.llm.calibration.replay import COEFFICIENTS
+from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.scenario.language_model import DrawnPrefixes, SpeculationSpec
 
 SERVER = Server(max_seqs=64, token_budget=8192, kv_blocks=20_000)
 CACHED = SERVER.with_(prefix_cache=DrawnPrefixes(system_prompts=20, system_tokens=160))

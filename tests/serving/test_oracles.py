@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Law, Pipeline, Service, Stage
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.rng import stream
+from forerun.core.rng import stream
+from forerun.serving.engine.outcome import Run
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Law, Pipeline, Service, Stage
+from forerun.serving.policies.greedy import Greedy
 
 from .conftest import golden, read_json
 

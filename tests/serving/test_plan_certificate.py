@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.inputs.pipeline import Pipeline
-from forerun.domains.serving.inputs.routing import draws
-from forerun.domains.serving.plan.certify import certificate
-from forerun.domains.serving.plan.checker import Rejected, check
-from forerun.domains.serving.plan.exact import cheapest
-from forerun.domains.serving.plan.space import Space
+from forerun.serving.inputs.pipeline import Pipeline
+from forerun.serving.inputs.routing import draws
+from forerun.serving.plan.certify import certificate
+from forerun.serving.plan.checker import Rejected, check
+from forerun.serving.plan.exact import cheapest
+from forerun.serving.plan.space import Space
 
 from .conftest import golden, read_gaps, read_json
 from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space, small_space
@@ -191,7 +191,7 @@ def test_the_checker_stands_alone() -> None:
     import ast
     from pathlib import Path
 
-    import forerun.domains.serving.plan.checker as checker
+    import forerun.serving.plan.checker as checker
 
     source = Path(checker.__file__).read_text()
     imported = {

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import SOURCE, Pipeline
-from forerun.domains.serving.plan import throughput
-from forerun.domains.serving.plan.brute import brute_force, configurations
-from forerun.domains.serving.plan.certify import certificate
-from forerun.domains.serving.plan.exact import Search, cheapest
-from forerun.domains.serving.plan.greedy import Misses
-from forerun.domains.serving.plan.space import Choice, Configuration, Offer, Space, Traffic
-from forerun.domains.serving.plan.stage_runs import StageRuns, tails_ms
-from forerun.domains.serving.plan.throughput import GRID, bottleneck_first, most_traffic
-from forerun.domains.serving.scenario.limits import may_miss
-from forerun.errors import UsageError
+from forerun.core.errors import UsageError
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import SOURCE, Pipeline
+from forerun.serving.plan import throughput
+from forerun.serving.plan.brute import brute_force, configurations
+from forerun.serving.plan.certify import certificate
+from forerun.serving.plan.exact import Search, cheapest
+from forerun.serving.plan.greedy import Misses
+from forerun.serving.plan.space import Choice, Configuration, Offer, Space, Traffic
+from forerun.serving.plan.stage_runs import StageRuns, tails_ms
+from forerun.serving.plan.throughput import GRID, bottleneck_first, most_traffic
+from forerun.serving.scenario.limits import may_miss
 
 from .enumeration import enumerated
 from .plan_spaces import large_space, notebook_space, small_space

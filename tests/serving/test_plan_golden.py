@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.plan.answers import kept_on
-from forerun.domains.serving.plan.brute import brute_force, configurations
-from forerun.domains.serving.plan.exact import Search, cheapest
-from forerun.domains.serving.plan.greedy import greedy
-from forerun.domains.serving.plan.space import Choice, Space, Traffic
-from forerun.domains.serving.plan.stage_runs import StageRuns
-from forerun.domains.serving.plan.sweep import sweep
-from forerun.domains.serving.scenario.limits import may_miss
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.plan.answers import kept_on
+from forerun.serving.plan.brute import brute_force, configurations
+from forerun.serving.plan.exact import Search, cheapest
+from forerun.serving.plan.greedy import greedy
+from forerun.serving.plan.space import Choice, Space, Traffic
+from forerun.serving.plan.stage_runs import StageRuns
+from forerun.serving.plan.sweep import sweep
+from forerun.serving.scenario.limits import may_miss
 
 from .conftest import golden, notebook_pipeline, read_gaps, read_json
 from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run
-from forerun.domains.serving.plan import check_certificate
-from forerun.domains.serving.scenario.traces import Listed
-from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
-from forerun.planning import check_document, plan
-from forerun.result.plan import PLAN_FORMAT, Plan, document, write_document
-from forerun.result.reading import read_document
+from forerun.core.cli.main import run
+from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
+from forerun.core.planning import check_document, plan
+from forerun.core.result.plan import PLAN_FORMAT, Plan, document, write_document
+from forerun.core.result.reading import read_document
+from forerun.serving.plan import check_certificate
+from forerun.serving.scenario.traces import Listed
 
 from ..conftest import ROOT
 from ..docs.test_documents import BLOCK

@@ -10,14 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.domains.serving.domain import DOMAIN
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.delay import Delay
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy.batching import (
+from forerun.core.errors import PolicyError
+from forerun.core.rng import stream
+from forerun.serving.domain import DOMAIN
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.policies.delay import Delay
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.timeout import Timeout
+from forerun.serving.policy.batching import (
     Batching,
     BatchingPolicy,
     Decision,
@@ -27,9 +29,7 @@ from forerun.domains.serving.policy.batching import (
     Wake,
     batching_policies,
 )
-from forerun.domains.serving.summary.invariants import check_run
-from forerun.errors import PolicyError
-from forerun.rng import stream
+from forerun.serving.summary.invariants import check_run
 
 REGISTERED = batching_policies().names()
 

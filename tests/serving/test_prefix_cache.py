@@ -11,15 +11,15 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from forerun.domain import Orders, Untied, get_domain, simulate
-from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
-from forerun.domains.serving.engine.llm.replica import Replica, Replicas
-from forerun.domains.serving.engine.outcome import Run
-from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel, Prefixes
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
-from forerun.domains.serving.scenario.language_model import Routing
-from forerun.errors import ForerunError
-from forerun.scenarios import from_data
+from forerun.core.domain import Orders, Untied, get_domain, simulate
+from forerun.core.errors import ForerunError
+from forerun.core.scenarios import from_data
+from forerun.serving.engine.outcome import Run
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
+from forerun.serving.llm.engine.pipeline import simulate_mixed
+from forerun.serving.llm.engine.replica import Replica, Replicas
+from forerun.serving.llm.inputs.model import Cost, LanguageModel, Prefixes
+from forerun.serving.llm.scenario.language_model import Routing
 
 from .random_llm_pipelines import equal, llm_stage, prefix_pipeline
 from .test_llm_scenario import scenario, scenario_data

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forerun.domains.serving.inputs.profile import read_profile
-from forerun.errors import ProfileError
+from forerun.core.errors import ProfileError
+from forerun.serving.inputs.profile import read_profile
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domain import simulate
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.figures import figures
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.summary.confidence import from_batches, from_replications
-from forerun.domains.serving.summary.latency_split import batch_wait_ms, by_branch, critical
-from forerun.domains.serving.summary.tables import longest_queue
+from forerun.core.domain import simulate
+from forerun.core.result.reproduction import Reproduction, silent
+from forerun.core.result.run import load_result
 from forerun.replication.inferline.reproduce import REPRODUCTIONS
-from forerun.result.reproduction import Reproduction, silent
-from forerun.result.run import load_result
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.figures import figures
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.timeout import Timeout
+from forerun.serving.summary.confidence import from_batches, from_replications
+from forerun.serving.summary.latency_split import batch_wait_ms, by_branch, critical
+from forerun.serving.summary.tables import longest_queue
 
 from .conftest import ROOT
 from .random_pipelines import random_pipeline
@@ -243,7 +243,7 @@ def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     """Acceptance 24: the demo's summary in processes with other hash seeds, byte for byte."""
     code = (
         "import forerun, json, hashlib; from pathlib import Path;"
-        "r = forerun.simulate(forerun.load(Path(forerun.__file__).parent / 'domains/serving/demo.yaml'));"
+        "r = forerun.simulate(forerun.load(Path(forerun.__file__).parent / 'serving/demo.yaml'));"
         "h = hashlib.sha256(json.dumps(r.data(), sort_keys=True).encode());"
         "[h.update(t[c.name].tobytes()) for t in r.tables.values() for c in t.schema.columns"
         " if t[c.name].dtype.kind != 'O'];"
@@ -277,7 +277,7 @@ def test_kernels_stay_within_their_arrays() -> None:
     """Run as plain Python, where an index out of bounds is an error: 30 pipelines, all kinds of record, cut to pieces."""
     code = (
         "from tests.serving.random_pipelines import random_pipeline, same;"
-        "from forerun.domains.serving.engine.stagewise import simulate_stagewise as run;"
+        "from forerun.serving.engine.stagewise import simulate_stagewise as run;"
         "pipelines = [random_pipeline(seed, queries=40) for seed in range(30)];"
         "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in pipelines for r in ('full', 'latency', 'counts')]"
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.serving.engine.kernels.draws import takes
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.routing import draws, edge_key, mix, taken_edges, visited_stages
-from forerun.domains.serving.policies.greedy import Greedy
+from forerun.serving.engine.kernels.draws import takes
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.routing import draws, edge_key, mix, taken_edges, visited_stages
+from forerun.serving.policies.greedy import Greedy
 
 from .conftest import golden, read_json
 

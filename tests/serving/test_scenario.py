@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.scenario import Scenario
-from forerun.errors import ForerunError, InputError
-from forerun.scenario.spec import to_data
-from forerun.scenarios import loads
+from forerun.core.errors import ForerunError, InputError
+from forerun.core.scenario.spec import to_data
+from forerun.core.scenarios import loads
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.scenario import Scenario
 
 GOOD = """
 domain: serving

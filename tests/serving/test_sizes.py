@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run
-from forerun.domain import simulate
-from forerun.domains.serving.scenario import Scenario, most_queries
-from forerun.domains.serving.scenario.limits import MOST_BYTES
-from forerun.errors import ForerunError, InputError
-from forerun.planning import plan
-from forerun.scenarios import from_data
+from forerun.core.cli.main import run
+from forerun.core.domain import simulate
+from forerun.core.errors import ForerunError, InputError
+from forerun.core.planning import plan
+from forerun.core.scenarios import from_data
+from forerun.serving.scenario import Scenario, most_queries
+from forerun.serving.scenario.limits import MOST_BYTES
 
 BASE: dict[str, Any] = {
     "domain": "serving",
@@ -148,7 +148,7 @@ def test_less_record_allows_more_queries(record: str) -> None:
 
 
 def test_a_process_that_does_not_say_its_rate_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    import forerun.domains.serving.scenario as sizes
+    import forerun.serving.scenario as sizes
 
     monkeypatch.setattr(sizes, "MOST_BYTES", 2**20)
     phases = {
@@ -160,7 +160,7 @@ def test_a_process_that_does_not_say_its_rate_is_stopped(monkeypatch: pytest.Mon
 
 
 def test_a_recorded_trace_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import forerun.domains.serving.scenario as sizes
+    import forerun.serving.scenario as sizes
 
     path = tmp_path / "calls.csv"
     path.write_text("arrival_s\n" + "".join(f"{number}\n" for number in range(5000)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.serving.streaming import summarise_stream
 
-from forerun.domains.serving.engine.stagewise import Stagewise, simulate_stagewise
+from forerun.serving.engine.stagewise import Stagewise, simulate_stagewise
 
 from .conftest import notebook_pipeline
 from .random_pipelines import random_pipeline

@@ -12,21 +12,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.domains.serving.engine.events import simulate_events
-from forerun.domains.serving.engine.outcome import Schedule
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.engine.tuning import paid_replica_ms, run_sliced, schedule_first
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.policies.fixed import Fixed
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.inferline import InferLine, replicas_for
-from forerun.domains.serving.policies.rehearsal import Rehearsal
-from forerun.domains.serving.policy.envelope import LiveEnvelope, envelope
-from forerun.domains.serving.policy.handover import Handover
-from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuner, Tuning, tuner_policies
-from forerun.domains.serving.summary.invariants import check_run
-from forerun.errors import PolicyError
-from forerun.rng import stream
+from forerun.core.errors import PolicyError
+from forerun.core.rng import stream
+from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.outcome import Schedule
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.engine.tuning import paid_replica_ms, run_sliced, schedule_first
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.policies.fixed import Fixed
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.inferline import InferLine, replicas_for
+from forerun.serving.policies.rehearsal import Rehearsal
+from forerun.serving.policy.envelope import LiveEnvelope, envelope
+from forerun.serving.policy.handover import Handover
+from forerun.serving.policy.tuning import FleetView, Keep, Scale, Tuner, Tuning, tuner_policies
+from forerun.serving.summary.invariants import check_run
 
 from .conftest import golden, read_gaps, read_json
 from .random_pipelines import same

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.serving.policy.envelope import LiveEnvelope, doubling_windows_ms, envelope
+from forerun.serving.policy.envelope import LiveEnvelope, doubling_windows_ms, envelope
 
 from .conftest import golden, read_gaps, read_json
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.engine.tuning import controlled
-from forerun.domains.serving.figures import figures
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.policies.inferline import InferLine
-from forerun.domains.serving.policy.batching import Batching
-from forerun.errors import ScenarioError, UnknownName, UsageError
-from forerun.scenarios import from_data
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import ScenarioError, UnknownName, UsageError
+from forerun.core.scenarios import from_data
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.engine.tuning import controlled
+from forerun.serving.figures import figures
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.policies.inferline import InferLine
+from forerun.serving.policy.batching import Batching
 
 from .conftest import golden, read_gaps, read_json
 
@@ -255,7 +255,7 @@ def test_a_schedule_is_what_the_kernels_would_give_from_the_start() -> None:
 
 def test_policies_that_no_field_of_the_scenario_takes_are_named() -> None:
     """A batching policy belongs to a stage, and a name that nothing has is not looked for in a field that is not there."""
-    from forerun.study.compare import policy_field
+    from forerun.core.study.compare import policy_field
 
     scenario = forerun.load(forerun.demo("serving").scenario)
     assert policy_field(scenario, "inferline") == "tuner"

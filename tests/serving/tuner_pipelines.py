@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from forerun.domains.serving.inputs.pipeline import Law, Pipeline
-from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, embedded_profile
-from forerun.domains.serving.policy.handover import Handover
-from forerun.domains.serving.policy.tuning import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
+from forerun.serving.inputs.pipeline import Law, Pipeline
+from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, embedded_profile
+from forerun.serving.policy.handover import Handover
+from forerun.serving.policy.tuning import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
 
 from .conftest import notebook_pipeline
 from .random_pipelines import random_pipeline

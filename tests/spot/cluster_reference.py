@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.domains.spot.engine.job import Continuation, TrainingJob, whole_steps
-from forerun.domains.spot.scenario.cluster import Cluster
+from forerun.spot.engine.job import Continuation, TrainingJob, whole_steps
+from forerun.spot.reserved.scenario import Cluster
 
 TIE_S = 1e-7
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
-from forerun.domains.spot.engine.membership import Membership
+from forerun.spot.engine.job import Checkpoints, TrainingJob
+from forerun.spot.engine.membership import Membership
 
 from ..conftest import shared_path
 

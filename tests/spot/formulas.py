@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from forerun.domains.spot.engine.job import whole_steps
+from forerun.spot.engine.job import whole_steps
 
 
 def reconfig_share(lam: float, R: float) -> float:

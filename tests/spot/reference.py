@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from forerun.domains.spot.engine.history import Counts
-from forerun.domains.spot.engine.job import TrainingJob
+from forerun.spot.engine.history import Counts
+from forerun.spot.engine.job import TrainingJob
 
 NEVER = 10**12
 Rows = Sequence[tuple[float, bool, str]]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, stats
 
-from forerun.domains.spot.engine.cluster import logged_trial
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.cluster import Arrivals, Cluster, Failures, Hawkes, ModulatedPoisson
-from forerun.domains.spot.traces import law_kernel
-from forerun.domains.spot.traces.laws import fit_laws, residual_p, supported
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.reserved.cluster import logged_trial
+from forerun.spot.reserved.scenario import Arrivals, Cluster, Failures, Hawkes, ModulatedPoisson
+from forerun.spot.traces import law_kernel
+from forerun.spot.traces.laws import fit_laws, residual_p, supported
 
 RATE_PER_S = 1 / 3600
 HORIZON_S = 200 * 3600.0

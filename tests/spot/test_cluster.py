@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.spot.domain import Spot
-from forerun.domains.spot.engine import cluster_kernel as kernel
-from forerun.domains.spot.engine.closed_forms import effective_share
-from forerun.domains.spot.engine.cluster import ClusterTrials, logged_trial, run_cluster
-from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import Checkpoints, Continuation, Tier, TrainingJob
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.policies.lazy import Lazy
-from forerun.domains.spot.scenario.cluster import (
+from forerun.core.errors import Infeasible, ScenarioError
+from forerun.spot.domain import Spot
+from forerun.spot.engine.closed_forms import effective_share
+from forerun.spot.engine.estimates import Estimate
+from forerun.spot.engine.job import Checkpoints, Continuation, Tier, TrainingJob
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.policies.lazy import Lazy
+from forerun.spot.reserved import cluster_kernel as kernel
+from forerun.spot.reserved.cluster import ClusterTrials, logged_trial, run_cluster
+from forerun.spot.reserved.scenario import (
     Cluster,
     Constant,
     Exponential,
@@ -31,7 +32,6 @@ from forerun.domains.spot.scenario.cluster import (
     Maintenance,
     ModulatedPoisson,
 )
-from forerun.errors import Infeasible, ScenarioError
 
 from .cluster_reference import Reference
 from .formulas import machine_repair_idle
@@ -567,8 +567,8 @@ TIERS = "job.tiers=[{name: memory, every: 5min, survives: node, stall: 1s, load:
 
 def test_a_plan_is_the_best_of_all_its_candidates(tmp_path: Path) -> None:
     """Intervals, spares and tiers, each simulated by itself: the cheapest that is in time with the certainty asked for."""
-    from forerun.domains.spot.plan import plan
-    from forerun.domains.spot.plan.race import candidates
+    from forerun.spot.plan import plan
+    from forerun.spot.plan.race import candidates
 
     made = scenario(tmp_path, "choices={spares: [0, 2, 4], every_steps: [60, 180], trials: 300}", TIERS)
     found = plan(made, "cost").check()
@@ -593,8 +593,8 @@ def test_a_plan_is_the_best_of_all_its_candidates(tmp_path: Path) -> None:
 
 def test_a_plan_compares_recovery_policies_on_the_same_failures(tmp_path: Path) -> None:
     """Each with its best candidate, and the paired difference of that to the chosen one, as simulated by itself."""
-    from forerun.domains.spot.plan import plan
-    from forerun.domains.spot.plan.race import candidates
+    from forerun.spot.plan import plan
+    from forerun.spot.plan.race import candidates
 
     made = scenario(
         tmp_path,
@@ -636,7 +636,7 @@ def test_a_plan_compares_recovery_policies_on_the_same_failures(tmp_path: Path) 
 
 
 def test_a_plan_that_cannot_be_kept_names_what_can(tmp_path: Path) -> None:
-    from forerun.domains.spot.plan import plan
+    from forerun.spot.plan import plan
 
     with pytest.raises(Infeasible, match=r"a deadline of .* h would be met"):
         plan(scenario(tmp_path, "goal.deadline=251h", "choices={every_steps: [180], trials: 300}"), "cost")

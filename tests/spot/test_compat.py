@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.batches import Burst, Marks
-from forerun.domains.spot.scenario.processes import Tick, generate
-from forerun.domains.spot.traces.measured_run import read_run
-from forerun.domains.spot.traces.statistics import fleet_statistics
 from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows
 from forerun.replication.bamboo.published import RUN86
 from forerun.replication.bamboo.tick_machine import CORRECTED, MEASURED, Switches, job_of, run_ticks
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.engine.replay import replay
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.scenario.batches import Burst, Marks
+from forerun.spot.scenario.processes import Tick, generate
+from forerun.spot.traces.measured_run import read_run
+from forerun.spot.traces.statistics import fleet_statistics
 
 
 def test_reference_runs(golden: Callable[[str], Any], fleet_of: Callable[[str], Membership]) -> None:

@@ -1,4 +1,4 @@
-"""Every registered recovery policy, growth rule and deadline rule obeys the laws of forerun.testing.spot; the laws catch
+"""Every registered recovery policy, growth rule and deadline rule obeys the laws of forerun.spot.testing; the laws catch
 what breaks them.
 """
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.policies.restart import Restart
-from forerun.domains.spot.policy import (
+from forerun.spot.engine.history import Replay
+from forerun.spot.policies.restart import Restart
+from forerun.spot.policy import (
     Absorb,
     DeadlineRule,
     DeadlineView,
@@ -25,7 +25,7 @@ from forerun.domains.spot.policy import (
     growth_rules,
     recovery_policies,
 )
-from forerun.testing.spot import DeadlineContract, GrowthContract, RecoveryContract
+from forerun.spot.testing import DeadlineContract, GrowthContract, RecoveryContract
 
 IN_TIME = ("greedy", "on_demand", "uniform_progress")
 

@@ -12,11 +12,11 @@ from typing import Any
 import highspy
 import pytest
 
-from forerun.domains.spot.engine.deadline import run_deadline
-from forerun.domains.spot.policy import DeadlineJob, Held, deadline_rules
-from forerun.errors import Infeasible
+from forerun.core.errors import Infeasible
 from forerun.replication.cant_be_late.bound import offline_bound
 from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
+from forerun.spot.engine.deadline import run_deadline
+from forerun.spot.policy import DeadlineJob, Held, deadline_rules
 
 from .conftest import many
 
@@ -153,7 +153,7 @@ def test_the_way_of_the_bound_is_worth_its_cost() -> None:
 
 def test_every_rule_answers_differently() -> None:
     """Half the work done, spot there, behind pace, two hours of slack left: who holds what?"""
-    from forerun.domains.spot.policy import DeadlineView
+    from forerun.spot.policy import DeadlineView
 
     job = DeadlineJob(work_s=10 * 3600, deadline_s=14 * 3600)
     behind_without_spot = DeadlineView(8 * 3600.0, 5 * 3600.0, Held.NONE, 0.0, False, job)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.engine.state import RunState
-from forerun.domains.spot.policy import growth_rules
+from forerun.spot.engine.history import Replay
+from forerun.spot.engine.job import Checkpoints, TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.engine.replay import replay
+from forerun.spot.engine.state import RunState
+from forerun.spot.policy import growth_rules
 
 from ..conftest import ABSENT, SHARED
 from .conftest import many

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.spot.inputs.recorded import of_membership
-from forerun.domains.spot.scenario.cluster import Cluster, Exponential, Failures, LogNormal
-from forerun.domains.spot.traces.failures import (
+from forerun.core.errors import TraceError
+from forerun.core.scenario.spec import to_data
+from forerun.core.trace.reader import read_trace
+from forerun.spot.inputs.recorded import of_membership
+from forerun.spot.reserved.failures import (
     FailureLog,
     fit_cluster,
     gap_shape,
@@ -21,9 +23,7 @@ from forerun.domains.spot.traces.failures import (
     law_tests,
     lemons,
 )
-from forerun.errors import TraceError
-from forerun.scenario.spec import to_data
-from forerun.trace.reader import read_trace
+from forerun.spot.reserved.scenario import Cluster, Exponential, Failures, LogNormal
 
 YEAR_S = 365 * 86_400.0
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.inputs.recorded import of_membership
-from forerun.domains.spot.scenario.batches import Burst, Geometric, Marks
-from forerun.domains.spot.scenario.processes import (
+from forerun.core.trace.reader import read_trace
+from forerun.spot.engine.membership import Membership
+from forerun.spot.inputs.recorded import of_membership
+from forerun.spot.scenario.batches import Burst, Geometric, Marks
+from forerun.spot.scenario.processes import (
     Bathtub,
     Hourly,
     Lifetimes,
@@ -25,16 +26,15 @@ from forerun.domains.spot.scenario.processes import (
     Tick,
     generate,
 )
-from forerun.domains.spot.traces import fit as fitting
-from forerun.domains.spot.traces.fit import fit, notebook_process, poisson_interval
-from forerun.domains.spot.traces.statistics import (
+from forerun.spot.traces import fit as fitting
+from forerun.spot.traces.fit import fit, notebook_process, poisson_interval
+from forerun.spot.traces.statistics import (
     as_the_notebook,
     corrected,
     fleet_statistics,
     read_counts,
     statistics_of_counts,
 )
-from forerun.trace.reader import read_trace
 
 Golden = Callable[[str], Any]
 

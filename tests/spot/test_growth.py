@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domain import simulate
-from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.batches import Burst
-from forerun.domains.spot.scenario.processes import Poisson
-from forerun.scenarios import loads
+from forerun.core.domain import simulate
+from forerun.core.scenarios import loads
+from forerun.spot.engine import trials
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.policy import growth_rules
+from forerun.spot.scenario.batches import Burst
+from forerun.spot.scenario.processes import Poisson
 
 LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)
 
@@ -67,7 +67,7 @@ def test_memory_is_flat_in_the_number_of_trials(monkeypatch: pytest.MonkeyPatch)
         "goal: {steps: 900, deadline: 5h}\nprices: {spot_usd_per_h: 1}\n"
     )
     whole = simulate(scenario.with_(trials=4000)).check()
-    monkeypatch.setattr("forerun.domains.spot.engine.run.BLOCK", 500)
+    monkeypatch.setattr("forerun.spot.engine.run.BLOCK", 500)
     peaks = []
     for count in (1000, 4000):
         taken = []

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.estimates import Estimate, quantile
-from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
-from forerun.domains.spot.engine.membership import Instant, Membership
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.engine.state import RunState
-from forerun.domains.spot.inputs import outlook_of
-from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.batches import Burst, Empirical, Geometric, Marks
-from forerun.domains.spot.scenario.processes import PerNode, Poisson, generate
+from forerun.spot.engine import trials
+from forerun.spot.engine.estimates import Estimate, quantile
+from forerun.spot.engine.history import Replay
+from forerun.spot.engine.job import Checkpoints, TrainingJob
+from forerun.spot.engine.membership import Instant, Membership
+from forerun.spot.engine.replay import replay
+from forerun.spot.engine.state import RunState
+from forerun.spot.inputs import outlook_of
+from forerun.spot.policy import growth_rules
+from forerun.spot.scenario.batches import Burst, Empirical, Geometric, Marks
+from forerun.spot.scenario.processes import PerNode, Poisson, generate
 
 from .conftest import many
 
@@ -126,7 +126,7 @@ def test_every_path_agrees_with_the_exact_simulator(
     case: tuple[TrainingJob, Poisson, str, int | None, int],
 ) -> None:
     """The same history, once as counts in closed form and once over named nodes step by step."""
-    from forerun.domains.spot.engine import kernels
+    from forerun.spot.engine import kernels
 
     job, process, growth, goal_steps, seed = case
     log, out = np.empty((20_000, 3)), np.empty(len(kernels.COLUMNS))
@@ -177,7 +177,7 @@ def test_closed_form_of_a_segment_agrees_with_a_step_loop(
     seed: int, s: float, first: int, extra: int, d: float, hidden: float
 ) -> None:
     """Steps executed and durable at random instants, against walking every step and checkpoint."""
-    from forerun.domains.spot.engine import kernels
+    from forerun.spot.engine import kernels
 
     rng = random.Random(seed)
     n = max(1, int(np.ceil(hidden / s))) + extra

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.policies.parcae.liveput import Moves, Shapes, expected_missing, survival
+from forerun.spot.policies.parcae.liveput import Moves, Shapes, expected_missing, survival
 
 
 def test_reference_fractions(golden: Callable[[str], Any]) -> None:

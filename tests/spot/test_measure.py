@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run
-from forerun.domains.spot.scenario.job import JobSpec
-from forerun.measure.checkpoint import profile as profiles
-from forerun.measure.checkpoint.fleet import Fleet, Work
-from forerun.measure.checkpoint.profile import train
-from forerun.measure.checkpoint.trainees import KINDS, trainee
-from forerun.scenarios import loads
+from forerun.core.cli.main import run
+from forerun.core.scenarios import loads
+from forerun.spot.measure import profile as profiles
+from forerun.spot.measure.fleet import Fleet, Work
+from forerun.spot.measure.profile import train
+from forerun.spot.measure.trainees import KINDS, trainee
+from forerun.spot.scenario.job import JobSpec
 
 SMALL = Work(kind="numpy", parameters=2_000, batch=16, max_pipelines=1, bytes_per_s=200_000)
 

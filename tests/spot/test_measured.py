@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from forerun.domain import simulate
-from forerun.domains.spot.traces.measured_run import (
+from forerun.core.domain import simulate
+from forerun.core.scenarios import loads
+from forerun.replication.bamboo.published import ROUNDED
+from forerun.spot.traces.measured_run import (
     START_DELAY_S,
     MeasuredProfile,
     MeasuredRun,
@@ -19,8 +21,6 @@ from forerun.domains.spot.traces.measured_run import (
     model_run,
     read_run,
 )
-from forerun.replication.bamboo.published import ROUNDED
-from forerun.scenarios import loads
 
 Golden = Callable[[str], Any]
 

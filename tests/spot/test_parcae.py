@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.policies.parcae import Parcae
-from forerun.domains.spot.policy import Setting
+from forerun.spot.engine.history import Replay
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.policies.parcae import Parcae
+from forerun.spot.policy import Setting
 
 from .conftest import many
 from .test_exact import close, world_of

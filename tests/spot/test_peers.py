@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Instant, Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.engine.state import RunState
-from forerun.domains.spot.policies.bamboo import Bamboo
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.policies.torchft import TorchFT
-from forerun.domains.spot.policy import Setting
 from forerun.replication.bamboo.ring import HOUR_MS, NO_BUGS, HourlyFleet, KnownBugs, PublishedJob, run_ring
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, hours, run_elastic
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Instant, Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.engine.replay import replay
+from forerun.spot.engine.state import RunState
+from forerun.spot.policies.bamboo import Bamboo
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.policies.torchft import TorchFT
+from forerun.spot.policy import Setting
 
 from .conftest import many
 from .test_exact import close, world_of

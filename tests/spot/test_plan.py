@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cli.main import run
-from forerun.domains.spot.figures import plan_figures
-from forerun.domains.spot.plan import conclude, plan
-from forerun.domains.spot.plan.race import candidates, meet
-from forerun.domains.spot.plan.result import SpotPlan
-from forerun.errors import CheckFailed, Infeasible, ScenarioError
-from forerun.scenario.spec import to_data
-from forerun.scenarios import loads
+from forerun.core.cli.main import run
+from forerun.core.errors import CheckFailed, Infeasible, ScenarioError
+from forerun.core.scenario.spec import to_data
+from forerun.core.scenarios import loads
+from forerun.spot.figures import plan_figures
+from forerun.spot.plan import conclude, plan
+from forerun.spot.plan.race import candidates, meet
+from forerun.spot.plan.result import SpotPlan
 
 from .conftest import many
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot.inputs.recorded import of_membership
-from forerun.domains.spot.traces.statistics import fleet_statistics
-from forerun.errors import InputError, TraceError
-from forerun.trace.reader import read_trace
+from forerun.core.errors import InputError, TraceError
+from forerun.core.trace.reader import read_trace
+from forerun.spot.inputs.recorded import of_membership
+from forerun.spot.traces.statistics import fleet_statistics
 
 Golden = Callable[[str], Any]
 
@@ -274,7 +274,7 @@ def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
 
 def test_no_mutation_of_a_measured_run_brings_a_traceback(data_folder: Path, tmp_path: Path) -> None:
     """The thirteenth: a folder of five logs, of which one is mutated at a time."""
-    from forerun.domains.spot.traces.measured_run import read_run
+    from forerun.spot.traces.measured_run import read_run
 
     folder = data_folder / "bamboo/run-86"
     names = (

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from forerun.errors import DataError
+from forerun.core.errors import DataError
+from forerun.core.result.reproduction import silent
 from forerun.replication.bamboo import published, reproduce
 from forerun.replication.cant_be_late import published as deadline_published
 from forerun.replication.cant_be_late.reproduce import cant_be_late
 from forerun.replication.oobleck import published as elastic_published
 from forerun.replication.reliability import reproduce as reliability
 from forerun.replication.reproductions import reproduction
-from forerun.result.reproduction import silent
 
 
 @pytest.fixture()

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.domain import get_domain, simulate
-from forerun.domains.spot import figures
-from forerun.domains.spot.policies.lazy import Lazy
-from forerun.domains.spot.policies.oobleck import Oobleck
-from forerun.domains.spot.policy import recovery_policies
-from forerun.errors import ScenarioError, TraceError
-from forerun.scenario.spec import to_data
-from forerun.scenarios import from_data, loads
+from forerun.core.domain import get_domain, simulate
+from forerun.core.errors import ScenarioError, TraceError
+from forerun.core.scenario.spec import to_data
+from forerun.core.scenarios import from_data, loads
+from forerun.spot import figures
+from forerun.spot.policies.lazy import Lazy
+from forerun.spot.policies.oobleck import Oobleck
+from forerun.spot.policy import recovery_policies
 
 JOB = """
 job:
@@ -138,8 +138,8 @@ def test_fifty_scenarios_do_not_hang_on_hashing(tmp_path: Path) -> None:
 
 FIFTY = f'''
 import hashlib, json
-from forerun.domain import get_domain, simulate
-from forerun.scenarios import loads
+from forerun.core.domain import get_domain, simulate
+from forerun.core.scenarios import loads
 
 FLEETS = (
     "{{name: poisson, removals_per_min: 0.3, adds_per_min: 0.3}}",
@@ -266,7 +266,7 @@ BAD_SCENARIOS = [
     "text, place", BAD_SCENARIOS, ids=[f"{i}-{row[1]}" for i, row in enumerate(BAD_SCENARIOS)]
 )
 def test_bad_scenarios_name_the_place(text: str, place: str) -> None:
-    with pytest.raises((ScenarioError, forerun.errors.InputError)) as caught:
+    with pytest.raises((ScenarioError, forerun.core.errors.InputError)) as caught:
         loads(text)
     assert place in str(caught.value)
 

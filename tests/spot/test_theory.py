@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.domains.spot.engine import closed_forms, trials
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
-from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.processes import PerNode
+from forerun.spot.engine import closed_forms, trials
+from forerun.spot.engine.job import Checkpoints, TrainingJob
+from forerun.spot.policy import growth_rules
+from forerun.spot.scenario.processes import PerNode
 
 from . import formulas
 from .conftest import many

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import forerun
-import forerun.scenarios
-from forerun.cli.main import run
-from forerun.domains.spot.traces import TRACES
-from forerun.domains.spot.traces import fit as fitting
-from forerun.trace.domain_traces import Recorded
+import forerun.core.scenarios
+from forerun.core.cli.main import run
+from forerun.core.trace.domain_traces import Recorded
+from forerun.spot.traces import fit as fitting
+from forerun.spot.traces.traces import TRACES
 
 Trace = Callable[..., tuple[int, str, str]]
 
@@ -123,7 +123,7 @@ def test_a_recording_lasts_as_long_as_it_was_looked_at(tmp_path: Path) -> None:
     file.write_text("time_s,nodes\n0,16\n3600,32\n7200,32\n14400,32\n")
     told = TRACES.stats(Recorded(files=(file,)), (), seed=0).data
     assert told["statistics"]["duration_h"] == 4.0 and told["recording"]["mean_nodes"] == 28.0
-    scenario = forerun.scenarios.loads(
+    scenario = forerun.core.scenarios.loads(
         f"domain: spot\nfleet: {{name: trace, file: {file}}}\n"
         "job: {depth: 16, max_pipelines: 2, step_s: {16: 10, 32: 6}, samples_per_step: 8}\n"
     )

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from forerun.domain import simulate
-from forerun.domains.spot.engine.run import zone_run
-from forerun.domains.spot.engine.zones import Preference
-from forerun.domains.spot.explain import SpotExplainer
-from forerun.domains.spot.figures import figures
-from forerun.domains.spot.inputs import prepare
-from forerun.domains.spot.inputs.prices import spot_price
-from forerun.domains.spot.policy import Held, deadline_rules
-from forerun.domains.spot.scenario import Prices
-from forerun.errors import InputError, TraceError, UsageError
-from forerun.scenarios import loads
+from forerun.core.domain import simulate
+from forerun.core.errors import InputError, TraceError, UsageError
+from forerun.core.scenarios import loads
+from forerun.spot.engine.run import zone_run
+from forerun.spot.engine.zones import Preference
+from forerun.spot.explain import SpotExplainer
+from forerun.spot.figures import figures
+from forerun.spot.inputs import prepare
+from forerun.spot.inputs.prices import spot_price
+from forerun.spot.policy import Held, deadline_rules
+from forerun.spot.scenario import Prices
 
 JOB = """
 job:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun import domain
+from forerun.core import domain
 
 TOY = Path(__file__).parent / "toy"
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domains.cluster.domain import DOMAIN as CLUSTER
-from forerun.report import html_page
-from forerun.report.stored import open_stored
-from forerun.rng import stream
-from forerun.study.blocks import DAY_S, LEAST_UNITS, Units, block_difference
+from forerun.cluster.domain import DOMAIN as CLUSTER
+from forerun.core.cli.main import run as command_line
+from forerun.core.report import html_page
+from forerun.core.report.stored import open_stored
+from forerun.core.rng import stream
+from forerun.core.study.blocks import DAY_S, LEAST_UNITS, Units, block_difference
 
 from .test_study_page import words
 
@@ -119,7 +119,7 @@ def test_the_units_of_a_cluster_run_make_its_figures(tmp_path: Path) -> None:
 
 
 def test_the_units_of_a_serving_run_make_its_figures(tmp_path: Path) -> None:
-    from forerun.domains.serving.domain import DOMAIN as SERVING
+    from forerun.serving.domain import DOMAIN as SERVING
 
     result = forerun.simulate(forerun.load(forerun.demo("serving").scenario, ["intervals.replications=0"]))
     units = SERVING.units(result)

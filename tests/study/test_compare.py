@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domain import objectives_of
-from forerun.errors import InputError, UsageError
-from forerun.result.objective import Objective
-from forerun.result.stats import Interval, mean_interval, paired_interval
-from forerun.rng import stream
-from forerun.study.cell import Done
-from forerun.study.compare import FIRST_SEEDS, compare_variants, moved_parts, next_look, pick_objective
-from forerun.study.compared import Shift, Standing, Variant
-from forerun.study.expand import Plan
-from forerun.study.summary import points
-from forerun.study.verdict import why
+from forerun.core.domain import objectives_of
+from forerun.core.errors import InputError, UsageError
+from forerun.core.result.objective import Objective
+from forerun.core.result.stats import Interval, mean_interval, paired_interval
+from forerun.core.rng import stream
+from forerun.core.study.cell import Done
+from forerun.core.study.compare import FIRST_SEEDS, compare_variants, moved_parts, next_look, pick_objective
+from forerun.core.study.compared import Shift, Standing, Variant
+from forerun.core.study.expand import Plan
+from forerun.core.study.summary import points
+from forerun.core.study.verdict import why
 
 TOTAL = Objective("total_s", "lower", "total time")
 PLAIN, HALF = Variant("plain", (("policy", "plain"),)), Variant("half", (("policy", "half"),))
@@ -117,7 +117,7 @@ def test_stopping_on_precision_leaves_coverage_near_nominal(precision: float) ->
 
 
 def test_exact_differences_are_told_by_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from forerun.cli.main import run as command_line
+    from forerun.core.cli.main import run as command_line
 
     third = Variant("more", (("x", 4.0),))
     found = compare_variants(toy(), [PLAIN, HALF, third], TOTAL)
@@ -192,7 +192,7 @@ def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.Monkey
         if one.difference_interval is not None:
             assert other.difference_interval == tight.cut_difference(one.difference_interval)
     assert objectives_of("no such domain") == ()
-    monkeypatch.setattr("forerun.study.summary.objectives_of", lambda _: (tight,))
+    monkeypatch.setattr("forerun.core.study.summary.objectives_of", lambda _: (tight,))
     plan = Plan("s", {"domain": "toy"}, Path(), (("x", (1.0,)),), tuple(range(6)), ())
     draws = next(one.draws for one in free.standings if one.variant.name == "plain")
     (point,) = points(plan, [Done(number, {"total_s": drawn}) for number, drawn in enumerate(draws)])

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.errors import StoreError
-from forerun.report import html_page, write_pictures
-from forerun.report.stored import StoredComparison, open_stored
-from forerun.result.objective import Objective
-from forerun.study.compare import compare_variants, moved_parts
-from forerun.study.compared import Comparison, Variant, save_comparison
-from forerun.study.differences import figures
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import StoreError
+from forerun.core.report import html_page, write_pictures
+from forerun.core.report.stored import StoredComparison, open_stored
+from forerun.core.result.objective import Objective
+from forerun.core.study.compare import compare_variants, moved_parts
+from forerun.core.study.compared import Comparison, Variant, save_comparison
+from forerun.core.study.differences import figures
 
 TOTAL = Objective("total_s", "lower", "total time in s")
 VARIANTS = [

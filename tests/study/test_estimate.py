@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from forerun.cli.main import run
-from forerun.result.run import load_result
-from forerun.study.estimate import Estimate, duration
+from forerun.core.cli.main import run
+from forerun.core.result.run import load_result
+from forerun.core.study.estimate import Estimate, duration
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

@@ -12,14 +12,22 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domain import domain_names, get_domain
-from forerun.result.ledger import Ledger
-from forerun.result.numbers import format_number
-from forerun.result.objective import Objective
-from forerun.study.cell import Done, Failed, Outcome
-from forerun.study.expand import Cell, Plan
-from forerun.study.explain import HALVINGS, Answer, Change, WhatIf, dominant_causes, explain, explain_with
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import domain_names, get_domain
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.numbers import format_number
+from forerun.core.result.objective import Objective
+from forerun.core.study.cell import Done, Failed, Outcome
+from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.explain import (
+    HALVINGS,
+    Answer,
+    Change,
+    WhatIf,
+    dominant_causes,
+    explain,
+    explain_with,
+)
 
 
 def test_the_first_value_that_turns_the_answer(tmp_path: Path) -> None:
@@ -156,7 +164,7 @@ SMALL = {
 @pytest.mark.parametrize("domain", [name for name in domain_names() if name != "toy"])
 def test_every_domain_has_a_question_and_what_if_parameters(domain: str, tmp_path: Path) -> None:
     """On a small demonstration: every parameter makes another scenario, and a reported change does change the answer."""
-    from forerun.catalog import demo
+    from forerun.core.catalog import demo
 
     explainer, path = get_domain(domain).explainer, demo(domain).scenario
     assert explainer is not None
@@ -189,8 +197,8 @@ def test_every_domain_has_a_question_and_what_if_parameters(domain: str, tmp_pat
 
 def test_what_each_accident_of_a_published_simulator_does(tmp_path: Path) -> None:
     """One row for each switch that touches the policy, put right alone; others are not told."""
-    from forerun.catalog import demo
-    from forerun.domains.cluster.engine.known_bugs import SWITCHES
+    from forerun.cluster.engine.known_bugs import SWITCHES
+    from forerun.core.catalog import demo
 
     changes = get_domain("cluster").explainer.changes
     scenario = forerun.load(demo("cluster").scenario, ["mode=compat", "policy=edf"])
@@ -246,8 +254,8 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
 @pytest.mark.parametrize("mode", ["compat", "corrected"])
 def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> None:
     """Seven switches end ElasticFlow's promises with them; none of their rows shows what the end of promises does."""
-    from forerun.catalog import demo
-    from forerun.domains.cluster.engine.promises import NEEDED
+    from forerun.cluster.engine.promises import NEEDED
+    from forerun.core.catalog import demo
 
     asked = [f"mode={mode}", "trace.generate.jobs=100"]
     path = demo("cluster").scenario
@@ -270,7 +278,7 @@ def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> No
 
 def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
     """All but one of the eight corrected: correcting it begins promises, which both sides then leave out."""
-    from forerun.catalog import demo
+    from forerun.core.catalog import demo
 
     changes = get_domain("cluster").explainer.changes
     scenario = forerun.load(demo("cluster").scenario).with_(compat={"late_test": "compat"})
@@ -285,7 +293,7 @@ def test_the_slot_is_shown_to_move_what_is_admitted_up_and_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Under contention ElasticFlow admits other jobs with each slot; the run says so, and `explain` by how much."""
-    from forerun.catalog import demo
+    from forerun.core.catalog import demo
 
     settings = ["trace.generate.jobs=120", "machines.nodes[0].count=2", "slot_s=120"]
     path = demo("cluster").scenario

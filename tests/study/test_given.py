@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.domain import get_domain
-from forerun.errors import ScenarioError
-from forerun.report import html_page
-from forerun.study.executors import Here
-from forerun.study.expand import load_study
-from forerun.study.ranking import SavedStudy, best_rows, effects, frontier, ranked_rows
-from forerun.study.run import run_study
-from forerun.study.saved import load_saved
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import get_domain
+from forerun.core.errors import ScenarioError
+from forerun.core.report import html_page
+from forerun.core.study.executors import Here
+from forerun.core.study.expand import load_study
+from forerun.core.study.ranking import SavedStudy, best_rows, effects, frontier, ranked_rows
+from forerun.core.study.run import run_study
+from forerun.core.study.saved import load_saved
 
 from .test_study_page import words
 

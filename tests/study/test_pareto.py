@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.result.objective import pareto
+from forerun.core.result.objective import pareto
 
 COST = st.tuples(st.integers(0, 6), st.integers(0, 6))
 

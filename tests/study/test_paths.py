@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.errors import ScenarioError, StoreError
-from forerun.report import html_page
-from forerun.result.stats import mean_interval, path_means, two_level_interval
-from forerun.rng import stream
-from forerun.study.cell import Done
-from forerun.study.executors import Here
-from forerun.study.executors.processes import Processes
-from forerun.study.expand import Plan, load_study
-from forerun.study.run import run_study
-from forerun.study.saved import load_saved
-from forerun.study.store import Store
-from forerun.study.summary import cells_table, points
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import ScenarioError, StoreError
+from forerun.core.report import html_page
+from forerun.core.result.stats import mean_interval, path_means, two_level_interval
+from forerun.core.rng import stream
+from forerun.core.study.cell import Done
+from forerun.core.study.executors import Here
+from forerun.core.study.executors.processes import Processes
+from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.run import run_study
+from forerun.core.study.saved import load_saved
+from forerun.core.study.store import Store
+from forerun.core.study.summary import cells_table, points
 
 STUDY = """
 base: {domain: toy, noise: 0.5, path_noise: 3.0}

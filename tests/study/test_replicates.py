@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.result.objective import Objective
-from forerun.result.stats import RESAMPLE_FARTHER, mean_interval, resample_interval, resample_p
-from forerun.rng import stream
-from forerun.study.compared import Comparison
-from forerun.study.replicates import INDEPENDENT, LEAST_BLOCKS, LEAST_LOAD, Replicates
+from forerun.core.cli.main import run as command_line
+from forerun.core.result.objective import Objective
+from forerun.core.result.stats import RESAMPLE_FARTHER, mean_interval, resample_interval, resample_p
+from forerun.core.rng import stream
+from forerun.core.study.compared import Comparison
+from forerun.core.study.replicates import INDEPENDENT, LEAST_BLOCKS, LEAST_LOAD, Replicates
 
 
 def resampled_days(rng: np.random.Generator, days: int, seeds: int) -> np.ndarray[Any, Any]:

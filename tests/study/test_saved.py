@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.errors import StoreError, UsageError
-from forerun.result.stats import paired_interval
-from forerun.rng import stream
-from forerun.study.cell import Done, Failed
-from forerun.study.executors import Here
-from forerun.study.expand import Plan, load_study
-from forerun.study.figures import figures
-from forerun.study.ranking import SavedStudy, effects, failures_by_reason, frontier
-from forerun.study.run import run_study
-from forerun.study.saved import load_saved
-from forerun.study.store import Store, is_store
-from forerun.study.summary import cells_table, points
-from forerun.study.wording import axis_labels, value_text
+from forerun.core.errors import StoreError, UsageError
+from forerun.core.result.stats import paired_interval
+from forerun.core.rng import stream
+from forerun.core.study.cell import Done, Failed
+from forerun.core.study.executors import Here
+from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.figures import figures
+from forerun.core.study.ranking import SavedStudy, effects, failures_by_reason, frontier
+from forerun.core.study.run import run_study
+from forerun.core.study.saved import load_saved
+from forerun.core.study.store import Store, is_store
+from forerun.core.study.summary import cells_table, points
+from forerun.core.study.wording import axis_labels, value_text
 
 STUDY = """
 base: {domain: toy, noise: 1.0}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from forerun.cli.main import run as command_line
-from forerun.errors import StoreError
-from forerun.study.cell import Done
-from forerun.study.executors import Here
-from forerun.study.expand import Plan, load_study
-from forerun.study.run import run_study
-from forerun.study.store import LOCK_SUFFIX, Store, salvage
+from forerun.core.cli.main import run as command_line
+from forerun.core.errors import StoreError
+from forerun.core.study.cell import Done
+from forerun.core.study.executors import Here
+from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.run import run_study
+from forerun.core.study.store import LOCK_SUFFIX, Store, salvage
 
 STUDY = "base: {domain: toy, noise: 1.0}\naxes: {x: [0, 1, 2]}\nseeds: 3\n"
 VICTIM = b'[[package]]\nname = "a stranger\'s file"\n'

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from forerun.errors import ScenarioError, StoreError, UsageError
-from forerun.study.cell import Done, Failed, run_cell
-from forerun.study.executors import Here
-from forerun.study.executors.processes import Processes
-from forerun.study.expand import Plan, load_study
-from forerun.study.run import run_study
-from forerun.study.store import Store, salvage
-from forerun.study.summary import cells_table, points
+from forerun.core.errors import ScenarioError, StoreError, UsageError
+from forerun.core.study.cell import Done, Failed, run_cell
+from forerun.core.study.executors import Here
+from forerun.core.study.executors.processes import Processes
+from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.run import run_study
+from forerun.core.study.store import Store, salvage
+from forerun.core.study.summary import cells_table, points
 
 STUDY = """
 base: {domain: toy, noise: 1.0}
@@ -114,9 +114,9 @@ def test_killed_at_any_instant_it_goes_on_and_ends_in_the_same_tables(tmp_path: 
     code = (
         "import sys; sys.path.insert(0, sys.argv[3])\n"
         "from pathlib import Path\n"
-        "from forerun.study import run\n"
-        "from forerun.study.expand import load_study\n"
-        "from forerun.study.executors import Here\n"
+        "from forerun.core.study import run\n"
+        "from forerun.core.study.expand import load_study\n"
+        "from forerun.core.study.executors import Here\n"
         "run.KEEP_S = 0.002\n"
         "print('go', flush=True)\n"
         "run.run_study(load_study(sys.argv[1]), Path(sys.argv[2]), Here())\n"
@@ -138,7 +138,7 @@ def test_killed_at_any_instant_it_goes_on_and_ends_in_the_same_tables(tmp_path: 
 
 
 def _fork_run_kill(plan: Plan, store: Path, after_s: float) -> None:
-    from forerun.study import run as run_module
+    from forerun.core.study import run as run_module
 
     pid = os.fork()
     if pid == 0:
@@ -315,9 +315,9 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'toy')!r})\n"
         "from pathlib import Path\n"
-        "from forerun.study.executors.processes import Processes\n"
-        "from forerun.study.expand import load_study\n"
-        "from forerun.study.run import run_study\n"
+        "from forerun.core.study.executors.processes import Processes\n"
+        "from forerun.core.study.expand import load_study\n"
+        "from forerun.core.study.run import run_study\n"
         f"run_study(load_study({str(tmp_path / 'study.yaml')!r}), Path({str(tmp_path / 's.sqlite')!r}), Processes(1))\n"
     )
     done = subprocess.run(
@@ -327,7 +327,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_ray_is_said_plainly(tmp_path: Path) -> None:
-    from forerun.study.executors.ray import OnRay
+    from forerun.core.study.executors.ray import OnRay
 
     with pytest.raises(UsageError, match="name the Ray cluster's address"):
         OnRay("")
@@ -339,7 +339,7 @@ def test_an_unreachable_ray_is_said_plainly(tmp_path: Path) -> None:
 def test_a_ray_that_breaks_while_it_is_imported_is_said_plainly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forerun.study.executors.ray import OnRay
+    from forerun.core.study.executors.ray import OnRay
 
     (tmp_path / "ray.py").write_text("raise KeyError('libamd_smi.so')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -361,7 +361,7 @@ def test_bad_cells_and_bad_stores_at_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The verb as a user has it, one worker: each misfortune is told, none sinks the study, none shows a traceback."""
-    from forerun.cli.main import run as command_line
+    from forerun.core.cli.main import run as command_line
 
     monkeypatch.chdir(tmp_path)
     Path("s.yaml").write_text(

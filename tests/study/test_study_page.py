@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.report import html_page, write_pictures
-from forerun.result.run import load_result
-from forerun.study.cell import Done, Failed, run_cell
-from forerun.study.executors import Here
-from forerun.study.executors.processes import Processes
-from forerun.study.expand import Plan, load_study
-from forerun.study.run import run_study
-from forerun.study.saved import load_saved
-from forerun.study.store import Store
+from forerun.core.cli.main import run as command_line
+from forerun.core.report import html_page, write_pictures
+from forerun.core.result.run import load_result
+from forerun.core.study.cell import Done, Failed, run_cell
+from forerun.core.study.executors import Here
+from forerun.core.study.executors.processes import Processes
+from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.run import run_study
+from forerun.core.study.saved import load_saved
+from forerun.core.study.store import Store
 
 STUDY = """
 base: {domain: toy, noise: 1.0, unlucky_x: 3}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domain import domain_names, get_domain, simulate
-from forerun.domains.serving.explain import permuted
-from forerun.study.ties import Orders, Ties, Untied, tie_sensitivity
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import domain_names, get_domain, simulate
+from forerun.core.study.ties import Orders, Ties, Untied, tie_sensitivity
+from forerun.serving.explain import permuted
 
 #: two queries at one instant: together they take 12 ms, one after the other 10 and 20 ms
 EQUAL_QUERIES = """
@@ -122,8 +122,8 @@ def test_a_loss_at_the_instant_of_a_step(tmp_path: Path) -> None:
 
 
 def test_submissions_of_one_instant_change_places() -> None:
-    from forerun.domains.energy.explain import permuted as rows_in
-    from forerun.domains.energy.inputs.workload import Submission
+    from forerun.energy.explain import permuted as rows_in
+    from forerun.energy.inputs.workload import Submission
 
     rows = (Submission(0.0, 9.0, 1.0), Submission(10.0, 30.0, 1.5), Submission(10.0, 20.0, 0.5))
     ratios = set()
@@ -160,7 +160,7 @@ def test_threads_that_go_in_step() -> None:
 @pytest.mark.parametrize("domain", domain_names())
 def test_every_domain_says_how_its_instants_could_have_come_otherwise(domain: str, tmp_path: Path) -> None:
     """On its demonstration: other orders with a sentence of what changes, or a sentence of why there are none."""
-    from forerun.catalog import demo
+    from forerun.core.catalog import demo
 
     found = orders(forerun.load(demo(domain).scenario))
     assert isinstance(found, (Orders, Untied))

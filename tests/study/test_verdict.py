@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cli.main import run as command_line
-from forerun.domain import left_out
-from forerun.report.comparison import comparison_sections
-from forerun.report.stored import StoredComparison
-from forerun.result.objective import Objective
-from forerun.study.compare import _level
-from forerun.study.compared import Standing, Variant, comparison_of, save_comparison
-from forerun.study.verdict import recommended, why
+from forerun.core.cli.main import run as command_line
+from forerun.core.domain import left_out
+from forerun.core.report.comparison import comparison_sections
+from forerun.core.report.stored import StoredComparison
+from forerun.core.result.objective import Objective
+from forerun.core.study.compare import _level
+from forerun.core.study.compared import Standing, Variant, comparison_of, save_comparison
+from forerun.core.study.verdict import recommended, why
 
 JCT = Objective("jct_mean_s", "lower", "mean completion time in s")
 SLURM = Path(__file__).parents[2] / "examples" / "slurm" / "cluster.yaml"

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.errors import ScenarioError, TraceError
+from forerun.core.errors import ScenarioError, TraceError
+from forerun.core.scenario.spec import Input, to_data
+from forerun.core.trace.arrivals import described_processes, processes
+from forerun.core.trace.generate import generate, process_from, seconds
+from forerun.core.trace.processes.gamma import Gamma
+from forerun.core.trace.processes.on_off import OnOff
+from forerun.core.trace.processes.phases import Phase, Phases
+from forerun.core.trace.processes.poisson import Poisson
+from forerun.core.trace.processes.recorded import Bootstrap, Scale
+from forerun.core.trace.stats import counts_in_windows
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
-from forerun.scenario.spec import Input, to_data
-from forerun.trace.arrivals import described_processes, processes
-from forerun.trace.generate import generate, process_from, seconds
-from forerun.trace.processes.gamma import Gamma
-from forerun.trace.processes.on_off import OnOff
-from forerun.trace.processes.phases import Phase, Phases
-from forerun.trace.processes.poisson import Poisson
-from forerun.trace.processes.recorded import Bootstrap, Scale
-from forerun.trace.stats import counts_in_windows
 
 N = 200_000
 SIGMAS = 4.0

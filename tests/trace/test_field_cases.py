@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from forerun.cli.main import run
-from forerun.errors import Problem, ScenarioError, TraceError
-from forerun.trace.convert import check_trace, import_trace
-from forerun.trace.reader import read_trace
+from forerun.core.cli.main import run
+from forerun.core.errors import Problem, ScenarioError, TraceError
+from forerun.core.trace.convert import check_trace, import_trace
+from forerun.core.trace.reader import read_trace
 
 CASES = Path(__file__).parent / "cases"
 

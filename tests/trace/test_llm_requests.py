@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domain import simulate
-from forerun.errors import ForerunError, TraceError
-from forerun.scenarios import from_data
-from forerun.trace.reader import read_trace
-from forerun.trace.stats import trace_stats
+from forerun.core.domain import simulate
+from forerun.core.errors import ForerunError, TraceError
+from forerun.core.scenarios import from_data
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.stats import trace_stats
 
 BEGUN_S = 1.562
 BAILIAN = {"chat_id": 0, "parent_chat_id": -1, "type": "text", "turn": 1}

@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_samples import CSV_SAMPLES, MOONCAKE, Sample
 
-from forerun.errors import InputError, TraceError
-from forerun.trace.files import MARK, save_trace
-from forerun.trace.generate import generate
-from forerun.trace.processes.poisson import Poisson
-from forerun.trace.reader import read_trace
-from forerun.trace.repair import RepairLog
+from forerun.core.errors import InputError, TraceError
+from forerun.core.trace.files import MARK, save_trace
+from forerun.core.trace.generate import generate
+from forerun.core.trace.processes.poisson import Poisson
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.repair import RepairLog
 
 HTML = b"<!DOCTYPE html><html><body>Not found</body></html>\n"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n"

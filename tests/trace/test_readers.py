@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from trace_samples import CSV_SAMPLES, MOONCAKE
 
-from forerun.errors import TraceError, UnknownName, UsageError
-from forerun.trace.reader import described_formats, options_from, read_trace, readers, sniff
-from forerun.trace.repair import RepairLog
-from forerun.trace.requests import arrivals_ms
+from forerun.core.errors import TraceError, UnknownName, UsageError
+from forerun.core.trace.reader import described_formats, options_from, read_trace, readers, sniff
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.requests import arrivals_ms
 
 FORMATS = {
     "gaps.deltas": "deltas",

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.inputs.arrays import NO_REQUEST_S, Jobs
-from forerun.domains.cluster.inputs.files import read_jobs
-from forerun.domains.cluster.inputs.jobs import table_of_file, with_requests
-from forerun.errors import TraceError, UsageError
-from forerun.trace.reader import read_trace
-from forerun.trace.readers.sacct import time_limit_s
-from forerun.trace.repair import RepairLog
+from forerun.cluster.inputs.arrays import NO_REQUEST_S, Jobs
+from forerun.cluster.inputs.files import read_jobs
+from forerun.cluster.inputs.jobs import table_of_file, with_requests
+from forerun.cluster.readers.sacct import time_limit_s
+from forerun.core.errors import TraceError, UsageError
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.repair import RepairLog
 
 #: a job waits 5 s, runs 60 s on 4 processors; 90 in column 6, 8 processors and 100 s requested, group 7
 SWF_LINE = "1 0 5 60 4 90 -1 8 100 -1 1 3 7 -1 -1 -1 -1 -1\n"

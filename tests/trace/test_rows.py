@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.errors import TraceError
-from forerun.trace import rows as rows_module
-from forerun.trace.documents import JsonDocument
-from forerun.trace.objects import json_field, json_number, parse_json, read_objects
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Field, gathered, parse_column, parse_instant, read_rows
-from forerun.trace.source import Source
+from forerun.core.errors import TraceError
+from forerun.core.trace import rows as rows_module
+from forerun.core.trace.documents import JsonDocument
+from forerun.core.trace.objects import json_field, json_number, parse_json, read_objects
+from forerun.core.trace.repair import Complaints, RepairLog
+from forerun.core.trace.rows import Field, gathered, parse_column, parse_instant, read_rows
+from forerun.core.trace.source import Source
 
 FIELDS = (
     Field(name="arrival_s", minimum=0),

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.errors import TraceError, UsageError
-from forerun.trace.reader import read_trace
-from forerun.trace.repair import RepairLog
-from forerun.trace.table import Trace
+from forerun.core.errors import TraceError, UsageError
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.table import Trace
 
 HEADER = (
     "JobID|JobName|User|Account|Partition|QOS|Submit|Eligible|Start|End|State|ElapsedRaw|AllocTRES|Timelimit|NNodes|"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forerun.errors import ScenarioError
-from forerun.scenarios import loads
+from forerun.core.errors import ScenarioError
+from forerun.core.scenarios import loads
 
 SERVING = """domain: serving
 trace: {process: {name: poisson, rate_rps: 20rps}, queries: 200}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.errors import TraceError
-from forerun.trace import Signal
+from forerun.core.errors import TraceError
+from forerun.core.trace import Signal
 
 PRICE = Signal([0, 10, 20], [1.0, 3.0, 2.0], unit="usd_per_h", end_s=30)
 

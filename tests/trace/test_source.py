@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from forerun.errors import TraceError
-from forerun.scenario.spec import file_digest
-from forerun.trace import source as source_module
-from forerun.trace.repair import RepairLog
-from forerun.trace.source import BLOCK_BYTES, Source
+from forerun.core.errors import TraceError
+from forerun.core.scenario.spec import file_digest
+from forerun.core.trace import source as source_module
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.source import BLOCK_BYTES, Source
 
 TEXT = b"one\ntwo\nthree\n"
 

@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from forerun.errors import TraceError
-from forerun.trace.fit import fit_all, fit_gamma, fit_on_off, fit_poisson, judge, ks_distance
-from forerun.trace.processes.gamma import Gamma
-from forerun.trace.processes.on_off import OnOff
-from forerun.trace.processes.poisson import Poisson
-from forerun.trace.reader import read_trace
-from forerun.trace.stats import arrival_stats, counts_in_windows, trace_stats
+from forerun.core.errors import TraceError
+from forerun.core.trace.fit import fit_all, fit_gamma, fit_on_off, fit_poisson, judge, ks_distance
+from forerun.core.trace.processes.gamma import Gamma
+from forerun.core.trace.processes.on_off import OnOff
+from forerun.core.trace.processes.poisson import Poisson
+from forerun.core.trace.reader import read_trace
+from forerun.core.trace.stats import arrival_stats, counts_in_windows, trace_stats
 
 
 def test_statistics_of_a_stream_worked_by_hand():

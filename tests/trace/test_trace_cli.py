@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from forerun.cli.main import run
-from forerun.trace.reader import read_trace
+from forerun.core.cli.main import run
+from forerun.core.trace.reader import read_trace
 
 
 @pytest.fixture

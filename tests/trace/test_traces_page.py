@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from forerun.cli.main import run
-from forerun.domain import domain_names
-from forerun.trace.arrivals import processes
-from forerun.trace.reader import readers
+from forerun.core.cli.main import run
+from forerun.core.domain import domain_names
+from forerun.core.trace.arrivals import processes
+from forerun.core.trace.reader import readers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
 
@@ -78,11 +78,11 @@ def test_the_commands_on_spot_fleets_run(tmp_path, monkeypatch, capsys, shared):
 
 
 def test_the_reader_of_the_page_reads(tmp_path):
-    from forerun.trace.reader import head_of
-    from forerun.trace.repair import RepairLog
-    from forerun.trace.requests import arrival
-    from forerun.trace.rows import Field
-    from forerun.trace.tabular import Rows, TableReader
+    from forerun.core.trace.reader import head_of
+    from forerun.core.trace.repair import RepairLog
+    from forerun.core.trace.requests import arrival
+    from forerun.core.trace.rows import Field
+    from forerun.core.trace.tabular import Rows, TableReader
 
     block = next(
         part for part in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL) if "class Mine" in part

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, TypeVar, get_args
 
-from forerun.measure.loading.clients import Client, Wrapping
+from forerun.blocks.reader.clients import Client, Wrapping
 
 K = TypeVar("K")
 CachingPolicy = Literal["lru", "fifo", "pinned"]

@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from forerun.atomic_write import beside
-from forerun.domains.loading.policy import Cell
-from forerun.errors import StoreError
-from forerun.measure.loading.runner import LoaderRun
+from forerun.core.atomic_write import beside
+from forerun.core.errors import StoreError
+from forerun.loading.measure.runner import LoaderRun
+from forerun.loading.policy import Cell
 
 #: seconds between looks at the memory
 POLL_S: Final = 0.5

@@ -20,18 +20,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.loading.engine.calibration import StoreProfile
-from forerun.domains.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
-from forerun.domains.loading.engine.threads import open_caches, stream
-from forerun.domains.loading.policy import I64, Cell, Load
-from forerun.domains.loading.scenario import Nodes, unlimited
-from forerun.errors import ForerunError
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.clients import Wrapping
-from forerun.measure.loading.corpus import Corpus
-from forerun.measure.loading.runner import Piece
-from forerun.rng import stream as random_stream
-from forerun.study.executors.interrupts import blocked
+from forerun.blocks.reader.clients import Wrapping
+from forerun.core.errors import ForerunError
+from forerun.core.rng import stream as random_stream
+from forerun.core.study.executors.interrupts import blocked
+from forerun.loading.engine.calibration import StoreProfile
+from forerun.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
+from forerun.loading.engine.threads import open_caches, stream
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import Corpus
+from forerun.loading.measure.runner import Piece
+from forerun.loading.policy import I64, Cell, Load
+from forerun.loading.scenario import Nodes, unlimited
 from validation.loading.caching import Kept
 from validation.loading.jobs import STUCK_S, next_result
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forerun.domains.loading.engine.pacing import Paced, Pacer
-from forerun.domains.loading.policy import Cell, PaceSpec, paces
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.corpus import Corpus
+from forerun.loading.engine.pacing import Paced, Pacer
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import Corpus
+from forerun.loading.policy import Cell, PaceSpec, paces
 
 #: looks in an epoch that is shorter than the policy's own interval would allow any, and batches that a look needs
 LEAST_LOOKS: Final = 8

@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.domains.loading.blocks.container import Blocks
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import fit_profile, predict
-from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import Ask, Cell, Load
-from forerun.measure.loading import torch_loader as torches
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.checking import check
-from forerun.measure.loading.clients import HttpFiles
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.probing import answer, measure_cell
-from forerun.measure.loading.runner import Piece, run_loader
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.container import Blocks
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader.clients import HttpFiles
+from forerun.loading.engine.calibration import fit_profile, predict
+from forerun.loading.measure import torch_loader as torches
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.checking import check
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.probing import answer, measure_cell
+from forerun.loading.measure.runner import Piece, run_loader
+from forerun.loading.measure.store import LatencyStore, StoreSpec
+from forerun.loading.policies.pace import ByInterval
+from forerun.loading.policy import Ask, Cell, Load
 from validation.loading.jobs import run_jobs
 from validation.loading.paced import pace_named, run_paced
 

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from tests.loading.reference import equal_jobs_rate
 
-from forerun.domains.loading.blocks.container import Blocks, block_name
-from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.calibration import StoreProfile
-from forerun.domains.loading.engine.model import CacheModel, StoreModel
-from forerun.domains.loading.engine.sharing import hit_shares
-from forerun.domains.loading.engine.threads import hits_of, open_caches
-from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import Ask, Cell, Load
-from forerun.domains.loading.scenario import Nodes
-from forerun.errors import StoreError, TraceError, UnknownName
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.clients import LocalFiles
-from forerun.measure.loading.corpus import make_corpus, open_corpus
-from forerun.measure.loading.probing import run_cell
-from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.blocks.container.container import Blocks, block_name
+from forerun.blocks.container.pack import PackSpec, pack
+from forerun.blocks.reader.clients import LocalFiles
+from forerun.core.errors import StoreError, TraceError, UnknownName
+from forerun.loading.engine.calibration import StoreProfile
+from forerun.loading.engine.model import CacheModel, StoreModel
+from forerun.loading.engine.sharing import hit_shares
+from forerun.loading.engine.threads import hits_of, open_caches
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.corpus import make_corpus, open_corpus
+from forerun.loading.measure.probing import run_cell
+from forerun.loading.measure.store import LatencyStore, StoreSpec
+from forerun.loading.policies.pace import ByInterval
+from forerun.loading.policy import Ask, Cell, Load
+from forerun.loading.scenario import Nodes
 from forerun.replication.cndlsys.runs import features, flags, read_experiment
 from validation.loading.caching import CACHING_POLICIES, CachedFiles
 from validation.loading.jobs import CacheSpec, predict_jobs, run_jobs

@@ -19,10 +19,10 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.fetch import cache_dir
-from forerun.domains.serving.calibration.experiment import Load
-from forerun.domains.serving.inputs.pipeline import Floats, Ints
-from forerun.rng import stream
+from forerun.core.data.fetch import cache_dir
+from forerun.core.rng import stream
+from forerun.serving.inputs.pipeline import Floats, Ints
+from forerun.serving.llm.calibration.experiment import Load
 
 PACKAGE: Final = "aiperf==0.13.0"
 RECORDS: Final = "profile_export.jsonl"

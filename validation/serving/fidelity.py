@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.inputs.pipeline import Floats, Law, Pipeline, Service
-from forerun.measure.progress import Steps, Tell
-from forerun.measure.serving.profiling import TOLERANCE
-from forerun.measure.serving.study import capacity_rps
-from forerun.measure.serving.testbed import Testbed
-from forerun.rng import stream
+from forerun.core.measure.progress import Steps, Tell
+from forerun.core.rng import stream
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.inputs.pipeline import Floats, Law, Pipeline, Service
+from forerun.serving.measure.profiling import TOLERANCE
+from forerun.serving.measure.study import capacity_rps
+from forerun.serving.measure.testbed import Testbed
 from validation.serving.loop import Observed, run
 
 #: quantiles compared

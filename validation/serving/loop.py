@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.serving.engine.outcome import Batches, Run, Visits
-from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Stage
-from forerun.domains.serving.inputs.routing import incoming_edges
-from forerun.domains.serving.policy.batching import QueueView, Start, Wait, Wake
-from forerun.errors import StoreError
-from forerun.measure.serving.testbed import PATIENCE_S, Replica, Testbed, undisturbed
-from forerun.rng import stream
+from forerun.core.errors import StoreError
+from forerun.core.rng import stream
+from forerun.serving.engine.outcome import Batches, Run, Visits
+from forerun.serving.inputs.pipeline import SOURCE, Floats, Stage
+from forerun.serving.inputs.routing import incoming_edges
+from forerun.serving.measure.testbed import PATIENCE_S, Replica, Testbed, undisturbed
+from forerun.serving.policy.batching import QueueView, Start, Wait, Wake
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.inputs.pipeline import Floats
-from forerun.domains.serving.inputs.prepare import prepare
-from forerun.domains.serving.scenario import Scenario
-from forerun.errors import UsageError
-from forerun.measure.progress import Tell
-from forerun.measure.serving import study
-from forerun.measure.serving.testbed import Testbed
+from forerun.core.errors import UsageError
+from forerun.core.measure.progress import Tell
+from forerun.serving.inputs.pipeline import Floats
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.measure import study
+from forerun.serving.measure.testbed import Testbed
+from forerun.serving.scenario import Scenario
 from validation.serving.fidelity import Judged, judge
 
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.routing import taken_edges
-from forerun.domains.serving.policies.delay import Delay
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.policy.batching import Batching
-from forerun.errors import StoreError
-from forerun.measure.serving.study import builtin
-from forerun.measure.serving.testbed import Testbed
-from forerun.scenarios import from_data
+from forerun.core.errors import StoreError
+from forerun.core.scenarios import from_data
+from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.routing import taken_edges
+from forerun.serving.measure.study import builtin
+from forerun.serving.measure.testbed import Testbed
+from forerun.serving.policies.delay import Delay
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.timeout import Timeout
+from forerun.serving.policy.batching import Batching
 from validation.serving.fidelity import judged
 from validation.serving.loop import Observed, run
 from validation.serving.study import Request, measure
@@ -132,7 +132,7 @@ def test_a_model_that_breaks_under_load_is_reported(tmp_path: Path, monkeypatch:
 
 def test_the_demonstration_is_predicted() -> None:
     """Replicas that sleep: of runs that nothing disturbed, P50 is predicted within 5 %."""
-    demo = Path(forerun.__file__).parent / "domains" / "serving" / "demo.yaml"
+    demo = Path(forerun.__file__).parent / "serving" / "demo.yaml"
     found = measure(Request(forerun.load(demo), loads=(0.3, 0.7), seconds=5.0), lambda _: None)
     assert len(found["fidelity"]) == found["runs"] == 2
     assert found.get("p50_error_worst", 0.0) <= 0.05

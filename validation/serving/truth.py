@@ -34,17 +34,17 @@ from typing import Any
 import numpy as np
 from client import PACKAGE, Sent, installed, send
 
-from forerun.data.fetch import cache_dir
-from forerun.domains.serving.calibration.calibrate import Calibration, calibrate
-from forerun.domains.serving.calibration.experiment import Load
-from forerun.domains.serving.calibration.fitting import slower
-from forerun.domains.serving.calibration.knee import STEP, interval, saturating
-from forerun.domains.serving.calibration.replay import COEFFICIENTS, cost_of, replay
-from forerun.domains.serving.calibration.server import Server as Limits
-from forerun.domains.serving.engine.kernels.gaps import gap_quantile_ms
-from forerun.domains.serving.inputs import ScenarioFiles
-from forerun.domains.serving.inputs.pipeline import Ints
-from forerun.rng import stream
+from forerun.core.data.fetch import cache_dir
+from forerun.core.rng import stream
+from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.inputs.pipeline import Ints
+from forerun.serving.llm.calibration.calibrate import Calibration, calibrate
+from forerun.serving.llm.calibration.experiment import Load
+from forerun.serving.llm.calibration.fitting import slower
+from forerun.serving.llm.calibration.knee import STEP, interval, saturating
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.serving.llm.calibration.server import Server as Limits
+from forerun.serving.llm.engine.kernels.gaps import gap_quantile_ms
 
 #: of what the server carries with many under way
 LOADS = (0.2, 0.45, 0.7, 0.85, 1.15)

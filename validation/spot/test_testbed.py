@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from forerun.domains.spot.engine.membership import Membership
-from forerun.errors import TraceError
-from forerun.measure.checkpoint.fleet import CheckpointWrite, FleetLog, Segment, Step, Work
-from forerun.measure.checkpoint.profile import measure
+from forerun.core.errors import TraceError
+from forerun.spot.engine.membership import Membership
+from forerun.spot.measure.fleet import CheckpointWrite, FleetLog, Segment, Step, Work
+from forerun.spot.measure.profile import measure
 from validation.spot.testbed import ledger, run, schedule
 
 #: of the run; a restart that takes half a second longer than those measured is a fortieth of it

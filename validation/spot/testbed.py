@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.errors import TraceError
-from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Step
-from forerun.measure.checkpoint.profile import Profile
+from forerun.core.errors import TraceError
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.engine.replay import replay
+from forerun.spot.measure.fleet import Fleet, FleetLog, Segment, Step
+from forerun.spot.measure.profile import Profile
+from forerun.spot.policies.immediate import Immediate
 
 #: seconds since the start, whether it is an addition, the node
 Change = tuple[float, bool, str]

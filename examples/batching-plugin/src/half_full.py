@@ -1,6 +1,6 @@
 """A batching policy in twelve lines, found by forerun through an entry point."""
 
-from forerun.domains.serving.policy.batching import Batching, Start, Wait
+from forerun.serving.policy.batching import Batching, Start, Wait
 
 
 class HalfFull(Batching, tag="half-full", frozen=True, kw_only=True):

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from forerun.errors import StoreError
+from forerun.core.errors import StoreError
+from forerun.core.regular import open_regular
 from forerun.live.engines.engine import Checkpoint
-from forerun.regular import open_regular
 
 _NAME: Final = re.compile(r"(\d{6})-(\d{12})\.(pt|npz)")
 _ARRAY: Final = "$array"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final, Protocol
 
-from forerun.errors import UsageError
+from forerun.core.errors import UsageError
 from forerun.live.controller import Course
 from forerun.live.journal import Origin
 

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run
-from forerun.domains.cluster.inputs.costs import ANY_MODEL
-from forerun.domains.cluster.inputs.prepare import Inputs, costs_of
-from forerun.domains.cluster.scenario import Costs
-from forerun.errors import PolicyError
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run
+from forerun.cluster.inputs.costs import ANY_MODEL
+from forerun.cluster.inputs.prepare import Inputs, costs_of
+from forerun.cluster.scenario import Costs
+from forerun.core.errors import PolicyError
+from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.live.stays import Stay
-from forerun.result.tables import Column, Table, TableSchema
 
 PREDICTIONS: Final = TableSchema(
     "predictions",

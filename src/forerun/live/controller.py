@@ -20,14 +20,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.engine.expected_pace import expected_pace
-from forerun.domains.cluster.engine.online import Decision, Online
-from forerun.domains.cluster.engine.rules import Progress
-from forerun.domains.cluster.engine.run import terms_of
-from forerun.domains.cluster.inputs.arrays import F64, NO_DEADLINE_S, Jobs
-from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.scenario import Live
-from forerun.errors import ForerunError
+from forerun.cluster.engine.expected_pace import expected_pace
+from forerun.cluster.engine.online import Decision, Online
+from forerun.cluster.engine.rules import Progress
+from forerun.cluster.engine.run import terms_of
+from forerun.cluster.inputs.arrays import F64, NO_DEADLINE_S, Jobs
+from forerun.cluster.inputs.prepare import Inputs
+from forerun.cluster.scenario import Live
+from forerun.core.errors import ForerunError
+from forerun.core.registry import member_name
 from forerun.live.answers import Answer, Became, Decided, Freed, Sent
 from forerun.live.engines.engine import Checkpoint, Command, Drain, Kill, Pace, Skip, Start
 from forerun.live.job_state import (
@@ -72,7 +73,6 @@ from forerun.live.observation import Refused as StartRefused
 from forerun.live.observation import Submitted as SubmitAsked
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, NodeStatus, RunStatus
-from forerun.registry import member_name
 
 #: a job restarts 1, 2, 4 ... run seconds after its failures, at most so many
 MOST_BACK_OFF_S: Final = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.errors import UnknownName, UsageError
+from forerun.core.errors import UnknownName, UsageError
 from forerun.live.controller import Controller
 from forerun.live.job_state import Ended, Job, Refused, Submitted
 from forerun.live.observation import Cancelled, NodeDrained, Observation, StopAsked

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from forerun.atomic_write import lock_file, write_bytes
-from forerun.errors import StoreError
+from forerun.core.atomic_write import lock_file, write_bytes
+from forerun.core.errors import StoreError
 
 #: nobody else may look into jobs, or talk to the controller
 OWNER_ONLY: Final = 0o700

@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from forerun.errors import UsageError
+from forerun.core.errors import UsageError
 from forerun.live import checkpoint as checkpoints
 from forerun.live.engines.engine import Checkpoint, Pace
 from forerun.live.rank_messages import (

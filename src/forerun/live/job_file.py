@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from forerun.errors import Problem, ScenarioError
+from forerun.core.errors import Problem, ScenarioError
+from forerun.core.regular import followed
+from forerun.core.scenario.decode import decode
+from forerun.core.scenario.resolve import apply_overrides
+from forerun.core.scenario.text import Document, read_document
 from forerun.live.spec import JobSpec
-from forerun.regular import followed
-from forerun.scenario.decode import decode
-from forerun.scenario.resolve import apply_overrides
-from forerun.scenario.text import Document, read_document
 
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 #: words that name the interpreter whose script is the next word

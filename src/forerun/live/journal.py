@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import msgspec
 
-from forerun.errors import StoreError
+from forerun.core.errors import StoreError
 from forerun.live.answers import Answer, Freed, Sent
 from forerun.live.engines.engine import Command, Start
 from forerun.live.observation import Seen

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from forerun.domains.cluster.scenario import Live
+from forerun.cluster.scenario import Live
 from forerun.live.engines.engine import Heartbeat, Term
 
 #: by how much the speed of two clocks may differ

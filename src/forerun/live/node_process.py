@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from forerun.atomic_write import write_bytes
-from forerun.errors import StoreError
+from forerun.core.atomic_write import write_bytes
+from forerun.core.errors import StoreError
 from forerun.live import processes
 from forerun.live.folder import RunFolder
 from forerun.live.node import LOOPBACK, Node, inherited, mark_of

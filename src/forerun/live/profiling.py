@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from forerun.errors import ForerunError
+from forerun.core.errors import ForerunError
 from forerun.live.engines.engine import Checkpoint, Drain, Engine, Heartbeat, Kill, Start, Term
 from forerun.live.observation import (
     Checkpointed,

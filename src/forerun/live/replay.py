@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from forerun.errors import PolicyError
+from forerun.core.errors import PolicyError
 from forerun.live.folder import RunFolder
 from forerun.live.journal import Journal
 from forerun.live.run_files import controller_of

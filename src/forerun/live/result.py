@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domain import code_of, with_code
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import Outcome
-from forerun.domains.cluster.summary.summarize import summarize
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import Outcome
+from forerun.cluster.summary.summarize import summarize
+from forerun.core.domain import code_of, with_code
+from forerun.core.registry import member_name
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.run import Result
+from forerun.core.result.tables import Column, Table, TableSchema
+from forerun.core.result.timeline import Timeline
 from forerun.live.compare import Prediction, predictions_table
 from forerun.live.stays import STATES, State, Stay
-from forerun.registry import member_name
-from forerun.result.ledger import Ledger
-from forerun.result.run import Result
-from forerun.result.tables import Column, Table, TableSchema
-from forerun.result.timeline import Timeline
 
 STAYS: Final = TableSchema(
     "stays",

@@ -13,22 +13,22 @@ from typing import Any
 
 import msgspec
 
-from forerun.atomic_write import write_bytes, write_text
-from forerun.domains.cluster.domain import DOMAIN
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
-from forerun.domains.cluster.inputs.prepare import Inputs
-from forerun.domains.cluster.scenario import Live, Scenario
-from forerun.errors import ScenarioError, StoreError, worded
+from forerun.cluster.domain import DOMAIN
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S
+from forerun.cluster.inputs.prepare import Inputs
+from forerun.cluster.scenario import Live, Scenario
+from forerun.core.atomic_write import write_bytes, write_text
+from forerun.core.errors import ScenarioError, StoreError, worded
+from forerun.core.scenario.resolve import map_inputs
+from forerun.core.scenario.spec import Input, yaml_text
+from forerun.core.scenario.text import Place
+from forerun.core.scenarios import load
 from forerun.live.clock import clock_of
 from forerun.live.controller import Controller
 from forerun.live.folder import RunFolder
 from forerun.live.journal import Journal, RunMeta
 from forerun.live.observation import Seen
 from forerun.live.spec import Checkpoints, JobSpec
-from forerun.scenario.resolve import map_inputs
-from forerun.scenario.spec import Input, yaml_text
-from forerun.scenario.text import Place
-from forerun.scenarios import load
 
 #: the program of jobs whose scenario names none
 PACED = ("forerun.live.programs.paced",)

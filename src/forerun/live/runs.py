@@ -16,10 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import Outcome
-from forerun.domains.cluster.scenario import Scenario
-from forerun.errors import ForerunError, Problem, StoreError, UsageError
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import Outcome
+from forerun.cluster.scenario import Scenario
+from forerun.core.errors import ForerunError, Problem, StoreError, UsageError
+from forerun.core.result.run import Result
+from forerun.core.scenario.spec import content_id
+from forerun.core.scenarios import load
+from forerun.core.version import VERSION
 from forerun.live.answers import Freed
 from forerun.live.clock import clock_of
 from forerun.live.compare import Comparison, compare
@@ -38,10 +42,6 @@ from forerun.live.session import Session
 from forerun.live.spec import JobSpec
 from forerun.live.status import RunStatus, serve_metrics
 from forerun.live.stays import Stay, stays_of
-from forerun.result.run import Result
-from forerun.scenario.spec import content_id
-from forerun.scenarios import load
-from forerun.version import VERSION
 
 _LOG = logging.getLogger("forerun.live")
 #: a context that calls the function that it is given when the run is to stop

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 import msgspec
 
-from forerun.errors import Problem, UsageError
+from forerun.core.errors import Problem, UsageError
 from forerun.live.message import Message
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, RunStatus

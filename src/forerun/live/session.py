@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from forerun.errors import ForerunError, StoreError
+from forerun.core.errors import ForerunError, StoreError
 from forerun.live import desk
 from forerun.live.answers import Answer, Freed, Sent
 from forerun.live.clock import Clock, origin_at, passed_s

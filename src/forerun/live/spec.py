@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from forerun.scenario.spec import Spec
+from forerun.core.scenario.spec import Spec
 
 # What is larger is a slip of the pen, and sums of it would leave the 64 bits that policies count in.
 #: steps of a job, done or to be done

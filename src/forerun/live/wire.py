@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from forerun.errors import ForerunError, StoreError, worded
+from forerun.core.errors import ForerunError, StoreError, worded
 
 #: bytes of JSON in a frame, at most
 MAX_BYTES: Final = 1 << 20

@@ -1,1 +1,15 @@
 """Published results, regenerated; engines that repeat published simulators with their known bugs."""
+
+from forerun.core.slices import Slice
+
+SLICE = Slice(
+    verbs="forerun.replication.verbs",
+    members={
+        "forerun.arrival_processes": ("forerun.replication.inferline.legacy_gamma",),
+        "forerun.energy.engine": ("forerun.replication.zeus.compiled",),
+        "forerun.loading.run_layout": ("forerun.replication.cndlsys.statistics",),
+        "forerun.serving.engine": ("forerun.replication.inferline.engine",),
+        "forerun.trace_readers": ("forerun.replication.cndlsys.npy",),
+    },
+    reference_logs={"cluster": "forerun.replication.elasticflow.reference_logs"},
+)

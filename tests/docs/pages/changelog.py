@@ -12,13 +12,13 @@ from ..claims import Claim
 
 def claims() -> Iterator[Claim]:
     """What was counted when it was added."""
-    from forerun.domains.cluster.policy import schedulers
-    from forerun.domains.serving.plan import answers
-    from forerun.domains.spot.scenario.processes import Process
+    from forerun.cluster.policy import schedulers
+    from forerun.cluster.traces.job_logs import LONGEST_S
+    from forerun.core.trace.reader import readers
     from forerun.replication.elasticflow.reproduce import fig9
     from forerun.replication.reproductions import reproductions
-    from forerun.trace.jobs import LONGEST_S
-    from forerun.trace.reader import readers
+    from forerun.serving.plan import answers
+    from forerun.spot.scenario.processes import Process
 
     page = "CHANGELOG.md"
     yield Claim(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from forerun.domains.cluster.engine.plan_ahead import MOST_TRIED
+from forerun.cluster.engine.plan_ahead import MOST_TRIED
 
 from ..claims import Claim, constant, record
 

@@ -13,7 +13,7 @@ from ..claims import ROOT, Claim
 
 def claims() -> Iterator[Claim]:
     """What the example's files say."""
-    from forerun.units import parse_quantity
+    from forerun.core.units import parse_quantity
 
     page = "docs/composition.md"
     pictures, cluster = written(page, "pictures.yaml"), written(page, "deadlines.yaml")

@@ -9,7 +9,7 @@ from ..claims import Claim, record
 
 
 def claims() -> Iterator[Claim]:
-    from forerun.study.compare import FIRST_SEEDS
+    from forerun.core.study.compare import FIRST_SEEDS
 
     page, found = "docs/development/statistics.md", record("statistics-intervals")
     shares = found["held_percent"]
@@ -48,8 +48,8 @@ def claims() -> Iterator[Claim]:
 
 
 def _resampled(page: str) -> Iterator[Claim]:
-    from forerun.result.stats import RESAMPLE_FARTHER
-    from forerun.study.replicates import LEAST_BLOCKS, LEAST_LOAD
+    from forerun.core.result.stats import RESAMPLE_FARTHER
+    from forerun.core.study.replicates import LEAST_BLOCKS, LEAST_LOAD
 
     found = record("statistics-resample")
     methods, width = found["percent"], "median width over the difference"
@@ -83,7 +83,7 @@ def _resampled(page: str) -> Iterator[Claim]:
 
 
 def _few_runs(page: str) -> Iterator[Claim]:
-    from forerun.study.replicates import LEAST_RUNS
+    from forerun.core.study.replicates import LEAST_RUNS
 
     found = record("energy-intervals")
     ours, student = (

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy.plan.frontier import MOST_PLANS
+from forerun.energy.plan.frontier import MOST_PLANS
 from forerun.replication.zeus.public import GPUS
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import WITHIN_POINTS

@@ -10,12 +10,12 @@ from ..claims import Claim
 
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code, and what the files on the pages say."""
-    from forerun.data.archive import MOST_EXPANSION, MOST_MEMBERS
-    from forerun.report import thin
-    from forerun.report.compose import MOST_RUNS
-    from forerun.report.drawing import readable_scale
-    from forerun.result.timeline import MAX_SLICES
-    from forerun.scenario.text import MAX_DEPTH
+    from forerun.core.data.archive import MOST_EXPANSION, MOST_MEMBERS
+    from forerun.core.report import thin
+    from forerun.core.report.compose import MOST_RUNS
+    from forerun.core.report.drawing import readable_scale
+    from forerun.core.result.timeline import MAX_SLICES
+    from forerun.core.scenario.text import MAX_DEPTH
 
     page = "docs/reports.md"
     yield Claim(page, "| line, step, cdf | at most about {} points |", (thin.MOST_POINTS,))

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from forerun.domains.loading.policies.fixed_blocks import FixedBlocks
-from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policies.three_probes import ThreeProbes
-from forerun.domains.loading.summary.measured import MEAN_ERROR, WORST_ERROR
-from forerun.domains.loading.traces import TRACES
-from forerun.measure.loading.answers import Job
-from forerun.measure.loading.probing import BLOCKS, COLD, FIRST_REQUESTS, PROBE_REQUESTS, PROBE_S, THREADS
-from forerun.trace.domain_traces import Wanted
+from forerun.core.trace.domain_traces import Wanted
+from forerun.loading.measure.answers import Job
+from forerun.loading.measure.probing import BLOCKS, COLD, FIRST_REQUESTS, PROBE_REQUESTS, PROBE_S, THREADS
+from forerun.loading.policies.fixed_blocks import FixedBlocks
+from forerun.loading.policies.pace import ByInterval
+from forerun.loading.policies.three_probes import ThreeProbes
+from forerun.loading.summary.measured import MEAN_ERROR, WORST_ERROR
+from forerun.loading.traces import TRACES
 
 from ..claims import RESULTS, Claim, constant, record
 

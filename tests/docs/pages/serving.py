@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from forerun.domains.serving.plan import FRESH
-from forerun.domains.serving.plan.space import MAX_REPLICAS
-from forerun.domains.serving.plan.throughput import GRID
-from forerun.domains.serving.policies.inferline import InferLine
-from forerun.domains.serving.scenario import QUERY_BYTES, VISIT_BYTES, Intervals
-from forerun.domains.serving.scenario.limits import MOST_BYTES
-from forerun.domains.serving.summary.confidence import BATCHES
 from forerun.replication.inferline.notebook import SNAP_MS
 from forerun.replication.inferline.tuner import FEWER_MISSES, PEAKS_DEARER, PHASE_S
+from forerun.serving.plan import FRESH
+from forerun.serving.plan.space import MAX_REPLICAS
+from forerun.serving.plan.throughput import GRID
+from forerun.serving.policies.inferline import InferLine
+from forerun.serving.scenario import QUERY_BYTES, VISIT_BYTES, Intervals
+from forerun.serving.scenario.limits import MOST_BYTES
+from forerun.serving.summary.confidence import BATCHES
 
 from ..claims import ROOT, Claim, constant, record
 
@@ -59,7 +59,7 @@ def _constants() -> Iterator[Claim]:
     yield Claim(PAGE, "and the replicas (up to {})", (MAX_REPLICAS,))
     yield Claim(PAGE, "the highest rate, in steps of {} % from below", (100 * (GRID - 1),))
     yield Claim(PAGE, "it is then tried on {} more", (FRESH,))
-    checker = ROOT / "src" / "forerun" / "domains" / "serving" / "plan" / "checker.py"
+    checker = ROOT / "src" / "forerun" / "serving" / "plan" / "checker.py"
     yield Claim(PAGE, "The checker, {} lines that share", (len(checker.read_text().splitlines()),))
     tuner = InferLine()
     yield Claim(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from forerun.domains.serving.engine.kernels.gaps import PER_OCTAVE
+from forerun.serving.llm.engine.kernels.gaps import PER_OCTAVE
 
 from ..claims import Claim, Within
 

@@ -9,7 +9,7 @@ from ..claims import Claim
 
 
 def claims() -> Iterator[Claim]:
-    from forerun.study import explain
+    from forerun.core.study import explain
 
     yield Claim("docs/studies.md", "a number is then halved {} times towards", (explain.HALVINGS,))
 

@@ -12,9 +12,9 @@ from ..claims import Claim
 
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code."""
-    from forerun.domains.spot.traces.fit import fit
-    from forerun.trace.rows import LARGEST_INT
-    from forerun.trace.stats import WINDOWS_S
+    from forerun.core.trace.rows import LARGEST_INT
+    from forerun.core.trace.stats import WINDOWS_S
+    from forerun.spot.traces.fit import fit
 
     page = "docs/traces.md"
     yield Claim(page, "whole numbers beyond {}^{}", (2, math.log2(LARGEST_INT)))

@@ -11,7 +11,7 @@ from ..claims import Claim
 def claims() -> Iterator[Claim]:
     """What the demonstration's scenario says."""
     import forerun
-    from forerun.catalog import demo
+    from forerun.core.catalog import demo
 
     asked = forerun.load(demo("serving").scenario)
     promise = (100 * asked.attainment, asked.slo_ms)

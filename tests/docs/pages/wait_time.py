@@ -12,7 +12,7 @@ PAGE: Final = "docs/wait-time.md"
 
 def claims() -> Iterator[Claim]:
     """What the back-test measured, and constants of the code."""
-    from forerun.domains.cluster.wait_time.forecast import INTERVALS, LEAST_PAST
+    from forerun.site.wait_time.forecast import INTERVALS, LEAST_PAST
 
     yield Claim(PAGE, "Fewer than {} former jobs with a known start", (LEAST_PAST,))
     figures = record("cluster-wait_time")

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forerun.domain import Domain
-from forerun.registry import Registry
-from forerun.result.objective import Objective
+from forerun.core.domain import Domain
+from forerun.core.registry import Registry
+from forerun.core.result.objective import Objective
 from forerun_evaluation.engine import Outcome, run
 from forerun_evaluation.inputs import Inputs, prepare
 from forerun_evaluation.observer import Observer
@@ -23,8 +23,8 @@ from forerun_evaluation.scenario import Scenario
 from forerun_evaluation.summary import summarize
 
 if TYPE_CHECKING:
-    from forerun.result.figures import Figure
-    from forerun.result.run import Result, SavedRun
+    from forerun.core.result.figures import Figure
+    from forerun.core.result.run import Result, SavedRun
     from forerun_evaluation.explain import EvaluationExplainer
 
 __all__ = ["DOMAIN", "Inputs", "Observer", "Outcome", "Scenario", "View"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import PolicyError
-from forerun.rng import stream
+from forerun.core.errors import PolicyError
+from forerun.core.rng import stream
 from forerun_evaluation.inputs import Inputs
 from forerun_evaluation.observer import Observer
 from forerun_evaluation.policy import Order, View

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.domain import Answer, Explainer, WhatIf
-from forerun.result.run import Result, SavedRun
+from forerun.core.domain import Answer, Explainer, WhatIf
+from forerun.core.result.run import Result, SavedRun
 from forerun_evaluation.scenario import Scenario
 
 

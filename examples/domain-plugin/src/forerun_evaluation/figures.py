@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.result.figures import Axis, Figure, Rule
-from forerun.result.run import Result, SavedRun
+from forerun.core.result.figures import Axis, Figure, Rule
+from forerun.core.result.run import Result, SavedRun
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:

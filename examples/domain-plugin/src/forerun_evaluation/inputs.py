@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import Problem, TraceError
-from forerun.trace.repair import RepairLog
-from forerun.trace.source import Source
+from forerun.core.errors import Problem, TraceError
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.source import Source
 from forerun_evaluation.scenario import Scenario
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.registry import Registry
-from forerun.scenario.spec import NamedSpec
+from forerun.core.registry import Registry
+from forerun.core.scenario.spec import NamedSpec
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from forerun.scenario.spec import Input, NamedSpec, Spec, chosen_from
+from forerun.core.scenario.spec import Input, NamedSpec, Spec, chosen_from
 from forerun_evaluation.policies.longest_first import LongestFirst
 from forerun_evaluation.policy import orders
 

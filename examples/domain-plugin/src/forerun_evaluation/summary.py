@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forerun.result.ledger import Ledger
-from forerun.result.run import Result
-from forerun.result.tables import Column, Table, TableSchema
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.run import Result
+from forerun.core.result.tables import Column, Table, TableSchema
 from forerun_evaluation.engine import Outcome
 
 EVALUATIONS = TableSchema(

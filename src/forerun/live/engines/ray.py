@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from forerun.core.version import VERSION
 from forerun.live import wire
 from forerun.live.engines import ray_cluster
 from forerun.live.engines.engine import Command, Heartbeat
@@ -32,7 +33,6 @@ from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder
 from forerun.live.node_messages import FromNode, Rendezvous, Renewal, ToNode
 from forerun.live.observation import NodeDown, NodeUp, Observation
-from forerun.version import VERSION
 
 #: what the node process is
 NODE_PROGRAM: Final = ("forerun.live.node_process",)

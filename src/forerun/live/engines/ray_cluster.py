@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from forerun.errors import StoreError, UsageError
-from forerun.study.executors.ray import answers, import_ray, unreachable
+from forerun.core.errors import StoreError, UsageError
+from forerun.core.study.executors.ray import answers, import_ray, unreachable
 
 #: where messages to users point
 OPTION: Final = "--engine ray"

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from random import Random
 
-from forerun.domains.spot.scenario.batches import Burst, Marks
-from forerun.domains.spot.scenario.processes import LARGEST_FLEET, Rows, Tick
+from forerun.spot.scenario.batches import Burst, Marks
+from forerun.spot.scenario.processes import LARGEST_FLEET, Rows, Tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

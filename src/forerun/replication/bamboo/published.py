@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.domains.spot.traces.measured_run import MeasuredProfile
 from forerun.replication.bamboo.ring import PublishedJob
+from forerun.spot.traces.measured_run import MeasuredProfile
 
 _DATA: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("published.json").read_text())
 

@@ -9,27 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from forerun.data import dataset
-from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.batches import Burst, Marks
-from forerun.domains.spot.scenario.processes import Poisson, Tick, generate
-from forerun.domains.spot.traces import statistics
-from forerun.domains.spot.traces.measured_run import START_DELAY_S, model_run, read_run
-from forerun.domains.spot.traces.tables import beside
+from forerun.core.data import dataset
+from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.bamboo import published
 from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows
 from forerun.replication.bamboo.published import ROUNDED, RUN86
 from forerun.replication.bamboo.ring import NO_BUGS, HourlyFleet, run_ring
 from forerun.replication.bamboo.tick_machine import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
-from forerun.result.figures import Axis, Figure, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.spot.engine import trials
+from forerun.spot.engine.estimates import Estimate
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.engine.replay import replay
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.policy import growth_rules
+from forerun.spot.scenario.batches import Burst, Marks
+from forerun.spot.scenario.processes import Poisson, Tick, generate
+from forerun.spot.traces import statistics
+from forerun.spot.traces.measured_run import START_DELAY_S, model_run, read_run
+from forerun.spot.traces.tables import beside
 
 NOTEBOOK_JOB = TrainingJob(
     depth=16,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Final
 
-from forerun.domains.spot.policies.bamboo.ring import (
+from forerun.spot.policies.bamboo.ring import (
     ADD,
     GENERATE,
     REMOVE,

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from forerun.domains.spot.engine.membership import Membership
 from forerun.replication.bamboo.published import ROUNDED, RUN86
+from forerun.spot.engine.membership import Membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

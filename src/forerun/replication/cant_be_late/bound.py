@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot.policy import DeadlineJob, Held
-from forerun.errors import Infeasible
+from forerun.core.errors import Infeasible
+from forerun.spot.policy import DeadlineJob, Held
 
 
 @dataclass(frozen=True, slots=True)

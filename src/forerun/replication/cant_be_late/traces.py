@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from random import Random
 
-from forerun.domains.spot.engine.deadline import DeadlineRun, run_deadline
-from forerun.domains.spot.policy import DeadlineJob, DeadlineRule
+from forerun.spot.engine.deadline import DeadlineRun, run_deadline
+from forerun.spot.policy import DeadlineJob, DeadlineRule
 
 
 def hourly_rate_trace(rate_per_h: float, ticks: int, tick_s: float, seed: int) -> list[bool]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
-from forerun.domains.loading.engine.model import Batches, batches_of
-from forerun.domains.loading.policy import F64
+from forerun.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.loading.engine.model import Batches, batches_of
+from forerun.loading.policy import F64
 from forerun.replication.cndlsys.runs import BATCH, PREFETCH, WORKERS, Recorded
 
 #: seconds of loop overhead where the workers leave cores idle

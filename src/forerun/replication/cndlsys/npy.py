@@ -19,13 +19,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import TraceError
-from forerun.registry import member_name
-from forerun.regular import read_regular, unreadable
-from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import RepairLog
-from forerun.trace.rows import Field
-from forerun.trace.table import Provenance, Trace, schema_of
+from forerun.core.errors import TraceError
+from forerun.core.registry import member_name
+from forerun.core.regular import read_regular, unreadable
+from forerun.core.trace.reader import Head, TraceReader
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.rows import Field
+from forerun.core.trace.table import Provenance, Trace, schema_of
 
 MAX_BYTES: Final = 64 * 1024**2
 MAX_HEADER_BYTES: Final = 64 * 1024

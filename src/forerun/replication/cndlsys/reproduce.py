@@ -13,10 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.data.fetch import dataset
-from forerun.domains.loading.engine.placement import Placed, place_gangs
-from forerun.domains.loading.policy import placements
-from forerun.domains.loading.scenario import Gang, GangJob, Node
+from forerun.core.data.fetch import dataset
+from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.core.result.stats import normal_quantile
+from forerun.core.rng import stream
+from forerun.loading.engine.placement import Placed, place_gangs
+from forerun.loading.policy import placements
+from forerun.loading.scenario import Gang, GangJob, Node
 from forerun.replication.cndlsys.law import (
     IDLE_OVERHEAD_S,
     FittedDelivery,
@@ -26,10 +30,6 @@ from forerun.replication.cndlsys.law import (
 )
 from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
 from forerun.replication.cndlsys.statistics import early_stop
-from forerun.result.figures import Axis, Figure, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
-from forerun.result.stats import normal_quantile
-from forerun.rng import stream
 
 SOURCE: Final = "CNDLSys (COMSNETS'24), repository VUZhuangweiKang/CloudNativeDLSys, commit 61d0441"
 

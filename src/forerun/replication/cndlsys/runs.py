@@ -18,14 +18,14 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.loading.engine.model import batches_of
-from forerun.domains.loading.policy import F64
-from forerun.errors import Problem, TraceError
-from forerun.regular import read_regular, unreadable
+from forerun.core.errors import Problem, TraceError
+from forerun.core.regular import read_regular, unreadable
+from forerun.core.result.stats import standard_error, welch_p
+from forerun.core.trace.rows import Field
+from forerun.core.trace.tabular import Rows
+from forerun.loading.engine.model import batches_of
+from forerun.loading.policy import F64
 from forerun.replication.cndlsys.npy import read_numbers, read_records
-from forerun.result.stats import standard_error, welch_p
-from forerun.trace.rows import Field
-from forerun.trace.tabular import Rows
 
 BATCH: Final = 512
 #: what we write in place of the experiment's object array of memory

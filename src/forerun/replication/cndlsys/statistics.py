@@ -11,8 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from forerun.domains.loading.policies.fixed_blocks import stopped
-from forerun.domains.loading.traces.layouts import RunLayout
+from forerun.core.trace.domain_traces import ReportTable, TraceReport
+from forerun.loading.policies.fixed_blocks import stopped
+from forerun.loading.traces.layouts import RunLayout
 from forerun.replication.cndlsys.law import Explained, explain_pooled, explain_unmerged
 from forerun.replication.cndlsys.runs import (
     UNNUMBERED,
@@ -22,7 +23,6 @@ from forerun.replication.cndlsys.runs import (
     read_experiment,
     table,
 )
-from forerun.trace.domain_traces import ReportTable, TraceReport
 
 
 class NotebookRuns(RunLayout, frozen=True, kw_only=True):

@@ -15,15 +15,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domain import simulate
-from forerun.domains.cluster.scenario import Scenario
+from forerun.cluster.scenario import Scenario
+from forerun.core.domain import simulate
+from forerun.core.result.figures import Axis, Figure, by_series, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Row
+from forerun.core.result.run import Result
+from forerun.core.result.tables import Table
+from forerun.core.scenarios import from_data
 from forerun.replication.elasticflow.public import public_path
 from forerun.replication.elasticflow.published import LABEL, PUBLISHED, RATIO, SIX
-from forerun.result.figures import Axis, Figure, by_series, from_points
-from forerun.result.reproduction import Progress, Reproduced, Row
-from forerun.result.run import Result
-from forerun.result.tables import Table
-from forerun.scenarios import from_data
 
 Floats = NDArray[np.float64]
 

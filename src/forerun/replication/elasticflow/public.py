@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from forerun.data import dataset
-from forerun.domains.cluster.inputs.arrays import ThroughputTable
-from forerun.domains.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.arrays import ThroughputTable
+from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
+from forerun.cluster.inputs.setting import Setting
+from forerun.core.data import dataset
 
 
 def public_path(name: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.result.figures import Axis
+from forerun.core.result.figures import Axis
 
 PAPER: Final = "Gu et al.: ElasticFlow, ASPLOS 2023"
 LABEL: Final = {

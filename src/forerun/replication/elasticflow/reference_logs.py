@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.atomic_write import refuse_foreign, write_text
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.inputs.arrays import NO_DEADLINE_S
-from forerun.domains.cluster.summary.gpus import nodes_of
-from forerun.domains.cluster.summary.waits import stretches_of
-from forerun.errors import UsageError
+from forerun.cluster.engine.record import Record
+from forerun.cluster.inputs.arrays import NO_DEADLINE_S
+from forerun.cluster.summary.gpus import nodes_of
+from forerun.cluster.summary.waits import stretches_of
+from forerun.core.atomic_write import refuse_foreign, write_text
+from forerun.core.errors import UsageError
 
 JOB_COLUMNS: Final = (
     "time",

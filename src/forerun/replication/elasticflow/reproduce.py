@@ -18,19 +18,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.cluster.engine.known_bugs import SWITCHES
-from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policy import Schedule, schedulers
+from forerun.core.result.figures import Axis, Figure, by_series, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.core.result.stats import standard_error, student_quantile
+from forerun.core.study.executors.interrupts import blocked, end_quietly
 from forerun.replication.elasticflow.live import fig6a_live, fig6b_live, fig7
 from forerun.replication.elasticflow.overheads import QUICK_PLAN, fig12
 from forerun.replication.elasticflow.public import public_profile, public_setting
 from forerun.replication.elasticflow.published import LABEL, PAPER, PUBLISHED, RATIO, SIX
-from forerun.result.figures import Axis, Figure, by_series, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
-from forerun.result.stats import standard_error, student_quantile
-from forerun.study.executors.interrupts import blocked, end_quietly
 
 Floats = NDArray[np.float64]
 
@@ -142,8 +142,8 @@ def _setting(job: Job) -> Setting:
             job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first, corrected=corrected
         )
         return replace(made, seed=job.seed)
-    from forerun.domains.cluster.inputs.files import JobTable, jobs_of, read_cluster
-    from forerun.domains.cluster.traces.published import PublishedGenerator, published
+    from forerun.cluster.inputs.files import JobTable, jobs_of, read_cluster
+    from forerun.cluster.traces.published import PublishedGenerator, published
     from forerun.replication.elasticflow.public import public_path
 
     count, gap_s, share, seed = job.drawn

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.engine import Engine
-from forerun.domains.serving.engine.outcome import Batches, Outcome, Run, Visits
-from forerun.domains.serving.inputs import Inputs
-from forerun.domains.serving.observer import Observer
+from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.replication.inferline.notebook import CompatRun, simulate_compat
-from forerun.result.tables import Column, Table, TableSchema
+from forerun.serving.engine import Engine
+from forerun.serving.engine.outcome import Batches, Outcome, Run, Visits
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.observer import Observer
 
 
 class NotebookEngine(Engine):

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from forerun.scenario.numbers import NotNegative, Positive
-from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, summed
+from forerun.core.scenario.numbers import NotNegative, Positive
+from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, summed
 
 LARGEST_LEGACY_SEED = 2**32 - 1
 

@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Ints, Law, Pipeline, Stage
-from forerun.errors import PolicyError, Problem, ScenarioError
+from forerun.core.errors import PolicyError, Problem, ScenarioError
+from forerun.serving.inputs.pipeline import SOURCE, Floats, Ints, Law, Pipeline, Stage
 
 #: events closer than this to a round's first event run in that round
 SNAP_MS: Final = 1e-8

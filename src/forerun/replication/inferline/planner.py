@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.serving.inputs.pipeline import SOURCE, Floats
-from forerun.domains.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, embedded_profile
-from forerun.domains.serving.plan.exact import cheapest
-from forerun.domains.serving.plan.greedy import greedy
-from forerun.domains.serving.plan.space import Offer, Space, Traffic
-from forerun.domains.serving.plan.stage_runs import StageRuns
-from forerun.domains.serving.plan.sweep import sweep
+from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Row
 from forerun.replication.inferline import published
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
-from forerun.result.figures import Axis, Figure, from_points
-from forerun.result.reproduction import Progress, Reproduced, Row
+from forerun.serving.inputs.pipeline import SOURCE, Floats
+from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, embedded_profile
+from forerun.serving.plan.exact import cheapest
+from forerun.serving.plan.greedy import greedy
+from forerun.serving.plan.space import Offer, Space, Traffic
+from forerun.serving.plan.stage_runs import StageRuns
+from forerun.serving.plan.sweep import sweep
 
 _PARENTS = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
 

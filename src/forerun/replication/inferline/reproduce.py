@@ -11,14 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
-from forerun.domains.serving.inputs.profile import embedded_profile
-from forerun.domains.serving.policies.greedy import Greedy
+from forerun.core.result.figures import Axis, Figure, by_series
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.inferline import published
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.inferline.notebook import CompatRun, simulate_compat
-from forerun.result.figures import Axis, Figure, by_series
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
+from forerun.serving.inputs.profile import embedded_profile
+from forerun.serving.policies.greedy import Greedy
 
 #: stage -> its parent, in the notebook's wiring order
 _PARENTS: Final[Mapping[str, int]] = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
@@ -97,7 +97,7 @@ def _both(
     Ours are those of the default mode with mean service; the stamps beside them come from the notebook's scheduler with
     mean service, which gives the same batches where no events tie.
     """
-    from forerun.domains.serving.engine.stagewise import simulate_stagewise
+    from forerun.serving.engine.stagewise import simulate_stagewise
 
     gaps = np.diff(arrivals)
     compat = simulate_compat(run_of(config, "notebook"), gaps, len(arrivals))
@@ -108,7 +108,7 @@ def _both(
 
 def _p99_service(arrivals: Floats) -> float:
     """The p99 latency [ms] of the run where each batch takes its measured p99 time."""
-    from forerun.domains.serving.engine.stagewise import simulate_stagewise
+    from forerun.serving.engine.stagewise import simulate_stagewise
 
     return float(np.quantile(simulate_stagewise(run_of(_RUN, "p99"), arrivals, np.inf).latency_ms, 0.99))
 

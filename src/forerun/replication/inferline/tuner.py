@@ -11,23 +11,23 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.serving.engine.stagewise import simulate_stagewise
-from forerun.domains.serving.engine.tuning import paid_replica_ms, schedule_first
-from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
-from forerun.domains.serving.plan.exact import cheapest
-from forerun.domains.serving.plan.space import Space
-from forerun.domains.serving.policies.coarse import Coarse
-from forerun.domains.serving.policies.fixed import Fixed
-from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policies.inferline import InferLine
-from forerun.domains.serving.policies.rehearsal import Rehearsal
-from forerun.domains.serving.policy.handover import Handover
-from forerun.domains.serving.policy.tuning import Tuner
+from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Row
+from forerun.core.rng import stream
 from forerun.replication.inferline import published
 from forerun.replication.inferline.planner import image_space
-from forerun.result.figures import Axis, Figure, from_points
-from forerun.result.reproduction import Progress, Reproduced, Row
-from forerun.rng import stream
+from forerun.serving.engine.stagewise import simulate_stagewise
+from forerun.serving.engine.tuning import paid_replica_ms, schedule_first
+from forerun.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
+from forerun.serving.plan.exact import cheapest
+from forerun.serving.plan.space import Space
+from forerun.serving.policies.coarse import Coarse
+from forerun.serving.policies.fixed import Fixed
+from forerun.serving.policies.greedy import Greedy
+from forerun.serving.policies.inferline import InferLine
+from forerun.serving.policies.rehearsal import Rehearsal
+from forerun.serving.policy.handover import Handover
+from forerun.serving.policy.tuning import Tuner
 
 #: (rate, ratio of the step, squared coefficient of variation)
 SETTINGS: Final = tuple(

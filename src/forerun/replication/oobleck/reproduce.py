@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.data import dataset
-from forerun.domains.spot.engine.job import TrainingJob
-from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.outlook import Observed
-from forerun.domains.spot.inputs.recorded import of_membership
-from forerun.domains.spot.policies.lazy import Lazy
-from forerun.domains.spot.policies.oobleck import Oobleck
-from forerun.domains.spot.policies.varuna import Varuna
-from forerun.domains.spot.policy import Setting
+from forerun.core.data import dataset
+from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.oobleck import published
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
-from forerun.result.figures import Axis, Figure, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.spot.engine.job import TrainingJob
+from forerun.spot.engine.membership import Membership
+from forerun.spot.engine.outlook import Observed
+from forerun.spot.inputs.recorded import of_membership
+from forerun.spot.policies.lazy import Lazy
+from forerun.spot.policies.oobleck import Oobleck
+from forerun.spot.policies.varuna import Varuna
+from forerun.spot.policy import Setting
 
 
 def oobleck_throughput(progress: Progress) -> Reproduced:
@@ -33,7 +33,7 @@ def oobleck_throughput(progress: Progress) -> Reproduced:
     ------
     DataError : the artefact's traces are missing.
     """
-    from forerun.trace.reader import read_trace
+    from forerun.core.trace.reader import read_trace
 
     rows = []
     points: dict[str, list[tuple[float, float, str]]] = {model: [] for model in published.ELASTIC_JOBS}

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.domains.spot.policies.bamboo.ring import (
+from forerun.spot.policies.bamboo.ring import (
     ADD,
     GLOBAL_TIMEOUT,
     READY,

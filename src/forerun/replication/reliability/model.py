@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.closed_forms import effective_share, sync_best
-from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.processes import PerNode
+from forerun.spot.engine import trials
+from forerun.spot.engine.closed_forms import effective_share, sync_best
+from forerun.spot.engine.estimates import Estimate
+from forerun.spot.engine.job import Checkpoints, TrainingJob
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.scenario.processes import PerNode
 
 DAY_MIN = 1440.0
 STEPS = 60

@@ -10,17 +10,17 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from forerun.data import dataset
-from forerun.domains.spot.engine.closed_forms import effective_share
-from forerun.errors import DataError
+from forerun.core.data import dataset
+from forerun.core.errors import DataError
+from forerun.core.result.figures import Axis, Figure, Rule, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.reliability.model import (
     Setting,
     best_interval_min,
     intervals_above,
 )
 from forerun.replication.reliability.published import LLAMA3, META, Ettr
-from forerun.result.figures import Axis, Figure, Rule, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.spot.engine.closed_forms import effective_share
 
 REPAIR_H: Final = 24.0
 """Mean repair in the simulations; with spares enough it does not matter."""
@@ -406,7 +406,7 @@ class _LogFacts(msgspec.Struct, frozen=True):
 
 def _log_rows() -> tuple[list[Row], str]:
     """What the one public log of node faults says, and whether nodes fail alike; none where it is absent."""
-    from forerun.trace.reader import read_trace
+    from forerun.core.trace.reader import read_trace
 
     try:
         path = dataset("spot/infinitehbd/fault_trace.json")

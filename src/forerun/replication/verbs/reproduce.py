@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forerun.cli import _options, _show
-from forerun.cli._options import Output
-from forerun.errors import CheckFailed, Problem, UsageError
+from forerun.core.cli import _options, _show
+from forerun.core.cli._options import Output
+from forerun.core.errors import CheckFailed, Problem, UsageError
 
 if TYPE_CHECKING:
-    from forerun.result.reproduction import Attempt
+    from forerun.core.result.reproduction import Attempt
 
 
 @click.command(name="reproduce")
@@ -100,7 +100,7 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
     reproduced = reproduce(identifier, quick=quick, progress=progress)
     wall_s = time.perf_counter() - start_s
     if out is not None:
-        from forerun.report import write_reproduction
+        from forerun.core.report import write_reproduction
 
         write_reproduction(entry, reproduced, out)
     if output.as_json:
@@ -159,7 +159,7 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
     attempts = reproduce_all(quick=quick, workers=workers, progress=watch)
     wall_s = time.perf_counter() - start_s
     if out is not None:
-        from forerun.report import write_reproductions
+        from forerun.core.report import write_reproductions
 
         write_reproductions(attempts, out, quick=quick)
     if output.as_json:

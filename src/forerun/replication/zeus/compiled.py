@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.energy.engine.batch import Attempts, CompiledLoops, Work, columns
-from forerun.domains.energy.inputs.workload import Workload
-from forerun.domains.energy.policies.gts import Gts
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.view import Floats, Ints
+from forerun.energy.engine.batch import Attempts, CompiledLoops, Work, columns
+from forerun.energy.inputs.workload import Workload
+from forerun.energy.policies.gts import Gts
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import Floats, Ints
 from forerun.replication.zeus import kernels
 from forerun.replication.zeus.kernels import CompiledJob, Optimiser
 

@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from forerun.domains.energy.inputs.workload import Submission
-from forerun.rng import stream
+from forerun.core.rng import stream
+from forerun.energy.inputs.workload import Submission
 
 Regime = Literal["sequential", "overlapping", "burst"]
 REGIMES: Final[tuple[Regime, ...]] = ("sequential", "overlapping", "burst")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.kernels.jit import kernel
+from forerun.core.kernels.jit import kernel
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

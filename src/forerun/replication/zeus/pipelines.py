@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.energy.inputs.pipeline import KINDS, Choices, Pipeline
+from forerun.energy.inputs.pipeline import KINDS, Choices, Pipeline
 
 
 def synthetic(slower: tuple[float, ...], microbatches: int, frequencies_mhz: tuple[int, ...]) -> Pipeline:

@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from forerun.data import dataset
-from forerun.domains.energy.inputs.workload import Workload, join
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.view import Job
+from forerun.core.data import dataset
+from forerun.energy.inputs.workload import Workload, join
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import Job
+from forerun.energy.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 from forerun.replication.zeus.published import JOBS
-from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 
 GPUS: Final = ("v100", "a40", "rtx6000", "p100")
 #: the source in the registry of public data, and that of windows measured while jobs trained

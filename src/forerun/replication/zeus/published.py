@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.domains.energy.policy.view import Job
+from forerun.energy.policy.view import Job
 
 _DATA: Final[dict[str, Any]] = json.loads(
     Path(__file__).with_name("published.json").read_text(encoding="utf-8")

@@ -8,26 +8,26 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy.engine.batch import Attempts, Work, run_many
-from forerun.domains.energy.inputs.workload import Workload
-from forerun.domains.energy.policies.default import Default
-from forerun.domains.energy.policies.grid import Grid
-from forerun.domains.energy.policies.grid_bounded import GridBounded
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.joint import Joint
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobSpec, Pair
-from forerun.domains.energy.policy.rules import Rules
-from forerun.domains.energy.policy.view import Floats
-from forerun.domains.energy.scenario import Drift
-from forerun.domains.energy.summary.savings import Reference, Savings, of_attempts, reference
-from forerun.errors import Infeasible
+from forerun.core.errors import Infeasible
+from forerun.core.result.figures import Axis, Columns, Figure, Rule, by_series, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.energy.engine.batch import Attempts, Work, run_many
+from forerun.energy.inputs.workload import Workload
+from forerun.energy.policies.default import Default
+from forerun.energy.policies.grid import Grid
+from forerun.energy.policies.grid_bounded import GridBounded
+from forerun.energy.policies.jit import Jit
+from forerun.energy.policies.joint import Joint
+from forerun.energy.policies.pruning_gts import PruningGts
+from forerun.energy.policy import KnobSpec, Pair
+from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import Floats
+from forerun.energy.scenario import Drift
+from forerun.energy.summary.savings import Reference, Savings, of_attempts, reference
 from forerun.replication.zeus import reproduce_hardware
 from forerun.replication.zeus.groups import REGIMES, regime
 from forerun.replication.zeus.public import GPUS, SOURCE, public_workload
 from forerun.replication.zeus.published import JOBS, published
-from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 PAPER: Final = "You, Chung, Chowdhury: Zeus, NSDI 2023"
 COMPAT: Final = Rules.of("compat")
@@ -353,7 +353,7 @@ def group_saving(dataset: str, name: str, rules: Rules, spec: KnobSpec, seeds: S
 
 def _pareto(progress: Progress) -> Reproduced:
     """zeus-pareto: the frontier of time against energy of each job."""
-    from forerun.domains.energy.plan.points import Point, certified_frontier, knee
+    from forerun.energy.plan.points import Point, certified_frontier, knee
 
     rows, figures = [], []
     for dataset in JOBS:

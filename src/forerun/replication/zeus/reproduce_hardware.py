@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from forerun.data import fetch
-from forerun.domains.energy.plan.frontier import Program
-from forerun.domains.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
+from forerun.core.data import fetch
+from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.energy.plan.frontier import Program
+from forerun.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
 from forerun.replication.zeus.pipelines import synthetic
 from forerun.replication.zeus.public import WINDOWS_SOURCE
 from forerun.replication.zeus.published import published
 from forerun.replication.zeus.windows import Windows, read_windows
-from forerun.result.figures import Axis, Figure, from_points
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
 PERSEUS: Final = "Chung et al.: Perseus, SOSP 2024"
 

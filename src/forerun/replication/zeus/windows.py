@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy.policy.live import Window
-from forerun.errors import Problem, TraceError
-from forerun.regular import open_regular
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Field, gathered, read_rows
-from forerun.trace.source import Source
+from forerun.core.errors import Problem, TraceError
+from forerun.core.regular import open_regular
+from forerun.core.trace.repair import Complaints, RepairLog
+from forerun.core.trace.rows import Field, gathered, read_rows
+from forerun.core.trace.source import Source
+from forerun.energy.policy.live import Window
 
 _LIMIT: Final = re.compile(r"_(\d+)$")
 _GPU: Final = re.compile(r"gpu[0-9]{1,9}_energy")

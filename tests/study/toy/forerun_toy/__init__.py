@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
-from forerun.domain import Answer, Domain, Explainer, WhatIf
-from forerun.errors import Problem, ScenarioError
-from forerun.result.ledger import Ledger
-from forerun.result.objective import Objective
-from forerun.result.run import Result
-from forerun.rng import stream
-from forerun.scenario.spec import Spec
+from forerun.core.domain import Answer, Domain, Explainer, WhatIf
+from forerun.core.errors import Problem, ScenarioError
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.objective import Objective
+from forerun.core.result.run import Result
+from forerun.core.rng import stream
+from forerun.core.scenario.spec import Spec
 
 
 class Scenario(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,9 @@
+"""GPU-cluster schedulers on real job logs."""
+
+from forerun.core.slices import Slice
+
+SLICE = Slice(
+    domain="forerun.cluster.domain",
+    verbs="forerun.cluster.verbs",
+    members={"forerun.trace_readers": ("forerun.cluster.readers",)},
+)

@@ -1,0 +1,755 @@
+"""Policies that decide through a view: the clock that calls them, and what becomes of their answers.
+
+A compiled kernel advances arrivals and ends; between its calls the policy is shown a view and answers with an allocation,
+which is checked, placed on nodes, charged for restarts, and recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+import numpy as np
+
+from forerun.cluster.engine.kernels import allocator as ak
+from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.cluster.engine.rules import Column, ObservingRules, Progress, Step, longer
+from forerun.cluster.inputs.arrays import (
+    BOOL,
+    F64,
+    I64,
+    NEVER_S,
+    NO_DEADLINE_S,
+    Jobs,
+    ThroughputTable,
+)
+from forerun.cluster.inputs.limits import Tally
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
+from forerun.core.errors import PolicyError, ScenarioError
+
+#: placements by name, as scenarios say them; `anywhere` does not look at nodes
+PLACEMENTS: Final = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
+
+#: decisions with no GPU in use and no job to come after which a run is ended
+MOST_IDLE_ROUNDS: Final = 1000
+
+_FAULTS: Final = {
+    1: "was given {gpus} GPUs; a count is not negative",
+    2: "was given {gpus} GPUs of {type}, a count it cannot run on",
+    3: "was given {gpus} GPUs, which with the jobs before it are more than the {size} of {type}",
+}
+
+
+#: no job has named GPUs
+_NO_NAMES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a scenario adds around a policy that decides through a view.
+
+    Parameters
+    ----------
+    placement : one of `PLACEMENTS` (default: nodes do not matter).
+    restart_s, grow_s, shrink_s : seconds that a job loses when it starts again, grows or shrinks (default: 0).
+    penalty : by number of nodes, the speed of a job on this many, relative to one (default: 1).
+    quota : GPUs of each user, and at the end 1 if what is idle may be borrowed (default: no quotas).
+    """
+
+    placement: str = "anywhere"
+    restart_s: float = 0.0
+    grow_s: float = 0.0
+    shrink_s: float = 0.0
+    penalty: tuple[float, ...] = (1.0, 1.0)
+    quota: I64 | None = None
+
+
+class AllocatorRules(ObservingRules[float]):
+    """A run under a policy that decides through a view.
+
+    A kernel advances arrivals and ends; the policy decides in between.
+
+    Parameters
+    ----------
+    setting : what is run.
+    record : written: what happens.
+    policy : the policy's spec: how often it decides, what it sees, and whether it names nodes.
+    scheduler : the policy at work.
+    terms : placement, costs and quotas.
+
+    Attributes
+    ----------
+    state : the kernel's state.
+    view : what the scheduler is shown, filled anew before each decision.
+    coming_s : the next arrival or end.
+    wake_s : when the policy wants to decide again.
+    idle_rounds, stuck_rounds, lull : decisions in a row without GPUs in use, without work, and without an arrival or end.
+    blocked, capped : jobs that wait because free GPUs are spread, or a quota is used up.
+    spread_free : free GPUs while jobs are blocked.
+    undrawn : decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting).
+    """
+
+    order = (Step.ADVANCE, Step.DECIDE)
+
+    def __init__(
+        self, setting: Setting, record: Record, policy: Allocator, scheduler: Scheduler, terms: Terms
+    ) -> None:
+        if not 0 <= policy.round_s < math.inf:
+            raise ScenarioError.at(
+                "$.policy.round_s", f"is {policy.round_s:g}; 0 (at every arrival and end) or more is required"
+            )
+        self.setting, self.record, self.policy, self.scheduler = setting, record, policy, scheduler
+        self.terms = terms
+        profiles = setting.profiles or ((setting.profile,) if setting.profile else ())
+        self.types = _type_names(setting)
+        if policy.places and terms.placement == "anywhere":
+            terms = self.terms = replace(terms, placement="first-fit")
+        self.placement = PLACEMENTS.index(terms.placement)
+        self.state = build_state(setting, profiles, self.types, terms)
+        count = len(setting.jobs)
+        self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
+        self.view.quota, self.view.limits = terms.quota, setting.limits
+        if len(self.state.owner):
+            self.view.node_gpus = np.diff(self.state.node_first)
+            self.view.node_type = self.state.node_type
+            self.view.nodes_of_job, self.view.seats_for = self._on_nodes, self._seats_for
+            self._require_places()
+        self.unplaced: I64 = np.zeros(count, np.int64)
+        self.now_s = 0.0
+        self.coming_s = float(self.state.f[ak.SUBMIT, 0])
+        self.wake_s = math.inf
+        self.idle_rounds = 0
+        self.stuck_rounds = 0
+        self.left_s = math.inf
+        self.paused_s = 0.0
+        self.lull = (0, 0.0, (-1, -1))
+        self.blocked: I64 = np.zeros(0, np.int64)
+        self.capped: I64 = np.zeros(0, np.int64)
+        self.spread_free = 0
+        #: decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting)
+        self.undrawn: list[tuple[int, int]] = []
+
+    def next_moment(self) -> float | None:
+        """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""
+        moment = self._next_moment()
+        if moment is None:
+            self.flush()
+        return moment
+
+    def _next_moment(self) -> float | None:
+        """As `next_moment`; says in the record why a run ends early."""
+        if self.state.meta[ak.ENDED] == len(self.setting.jobs):
+            return None
+        running = int(self.state.meta[ak.RUNNING])
+        if self.stuck_rounds > MOST_IDLE_ROUNDS:
+            self.record.ended_because = (
+                f"at {self.now_s:g} s: the policy restarted jobs at {MOST_IDLE_ROUNDS} decisions in a row before any of "
+                f"them did any work; {int(self.state.meta[ak.ACTIVE])} jobs are unfinished"
+            )
+            return None
+        if not running and math.isinf(self.coming_s):
+            self.idle_rounds += 1
+            if (not self.policy.round_s and math.isinf(self.wake_s)) or self.idle_rounds > MOST_IDLE_ROUNDS:
+                self._starved()
+                return None
+        else:
+            self.idle_rounds = 0
+        return self._next_decision_s()
+
+    def _next_decision_s(self) -> float:
+        """The next arrival, end or wake-up, or the round after it; infinite if there is none."""
+        if not (step := self.policy.round_s):
+            return min(self.coming_s, self.wake_s)
+        waiting = int(self.state.meta[ak.ACTIVE]) > 0
+        after = self.now_s + step if waiting else self.coming_s
+        return step * math.ceil(after / step - 1e-9) if after < math.inf else after
+
+    def work(self) -> F64:
+        """Seconds of work on the requested GPUs."""
+        seconds: F64 = self.state.f[ak.WORK].copy()
+        return seconds
+
+    def instant(self, now_s: float) -> float:
+        """The clock is continuous."""
+        return now_s
+
+    def expected_s(self) -> float | None:
+        """The next arrival, end or wake-up, or the next round at which anybody is there."""
+        moment = self._next_decision_s()
+        return moment if moment < math.inf else None
+
+    def ended(self, row: int, end_s: float) -> None:
+        """A job ended: the rules act on it at once, or in the next round."""
+        self.coming_s = min(self.coming_s, max(end_s, self.now_s))
+
+    def observe(self, now_s: float, seen: Progress) -> None:
+        """Jobs end when they are seen to end; until then the kernel knows no end."""
+        self.seen = seen
+        ak.set_ends(self.state, seen.ended_s)
+
+    def columns(self) -> list[Column]:
+        """The state's columns."""
+        return [self.state.f, self.state.i, self.state.active, self.state.end_at]
+
+    def grow(self, setting: Setting) -> None:
+        """Grow the arrays for more jobs."""
+        self.setting = setting
+        state, view, count = self.state, self.view, len(setting.jobs)
+        f, i = longer(state.f, count), longer(state.i, count)
+        f[ak.SUBMIT, state.f.shape[1] :] = np.inf
+        self.state = state._replace(
+            f=f, i=i, active=longer(state.active, count), end_at=longer(state.end_at, count)
+        )
+        view.float_columns, view.int_columns = (
+            longer(view.float_columns, count),
+            longer(view.int_columns, count),
+        )
+        self.unplaced = longer(self.unplaced, count)
+
+    def take_in(self, row: int, alone: Self, setting: Setting) -> None:
+        """A job takes a spare row; the policy is asked when it comes."""
+        names = tuple(dict.fromkeys(setting.jobs.user[: row + 1]))
+        active = int(self.state.active[row])
+        super().take_in(row, alone, setting)
+        self.setting, self.state.active[row] = setting, active
+        self.state.i[ak.ROW, row], self.state.i[ak.USER, row] = row, names.index(setting.jobs.user[row])
+        self.coming_s = min(self.coming_s, float(self.state.f[ak.SUBMIT, row]))
+
+    def cancel(self, row: int, now_s: float) -> None:
+        """A job is taken back: one that waits is gone at once, one that runs at the next decision."""
+        if self.state.i[ak.STATE, row] == ak.HOLDING:
+            self.ended(row, now_s)
+        elif self.state.i[ak.STATE, row] != ak.DONE:
+            self.state.i[ak.STATE, row] = ak.DONE
+            self.state.meta[ak.ENDED] += 1
+            self.wake_s = min(self.wake_s, max(now_s, self.now_s))
+
+    def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
+        """Other nodes offer GPUs from now on. Raises ScenarioError for nodes of a GPU type that is not there yet."""
+        known = set(setting.cluster.node_types())
+        if unknown := sorted(known - set(self.types)):
+            raise ScenarioError.at("node", f"GPU type {unknown[0]!r} was not there when the run began")
+        for row in lost:
+            ak.stop(self.state, row, now_s)
+        self._decided(0)
+        self.setting, state, view = setting, self.state, self.view
+        node_gpus, total = setting.cluster.node_gpus(), setting.cluster.gpus
+        node_type = np.array([self.types.index(name) for name in setting.cluster.node_types()], np.int64)
+        used = state.type_size - state.type_free
+        state.type_size[:] = np.bincount(node_type[up], node_gpus[up], len(self.types))
+        state.type_free[:] = state.type_size - used
+        node_first = np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64)
+        owner = state.owner
+        if len(owner):
+            owner = np.concatenate((owner, np.full(total - len(owner), -1, np.int64)))
+            offered = np.repeat(up, node_gpus)
+            owner[~offered] = ak.NOBODY
+            owner[offered & (owner == ak.NOBODY)] = -1
+            view.node_gpus, view.node_type = node_gpus * up, node_type
+        grown = max(len(state.log_row), _log_room(total, 0))
+        self.state = state._replace(
+            owner=owner,
+            node_first=node_first,
+            node_type=node_type,
+            end_order=longer(state.end_order, total + 1),
+            end_key=longer(state.end_key, total + 1),
+            log_time=longer(state.log_time, grown),
+            log_row=longer(state.log_row, grown),
+            log_gpus=longer(state.log_gpus, grown),
+        )
+        view.total = int(state.type_size.sum())
+        self.wake_s = min(self.wake_s, max(now_s, self.now_s))
+
+    def advance(self, now_s: float) -> None:
+        """Play arrivals and ends up to now."""
+        self._count_blocked(now_s - self.now_s)
+        if 2 * int(self.state.meta[ak.LOGGED]) > len(self.state.log_row):
+            self.flush()  # what is left covers any end, stop and start until the next instant
+        while True:
+            self.coming_s = ak.advance(self.state, float(now_s))
+            if self.coming_s > now_s:
+                break
+            self._decided(0)
+            self.flush()
+        self.now_s = now_s
+        if (seen := self.seen) is not None:
+            state, waiting = self.state, self.state.active[: self.state.meta[ak.ACTIVE]]
+            # They ended after they were stopped, or were taken back before they came.
+            gone = waiting[(state.i[ak.STATE, waiting] == ak.WAITING) & seen.has_ended(waiting)]
+            state.i[ak.STATE, gone] = ak.DONE
+            state.f[ak.END, gone] = seen.ended_s[gone]
+            state.meta[ak.ENDED] += len(gone)
+            self.record.end_all(gone, seen.ended_s[gone])
+            state.f[ak.LEFT, waiting] = seen.left[waiting]
+            self.coming_s = ak.see(state, now_s, seen.left, seen.owed_s)
+
+    def decide(self, now_s: float) -> None:
+        """Ask the policy and carry its answer out."""
+        try:
+            self._decide(now_s)
+        except PolicyError:
+            self._decided(0)
+            self.flush()  # the run so far stays readable
+            raise
+
+    def _decide(self, now_s: float) -> None:
+        """Show the policy a view, check its answer, and carry it out.
+
+        An answer without GPU types gets them here where there are several. What a hard quota forbids is taken away.
+        Raises PolicyError for an answer that cannot be carried out, except that jobs for which there are no admissible
+        nodes keep waiting.
+        """
+        state, view = self.state, self.view
+        view.now_s = now_s
+        view.users, view.labels = self.setting.jobs.user, self.setting.jobs.labels
+        view.count = ak.gather(state, float(now_s), view.float_columns, view.int_columns)
+        view.free = int(state.type_free.sum())
+        if self.setting.maintenance:
+            windows = self.setting.maintenance
+            view.windows = tuple(each for each in windows if each.announced_s <= now_s < each.to_s)
+        self._look_for_progress()
+        self._count_lull(now_s)
+        if not view.count:
+            self.wake_s = math.inf
+            self._decided(0)
+            return
+        if len(state.owner):
+            view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
+            view.owner, view.node_of = state.owner, np.arange(len(state.owner))
+            if self.placement != ak.BUDDY:
+                view.node_of = np.repeat(np.arange(len(state.node_type)), np.diff(state.node_first))
+        view.spread = np.zeros(view.count, np.int64)
+        answer = self._ask()
+        gpus = np.asarray(answer.gpus)
+        if gpus.shape != (view.count,) or gpus.dtype.kind not in "iu":
+            if gpus.dtype.kind == "f" and np.isnan(gpus).any():
+                raise self._wrong(int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
+            raise self._fault(
+                f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is expected",
+            )
+        gpus = gpus.astype(np.int64)
+        free_choice = answer.gpu_type is None and not answer.nodes and not answer.seats
+        if free_choice and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
+            answer = self._on_some_type(gpus)
+            gpus = answer.gpus
+        types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
+        rows = view.job
+        beyond = self._beyond_quota(gpus) if view.limits is None else self._beyond_limits(gpus, types)
+        gpus[beyond] = 0
+        named, named_first = _NO_NAMES
+        if answer.nodes or answer.seats:
+            seats = {at: seats for at, seats in (answer.seats or {}).items() if gpus[at]}
+            if answer.nodes:
+                seats |= self._named(answer, gpus, types)
+            named = np.array([gpu for at in sorted(seats) for gpu in seats[at]], np.int64)
+            lengths = [len(seats.get(at, ())) for at in range(view.count)]
+            named_first = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        fault, at = ak.check(state, rows, gpus, types, view.count)
+        if fault:
+            name = self.types[types[at]] or "the cluster"
+            what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
+            raise self._wrong(at, what)
+        ak.apply(
+            state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
+            named, named_first,
+        )  # fmt: skip
+        self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))
+        if view.quota is not None or view.limits is not None:
+            if len(view.over_quota) == view.count:
+                beyond |= view.over_quota == 1
+            self.capped = rows[beyond].copy()
+        blocked = ((self.unplaced[: view.count] == 1) | (view.spread == 1)) & ~beyond
+        self.blocked = rows[blocked & (state.i[ak.HELD, rows] == 0)].copy()
+        self.spread_free = int(state.type_free.sum()) if len(self.blocked) else 0
+        waiting = int(np.count_nonzero(state.i[ak.HELD, rows] == 0))
+        self._name_places(now_s)
+        if state.meta[ak.RUNNING]:
+            self.coming_s = min(self.coming_s, state.f[ak.END, state.end_order[0]])
+        self._decided(waiting)
+
+    def _next_mark_s(self, now_s: float) -> float:
+        """When maintenance is next announced, begins or ends; infinite: never."""
+        windows = self.setting.maintenance
+        marks = [
+            at_s for each in windows for at_s in (each.announced_s, each.from_s, each.to_s) if at_s > now_s
+        ]
+        return min(marks, default=math.inf)
+
+    def _ask(self) -> Allocation:
+        """The policy's answer to the view. Raises PolicyError, also for whatever the policy raises."""
+        try:
+            answer = self.scheduler.allocate(self.view)
+        except PolicyError:
+            raise
+        except AbsentJob as error:
+            raise self._absent(error) from None
+        except Exception as error:  # a policy is somebody else's code
+            raise self._fault(f"the policy raised {type(error).__name__}: {error}") from error
+        if not isinstance(answer, Allocation):
+            raise self._fault(f"the policy answered {type(answer).__name__}; an Allocation is expected")
+        return answer
+
+    def _fault(self, what: str, of: str = "") -> PolicyError:
+        """What is wrong with the present decision. of: whom it is about."""
+        return PolicyError.at(f"t={self.view.now_s:g} s{of}", what)
+
+    def _wrong(self, at: int, what: str) -> PolicyError:
+        """What is wrong with the GPUs given to the job at a position of the view."""
+        return self._fault(what, f", job {self.setting.jobs.id[int(self.view.job[at])]}")
+
+    def _on_nodes(self, row: int) -> dict[int, int]:
+        """GPUs by node that a job holds."""
+        held = np.flatnonzero(self.state.owner == row)
+        node = np.searchsorted(self.state.node_first, held, side="right") - 1
+        where, count = np.unique(node, return_counts=True)
+        return dict(zip(where.tolist(), count.tolist(), strict=True))
+
+    def _seats_for(self, owner: I64, gpus: int, gpu_type: int) -> I64:
+        """See `View.seats_for`."""
+        tried = self.state._replace(owner=owner.copy(), type_free=self.state.type_size)
+        seed = self.setting.seed
+        if not ak.find_nodes(tried, ak.TRIED, gpus, gpu_type, self.placement, seed):
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(tried.owner == ak.TRIED)
+
+    def _require_places(self) -> None:
+        """Raise ScenarioError if the placement could not even put a job on nodes that are all free."""
+        jobs, empty = self.setting.jobs, np.full(len(self.state.owner), -1, np.int64)
+        for gpus in np.unique(jobs.gpus).tolist() if not self.policy.places else ():
+            if not any(len(self._seats_for(empty, gpus, number)) for number in range(len(self.types))):
+                where, name = f"job {jobs.id[int(np.argmax(jobs.gpus == gpus))]}", self.terms.placement
+                what = f"asks for {gpus} GPUs, for which the placement {name} has no nodes even when all nodes are free"
+                raise ScenarioError.at(where, what)
+
+    def _named(self, answer: Allocation, gpus: I64, types: I64) -> dict[int, list[int]]:
+        """The GPUs, by position, of jobs for which an answer names nodes on which they are not yet.
+
+        A job whose nodes are those that it has already stays. Raises PolicyError for nodes that do not exist, are of
+        two types, or are given more GPUs than they have left.
+
+        Parameters
+        ----------
+        answer : the policy's.
+        gpus : GPUs by position, after quotas.
+        types : changed: GPU types by position, which follow the nodes.
+        """
+        assert answer.nodes is not None
+        state, view = self.state, self.view
+        if not len(state.owner):
+            raise self._fault(
+                "the policy names nodes, of which there is no account; set `places = True` in its class, or "
+                "a placement in the scenario",
+            )
+        named_by = (answer.nodes, *answer.nodes.values()) if isinstance(answer.nodes, Mapping) else (None,)
+        if not all(isinstance(by_node, Mapping) for by_node in named_by):
+            raise self._fault("the nodes named are no mapping of positions to {node: GPUs}")
+        sizes = view.node_gpus
+        names: dict[int, dict[int, int]] = {}
+        for at, by_node in answer.nodes.items():
+            if not 0 <= at < view.count:
+                raise self._fault(f"nodes are named for position {at}; the view has {view.count} jobs")
+            if gpus[at] == 0 and answer.gpus[at] > 0:
+                continue  # a quota took them
+            names[at] = self._checked_names(at, by_node, int(gpus[at]))
+            if names[at]:
+                types[at] = state.node_type[next(iter(names[at]))]
+        moving = {
+            at: by_node
+            for at, by_node in names.items()
+            if by_node and by_node != self._on_nodes(int(view.job[at]))
+        }
+        stays = (view.held > 0) & (gpus == view.held) & (types == view.gpu_type)
+        stays[list(moving)] = False
+        owner = np.where(np.isin(state.owner, view.job[(view.held > 0) & ~stays]), -1, state.owner)
+        seats: dict[int, list[int]] = {}
+        for at, by_node in moving.items():
+            mine: list[int] = []
+            for node, count in sorted(by_node.items()):
+                begin = int(state.node_first[node])
+                free = begin + np.flatnonzero(owner[begin : state.node_first[node + 1]] < 0)
+                if count > len(free):
+                    what = f"was given {count} GPUs of node {node}, which has {sizes[node]}"
+                    rest = f" and {len(free)} left beside those that others keep or were given"
+                    raise self._wrong(at, what + (rest if len(free) < sizes[node] else ""))
+                owner[free[:count]] = view.job[at]
+                mine += free[:count].tolist()
+            seats[at] = mine
+        return seats
+
+    def _checked_names(self, at: int, named: Mapping[int, int], gpus: int) -> dict[int, int]:
+        """The nodes named for one job, as plain numbers."""
+        state, nodes = self.state, len(self.view.node_gpus)
+        by_node: dict[int, int] = {}
+        for node, count in named.items():
+            if not isinstance(node, (int, np.integer)) or not 0 <= node < nodes:
+                raise self._wrong(at, f"was given GPUs of node {node}; nodes are numbered 0 to {nodes - 1}")
+            if not isinstance(count, (int, np.integer)) or count < 0:
+                raise self._wrong(at, f"was given {count} GPUs of node {node}; a count is expected")
+            if count:
+                by_node[int(node)] = int(count)
+        if sum(by_node.values()) != gpus:
+            raise self._wrong(
+                at,
+                f"was given {gpus} GPUs, but {sum(by_node.values())} on its nodes; they must be as many",
+            )
+        if len({int(state.node_type[node]) for node in by_node}) > 1:
+            raise self._wrong(at, f"was given nodes {', '.join(map(str, by_node))}, of several GPU types")
+        return by_node
+
+    def _on_some_type(self, gpus: I64) -> Allocation:
+        """The same with a GPU type for each job, where the policy names none: those that run keep theirs first.
+
+        A job that needs more than the free GPUs of any single type keeps waiting.
+        """
+        return self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
+
+    def _beyond_quota(self, gpus: I64) -> BOOL:
+        """Which jobs a hard quota keeps from what the policy gives them: those that run go first, then by submission."""
+        view = self.view
+        beyond = np.zeros(view.count, np.bool_)
+        if view.quota is None or view.quota[-1]:
+            return beyond
+        used = np.zeros(len(view.quota) - 1, np.int64)
+        users = view.user
+        for at in np.argsort(view.held == 0, kind="stable").tolist():
+            beyond[at] = gpus[at] > 0 and used[users[at]] + gpus[at] > view.quota[users[at]]
+            if not beyond[at]:
+                used[users[at]] += gpus[at]
+        return beyond
+
+    def _beyond_limits(self, gpus: I64, types: I64) -> BOOL:
+        """Which jobs a limit keeps from what the policy gives them: those that run go first, then by submission."""
+        view = self.view
+        assert view.limits is not None
+        tally, beyond = Tally(view.limits), np.zeros(view.count, np.bool_)
+        order = np.argsort(view.held == 0, kind="stable")
+        order = order[gpus[order] > 0]
+        columns = (order, view.job[order], types[order], gpus[order])
+        for at, job, number, given in zip(*(column.tolist() for column in columns), strict=True):
+            if tally.fits(job, number, given):
+                tally.add(job, number, given)
+            else:
+                beyond[at] = True
+        return beyond
+
+    def _absent(self, error: AbsentJob) -> PolicyError:
+        """The fault of giving GPUs to a job that is not there: it does not exist, has ended, or comes later."""
+        jobs = self.setting.jobs
+        row = error.job
+        if not 0 <= row < len(jobs):
+            where, what = f"job number {row}", f"does not exist; there are {len(jobs)}"
+        elif self.state.i[ak.STATE, row] == ak.DONE:
+            where, what = f"job {jobs.id[row]}", f"ended at {self.state.f[ak.END, row]:g} s"
+        else:
+            where, what = f"job {jobs.id[row]}", f"is not submitted before {jobs.submit_s[row]} s"
+        return self._fault(f"was given {error.gpus} GPUs, but {what}", f", {where}")
+
+    def _count_lull(self, now_s: float) -> None:
+        """Reject to be asked again and again while time stands still."""
+        happened = (int(self.state.meta[ak.ARRIVED]), int(self.state.meta[ak.ENDED]))
+        decisions, from_s, before = self.lull
+        if happened != before or decisions == MOST_IDLE_ROUNDS:
+            if happened == before and now_s - from_s < 1.0:
+                raise self._fault(
+                    f"the policy decided {MOST_IDLE_ROUNDS} times within a second in which no job came or ended",
+                )
+            decisions, from_s = 0, now_s
+        self.lull = (decisions + 1, from_s, happened)
+
+    def _look_for_progress(self) -> None:
+        """Count decisions that restarted jobs while none came, ended or did any work in between."""
+        count = self.view.count
+        left_s = float(self.view.float_columns[4, :count].sum()) + count
+        if left_s != self.left_s:
+            self.left_s, self.stuck_rounds = left_s, 0
+            return
+        paused_s = float(self.state.f[ak.PAUSED].sum())
+        self.stuck_rounds += paused_s > self.paused_s
+        self.paused_s = paused_s
+
+    def _name_places(self, now_s: float) -> None:
+        """Which GPUs the jobs hold whose allocation just changed."""
+        state = self.state
+        if not len(state.owner) or len(self.record.places) > MOST_PLACES:
+            return
+        for row in set(state.log_row[: state.meta[ak.LOGGED]].tolist()):
+            if held := int(state.i[ak.HELD, row]):
+                self.record.places[row, now_s] = runs_of(np.flatnonzero(state.owner == row))
+                if held == self.record.held[row]:
+                    self.record.moves.append((now_s, row, held))
+
+    def _count_blocked(self, elapsed_s: float) -> None:
+        """Seconds in which jobs waited because free GPUs were spread, or a quota was used up."""
+        self.record.fragmentation_s[self.blocked] += elapsed_s
+        self.record.quota_s[self.capped] += elapsed_s
+        self.record.fragmented_gpu_s += self.spread_free * elapsed_s
+
+    def _decided(self, waiting: int) -> None:
+        """A decision is over: its changes of GPUs, and those of ends before it, are events of their own."""
+        self.undrawn.append((int(self.state.meta[ak.LOGGED]), waiting))
+        if len(self.state.owner):
+            self.flush()  # places are named by the record
+
+    def flush(self) -> None:
+        """Hand changes of GPUs to the record, as events, and jobs that ended; a decision without change is no event."""
+        state, record = self.state, self.record
+        undrawn, self.undrawn = self.undrawn, []
+        record.admitted[: state.meta[ak.ARRIVED]] = 1
+        count = int(state.meta[ak.LOGGED])
+        if not count:
+            return
+        times, rows, gpus = (
+            state.log_time[:count],
+            state.log_row[:count].copy(),
+            state.log_gpus[:count].copy(),
+        )
+        ends, waiting = np.array(undrawn, np.int64).T
+        fresh = np.zeros(count + 1, np.bool_)
+        fresh[0] = True
+        fresh[1:count] = times[1:] != times[:-1]
+        fresh[ends] = True  # decisions at one instant are events apart
+        first = np.flatnonzero(fresh[:count])
+        pending = waiting[np.searchsorted(ends, first, side="right")]
+        record.add_events(times[first], pending, np.append(first, count), rows, gpus)
+        state.meta[ak.LOGGED] = 0
+        touched = np.unique(rows)
+        record.preempts[touched] = state.i[ak.PREEMPTS, touched]
+        # a job's last change is its end, if it has ended
+        backwards = rows[::-1]
+        latest, back = np.unique(backwards, return_index=True)
+        ended = state.i[ak.STATE, latest] == ak.DONE
+        done = latest[ended][np.argsort(count - back[ended], kind="stable")]
+        record.end_all(done, state.f[ak.END, done])
+        record.useful_gpu_s[done] = state.f[ak.USEFUL, done]
+        record.worked_s[done] = state.f[ak.WORKED, done]
+
+    def _starved(self) -> None:
+        """Say in the record that waiting jobs will never get GPUs."""
+        waiting = len(self.setting.jobs) - int(self.state.meta[ak.ENDED])
+        self.record.ended_because = (
+            f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of "
+            f"{waiting} waiting jobs"
+        )
+
+
+def require_room(jobs: Jobs, most: int, there: str) -> None:
+    """Raise ScenarioError if a job asks for more than `most` GPUs. there: how many there are, in words."""
+    too_large = np.flatnonzero(jobs.gpus > most)
+    if len(too_large):
+        row = int(too_large[0])
+        more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+        raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {there}{more}")
+
+
+def _type_names(setting: Setting) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(setting.cluster.node_types()))
+
+
+def build_state(
+    setting: Setting, profiles: tuple[ThroughputTable, ...], types: tuple[str, ...], terms: Terms
+) -> ak.AllocatorState:
+    """The packed state at the start of a run. Work is in seconds at the requested count.
+
+    Raises ScenarioError if a job asks for more GPUs than the cluster has of one type, or a GPU type has no profile.
+
+    Parameters
+    ----------
+    setting : what is run.
+    profiles : throughput by GPU type; none: jobs run rigid.
+    types : the GPU types, in the order in which they are numbered.
+    terms : placement and costs.
+    """
+    jobs = setting.jobs
+    count, total = len(jobs), setting.cluster.gpus
+    node_gpus = setting.cluster.node_gpus()
+    node_type = np.array([types.index(name) for name in setting.cluster.node_types()], np.int64)
+    type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
+    most = int(type_size.max())
+    of_one = f", at most {most} of one type" if len(types) > 1 else ""
+    require_room(jobs, most, f"the cluster has {total}{of_one}")
+    rate, scale, work = _speeds(setting, profiles, types)
+    f = np.zeros((ak.FLOATS, count))
+    i = np.zeros((ak.INTS, count), np.int64)
+    f[ak.SUBMIT] = np.where(jobs.submit_s < NEVER_S, jobs.submit_s, np.inf)
+    f[ak.DEADLINE] = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
+    f[ak.LEFT] = f[ak.WORK] = work
+    f[ak.SCALE] = scale
+    f[ak.REQUEST] = np.maximum(jobs.request_s, 1.0)
+    i[ak.ROW] = np.arange(count)
+    i[ak.WANT] = jobs.gpus
+    i[ak.KIND] = np.where(scale > 0, jobs.kind, -1)
+    users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
+    i[ak.USER] = [users[name] for name in jobs.user]
+    i[ak.EFFORT] = jobs.best_effort
+    if setting.costs is not None:
+        i[ak.COSTS] = setting.costs.row
+    placed = terms.placement != "anywhere"
+    capacity = _log_room(total, count)
+    return ak.AllocatorState(
+        f=f,
+        i=i,
+        active=np.zeros(count, np.int64),
+        end_order=np.zeros(total + 1, np.int64),
+        end_key=np.zeros(total + 1),
+        end_at=np.full(count, -1, np.int64),
+        rate=rate,
+        type_free=type_size.copy(),
+        type_size=type_size,
+        owner=np.full(total if placed else 0, -1, np.int64),
+        node_first=np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64),
+        node_type=node_type,
+        cost=setting.costs.curves(int(max(total, 1))) if setting.costs else _plain_costs(terms),
+        penalty=np.array(terms.penalty),
+        meta=np.zeros(8, np.int64),
+        log_time=np.zeros(capacity),
+        log_row=np.zeros(capacity, np.int64),
+        log_gpus=np.zeros(capacity, np.int64),
+    )
+
+
+def work_on_request_s(setting: Setting) -> F64:
+    """Seconds of work of each job on the GPUs that it asks for, of the first type."""
+    profiles = setting.profiles or ((setting.profile,) if setting.profile else ())
+    return _speeds(setting, profiles, _type_names(setting))[2]
+
+
+def _log_room(total: int, jobs: int) -> int:
+    """Changes of GPUs that the log can hold; what one decision changes takes no more than half of it."""
+    return 8 * total + 4 * min(jobs, 1 << 14) + 4096
+
+
+def _plain_costs(terms: Terms) -> F64:
+    """The same seconds for all, by kind of change; moving is restarting, first starts and drains take no time."""
+    return np.array([terms.restart_s, terms.grow_s, terms.shrink_s, terms.restart_s, 0.0, 0.0]).reshape(
+        1, 6, 1
+    )
+
+
+def _speeds(
+    setting: Setting, profiles: tuple[ThroughputTable, ...], types: tuple[str, ...]
+) -> tuple[F64, F64, F64]:
+    """`rate[type, kind, gpus]`, and by job the factor from it to speed (0: rigid) and the work in seconds."""
+    jobs = setting.jobs
+    duration = jobs.duration_s.astype(np.float64)
+    if not profiles:
+        return np.zeros((len(types), 1, 1)), np.zeros(len(jobs)), duration
+    named = {profile.gpu_type: profile for profile in profiles}
+    chosen = [named.get(name, profiles[0] if len(profiles) == 1 else None) for name in types]
+    for name, profile in zip(types, chosen, strict=True):
+        if profile is None:
+            raise ScenarioError.at(
+                "machines", f"GPU type {name!r} has no profile; known: {', '.join(sorted(named))}"
+            )
+    tables = [profile.rate_at() for profile in chosen if profile is not None]
+    rate = np.zeros((len(types), len(tables[0]), max(table.shape[1] for table in tables)))
+    for at, table in enumerate(tables):
+        rate[at, :, : table.shape[1]] = table
+    top = rate.shape[2] - 1
+    base = np.where(jobs.kind >= 0, rate[0, jobs.kind, np.minimum(jobs.gpus, top)], 0.0)
+    base = np.where(jobs.gpus <= top, base, 0.0)
+    scale = np.divide(1.0, base, out=np.zeros(len(jobs)), where=base > 0)
+    work = np.where((scale > 0) & (jobs.iterations > 0), jobs.iterations * scale, duration)
+    return rate, scale, work

@@ -1,0 +1,424 @@
+"""The story of one job of a cluster's run: its life, its waiting by cause, and who had the GPUs meanwhile.
+
+The run is repeated; its record says all but when the engine counted the job as waiting for GPUs together or for its quota.
+Where it did, an observer sees it in another repetition. A run that does not repeat is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import Outcome
+from forerun.cluster.explain.job_changes import Beside, searches_of
+from forerun.cluster.inputs.arrays import F64, I64
+from forerun.cluster.inputs.prepare import Inputs
+from forerun.cluster.scenario import Scenario
+from forerun.cluster.summary.gpus import nodes_of
+from forerun.cluster.summary.ledgers import TIME_PARTS
+from forerun.cluster.summary.tables import nodes_text
+from forerun.cluster.summary.waits import (
+    horizon_of,
+    stretch_counts,
+    stretches_of,
+    waits_of,
+)
+from forerun.core.domain import Domain
+from forerun.core.errors import StoreError, UnknownName, UsageError
+from forerun.core.result.figures import Axis, Figure, by_series
+from forerun.core.result.job import Ahead, Fate, JobExplainer, Moment, Others, Search, Story, Wait
+from forerun.core.result.ledger import Ledger
+from forerun.core.result.numbers import format_number, quantity
+from forerun.core.result.run import Result, SavedRun
+
+#: causes of waiting, in words
+CAUSES: Final = {
+    "admission": "the policy had not taken it in yet",
+    "capacity": "others had the GPUs that it needs",
+    "fragmentation": "enough GPUs were free, but too spread",
+    "policy": "enough GPUs were free; the policy chose not to",
+    "quota": "the quota of its user, or a limit, was used up",
+}
+#: stretches that the figure divides the time of waiting into; it draws areas from 25 on
+SLOTS: Final = 120
+#: jobs that waited and went first that a stretch names
+MOST_QUEUED: Final = 10
+#: jobs ahead that the figure names
+NAMED: Final = 3
+
+
+class ClusterJobExplainer(JobExplainer[Scenario]):
+    """Explains a job by its run simulated again."""
+
+    tables = ("jobs",)
+
+    def __init__(self, domain: Domain[Scenario, Inputs, Outcome]) -> None:
+        self.domain = domain
+
+    def story(self, scenario: Scenario, run: Result | SavedRun, job: str) -> Story:
+        """What happened to a job. Raises UnknownName, UsageError for a live run, StoreError for one that does not repeat."""
+        if "predictions" in run.tables or "slots" in run.tables:
+            what = "is for simulated runs, and this one ran live; `forerun live compare` simulates it beside"
+            raise UsageError.at("--job", what)
+        jobs = run.tables["jobs"]
+        names = [str(name) for name in jobs["job"].tolist()]
+        if job not in names:
+            raise UnknownName.among("job", job, names, where="--job")
+        row = names.index(job)
+        inputs, seen = self.domain.prepare(scenario), _Blocked(row)
+        record = self.domain.run(inputs).record
+        if record.fragmentation_s[row] or record.quota_s[row]:
+            # When that was is seen only by who stops at every instant, which takes longer.
+            record = self.domain.run(inputs, observers=[seen]).record
+        again = [(-1.0 if math.isnan(at) else at) for at in (jobs["first_start_s"][row], jobs["end_s"][row])]
+        if len(record.end_s) != len(names) or again != [record.first_start_s[row], record.end_s[row]]:
+            where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
+            raise StoreError.at(
+                where, "is another run when it is simulated again; simulate it anew, then explain"
+            )
+        return _Telling(record, row, seen, named=bool(record.places)).story(Beside(jobs, job).as_it_was())
+
+    def searches(
+        self, scenario: Scenario, run: Result | SavedRun, story: Story
+    ) -> Sequence[tuple[Search, int]]:
+        """Single changes: its request, its submission, nodes, jobs ahead, the policy; for a refused job its deadline."""
+        setting = self.domain.prepare(scenario).setting
+        return searches_of(scenario, setting, run.tables["jobs"], story)
+
+
+class _Blocked:
+    """An observer that sees in which stretches one job waited for GPUs together, or for its quota.
+
+    Attributes
+    ----------
+    at_s : the instants.
+    cause : what was counted from the instant before on: `fragmentation`, `quota` or nothing.
+    """
+
+    def __init__(self, row: int) -> None:
+        self.row = row
+        self.at_s: list[float] = []
+        self.cause: list[str] = []
+        self._spread_s = self._quota_s = 0.0
+
+    def instant(self, now_s: float, record: Record) -> None:
+        """Compare the counted seconds with those of the last instant."""
+        spread_s, quota_s = float(record.fragmentation_s[self.row]), float(record.quota_s[self.row])
+        cause = "fragmentation" if spread_s > self._spread_s else "quota" if quota_s > self._quota_s else ""
+        self.at_s.append(now_s)
+        self.cause.append(cause)
+        self._spread_s, self._quota_s = spread_s, quota_s
+
+
+class _Telling:
+    """What a record says about one job.
+
+    Parameters
+    ----------
+    record : of the whole run.
+    row : of the job.
+    seen : what the observer saw.
+    named : whether the record says on which GPUs jobs were.
+    """
+
+    def __init__(self, record: Record, row: int, seen: _Blocked, *, named: bool) -> None:
+        self.record, self.row, self.seen, self.named = record, row, seen, named
+        self.jobs = record.setting.jobs
+        self.total = record.setting.cluster.gpus
+        self.stretches = stretches_of(record)
+        self.own = np.flatnonzero(self.stretches.row == row)
+        self._by_begin: I64 = np.lexsort((self.stretches.row, self.stretches.from_s)).astype(np.int64)
+        self._begins_s = self.stretches.from_s[self._by_begin]
+        #: of the stretches that began before the last instant asked about, those that had not ended; and how many began
+        self._active: I64 = np.zeros(0, np.int64)
+        self._begun = 0
+        self.submit_s = float(self.jobs.submit_s[row])
+        judged_s = float(record.judged_s[row])
+        judged_s = self.submit_s if math.isnan(judged_s) else max(judged_s, self.submit_s)
+        if record.end_s[row] >= 0:
+            end_s = float(record.end_s[row])
+        else:
+            end_s = judged_s if record.admitted[row] == 0 else horizon_of(record)[1]
+        self.end_s = max(end_s, self.submit_s)
+        self.judged_s = min(judged_s, self.end_s)
+
+    def story(self, others: Others) -> Story:
+        """All of it. others: the other jobs."""
+        waits = tuple(self._waits())
+        fate = self._fate()
+        return Story(
+            job=str(self.jobs.id[self.row]),
+            why=self._why(waits, fate),
+            fate=fate,
+            moments=tuple(self._moments(waits, fate)),
+            waits=waits,
+            ledger=self._ledger(waits),
+            others=others,
+            figure=self._figure(waits),
+        )
+
+    def _fate(self) -> Fate:
+        record, row = self.record, self.row
+        return Fate(
+            start_s=float(record.first_start_s[row]) if record.first_start_s[row] >= 0 else None,
+            end_s=float(record.end_s[row]) if record.end_s[row] >= 0 else None,
+            deadline_s=float(self.jobs.deadline_s[row]) if self.jobs.has_deadline[row] else None,
+            refused=record.refusals.get(row, ""),
+        )
+
+    def _idle(self) -> Iterator[tuple[float, float]]:
+        """The stretches from submission to end in which it had no GPUs."""
+        at_s = self.submit_s
+        for number in self.own.tolist():
+            from_s = float(self.stretches.from_s[number])
+            if from_s > at_s:
+                yield at_s, min(from_s, self.end_s)
+            at_s = max(at_s, float(self.stretches.to_s[number]))
+        if self.end_s > at_s:
+            yield at_s, self.end_s
+
+    def _waits(self) -> Iterator[Wait]:
+        """Every stretch of waiting by its cause, with who had GPUs in it."""
+        idle = list(self._idle())
+        times_s, _, _, free, _ = self.record.events()
+        begins = np.array([from_s for from_s, _ in idle])
+        marks = np.unique(np.concatenate((times_s, self.seen.at_s, [self.judged_s], begins)))
+        causes = self._causes(marks, times_s, free)
+        for from_s, to_s in idle:
+            first, last = np.searchsorted(marks, (from_s, to_s))
+            inside = causes[first:last]
+            cuts = first + np.append(0, 1 + np.flatnonzero(inside[1:] != inside[:-1]))
+            ends = [*marks[cuts[1:]].tolist(), to_s]
+            for at, until_s in zip(cuts.tolist(), ends, strict=True):
+                yield self._wait(float(marks[at]), until_s, str(causes[at]), to_s)
+
+    def _causes(self, marks: F64, times_s: F64, free: I64) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+        """Why it waits from each of some instants on, if it does. times_s, free: instants, and GPUs free from then on."""
+        elastic = bool(stretch_counts(self.record, self.stretches.row)[self.row] > 1)
+        needs = 1 if elastic and self.jobs.kind[self.row] >= 0 else int(self.jobs.gpus[self.row])
+        enough = np.append(self.total, free)[np.searchsorted(times_s, marks, side="right")] >= needs
+        counted = np.array([*self.seen.cause, ""])[np.searchsorted(self.seen.at_s, marks, side="right")]
+        causes = np.where(counted != "", counted, np.where(enough, "policy", "capacity"))
+        return np.where(marks < self.judged_s, "admission", causes)
+
+    def _wait(self, from_s: float, to_s: float, cause: str, starts_s: float) -> Wait:
+        """A stretch of waiting, after those before it. starts_s: when its waiting for whatever cause is over."""
+        of, present = self.stretches, self._present(from_s, to_s)
+        seconds = np.minimum(of.to_s[present], to_s) - np.maximum(of.from_s[present], from_s)
+        rows, group = np.unique(of.row[present], return_inverse=True)
+        gpu_s = np.bincount(group, seconds * of.gpus[present], len(rows))
+        most = np.zeros(len(rows), np.int64)
+        np.maximum.at(most, group, of.gpus[present])
+        in_use = math.fsum(gpu_s)
+        return Wait(
+            from_s=from_s,
+            to_s=to_s,
+            cause=cause,
+            because=CAUSES[cause],
+            in_use_gpu_s=in_use,
+            free_gpu_s=self.total * (to_s - from_s) - in_use,
+            ahead=tuple(
+                Ahead(
+                    str(self.jobs.id[rows[at]]), float(gpu_s[at]), int(most[at]), self._since(int(rows[at]))
+                )
+                for at in np.argsort(-gpu_s, kind="stable").tolist()
+            ),
+            queued_before=self._queued_before(
+                from_s, starts_s, of.row[present[of.from_s[present] <= from_s]]
+            ),
+        )
+
+    def _present(self, from_s: float, to_s: float) -> I64:
+        """The stretches of GPUs that overlap a stretch of time, which begins no earlier than the one asked about before."""
+        of, last = self.stretches, int(np.searchsorted(self._begins_s, to_s))
+        candidates = np.concatenate((self._active, self._by_begin[self._begun : last]))
+        self._begun = max(self._begun, last)
+        self._active = candidates[of.to_s[candidates] > from_s]
+        return self._active[of.from_s[self._active] < to_s]
+
+    def _queued_before(self, at_s: float, starts_s: float, holding: I64) -> tuple[str, ...]:
+        """Who waited at an instant and got GPUs before this job did, the first of them first. holding: who did not wait."""
+        first, last = (
+            np.searchsorted(self._begins_s, at_s, side="right"),
+            np.searchsorted(self._begins_s, starts_s),
+        )
+        found: dict[int, None] = {}
+        for row in self.stretches.row[self._by_begin[first:last]].tolist():
+            if self.jobs.submit_s[row] <= at_s and row not in found and row not in holding:
+                found[row] = None
+                if len(found) == MOST_QUEUED:
+                    break
+        return tuple(str(self.jobs.id[row]) for row in found)
+
+    def _since(self, other: int) -> str:
+        """How another job came to be ahead of this one."""
+        if self.record.first_start_s[other] <= self.submit_s and self.jobs.submit_s[other] < self.submit_s:
+            return "ran when it came"
+        before = (self.jobs.submit_s[other], other) < (self.jobs.submit_s[self.row], self.row)
+        return "came before it" if before else "came after it"
+
+    def _moments(self, waits: Sequence[Wait], fate: Fate) -> list[Moment]:
+        """Its life in order."""
+        record, row, of = self.record, self.row, self.stretches
+        asked = int(self.jobs.gpus[row])
+        due = "" if fate.deadline_s is None else f", due at {format_number(fate.deadline_s)} s"
+        life = [Moment(self.submit_s, f"submitted, asks for {_gpus(asked)}{due}")]
+        if record.admitted[row] == 0:
+            life.append(Moment(self.judged_s, f"refused: {fate.refused or 'by the policy'}"))
+        elif not math.isnan(record.judged_s[row]):
+            life.append(Moment(self.judged_s, "admitted"))
+        life += [Moment(wait.from_s, f"waits: {wait.because}") for wait in waits]
+        places = nodes_of(record, of) if self.named else None
+        node = np.repeat(np.arange(record.setting.cluster.nodes), record.setting.cluster.node_gpus())
+        before, until_s, started = 0, math.nan, False
+        for number in self.own.tolist():
+            from_s, to_s, gpus = float(of.from_s[number]), float(of.to_s[number]), int(of.gpus[number])
+            if from_s >= self.end_s:
+                break  # kept to the end of a slot, without work
+            if before and until_s < from_s:
+                life.append(Moment(until_s, "stopped: it loses its GPUs"))
+                before = 0
+            what = _change(before, gpus, started)
+            life.append(Moment(from_s, what, gpus, nodes_text(places[number], node) if places else ""))
+            before, until_s, started = gpus, to_s, True
+        if before and until_s < self.end_s:
+            life.append(Moment(until_s, "stopped: it loses its GPUs"))
+        if fate.deadline_s is not None and self.end_s > fate.deadline_s > self.submit_s:
+            life.append(Moment(fate.deadline_s, "its deadline passes"))
+        if fate.end_s is not None:
+            life.append(Moment(fate.end_s, f"ended{_in_time(fate)}"))
+        elif record.admitted[row] != 0:
+            life.append(Moment(self.end_s, "the run ends, the job has not"))
+        return sorted(life, key=lambda moment: moment.at_s)
+
+    def _ledger(self, waits: Sequence[Wait]) -> Ledger:
+        """Its time from submission to end, or to the refusal."""
+        all_waits = waits_of(self.record, self.stretches)
+        parts = {}
+        for part, (column, _) in TIME_PARTS.items():
+            if column in CAUSES:
+                parts[part] = math.fsum(wait.seconds for wait in waits if wait.cause == column)
+            else:
+                working = all_waits.running if column == "running" else all_waits.reconfiguration
+                parts[part] = float(working[self.row])
+        meanings = {part: meaning for part, (_, meaning) in TIME_PARTS.items()}
+        return Ledger("time of the job", "s", self.end_s - self.submit_s, parts, meanings)
+
+    def _why(self, waits: Sequence[Wait], fate: Fate) -> str:
+        """How long it waited and for what, in a sentence."""
+        name, whole_s = f"job {self.jobs.id[self.row]}", self.end_s - self.submit_s
+        if self.record.admitted[self.row] == 0:
+            return f"{name} was refused: {fate.refused or 'by the policy'}"
+        waited_s = math.fsum(wait.seconds for wait in waits)
+        ended = (
+            f"it ended{_in_time(fate)}"
+            if fate.end_s is not None
+            else "it has not ended by the end of the run"
+        )
+        if not waited_s:
+            return f"{name} never waited; {ended}"
+        by_cause = {cause: math.fsum(w.seconds for w in waits if w.cause == cause) for cause in CAUSES}
+        worst = max(by_cause, key=lambda cause: by_cause[cause])
+        text = (
+            f"{name} waited {_time(waited_s)} of {_time(whole_s)}, {100 * by_cause[worst] / waited_s:.0f} % of it because "
+            f"{CAUSES[worst]}"
+        )
+        if ahead := total_ahead(waits, (worst,)):
+            first = [f"job {other} ({_gpu_time(gpu_s)})" for other, gpu_s in ahead[:2]]
+            text += f"; most of the GPU time then went to {' and '.join(first)}"
+        if worst == "policy":
+            longest = max((wait for wait in waits if wait.cause == worst), key=lambda wait: wait.seconds)
+            if longest.queued_before:
+                text += f"; it let job {longest.queued_before[0]}, which waited, too, go first"
+        return f"{text}; {ended}"
+
+    def _mean_gpus(self, numbers: I64, edges: F64) -> F64:
+        """The mean GPUs of some stretches between each two of some instants."""
+        of = self.stretches
+        at_s = np.concatenate((of.from_s[numbers], of.to_s[numbers]))
+        order = np.argsort(at_s, kind="stable")
+        at_s, steps = at_s[order], np.concatenate((of.gpus[numbers], -of.gpus[numbers]))[order]
+        if not len(at_s):
+            return np.zeros(len(edges) - 1)
+        gpu_s = np.append(0.0, np.cumsum(np.cumsum(steps)[:-1] * np.diff(at_s)))
+        means: F64 = np.diff(np.interp(edges, at_s, gpu_s)) / np.diff(edges)
+        return means
+
+    def _figure(self, waits: Sequence[Wait]) -> Figure | None:
+        """GPUs in use while it waited: its own, those of the jobs ahead, of others, and free ones."""
+        ahead = total_ahead(waits, tuple(CAUSES))
+        if not waits or waits[-1].to_s <= waits[0].from_s:
+            return None
+        edges = np.linspace(waits[0].from_s, waits[-1].to_s, SLOTS + 1)
+        names = {other: f"job {other}" for other, _ in ahead[:NAMED]}
+        names[str(self.jobs.id[self.row])] = mine = f"job {self.jobs.id[self.row]} itself"
+        whose = np.array([names.get(str(name), "other jobs") for name in self.jobs.id])[self.stretches.row]
+        order = (mine, *(name for name in names.values() if name != mine), "other jobs")
+        curves = {name: self._mean_gpus(np.flatnonzero(whose == name), edges) for name in order}
+        curves["free"] = np.maximum(self.total - np.sum(list(curves.values()), axis=0), 0.0)
+        shown = {name: curve for name, curve in curves.items() if curve.any()}
+        return Figure.of(
+            "stacked_bar",
+            "gpus-while-it-waited",
+            "GPUs while it waited",
+            by_series(
+                "whose",
+                # A mean lasts from its instant to the next; the last one is said again at its end.
+                {
+                    name: {"time_s": edges, "gpus": np.append(curve, curve[-1])}
+                    for name, curve in shown.items()
+                },
+            ),
+            x=Axis("time_s", "time", "s"),
+            y=Axis("gpus", "GPUs"),
+            series="whose",
+            order=tuple(shown),
+            caption=(
+                f"GPUs from the first to the last second in which job {self.jobs.id[self.row]} waited: its own, those of "
+                f"the jobs that had most, of all others, and free ones; means over {SLOTS} equal stretches."
+            ),
+        )
+
+
+def total_ahead(waits: Sequence[Wait], causes: Sequence[str]) -> list[tuple[str, float]]:
+    """The jobs that had GPUs in stretches of some causes, with their GPU-seconds there, most first."""
+    totals: dict[str, float] = {}
+    for wait in waits:
+        if wait.cause in causes:
+            for one in wait.ahead:
+                totals[one.job] = totals.get(one.job, 0.0) + one.gpu_s
+    return sorted(totals.items(), key=lambda item: -item[1])
+
+
+def _change(before: int, gpus: int, started: bool) -> str:
+    """What a stretch of GPUs means after the one before it."""
+    if not before:
+        return f"{'goes on' if started else 'starts'} on {_gpus(gpus)}"
+    if gpus == before:
+        return f"moves to other GPUs, {gpus} as before"
+    return f"{'grows' if gpus > before else 'shrinks'} from {before} to {_gpus(gpus)}"
+
+
+def _in_time(fate: Fate) -> str:
+    """How an end stands to the deadline."""
+    if (early_s := fate.early_s) is None:
+        return ""
+    return (
+        f" {_time(early_s)} before its deadline" if early_s >= 0 else f" {_time(-early_s)} after its deadline"
+    )
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def _time(seconds: float) -> str:
+    return quantity(seconds, "s", seconds)
+
+
+def _gpu_time(gpu_s: float) -> str:
+    return f"{gpu_s / 3600:.3g} GPU-h" if gpu_s >= 3600 else f"{gpu_s:.4g} GPU-s"

@@ -1,0 +1,355 @@
+"""The figures of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.core.result.figures import Axis, Figure, Rule, by_series
+from forerun.core.result.run import Result, SavedRun
+from forerun.core.result.tables import Table
+
+#: GPUs beyond which a picture of each is left to the timeline file
+MOST_TRACKS: Final = 64
+
+
+def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
+    """GPUs in use over time, queue, submissions and admissions, waits, completion times, and the jobs on the GPUs.
+
+    Of a live run also what each slot did, and measured beside simulated.
+    """
+    events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
+    gpus = float(run.summary["gpus"])
+    made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
+    if np.isfinite(jobs["end_s"]).any():
+        made.append(_completion(jobs))
+    if len(allocations):
+        made.append(_gantt(allocations))
+        if any(allocations["gpu_numbers"].tolist()):
+            made.append(_tracks(allocations, int(gpus)))
+    if "predictions" in run.tables:
+        made += _beside_simulated(run.tables["predictions"])
+    if "slots" in run.tables and len(run.tables["slots"]):
+        made.append(_slots(run.tables["slots"]))
+    return tuple(made)
+
+
+def _gpus_over_time(events: Table, gpus: float) -> Figure:
+    return Figure.of(
+        "step",
+        "gpus-over-time",
+        "GPUs in use",
+        {"time_s": events["time_s"], "used": gpus - events["free"]},
+        x="time_s",
+        y=Axis("used", "GPUs in use"),
+        caption="GPUs in use over time. The line on top is the size of the cluster.",
+        rules=[Rule(gpus, "all GPUs", "y")],
+    )
+
+
+def _job_counts(events: Table) -> tuple[Figure, Figure]:
+    """Jobs waiting and running, and jobs submitted and admitted so far."""
+
+    def curves(**columns: str) -> dict[str, np.ndarray[Any, Any]]:
+        named = {
+            name: {"time_s": events["time_s"], "jobs": events[column]} for name, column in columns.items()
+        }
+        return by_series("which", named)
+
+    return (
+        Figure.of(
+            "step",
+            "queue",
+            "Jobs waiting and running",
+            curves(waiting="pending", running="running"),
+            x="time_s",
+            y="jobs",
+            series="which",
+            caption="Jobs waiting and jobs running after each scheduling event.",
+        ),
+        Figure.of(
+            "step",
+            "admissions",
+            "Submitted and admitted",
+            curves(submitted="submitted", admitted="admitted"),
+            x="time_s",
+            y=Axis("jobs", "jobs so far"),
+            series="which",
+            caption="Jobs submitted so far, and those of them that were admitted.",
+        ),
+    )
+
+
+def _completion(jobs: Table) -> Figure:
+    jct = np.sort((jobs["end_s"] - jobs["submit_s"])[np.isfinite(jobs["end_s"])])
+    return Figure.of(
+        "cdf",
+        "completion-times",
+        "Completion times",
+        {"jct_s": np.maximum(jct, 1.0), "share": np.arange(1, len(jct) + 1) / len(jct)},
+        x=Axis("jct_s", "end less submission", "s", log=True),
+        y=Axis("share", "share of jobs"),
+        caption="Share of the finished jobs whose time from submission to end is at most this.",
+    )
+
+
+def _waits(jobs: Table) -> Figure:
+    causes = ("admission", "capacity", "fragmentation", "policy", "quota", "reconfiguration")
+    sizes = np.unique(jobs["gpus"])
+    rows = [
+        (str(size), cause, float(np.mean(jobs[f"wait_{cause}_s"][jobs["gpus"] == size])))
+        for size in sizes
+        for cause in causes
+    ]
+    size, cause, mean = zip(*rows, strict=True)
+    return Figure.of(
+        "stacked_bar",
+        "waits",
+        "What jobs waited for",
+        {"gpus": size, "mean_s": mean, "cause": cause},
+        x=Axis("gpus", "GPUs requested"),
+        y=Axis("mean_s", "mean wait", "s"),
+        series="cause",
+        caption="Mean wait of the jobs of each size, by cause.",
+    )
+
+
+def _tracks(allocations: Table, gpus: int) -> Figure:
+    """The jobs on each GPU, for the first 64 GPUs."""
+    rows: list[tuple[int, float, float, str, int]] = []
+    named = (allocations[name].tolist() for name in ("gpu_numbers", "from_s", "to_s", "job", "gpus"))
+    for numbers, from_s, to_s, job, count in zip(*named, strict=True):
+        for run in numbers.split():
+            first, _, last = run.partition("-")
+            rows += [(gpu, from_s, to_s, job, count) for gpu in range(int(first), int(last or first) + 1)]
+    rows = sorted(row for row in rows if row[0] < MOST_TRACKS)
+    gpu, start_s, end_s, _, sizes = map(np.array, zip(*rows, strict=True) if rows else ((),) * 5)
+    left_out = (
+        f" The first {MOST_TRACKS} of {gpus} GPUs; the timeline file has all." if gpus > MOST_TRACKS else ""
+    )
+    return Figure.of(
+        "gantt",
+        "gpus-by-job",
+        "Each GPU's jobs",
+        {
+            "gpu": np.array([f"GPU {number}" for number in gpu]),
+            "from_s": start_s,
+            "to_s": end_s,
+            "gpus": _sizes(sizes),
+        },
+        x=Axis("from_s", "time", "s"),
+        x2="to_s",
+        y="gpu",
+        series="gpus",
+        order=_sizes(sorted(set(sizes))),
+        caption=f"The jobs on each GPU, coloured by the number of GPUs of the job.{left_out}",
+    )
+
+
+def _gantt(allocations: Table) -> Figure:
+    sizes = allocations["gpus"].tolist()
+    return Figure.of(
+        "gantt",
+        "jobs-over-time",
+        "Jobs over time",
+        {**allocations.columns, "gpus": _sizes(sizes)},
+        x=Axis("from_s", "time", "s"),
+        x2="to_s",
+        y="job",
+        series="gpus",
+        order=_sizes(sorted(set(sizes))),
+        caption="Each job's stretches of constant allocation, coloured by its number of GPUs.",
+    )
+
+
+def _slots(slots: Table) -> Figure:
+    """What each slot of a live run did, for the first 64 slots."""
+    names = list(dict.fromkeys(sorted(slots["slot"].tolist(), key=_natural)))
+    shown = slots.rows(np.flatnonzero(np.isin(slots["slot"].astype(str), names[:MOST_TRACKS])))
+    order = [
+        state for state in ("starting", "useful", "lost", "draining") if state in set(shown["state"].tolist())
+    ]
+    left_out = f" The first {MOST_TRACKS} of {len(names)} slots." if len(names) > MOST_TRACKS else ""
+    return Figure.of(
+        "gantt",
+        "slots-by-state",
+        "What each slot did",
+        shown,
+        x=Axis("from_s", "time", "s"),
+        x2="to_s",
+        y="slot",
+        series="state",
+        order=order,
+        caption="Each slot as it was observed: a job starts on it, works, loses work to a failure, or leaves. Blank: free."
+        f"{left_out}",
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """The key that sorts names with numbers as people do: slot 2 before slot 10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _beside_simulated(predictions: Table) -> list[Figure]:
+    """Each job of a live run from its first start to its end, measured and simulated, and its time against the forecast."""
+    spans = [
+        (f"{job}{'' if which == 'measured' else ', simulated'}", start, end, which)
+        for job, *instants in zip(
+            *(
+                predictions[name].tolist()
+                for name in ("job", "first_start_s", "end_s", "predicted_first_start_s", "predicted_end_s")
+            ),
+            strict=True,
+        )
+        for which, start, end in (("measured", *instants[:2]), ("simulated", *instants[2:]))
+        if np.isfinite(end - start)
+    ][: 2 * MOST_TRACKS]
+    figures = []
+    if spans:
+        track, from_s, to_s, which = zip(*spans, strict=True)
+        figures.append(
+            Figure.of(
+                "gantt",
+                "jobs-beside-simulated",
+                "Jobs, measured and simulated",
+                {"job": track, "from_s": from_s, "to_s": to_s, "which": which},
+                x=Axis("from_s", "time", "s"),
+                x2="to_s",
+                y="job",
+                series="which",
+                order=("measured", "simulated"),
+                caption="Each job from its first start to its end: in this run, and below it in the simulation.",
+            )
+        )
+    jct_s, predicted_s = (
+        predictions[name] - predictions["submit_s"] for name in ("end_s", "predicted_end_s")
+    )
+    both = np.isfinite(jct_s - predicted_s)
+    if both.any():
+        figures.append(
+            Figure.of(
+                "points",
+                "completion-beside-simulated",
+                "Completion times, measured and simulated",
+                {"predicted_s": predicted_s[both], "measured_s": jct_s[both]},
+                x=Axis("predicted_s", "simulated", "s"),
+                y=Axis("measured_s", "measured", "s"),
+                caption="Time from submission to end of each job. Above the line the job took longer than simulated.",
+                equal=True,
+            )
+        )
+    return figures
+
+
+def _sizes(counts: Iterable[int]) -> list[str]:
+    return [f"{count} GPU" if count == 1 else f"{count} GPUs" for count in counts]
+
+
+def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Of a profiled training program: throughput by slots, seconds of each change, and seconds of profiling.
+
+    Parameters
+    ----------
+    measured : the content of a measurement file.
+    """
+    made = []
+    if rows := measured["throughput"]:
+        made.append(
+            Figure.of(
+                "points",
+                "measured-throughput",
+                "Throughput by slots",
+                {
+                    "slots": [row["slots"] for row in rows],
+                    "iterations_per_s": [row["iterations_per_s"] for row in rows],
+                    "batch": [str(row["batch"]) for row in rows],
+                },
+                x=Axis("slots", "slots", log=True),
+                y=Axis("iterations_per_s", "throughput", "iterations/s"),
+                series="batch",
+                series_label="global batch",
+                caption=f"Iterations a second of {measured['model']}, by its own reports, after the first of them.",
+            )
+        )
+    if rows := measured["changes"]:
+        made.append(
+            Figure.of(
+                "points",
+                "measured-changes",
+                "Seconds of a change",
+                {
+                    "change": [row["change"] for row in rows],
+                    "median_s": [row["median_s"] for row in rows],
+                    "low": [row["least_s"] for row in rows],
+                    "high": [row["most_s"] for row in rows],
+                    "start": [row["start"] for row in rows],
+                },
+                x=Axis("change", "change of slots"),
+                y=Axis("median_s", "from the command to the first step", "s"),
+                series="start",
+                series_label="processes start",
+                caption=(
+                    f"Medians of {measured['model']}, with the least and the most. Warm processes are forked from one that "
+                    "has the libraries; `drain` lasts until the slots are free."
+                ),
+            )
+        )
+    if rows := measured["profiling"]:
+        made.append(
+            Figure.of(
+                "bar",
+                "measured-profiling",
+                "Seconds of profiling",
+                {"model": [row["model"] for row in rows], "seconds": [row["seconds"] for row in rows]},
+                x=Axis("model", "program"),
+                y=Axis("seconds", "profiling", "s"),
+                caption="Wall seconds that all throughputs took, with the starts that they needed.",
+            )
+        )
+    return tuple(made)
+
+
+def plan_figures(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Deadlines met by number of nodes: by the policy, by some schedule, and at most by any.
+
+    Parameters
+    ----------
+    plan : the content of a plan file.
+    """
+    names = {"met": "the policy", "reached": "some schedule", "bound": "no scheduler more"}
+    simulated = max(row["nodes"] for row in plan["counts"] if row["met"] is not None)
+    rows = [row for row in plan["counts"] if row["bound"] is not None and row["nodes"] <= simulated]
+    curves = {
+        name: {
+            "nodes": [row["nodes"] for row in rows if row[key] is not None],
+            "deadlines": [row[key] for row in rows if row[key] is not None],
+        }
+        for key, name in names.items()
+    }
+    summary = plan["summary"]
+    # No rule: its label would lie on the policy's last points, which are near it.
+    curves["wanted"] = {
+        "nodes": [rows[0]["nodes"], rows[-1]["nodes"]],
+        "deadlines": [summary["deadlines_wanted"]] * 2,
+    }
+    return (
+        Figure.of(
+            "line",
+            "deadlines-by-nodes",
+            "Deadlines met by number of nodes",
+            by_series("by", curves),
+            x=Axis("nodes", "nodes"),
+            y=Axis("deadlines", "deadlines met"),
+            series="by",
+            series_label="met by",
+            order=tuple(curves),
+            rules=[Rule(summary["nodes"], "chosen", "x")],
+            caption=(
+                f"Deadlines met of {summary['deadlines']}. The best possible is between some schedule and the line "
+                "that no scheduler exceeds; the policy was simulated on each count from the bound on."
+            ),
+        ),
+    )

@@ -1,0 +1,291 @@
+"""Limits of what groups of jobs have running at once: by user, account, quality of service, partition and GPU type.
+
+A `LimitRule` says whom it limits in the words of a log; `resolved` makes arrays of the rules, with the groups that each job
+counts against. A `Tally` counts who runs, and says whether one more job may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import I64
+
+if TYPE_CHECKING:
+    from forerun.cluster.inputs.arrays import Jobs
+
+#: the columns of a log by which jobs are limited
+LimitColumn: TypeAlias = Literal["user", "account", "qos", "partition"]
+LIMIT_COLUMNS: Final[tuple[LimitColumn, ...]] = ("user", "account", "qos", "partition")
+#: no limit; so large that no cluster reaches it, so small that sums stay in 64 bits
+UNLIMITED: Final = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRule:
+    """What some jobs may have running at once.
+
+    Parameters
+    ----------
+    name : how messages call it, such as `QOS short: MaxJobsPU`.
+    of : whose jobs count, as the values that they have in columns of the log (default: all jobs).
+    per : columns by whose values the jobs are grouped, each value with a limit of its own (default: one for all).
+    gpus, jobs : at once (default: unlimited).
+    job_gpus : of one job (default: unlimited).
+    gpu_type : the GPUs that count (default: of any type).
+    kind, rank : of the rules of one kind that limit a job, those with the least rank apply, all of one rank (default: a kind
+        of its own).
+    own_gpus, pool : GPUs beyond `own_gpus` are taken from a pool of this name, which others share (default: no pool).
+    nominal_gpus : beyond these, GPUs are borrowed (default: none are).
+    planned : whether backfilling plans by it as by free GPUs, so that jobs which it keeps waiting are promised starts, too;
+        as for a partition, whose limit is its nodes (default: no).
+    """
+
+    name: str
+    of: Mapping[LimitColumn, frozenset[str]] = field(default_factory=dict)
+    per: tuple[LimitColumn, ...] = ()
+    gpus: int = UNLIMITED
+    jobs: int = UNLIMITED
+    job_gpus: int = UNLIMITED
+    gpu_type: str = ""
+    kind: str = ""
+    rank: int = 0
+    own_gpus: int = 0
+    pool: str = ""
+    nominal_gpus: int = UNLIMITED
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRule:
+    """A queue of its own order, as ClusterQueues of Kueue are.
+
+    Parameters
+    ----------
+    name : of the queue.
+    partitions : names in the log's column `partition` whose jobs are in it.
+    strict : whether its first job holds up those behind.
+    tries_next : whether it tries the next GPU type before it borrows.
+    gpu_types : that it tries, in this order.
+    """
+
+    name: str
+    partitions: frozenset[str]
+    strict: bool
+    tries_next: bool
+    gpu_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesOfJobs:
+    """Which queue each job is in, and how the queues admit.
+
+    Parameters
+    ----------
+    of : by job, the number of its queue.
+    priority : by job; larger goes first.
+    strict, tries_next : by queue, as in `QueueRule`.
+    types : by queue, the numbers of the GPU types that it tries.
+    """
+
+    of: tuple[int, ...]
+    priority: tuple[float, ...]
+    strict: tuple[bool, ...]
+    tries_next: tuple[bool, ...]
+    types: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Rules as arrays: groups of jobs, each with a limit.
+
+    Parameters
+    ----------
+    names : of the groups, for messages.
+    gpus, jobs : int64[groups], at once.
+    job_gpus : int64[groups], of one job.
+    own_gpus, pool : int64[groups], the GPUs that a group has for itself, and the number of the pool that more come from (-1:
+        none).
+    pool_gpus : int64[pools], GPUs in each pool.
+    groups_of : by GPU type and job, the groups that the job counts against on GPUs of that type.
+    nominal_gpus : int64[groups], beyond which GPUs are borrowed.
+    planned : the groups that backfilling plans by.
+    planned_of : as `groups_of`, those of the planned groups.
+    queues : the queues that jobs are in (default: they have no order of their own).
+    """
+
+    names: tuple[str, ...]
+    gpus: I64
+    jobs: I64
+    job_gpus: I64
+    own_gpus: I64
+    pool: I64
+    pool_gpus: I64
+    groups_of: tuple[tuple[tuple[int, ...], ...], ...]
+    nominal_gpus: I64
+    planned: frozenset[int]
+    planned_of: tuple[tuple[tuple[int, ...], ...], ...]
+    queues: QueuesOfJobs | None = None
+
+    def forbidding(self, jobs: Jobs) -> dict[int, str]:
+        """Jobs that can never run within the limits, by row, each with what forbids it on the last GPU type.
+
+        Parameters
+        ----------
+        jobs : those that the limits were resolved for.
+        """
+        forbidden: dict[int, str] = {}
+        asked = jobs.gpus.tolist()
+        for number, groups_of in enumerate(self.groups_of):
+            rows = range(len(asked)) if not number else list(forbidden)
+            for row in rows:
+                what = self._forbids(groups_of[row], asked[row])
+                if what:
+                    forbidden[row] = what
+                else:
+                    forbidden.pop(row, None)
+        return forbidden
+
+    def _forbids(self, groups: tuple[int, ...], gpus: int) -> str:
+        """Which limit of some groups is below a request alone, in words; empty: none."""
+        for group in groups:
+            most = int(min(self.gpus[group], self.job_gpus[group]))
+            if (pool := int(self.pool[group])) >= 0:
+                most = min(most, int(self.own_gpus[group] + self.pool_gpus[pool]))
+            if self.jobs[group] < 1:
+                return f"{self.names[group]} allows no job"
+            if gpus > most:
+                return f"{self.names[group]} allows {most} GPUs"
+        return ""
+
+
+class Tally:
+    """What the groups of some limits have running.
+
+    Parameters
+    ----------
+    limits : the limits.
+    planned : whether groups count that backfilling plans by (default: yes).
+    """
+
+    def __init__(self, limits: Limits, *, planned: bool = True) -> None:
+        self.groups_of = limits.groups_of
+        self.left_out = frozenset[int]() if planned else limits.planned
+        self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
+        self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
+        self.nominal_gpus = limits.nominal_gpus.tolist()
+        self.pool_gpus = limits.pool_gpus.tolist()
+        self.gpus = [0] * len(self.most_gpus)
+        self.jobs = [0] * len(self.most_gpus)
+        self.pooled = [0] * len(self.pool_gpus)
+
+    def fits(self, job: int, gpu_type: int, gpus: int) -> bool:
+        """Whether one more job may run.
+
+        Parameters
+        ----------
+        job : its row.
+        gpu_type : of the GPUs that it would have.
+        gpus : how many.
+        """
+        for group in self.groups_of[gpu_type][job]:
+            if group in self.left_out:
+                continue
+            if self.gpus[group] + gpus > self.most_gpus[group] or self.jobs[group] >= self.most_jobs[group]:
+                return False
+            pool = self.pool[group]
+            if pool >= 0 and self.pooled[pool] + self._from_pool(group, gpus) > self.pool_gpus[pool]:
+                return False
+        return True
+
+    def borrows(self, job: int, gpu_type: int, gpus: int) -> bool:
+        """Whether a job would have GPUs beyond what is nominally its group's; parameters as of `fits`."""
+        return any(
+            self.gpus[group] + gpus > self.nominal_gpus[group] for group in self.groups_of[gpu_type][job]
+        )
+
+    def add(self, job: int, gpu_type: int, gpus: int) -> None:
+        """One more job runs; parameters as of `fits`."""
+        for group in self.groups_of[gpu_type][job]:
+            if (pool := self.pool[group]) >= 0:
+                self.pooled[pool] += self._from_pool(group, gpus)
+            self.gpus[group] += gpus
+            self.jobs[group] += 1
+
+    def _from_pool(self, group: int, gpus: int) -> int:
+        """How many of so many GPUs more a group would take from its pool."""
+        used, own = self.gpus[group], self.own_gpus[group]
+        return int(max(0, used + gpus - own) - max(0, used - own))
+
+
+def resolved(
+    rules: Sequence[LimitRule],
+    pools: Mapping[str, int],
+    columns: Mapping[LimitColumn, Sequence[str]],
+    gpu_types: Sequence[str],
+) -> Limits:
+    """The groups of some rules, and which of them each job counts against.
+
+    Parameters
+    ----------
+    rules : the rules.
+    pools : GPUs in each pool that they name.
+    columns : of the jobs, one value each.
+    gpu_types : of the cluster, in the order in which they are numbered.
+    """
+    numbers: dict[tuple[int, tuple[str, ...]], int] = {}
+    combined = list(zip(*(columns[name] for name in LIMIT_COLUMNS), strict=True))
+    groups: list[dict[tuple[str, ...], tuple[int, ...]]] = []
+    for gpu_type in gpu_types:
+        of_type = [
+            (at, rule)
+            for at, rule in enumerate(rules)
+            if not rule.gpu_type or rule.gpu_type.lower() == gpu_type.lower()
+        ]
+        groups.append(
+            {values: tuple(_groups(values, of_type, numbers)) for values in dict.fromkeys(combined)}
+        )
+    pool_number = {name: at for at, name in enumerate(pools)}
+    chosen = [rules[at] for at, _ in numbers]
+    planned = frozenset(group for group, rule in enumerate(chosen) if rule.planned and rule.gpus < UNLIMITED)
+    planned_of = [
+        {values: tuple(group for group in of if group in planned) for values, of in by_values.items()}
+        for by_values in groups
+    ]
+    names = [
+        f"{rules[at].name} ({', '.join(values)})" if values else rules[at].name for at, values in numbers
+    ]
+    return Limits(
+        names=tuple(names),
+        gpus=np.array([rule.gpus for rule in chosen], np.int64),
+        jobs=np.array([rule.jobs for rule in chosen], np.int64),
+        job_gpus=np.array([rule.job_gpus for rule in chosen], np.int64),
+        own_gpus=np.array([rule.own_gpus for rule in chosen], np.int64),
+        pool=np.array([pool_number[rule.pool] if rule.pool else -1 for rule in chosen], np.int64),
+        pool_gpus=np.array(list(pools.values()), np.int64),
+        planned=planned,
+        planned_of=tuple(tuple(by_values[values] for values in combined) for by_values in planned_of),
+        nominal_gpus=np.array([rule.nominal_gpus for rule in chosen], np.int64),
+        groups_of=tuple(tuple(by_values[values] for values in combined) for by_values in groups),
+    )
+
+
+def _groups(
+    values: tuple[str, ...],
+    rules: Iterable[tuple[int, LimitRule]],
+    numbers: dict[tuple[int, tuple[str, ...]], int],
+) -> list[int]:
+    """The groups of jobs with some values; new ones are numbered as they come."""
+    of = dict(zip(LIMIT_COLUMNS, values, strict=True))
+    applying = [(at, rule) for at, rule in rules if all(of[name] in those for name, those in rule.of.items())]
+    least: dict[str, int] = {}
+    for _, rule in applying:
+        least[rule.kind] = min(rule.rank, least.get(rule.kind, rule.rank))
+    return [
+        numbers.setdefault((at, tuple(of[name] for name in rule.per)), len(numbers))
+        for at, rule in applying
+        if not rule.kind or rule.rank == least[rule.kind]
+    ]

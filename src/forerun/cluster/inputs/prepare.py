@@ -1,0 +1,611 @@
+"""From a scenario to the inputs of its run: every file is read here, once, and every problem of a file is reported here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs, NodeGroup, ThroughputTable
+from forerun.cluster.inputs.costs import PRESETS, SOURCES, CostTable, cost_table, plain, read_costs
+from forerun.cluster.inputs.edit import edited
+from forerun.cluster.inputs.files import JobTable, cluster_of, jobs_of, read_cluster, read_tables
+from forerun.cluster.inputs.jobs import (
+    fitting,
+    on_what_they_ask_for,
+    require_requests,
+    rigid_note,
+    scaled_from_durations,
+    table_from,
+    table_of_file,
+    with_deadlines,
+    with_iterations,
+    with_requests,
+)
+from forerun.cluster.inputs.kueue import is_kueue, read_kueue
+from forerun.cluster.inputs.limits import (
+    LIMIT_COLUMNS,
+    UNLIMITED,
+    LimitColumn,
+    LimitRule,
+    Limits,
+    QueuesOfJobs,
+    resolved,
+)
+from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.inputs.site import Site, TimeLimit, with_time_limits
+from forerun.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
+from forerun.cluster.inputs.slurm_priority import with_site_priorities
+from forerun.cluster.inputs.slurm_site import read_slurm_site
+from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
+from forerun.cluster.inputs.throughput import analytic, filled
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.kueue import Kueue
+from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.cluster.policy import Policy, Schedule
+from forerun.cluster.readers.cluster_jobs import UNMEETABLE
+from forerun.cluster.readers.sacct import time_limit_s
+from forerun.cluster.scenario import (
+    MOST_GPUS,
+    RIGID,
+    Limit,
+    Machines,
+    ProfileSpec,
+    Quota,
+    Scenario,
+    TraceSpec,
+)
+from forerun.core.errors import Problem, ScenarioError, TraceError, known_names
+from forerun.core.registry import member_name
+from forerun.core.rng import stream
+from forerun.core.trace.repair import RepairLog
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A scenario whose files are read.
+
+    setting: jobs, cluster and throughput as arrays. notes: what was assumed, repaired or ignored, for the result.
+    step_use: what a step is made of, where the scenario limits power, loads data or has a bill; None otherwise. policy: that
+    of the scenario, with what it leaves to the files of the site. resampled: as of a `JobTable`.
+    """
+
+    scenario: Scenario
+    setting: Setting
+    notes: tuple[str, ...]
+    policy: Policy
+    step_use: StepUse | None = None
+    resampled: tuple[int, float] | None = None
+
+
+def prepare(scenario: Scenario) -> Inputs:
+    """Read the files that a scenario names and resolve it into arrays.
+
+    Raises TraceError, ProfileError or ScenarioError, each naming everything that is wrong with a file.
+    """
+    repairs = RepairLog(strict=scenario.trace.strict)
+    cluster = cluster_from(scenario)
+    profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile if not spec.scales_durations)
+    _one_order_of_kinds(profiles)
+    profile = profiles[0] if profiles else None
+    table = table_from(scenario.trace, profile, scenario.seed, repairs)
+    if scenario.quota is not None:
+        _check_quota_names(scenario.quota, table, scenario.trace)
+        jobs = replace(table.jobs, user=_owners(table, scenario.quota.per))
+        table = replace(table, jobs=jobs)
+    policy, configured = _configured(scenario)
+    keeps = policy.keeps_requests
+    if profile is not None and keeps and (counts := _unmeasured(table, profile)):
+        extrapolate = scenario.profile[0].extrapolate
+        profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
+        profile = profiles[0]
+    jobs = jobs_of(table, profile, repairs)
+    assumed: tuple[str, ...] = ()
+    if profile is not None:
+        jobs, assumed = with_iterations(jobs, profile, table)
+    if scenario.trace.slack:
+        jobs = with_deadlines(jobs, scenario.trace, scenario.seed)
+    site = site_of(scenario, table, cluster)
+    jobs, filled_in = with_time_limits(jobs, site.longest, _columns_of(table, jobs))
+    if scenario.trace.overestimate is not None:
+        jobs = with_requests(jobs, scenario.trace.overestimate, scenario.seed)
+    if preset := _preset_for(scenario, profile):
+        jobs, profile, assumed = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
+        profiles = (profile,)
+    elif not keeps and "iterations" in policy.needs and (jobs.kind < 0).any():
+        jobs, profile, rigid = on_what_they_ask_for(jobs, profile, cluster)
+        profiles, assumed = (profile,), (*assumed, *rigid)
+    step_use: StepUse | None = None
+    slower: tuple[str, ...] = ()
+    if profile is not None and (scenario.loading or scenario.bill is not None):
+        # Only now: random deadlines are drawn for jobs whose data arrive in time.
+        before, (profile, step_use, slower) = profile, slowed(profile, scenario, cluster)
+        jobs, profiles = stretched(jobs, before, profile), (profile, *profiles[1:])
+    if scenario.trace.first:
+        jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
+    order = policy.order if isinstance(policy, BackfillPolicy) else None
+    if isinstance(order, Multifactor) and not order.ranks(jobs.labels):
+        what = "multifactor without weights is the order of submission; give it some, such as {age: 1000, job_size: 1000}"
+        raise ScenarioError.at("$.policy.order.weights", f"{what}, or machines.file: a slurm.conf with some")
+    if "requested_s" in policy.needs:
+        require_requests(jobs, table, member_name(type(policy)))
+    if profiles or keeps:
+        jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
+    jobs = _within_limits(jobs, limits_of(scenario, site, table, jobs, cluster), table, scenario, repairs)
+    repairs.finish()
+    slowness = slowness_of(scenario, len(jobs))
+    if (edit := scenario.trace.edit) is not None:
+        # Only now: whatever is drawn for jobs at random is that of the jobs as they were.
+        jobs, rows = edited(jobs, edit, profile, cluster, keeps=keeps)
+        slowness = None if slowness is None else slowness[rows]
+    limits = limits_of(scenario, site, table, jobs, cluster)
+    outages, unplanned = _outages_of(scenario, site, limits, table, jobs, cluster)
+    setting = Setting(
+        jobs=jobs,
+        cluster=cluster,
+        profile=profile,
+        slot_s=scenario.slot_s,
+        gpu_type=cluster.node_types()[0] or (profile.gpu_type if profile else ""),
+        corrected=scenario.corrected,
+        seed=scenario.seed,
+        profiles=profiles if len(profiles) > 1 else (),
+        costs=costs_of(scenario, jobs),
+        slowness=slowness,
+        applications=policy.applications(),
+        placement_kept=scenario.live is not None
+        if scenario.placement_kept is None
+        else scenario.placement_kept,
+        maintenance=(*maintenance_of(scenario, cluster), *outages),
+        limits=limits,
+    )
+    notes = (
+        *_notes(setting, {repair.rule for repair in repairs.repairs}),
+        *assumed,
+        *_ignored(scenario, setting),
+        *_log_notes(table, cluster, apart=any("partition" in rule.of for rule in site.rules)),
+        *site.notes,
+        *filled_in,
+        *configured,
+        *unplanned,
+        *slower,
+        *(str(repair) for repair in repairs.repairs),
+    )
+    return Inputs(scenario, setting, notes, policy, step_use, table.resampled)
+
+
+def cluster_from(scenario: Scenario) -> Cluster:
+    """The machines of a scenario."""
+    machines = scenario.machines
+    gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
+    if machines.is_slurm:
+        return _slurm_nodes(machines, gpu_type)[0]
+    if machines.file is not None and is_kueue(path := Path(machines.file.path)):
+        return read_kueue([path]).cluster(gpu_type)
+    if machines.file is not None:
+        return read_cluster(Path(machines.file.path), gpu_type)
+    return cluster_of(
+        NodeGroup(node.name or f"group{at}", node.count, node.gpus, node.gpu_type or gpu_type, node.rack)
+        for at, node in enumerate(machines.nodes)
+    )
+
+
+def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, int]]:
+    """The machines of a Slurm configuration, and the GPUs of each node by its name."""
+    assert machines.file is not None
+    return read_slurm_nodes(
+        Path(machines.file.path),
+        gpu_type,
+        partition=machines.partition or "",
+        included=[Path(one.path) for one in machines.included or ()],
+        most_gpus=MOST_GPUS,
+    )
+
+
+def _configured(scenario: Scenario) -> tuple[Policy, tuple[str, ...]]:
+    """The policy of a scenario, with what it leaves to the files of the site; and a note on that."""
+    policy, machines = scenario.policy, scenario.machines
+    order = policy.order if isinstance(policy, BackfillPolicy) else None
+    if not isinstance(order, Multifactor) or (not machines.is_slurm and not machines.site):
+        return policy, ()
+    conf = None
+    if machines.file is not None and machines.is_slurm:
+        conf = read_slurm_priorities(
+            Path(machines.file.path), [Path(one.path) for one in machines.included or ()]
+        )
+    files = [Path(one.path) for one in machines.site or () if not is_kueue(Path(one.path))]
+    order, note = with_site_priorities(order, conf, files)
+    return policy.with_(order=order), note
+
+
+def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
+    """What the files of a scenario's site say besides its nodes. Raises ScenarioError with all that is wrong with them."""
+    machines = scenario.machines
+    files = [Path(one.path) for one in machines.site or ()]
+    if machines.file is not None and is_kueue(path := Path(machines.file.path)):
+        files.insert(0, path)
+    if kueue := [path for path in files if is_kueue(path)]:
+        if len(kueue) < len(files):
+            raise ScenarioError.at(
+                "$.machines.site", "has files of Slurm beside Kueue's; give those of one of them"
+            )
+        return read_kueue(kueue).site(cluster)
+    longest = _partition_limits(machines) if machines.is_slurm else ()
+    if not files:
+        return Site(longest=longest)
+    until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
+    site = read_slurm_site(
+        files,
+        cluster,
+        _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
+        timezone=str((scenario.trace.options or {}).get("timezone", "")),
+        until_s=until_s,
+    )
+    return replace(site, longest=(*site.longest, *longest))
+
+
+def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
+    """The time limits of the partitions in a Slurm configuration. Raises ScenarioError for one that is none."""
+    assert machines.file is not None
+    included = [Path(one.path) for one in machines.included or ()]
+    limits = []
+    for name, (where, says) in read_slurm_priorities(Path(machines.file.path), included).partitions.items():
+        try:
+            most_s = time_limit_s(says.get("maxtime", "UNLIMITED"))
+        except ValueError as error:
+            raise ScenarioError.at(where, f"MaxTime: {error}") from None
+        if most_s > 0:
+            limits.append(TimeLimit(f"partition {name}", {"partition": frozenset({name})}, int(most_s)))
+    return tuple(limits)
+
+
+def _outages_of(
+    scenario: Scenario, site: Site, limits: Limits | None, table: JobTable, jobs: Jobs, cluster: Cluster
+) -> tuple[tuple[Window, ...], tuple[str, ...]]:
+    """The maintenance of a site's calendar in the time of the jobs, and notes on what is not simulated.
+
+    Raises ScenarioError for GPUs of several types.
+    """
+    if not site.outages:
+        return (), ()
+    name, count = member_name(type(scenario.policy)), len(site.outages)
+    if table.origin_s is None:
+        return (), (f"not simulated: {count} windows of maintenance, whose dates the log's times have not",)
+    if "requested_s" not in scenario.policy.needs:
+        return (), (
+            f"not simulated: {count} windows of maintenance; {name} does not plan by requested times",
+        )
+    if len(set(cluster.node_types())) > 1:
+        raise ScenarioError.at("$.machines.site", "maintenance needs a cluster whose GPUs are of one type")
+    until_s = float(jobs.submit_s.max(initial=0))
+    names = () if limits is None else limits.names
+    windows = tuple(
+        Window(
+            one.from_s - table.origin_s,
+            one.to_s - table.origin_s,
+            one.gpus,
+            0.0,
+            tuple((group, one.of_rules[name]) for group, name in enumerate(names) if name in one.of_rules),
+        )
+        for one in site.outages
+        if one.to_s > table.origin_s and one.from_s - table.origin_s <= until_s
+    )
+    away = count - len(windows)
+    return windows, (f"{away} of {count} windows of maintenance are outside the time of the jobs",) * (
+        away > 0
+    )
+
+
+def profile_from(spec: ProfileSpec, cluster: Cluster) -> ThroughputTable:
+    """One profile of a scenario."""
+    gpu_type = spec.gpu_type or cluster.node_types()[0]
+    if spec.analytic:
+        made = analytic(spec.kinds, spec.analytic, gpus_per_node=cluster.gpus_per_node)
+        made = replace(made, gpu_type=gpu_type)
+    else:
+        made = read_tables([Path(table.path) for table in spec.tables], gpu_type)
+    return filled(made, spec.levels, extrapolate=spec.extrapolate) if spec.levels else made
+
+
+def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:
+    """The costs by model of a scenario, tied to its jobs; None where it has no table."""
+    costs = scenario.costs
+    otherwise = plain(costs.restart_s, costs.grow_s, costs.shrink_s)
+    if costs.preset:
+        return cost_table(PRESETS[costs.preset], jobs, otherwise, "$.costs.preset", SOURCES[costs.preset])
+    if costs.file is not None:
+        path = Path(costs.file.path)
+        return cost_table(read_costs(path), jobs, otherwise, path.name, path.name)
+    if costs.models:
+        return cost_table(costs.models, jobs, otherwise, "$.costs.models", "the scenario's own")
+    return None
+
+
+def slowness_of(scenario: Scenario, jobs: int) -> F64 | None:
+    """How many times as long as planned each job's work takes, at random; None without a `slowdown`."""
+    slowdown = scenario.slowdown
+    if slowdown is None:
+        return None
+    slow, factor = stream(scenario.seed, "slowdown").random((jobs, 2)).T
+    drawn = slowdown.least + factor * (slowdown.most - slowdown.least)
+    return np.where(slow < slowdown.share, drawn, 1.0)
+
+
+def maintenance_of(scenario: Scenario, cluster: Cluster) -> tuple[Window, ...]:
+    """The windows of a scenario. Raises ScenarioError for more GPUs than there are, or GPUs of several types."""
+    given = scenario.maintenance or ()
+    if given and len(set(cluster.node_types())) > 1:
+        raise ScenarioError.at("$.maintenance", "needs a cluster whose GPUs are of one type")
+    problems = [
+        Problem(f"$.maintenance[{at}].gpus", f"is {each.gpus}; the cluster has {cluster.gpus}")
+        for at, each in enumerate(given)
+        if each.gpus > cluster.gpus
+    ]
+    if problems:
+        raise ScenarioError(*problems)
+    return tuple(
+        Window(each.from_s, each.to_s, each.gpus or cluster.gpus, min(each.announced_s, each.from_s))
+        for each in given
+    )
+
+
+def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, cluster: Cluster) -> Limits | None:
+    """The limits of a scenario and its site, tied to its jobs; None where there are none.
+
+    Raises ScenarioError for names in the scenario that are not in the log.
+
+    Parameters
+    ----------
+    scenario, site, cluster : with the limits, and the GPU types.
+    table : the log.
+    jobs : of the run, rows of the log.
+    """
+    if not scenario.limits and not site.rules:
+        return None
+    _check_limit_names(scenario, _limit_columns(table), table.source)
+    rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits or ())]
+    types = tuple(dict.fromkeys(cluster.node_types()))
+    columns = _columns_of(table, jobs)
+    known = frozenset().union(*(queue.partitions for queue in site.queues))
+    if site.queues:
+        unknown = sorted(set(columns["partition"]) - known)
+        rules += [
+            LimitRule(f"no ClusterQueue {name!r}: it", {"partition": frozenset({name})}, gpus=0)
+            for name in unknown
+        ]
+    limits = resolved((*rules, *site.rules), site.pools, columns, types)
+    return (
+        replace(limits, queues=_queues_of(site, table, jobs, columns["partition"], types))
+        if site.queues
+        else limits
+    )
+
+
+def _queues_of(
+    site: Site, table: JobTable, jobs: Jobs, partitions: list[str], types: tuple[str, ...]
+) -> QueuesOfJobs:
+    """Which queue each job is in, and how the queues admit. partitions: of the jobs."""
+    number = {name: at for at, queue in enumerate(site.queues) for name in queue.partitions}
+    given = table.priority or (0.0,) * len(table)
+    numbers = {name.lower(): at for at, name in enumerate(types)}
+    return QueuesOfJobs(
+        of=tuple(number.get(name, -1) for name in partitions),
+        priority=tuple(0.0 if np.isnan(given[row]) else given[row] for row in jobs.file_row.tolist()),
+        strict=tuple(queue.strict for queue in site.queues),
+        tries_next=tuple(queue.tries_next for queue in site.queues),
+        types=tuple(
+            tuple(numbers[name.lower()] for name in queue.gpu_types if name.lower() in numbers)
+            for queue in site.queues
+        ),
+    )
+
+
+def _columns_of(table: JobTable, jobs: Jobs) -> dict[LimitColumn, list[str]]:
+    """What jobs of a run may be limited by."""
+    rows = jobs.file_row.tolist()
+    return {name: [values[row] for row in rows] for name, values in _limit_columns(table).items()}
+
+
+def _limit_columns(table: JobTable) -> dict[LimitColumn, tuple[str, ...]]:
+    """What jobs of a log may be limited by."""
+    none = ("",) * len(table)
+    labels = table.jobs.labels or JobLabels.of(len(table))
+    given = (table.jobs.user, labels.account, labels.qos, table.vc)
+    return {name: column or none for name, column in zip(LIMIT_COLUMNS, given, strict=True)}
+
+
+def _rule(at: int, limit: Limit) -> LimitRule:
+    """A limit of a scenario file as a rule. at: its place there."""
+    of = {name: frozenset(names) for name in LIMIT_COLUMNS if (names := getattr(limit, name))}
+    return LimitRule(
+        f"limits[{at}]",
+        of,
+        limit.per,
+        gpus=UNLIMITED if limit.gpus is None else limit.gpus,
+        jobs=UNLIMITED if limit.jobs is None else limit.jobs,
+        gpu_type=limit.gpu_type,
+    )
+
+
+def _check_limit_names(
+    scenario: Scenario, columns: Mapping[LimitColumn, tuple[str, ...]], source: str
+) -> None:
+    """Raises ScenarioError for a limit of somebody who has no job in the log."""
+    problems = []
+    for at, limit in enumerate(scenario.limits or ()):
+        for column in LIMIT_COLUMNS:
+            known = sorted(set(columns[column]) - {""})
+            hint = "" if known else "the log names none"
+            problems += [
+                Problem(
+                    f"$.limits[{at}].{column}",
+                    f"no {column} {name!r} in {source}; {hint or known_names(name, known)}",
+                )
+                for name in getattr(limit, column)
+                if name not in known
+            ]
+    if problems:
+        raise ScenarioError(*problems[:20])
+
+
+def _within_limits(
+    jobs: Jobs, limits: Limits | None, table: JobTable, scenario: Scenario, repairs: RepairLog
+) -> Jobs:
+    """The jobs that limits allow to run at all.
+
+    Raises TraceError naming the others, unless the scenario drops and counts jobs that are too large.
+    """
+    forbidden = {} if limits is None else limits.forbidding(jobs)
+    if not forbidden:
+        return jobs
+    where = [f"{table.place(int(jobs.file_row[row]))}: job {jobs.id[row]}" for row in list(forbidden)[:20]]
+    if scenario.trace.larger == "drop" and len(forbidden) < len(jobs):
+        repairs.note_many("job that a limit never lets run left out", where, len(forbidden))
+        stays = np.ones(len(jobs), np.bool_)
+        stays[list(forbidden)] = False
+        return jobs.take(np.flatnonzero(stays))
+    problems = [
+        Problem(place, f"asks for {jobs.gpus[row]} GPUs; {what} (trace.larger: drop leaves such jobs out)")
+        for place, (row, what) in zip(where, forbidden.items(), strict=False)
+    ]
+    more = [Problem("", f"and {len(forbidden) - 20} jobs more")] if len(forbidden) > 20 else []
+    raise TraceError(*problems, *more)
+
+
+def _owners(table: JobTable, per: Literal["user", "vc"]) -> tuple[str, ...]:
+    """Whose quota each job counts against."""
+    return table.jobs.user if per == "user" else table.vc or ("",) * len(table)
+
+
+def _check_quota_names(quota: Quota, table: JobTable, trace: TraceSpec) -> None:
+    """Raises ScenarioError for a quota of somebody who has no job in the log."""
+    tables = [table]
+    if trace.resample is not None and not set(quota.gpus) <= set(_owners(table, quota.per)):
+        # A user without a job in the sample may still be in the log.
+        tables.append(table_of_file(Path(trace.resample.file.path), trace.resample.format, RepairLog()))
+    users, vcs = ({name for one in tables for name in _owners(one, per)} - {""} for per in ("user", "vc"))
+    known, others = (users, vcs) if quota.per == "user" else (vcs, users)
+    other = "user" if quota.per == "vc" else "vc"
+    words = {"user": "user", "vc": "virtual cluster or partition"}
+    problems = []
+    for name in quota.gpus:
+        if name not in known:
+            hint = known_names(name, sorted(known)) if known else "the log names none"
+            if name in others:
+                hint = f"it is a {words[other]}, whose quotas come with quota.per: {other}"
+            problems.append(
+                Problem(f"$.quota.gpus.{name}", f"no {words[quota.per]} {name!r} in {table.source}; {hint}")
+            )
+    if problems:
+        raise ScenarioError(*problems[:20])
+
+
+def _preset_for(scenario: Scenario, profile: ThroughputTable | None) -> str:
+    """The analytic curve by which jobs of known duration scale; empty: they need none, or are to have none."""
+    if scenario.profile and scenario.profile[0].scales_durations:
+        preset = scenario.profile[0].analytic
+        return "" if preset == RIGID else preset
+    elastic = not scenario.policy.keeps_requests and "iterations" in scenario.policy.needs
+    return "balanced" if elastic and profile is None else ""
+
+
+def _one_order_of_kinds(profiles: tuple[ThroughputTable, ...]) -> None:
+    if any(each.kinds != profiles[0].kinds for each in profiles[1:]):
+        raise ScenarioError.at(
+            "profile", "GPU types are profiled for different models and batches; the same are required"
+        )
+
+
+def _unmeasured(table: JobTable, profile: ThroughputTable) -> list[int]:
+    """Requested counts that interpolation may fill: between the measured levels, or holes at one."""
+    jobs = table.jobs
+    if not any(jobs.model):
+        return []
+    top, levels = int(profile.levels[-1]), {count: at for at, count in enumerate(profile.levels.tolist())}
+    counts = {count for count in jobs.gpus.tolist() if count not in levels and count < top}
+    kinds = {kind: row for row, kind in enumerate(profile.kinds)}
+    for model, batch, count in zip(jobs.model, jobs.batch.tolist(), jobs.gpus.tolist(), strict=True):
+        row = kinds.get((model, batch))
+        if row is not None and count in levels and np.isnan(profile.rate[row, levels[count]]):
+            counts.add(count)
+    return sorted(counts)
+
+
+def _notes(setting: Setting, repaired: Set[str]) -> list[str]:
+    """What was assumed about throughput, models, costs and deadlines. repaired: rules of repairs that say it already."""
+    jobs = setting.jobs
+    notes = []
+    if setting.profile is not None:
+        notes.append(f"throughput: {setting.profile.source}")
+        notes += [note for note in setting.profile.notes if note != setting.profile.source][:8]
+    rigid = int(np.count_nonzero(jobs.kind < 0))
+    if rigid:
+        notes.append(rigid_note(rigid, len(jobs)))
+    if setting.costs is not None:
+        notes.append(f"costs of restarting, scaling and moving: {setting.costs.source}")
+    unmeetable = int(np.count_nonzero(jobs.deadline_s <= jobs.submit_s))
+    if unmeetable and UNMEETABLE not in repaired:
+        notes.append(f"{UNMEETABLE}: {unmeetable} of {len(jobs)}")
+    return notes
+
+
+def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
+    """What a scenario asks for that its published schedule ignores."""
+    name, costs = member_name(type(scenario.policy)), scenario.costs
+    if isinstance(scenario.policy, Kueue) and (setting.limits is None or setting.limits.queues is None):
+        return ["no ClusterQueue is given (machines.file: queues.yaml): kueue has all jobs in one queue"]
+    if isinstance(scenario.policy, BackfillPolicy) and scenario.quota is not None and scenario.quota.borrow:
+        return [f"{name} stops no job, so nobody borrows GPUs beyond a quota"]
+    if not isinstance(scenario.policy, Schedule):
+        return []
+    asked = {
+        "quota": scenario.quota is not None,
+        "limits": bool(scenario.limits),
+        "placement": scenario.placement != "anywhere",
+        "multi_node_penalty": scenario.multi_node_penalty != (1.0,),
+        "costs": bool(costs.restart_s or costs.grow_s or costs.shrink_s) and setting.costs is None,
+    }
+    given = [key for key, there in asked.items() if there]
+    notes = []
+    if given:
+        notes.append(
+            f"{name} plays its published rules, which know no {', '.join(given)}: that is for policies with a view "
+            "(fifo, srtf, las, yours)"
+        )
+    if not setting.cluster.is_uniform:
+        node = setting.cluster.gpus_per_node
+        notes.append(
+            f"{name} takes all GPUs for alike, and nodes for such of {node} GPUs; these nodes differ"
+        )
+    return notes
+
+
+def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
+    """How a foreign log was read, and whether it can have run here at all. apart: partitions have limits of their own."""
+    notes, labels = [], table.jobs.labels
+    if labels is not None and (later := int(np.count_nonzero(labels.eligible_after_s))):
+        mean_s = float(labels.eligible_after_s.sum() / later)
+        when = f"{mean_s:,.0f} s after their submission in the mean"
+        notes.append(f"{later} of {len(table)} jobs arrive when they become eligible, {when}")
+    if not table.read_as:
+        return notes
+    notes.append(
+        f"{table.source} was read as {table.read_as}; such logs have no deadlines (a time limit is none)"
+    )
+    sizes = Counter(vc for vc in table.vc if vc)
+    if len(sizes) > 1 and not apart:
+        largest = ", ".join(f"{vc}: {count}" for vc, count in sizes.most_common(3))
+        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+        notes.append(
+            f"{table.source} has jobs of {len(sizes)} partitions or virtual clusters ({largest}{more}): here they share one "
+            "cluster"
+        )
+    if table.most_held > cluster.gpus:
+        notes.append(
+            f"this trace cannot have run on this cluster: it held up to {table.most_held:g} GPUs at once, "
+            f"{cluster.gpus} are there"
+        )
+    return notes

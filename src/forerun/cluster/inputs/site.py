@@ -1,0 +1,98 @@
+"""What the files of a site say besides its nodes: limits, time limits, maintenance, and what is not simulated of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import NO_REQUEST_S, Jobs
+from forerun.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule, QueueRule
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """How long some jobs may run at most.
+
+    Parameters
+    ----------
+    name : how messages call it.
+    of : whose jobs, as the values that they have in columns of the log.
+    seconds : at most.
+    """
+
+    name: str
+    of: Mapping[LimitColumn, frozenset[str]]
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """GPUs that are out for maintenance, by the calendar of the site.
+
+    Parameters
+    ----------
+    name : of the reservation.
+    from_s, to_s : seconds since 1970, on the clock of the file.
+    gpus : how many.
+    of_rules : how many of them are within what a rule limits, by the rule's name; as those of a partition's nodes.
+    """
+
+    name: str
+    from_s: float
+    to_s: float
+    gpus: int
+    of_rules: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a site's files say.
+
+    Parameters
+    ----------
+    rules, pools : limits of what runs at once.
+    longest : time limits, which jobs without a requested time have.
+    outages : maintenance.
+    notes : what the files say that is not simulated.
+    queues : queues with an order of their own; every job is in one of them (default: there are none).
+    """
+
+    rules: tuple[LimitRule, ...] = ()
+    pools: Mapping[str, int] = field(default_factory=dict)
+    longest: tuple[TimeLimit, ...] = ()
+    outages: tuple[Outage, ...] = ()
+    notes: tuple[str, ...] = ()
+    queues: tuple[QueueRule, ...] = ()
+
+
+def with_time_limits(
+    jobs: Jobs, longest: Sequence[TimeLimit], columns: Mapping[LimitColumn, Sequence[str]]
+) -> tuple[Jobs, tuple[str, ...]]:
+    """The jobs, those without a requested time with the least limit that they run under; and a note.
+
+    Where no job of a log has a requested time, the log does not have them, and none is filled in.
+
+    Parameters
+    ----------
+    jobs : of the run.
+    longest : the limits.
+    columns : of the jobs, one value each.
+    """
+    lacking = np.flatnonzero(jobs.requested_s >= NO_REQUEST_S)
+    if not longest or not len(lacking) or len(lacking) == len(jobs):
+        return jobs, ()
+    combined = list(zip(*(columns[name] for name in LIMIT_COLUMNS), strict=True))
+    least: dict[tuple[str, ...], int] = {}
+    for values in dict.fromkeys(combined[row] for row in lacking.tolist()):
+        of = dict(zip(LIMIT_COLUMNS, values, strict=True))
+        least[values] = min(
+            (one.seconds for one in longest if all(of[name] in those for name, those in one.of.items())),
+            default=NO_REQUEST_S,
+        )
+    requested_s = jobs.requested_s.copy()
+    requested_s[lacking] = [least[combined[row]] for row in lacking.tolist()]
+    count = int(np.count_nonzero(requested_s[lacking] < NO_REQUEST_S))
+    note = f"{count} of {len(jobs)} jobs without a requested time have the limit of their partition, QOS or account"
+    return replace(jobs, requested_s=requested_s), (note,) if count else ()

@@ -1,0 +1,352 @@
+"""Machines from a Slurm configuration: nodes with their GPUs, whole or those of a partition.
+
+Format: the manual page of slurm.conf. Parameter names are case-insensitive, `#` begins a comment, a backslash at the end
+of a line continues it, a line `NodeName=DEFAULT` sets what later lines leave out, and `gpu[01-16,20]` is seventeen names.
+Nodes that are DOWN or reserved for the FUTURE, and nodes without GPUs, are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from forerun.cluster.inputs.arrays import Cluster, NodeGroup
+from forerun.cluster.inputs.files import cluster_of
+from forerun.core.errors import Problem, ScenarioError, known_names
+from forerun.core.regular import read_regular, unreadable
+
+#: a configuration is text that people write; more is another file
+MOST_BYTES: Final = 16 * 1024 * 1024
+#: Include within Include
+MOST_DEPTH: Final = 8
+#: initial states of nodes that run no jobs
+_AWAY: Final = ("down", "future")
+_COMMENT: Final = re.compile(r"(?<!\\)#.*")
+#: parameters of job priorities
+_PRIORITY: Final = ("priority", "fairsharedampeningfactor")
+_RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a line says, by parameter in lower case, and where it stands."""
+
+    where: str
+    says: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Read:
+    """The parts of a configuration that describe machines.
+
+    Parameters
+    ----------
+    included : files that `Include` may name, by file name.
+    most_nodes : more are an error.
+    advice : what to do about a file that is not among them.
+    """
+
+    included: Mapping[str, Path]
+    most_nodes: int
+    advice: str = "name its copy in machines.included"
+    nodes: list[_Line] = field(default_factory=list)
+    partitions: dict[str, _Line] = field(default_factory=dict)
+    sets: dict[str, _Line] = field(default_factory=dict)
+    settings: dict[str, _Line] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    _defaults: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def read(self, path: Path, depth: int = 0) -> None:
+        """Read a file and those that it includes."""
+        for number, text in self._lines(path):
+            where = f"{path.name}:{number}"
+            if (words := text.split(None, 1))[0].lower() == "include":
+                self._include(where, words[1].strip() if len(words) > 1 else "", depth)
+                continue
+            try:
+                pairs = [word.partition("=") for word in shlex.split(text)]
+            except ValueError as error:
+                self.problems.append(Problem(where, f"cannot be split into words: {error}"))
+                continue
+            kind = pairs[0][0].lower()
+            if kind in ("nodename", "partitionname", "nodeset"):
+                self._take(kind, _Line(where, {name.lower(): value for name, _, value in pairs}))
+            elif kind.startswith(_PRIORITY):
+                self.settings[kind] = _Line(where, {kind: pairs[0][2]})
+
+    def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
+        """Lines that say something, with the number at which each begins, comments cut and continued lines joined."""
+        try:
+            text = read_regular(path, most_bytes=MOST_BYTES).decode("utf-8", errors="replace")
+        except OSError as error:
+            self.problems.append(Problem(str(path), unreadable(error)))
+            return
+        begin, so_far = 0, ""
+        for number, line in enumerate(text.splitlines(), 1):
+            said = _COMMENT.sub("", line).rstrip()
+            begin = begin if so_far else number
+            if said.endswith("\\"):
+                so_far += said[:-1] + " "
+                continue
+            if whole := (so_far + said).strip():
+                yield begin, whole
+            so_far = ""
+        if so_far.strip():
+            yield begin, so_far.strip()
+
+    def includes(self, path: Path) -> set[str]:
+        """The names of files that a file includes itself, without their folders."""
+        words = [text.split(None, 1) for _, text in self._lines(path)]
+        return {Path(one[1].strip()).name for one in words if one[0].lower() == "include" and len(one) > 1}
+
+    def _include(self, where: str, name: str, depth: int) -> None:
+        path = self.included.get(Path(name).name)
+        if path is None:
+            what = f"includes {name or 'nothing'}; {self.advice}, or write its lines into this file"
+            self.problems.append(Problem(where, what))
+        elif depth == MOST_DEPTH:
+            self.problems.append(Problem(where, f"is the {MOST_DEPTH + 1}th Include within another"))
+        else:
+            self.read(path, depth + 1)
+
+    def _take(self, kind: str, line: _Line) -> None:
+        name = line.says[kind]
+        if name.lower() == "default":
+            self._defaults[kind] = {**self._defaults.get(kind, {}), **line.says}
+            return
+        whole = _Line(line.where, {**self._defaults.get(kind, {}), **line.says})
+        if kind == "nodename":
+            self.nodes.append(whole)
+        else:
+            (self.partitions if kind == "partitionname" else self.sets)[name.lower()] = whole
+
+    def names(self, where: str, text: str) -> list[str]:
+        """The names that a list like `gpu[01-03],login` stands for; none after a complaint."""
+        try:
+            return node_names(text, self.most_nodes)
+        except ValueError as error:
+            self.problems.append(Problem(where, str(error)))
+            return []
+
+    def members(self, file: str, partition: str) -> set[str] | None:
+        """The names of the nodes of a partition of a file; None for all nodes there are."""
+        line = self.partitions.get(partition.lower())
+        if line is None:
+            known = known_names(partition, [one.says["partitionname"] for one in self.partitions.values()])
+            self.problems.append(Problem(file, f"has no partition {partition!r}; {known}"))
+            return set()
+        members: set[str] = set()
+        for item in re.split(r",(?![^\[]*\])", line.says.get("nodes", "")):
+            if item.lower() == "all":
+                return None
+            members |= self._of_set(self.sets[item.lower()]) if item.lower() in self.sets else set(
+                self.names(line.where, item)
+            )  # fmt: skip
+        return members
+
+    def _of_set(self, line: _Line) -> set[str]:
+        members = set(self.names(line.where, line.says.get("nodes", "")))
+        feature = line.says.get("feature", "").lower()
+        for node in self.nodes if feature else ():
+            said = node.says.get("features", node.says.get("feature", ""))
+            if feature in said.lower().split(","):
+                members |= set(self.names(node.where, node.says["nodename"]))
+        return members
+
+    def gpus(self, line: _Line) -> tuple[int, str]:
+        """How many GPUs each node of a line has, and their type."""
+        count, types = 0, set()
+        for item in re.sub(r"\([^)]*\)", "", line.says.get("gres", "")).split(","):
+            name, *more = item.strip().split(":")
+            if name.lower() != "gpu":
+                continue
+            counted = bool(more) and more[-1].isdecimal()
+            count += int(more[-1]) if counted else 1
+            types.add(more[0] if len(more) > counted else "")
+        if len(types) > 1:
+            what = f"has GPUs of types {', '.join(sorted(one or 'not said' for one in types))}; a node has one type here"
+            self.problems.append(Problem(line.where, what))
+        return count, min(types, default="")
+
+
+def node_names(text: str, most_nodes: int) -> list[str]:
+    """The names that a list like `gpu[01-03],login` stands for. ValueError says what is wrong.
+
+    Parameters
+    ----------
+    text : the list.
+    most_nodes : more are an error.
+    """
+    names: list[str] = []
+    for item in re.split(r",(?![^\[]*\])", text):
+        parts: list[Sequence[str]] = []
+        for at, part in enumerate(_RANGES.split(item.strip())):
+            parts.append(_numbers(part, most_nodes) if at % 2 else (part,))
+        if math.prod(map(len, parts)) + len(names) > most_nodes:
+            raise ValueError(f"names more than {most_nodes:,} nodes")
+        names += map("".join, itertools.product(*parts))
+    return [name for name in names if name]
+
+
+def _numbers(text: str, most_nodes: int) -> Sequence[str]:
+    """`01-03,7` as 01, 02, 03, 7."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise ValueError(f"[{text}] is no list of ranges such as [01-16,20]")
+        if int(last) - int(first) >= most_nodes:
+            raise ValueError(f"names more than {most_nodes:,} nodes")
+        numbers += (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmPriorities:
+    """What a Slurm configuration says of priorities.
+
+    Parameters
+    ----------
+    settings : parameters such as `PriorityWeightAge`, in lower case, each with where it stands.
+    partitions : by name, parameters in lower case, with where they stand.
+    """
+
+    settings: Mapping[str, tuple[str, str]]
+    partitions: Mapping[str, tuple[str, Mapping[str, str]]]
+
+
+def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPriorities:
+    """What a Slurm configuration says of priorities. Raises ScenarioError if it cannot be read.
+
+    Parameters
+    ----------
+    path : the configuration.
+    included : copies of the files that it includes (default: none).
+    """
+    read = _Read({one.name: one for one in included}, 1_000_000)
+    read.read(path)
+    if read.problems:
+        raise ScenarioError(*dict.fromkeys(read.problems))
+    return SlurmPriorities(
+        {name: (line.where, line.says[name]) for name, line in read.settings.items()},
+        {line.says["partitionname"]: (line.where, line.says) for line in read.partitions.values()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmMachine:
+    """The nodes and partitions of a Slurm configuration.
+
+    Parameters
+    ----------
+    nodes : names of nodes that run jobs.
+    partitions : of each, where it stands, its nodes among these, and its parameters, with names in lower case.
+    settings : parameters of priorities, by their names in lower case.
+    """
+
+    nodes: frozenset[str]
+    partitions: Mapping[str, tuple[str, frozenset[str], Mapping[str, str]]]
+    settings: tuple[str, ...]
+
+
+def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
+    """The nodes and partitions of a configuration, with or without GPUs. Raises ScenarioError with every problem.
+
+    paths: of the configuration, and of copies of files that it includes, in any order.
+    """
+    read = _Read({one.name: one for one in paths}, 1_000_000, "give its copy as another --system")
+    inner = {name for path in paths for name in read.includes(path)}
+    for path in paths:
+        if path.name not in inner:
+            read.read(path)
+    nodes: set[str] = set()
+    for line in read.nodes:
+        if not line.says.get("state", "").lower().startswith(_AWAY):
+            nodes |= set(read.names(line.where, line.says["nodename"]))
+    partitions = {}
+    for name, line in read.partitions.items():
+        members = read.members(line.where, name)
+        mine = frozenset(nodes if members is None else nodes & members)
+        partitions[line.says["partitionname"]] = (line.where, mine, line.says)
+    if read.problems:
+        raise ScenarioError(*dict.fromkeys(read.problems))
+    return SlurmMachine(frozenset(nodes), partitions, tuple(sorted(read.settings)))
+
+
+def read_slurm_conf(
+    path: Path,
+    gpu_type: str = "",
+    *,
+    partition: str = "",
+    included: Sequence[Path] = (),
+    most_gpus: int = 1_000_000,
+) -> Cluster:
+    """The machines of a Slurm configuration; as `read_slurm_nodes`, without the names of nodes."""
+    return read_slurm_nodes(path, gpu_type, partition=partition, included=included, most_gpus=most_gpus)[0]
+
+
+def read_slurm_nodes(
+    path: Path,
+    gpu_type: str = "",
+    *,
+    partition: str = "",
+    included: Sequence[Path] = (),
+    most_gpus: int = 1_000_000,
+) -> tuple[Cluster, dict[str, int]]:
+    """The machines of a Slurm configuration, a group a line of nodes, and the GPUs of each node by its name.
+
+    Parameters
+    ----------
+    path : the configuration.
+    gpu_type : of GPUs whose type the file does not say, and the spelling of one that differs in case only (default: none).
+    partition : whose nodes count (default: all).
+    included : copies of the files that it includes (default: none).
+    most_gpus : more are an error (default: a million).
+
+    Raises ScenarioError with every problem, each with its line.
+    """
+    read = _Read({one.name: one for one in included}, most_gpus)
+    read.read(path)
+    members = read.members(path.name, partition) if partition else None
+    groups: list[NodeGroup] = []
+    node_gpus: dict[str, int] = {}
+    known: dict[str, str] = {}
+    for line in read.nodes:
+        names = read.names(line.where, line.says["nodename"])
+        twice = next((name for name in names if name in known), "")
+        if twice:
+            read.problems.append(Problem(line.where, f"node {twice!r} stands in {known[twice]} already"))
+        known |= dict.fromkeys(names, line.where)
+        if len(known) > most_gpus:
+            read.problems.append(
+                Problem(line.where, f"is the line with which there are more than {most_gpus:,} nodes")
+            )
+            break
+        mine = [name for name in names if members is None or name in members]
+        count = len(mine)
+        gpus, given = read.gpus(line)
+        if count and gpus and not line.says.get("state", "").lower().startswith(_AWAY):
+            same = not given or given.lower() == gpu_type.lower()
+            groups.append(NodeGroup(line.says["nodename"], count, gpus, gpu_type if same else given))
+            node_gpus |= dict.fromkeys(mine, gpus)
+    total = sum(group.count * group.gpus for group in groups)
+    if total > most_gpus:
+        read.problems.append(Problem(path.name, f"has {total:,} GPUs; at most {most_gpus:,} are simulated"))
+    if not (groups or read.problems):
+        whose = f"partition {partition!r}" if partition else "the file"
+        read.problems.append(
+            Problem(
+                path.name,
+                f"{whose} has no node with GPUs; a line such as NodeName=gpu[01-16] Gres=gpu:a100:8 is expected",
+            )
+        )
+    if read.problems:
+        raise ScenarioError(*dict.fromkeys(read.problems))
+    return cluster_of(groups), node_gpus

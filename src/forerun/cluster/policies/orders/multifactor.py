@@ -1,0 +1,394 @@
+"""Slurm's multifactor priority, with its two fair-share algorithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+import numpy as np
+
+from forerun.cluster.inputs.arrays import F64, I64, JobLabels
+from forerun.cluster.policy import Order, Ranking, View
+from forerun.core.scenario.spec import Spec
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+DAY_S: Final = 86_400.0
+#: an account that is not the child of another
+ROOT: Final = "root"
+
+
+class Weights(Spec, frozen=True, kw_only=True):
+    """How much each factor counts, as `PriorityWeight...` of slurm.conf; each factor is between 0 and 1. Default 0 each.
+
+    age: the time since the job came, up to `max_age_s`. fairshare: how little the user has used of what is theirs.
+    job_size: the job's share of the cluster's GPUs. partition, qos: as the scenario ranks them. tres_gpu: the job's share of
+    the GPUs once more, as `PriorityWeightTRES=gres/gpu=...`.
+    """
+
+    age: NotNegative = 0.0
+    fairshare: NotNegative = 0.0
+    job_size: NotNegative = 0.0
+    partition: NotNegative = 0.0
+    qos: NotNegative = 0.0
+    tres_gpu: NotNegative = 0.0
+
+
+class Account(Spec, frozen=True, kw_only=True):
+    """An account to which jobs are charged.
+
+    shares: its part beside its siblings (default 1). parent: the account that it belongs to (default: none). users: shares
+    of its users (a user who is not named has 1).
+    """
+
+    shares: NotNegative = 1.0
+    parent: str = ROOT
+    users: dict[str, NotNegative] = {}
+
+
+class Partition(Spec, frozen=True, kw_only=True):
+    """What a partition counts for.
+
+    priority: `PriorityJobFactor` of slurm.conf (default 1). tier: `PriorityTier`; jobs of a higher tier come before all
+    others (default 1).
+    """
+
+    priority: Whole = 1
+    tier: Whole = 1
+
+
+class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
+    """By partition tier, then by Slurm's priority: a weighted sum of age, fair share, size, partition and QOS, less `nice`.
+
+    Slurm's documentation, Multifactor Priority Plugin (priority_multifactor.html), Classic Fairshare Algorithm
+    (classic_fair_share.html) and Fair Tree Fairshare Algorithm (fair_tree.html), version 25.05; no source was read.
+
+    Equal priorities, which are whole numbers as Slurm has them, go by submission, then by place in the log. Usage is GPU
+    time that decays continuously, where Slurm decays it every few minutes. There is no preemption, and there are no
+    reservations, which would come first of all. Accounts, users, partitions, QOS, `nice` and `site_factor` are those of the
+    trace; jobs without an account are their user's alone.
+
+    weights: default: all 0. max_age_s: the wait from which on `age` is 1 (default 7 days). half_life_s: of usage (default
+    7 days; 0: it never decays). fairshare: `tree` (default, as Slurm's) or `classic`. damping: of `classic` (default 1).
+    favor_small: whether small jobs have the larger size factor (default: no). accounts, partitions: by name, see their types
+    (one that is not named has their defaults). qos: priorities by name (one that is not named: 0).
+    """
+
+    paper: ClassVar[str] = "Slurm's documentation, 25.05"
+
+    weights: Weights = Weights()
+    max_age_s: Annotated[float, msgspec.Meta(gt=0)] = 7 * DAY_S
+    half_life_s: NotNegative = 7 * DAY_S
+    fairshare: Literal["tree", "classic"] = "tree"
+    damping: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    favor_small: bool = False
+    accounts: dict[str, Account] = {}
+    partitions: dict[str, Partition] = {}
+    qos: dict[str, Whole] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Every account has a parent, and none is its own ancestor."""
+        problems = []
+        for name, account in self.accounts.items():
+            if name == ROOT:
+                problems.append((f"accounts.{ROOT}", "is what all accounts belong to; it has no shares"))
+            elif account.parent != ROOT and account.parent not in self.accounts:
+                problems.append((f"accounts.{name}.parent", f"no account {account.parent!r}"))
+            elif name in _ancestors(name, self.accounts):
+                problems.append((f"accounts.{name}.parent", "the account is its own ancestor"))
+        return problems
+
+    def ranks(self, labels: JobLabels | None) -> bool:
+        """Whether anything here, or in what a log says of its jobs, tells jobs apart but their submission."""
+        tiers = any(one.tier != 1 for one in self.partitions.values())
+        said = labels is not None and (labels.nice.any() or labels.site_factor.any())
+        return bool(tiers or said) or self.weights != Weights()
+
+    def keys(self, view: View) -> F64:
+        """The order of the jobs of a view before which nobody has used anything."""
+        return self.build().keys(view)
+
+    def build(self) -> Ranking:
+        """A ranking that remembers who has used what."""
+        return MultifactorRanking(self)
+
+    def priority(self, factors: Factors) -> F64:
+        """The priorities of jobs by their factors, not rounded."""
+        weights = self.weights
+        priority: F64 = (
+            factors.site
+            + weights.age * factors.age
+            + weights.fairshare * factors.fairshare
+            + weights.job_size * factors.job_size
+            + weights.partition * factors.partition
+            + weights.qos * factors.qos
+            + weights.tres_gpu * factors.tres_gpu
+            - factors.nice
+        )
+        return priority
+
+
+def _ancestors(name: str, accounts: Mapping[str, Account]) -> set[str]:
+    """The accounts above one; itself among them if it is its own ancestor."""
+    above: set[str] = set()
+    while (name := accounts[name].parent) in accounts and name not in above:
+        above.add(name)
+    return above
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What the priorities of jobs are made of, one element a job: factors between 0 and 1; `site` and `nice` as they are."""
+
+    age: F64
+    fairshare: F64
+    job_size: F64
+    partition: F64
+    qos: F64
+    tres_gpu: F64
+    site: F64
+    nice: F64
+
+
+@dataclass(slots=True)
+class Usage:
+    """GPU time of everybody, which decays by half in `half_life_s`; 0: never.
+
+    Parameters
+    ----------
+    half_life_s : of the usage.
+    gpu_s : float64[owners], the usage as of `as_of_s`.
+    """
+
+    half_life_s: float
+    gpu_s: F64 = field(default_factory=lambda: np.zeros(0))
+    as_of_s: float = -math.inf
+
+    def charge(self, now_s: float, gpus: F64) -> None:
+        """Time passes until now, all along which everybody had so many GPUs: the integral in closed form."""
+        seconds = now_s - self.as_of_s
+        self.as_of_s = now_s
+        if not 0 < seconds < math.inf:
+            return
+        if not self.half_life_s:
+            self.gpu_s += gpus * seconds
+            return
+        rate = math.log(2.0) / self.half_life_s
+        lost = -math.expm1(-rate * seconds)  # of what was there
+        self.gpu_s += gpus * (lost / rate) - self.gpu_s * lost
+
+
+class ShareTree:
+    """Accounts and their users, as nodes by number; 0 is the root. Accounts stand before what belongs to them.
+
+    Parameters
+    ----------
+    accounts : of the scenario; accounts and users of jobs are added as they come.
+
+    Attributes
+    ----------
+    parent, raw, is_user : of each node: its account, its shares as given, and whether it is a user.
+    share : its part of the shares of its siblings and its own.
+    """
+
+    def __init__(self, accounts: Mapping[str, Account]) -> None:
+        self.accounts = accounts
+        self.parent: list[int] = [0]
+        self.raw: list[float] = [1.0]
+        self.is_user: list[bool] = [False]
+        self.children: list[list[int]] = [[]]
+        self.share: F64 = np.ones(1)
+        self._node: dict[tuple[str, str | None], int] = {(ROOT, None): 0, ("", None): 0}
+        for name, account in accounts.items():
+            self._account(name)
+            for user in account.users:
+                self.user(name, user)
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def user(self, account: str, user: str) -> int:
+        """The node of a user of an account."""
+        if (node := self._node.get((account, user))) is not None:
+            return node
+        known = self.accounts.get(account)
+        shares = 1.0 if known is None else known.users.get(user, 1.0)
+        return self._add((account, user), self._account(account), shares)
+
+    def _account(self, name: str) -> int:
+        if (node := self._node.get((name, None))) is not None:
+            return node
+        known = self.accounts.get(name, Account())
+        return self._add((name, None), self._account(known.parent), known.shares)
+
+    def _add(self, name: tuple[str, str | None], parent: int, shares: float) -> int:
+        node = self._node[name] = len(self.parent)
+        self.parent.append(parent)
+        self.raw.append(shares)
+        self.is_user.append(name[1] is not None)
+        self.children.append([])
+        self.children[parent].append(node)
+        siblings = self.children[parent]
+        total = math.fsum(self.raw[each] for each in siblings)
+        self.share = np.append(self.share, 0.0)
+        for each in siblings:
+            self.share[each] = self.raw[each] / total if total else 0.0
+        return node
+
+    def with_accounts(self, gpu_s: F64) -> F64:
+        """The usage of every node, from that of users: an account's is that of all below it."""
+        usage = gpu_s.copy()
+        for node in range(len(self) - 1, 0, -1):
+            usage[self.parent[node]] += usage[node]
+        return usage
+
+    def classic(self, gpu_s: F64, damping: float) -> F64:
+        """The classic fair-share factor of every node: 2^(-(effective usage / normalised shares) / damping)."""
+        usage = self.with_accounts(gpu_s)
+        actual = usage / usage[0] if usage[0] > 0 else usage
+        effective, shares, factor = actual.copy(), self.share.copy(), np.ones(len(self))
+        for node in range(1, len(self)):
+            parent, part = self.parent[node], self.share[node]
+            shares[node] *= shares[parent]
+            if parent:
+                effective[node] = actual[node] + (effective[parent] - actual[node]) * part
+            ratio = effective[node] / shares[node] if shares[node] > 0 else math.inf
+            factor[node] = 2.0 ** (-ratio / damping)
+        return factor
+
+    def fair_tree(self, gpu_s: F64) -> F64:
+        """The Fair Tree factor of every user (0 for accounts): its rank by level fair shares over the number of users."""
+        usage, factor = self.with_accounts(gpu_s), np.zeros(len(self))
+        level = np.zeros(len(self))
+        for node in range(1, len(self)):
+            if self.share[node] > 0:
+                # shares over the part of the usage of siblings and its own
+                siblings = usage[self.parent[node]]
+                served = self.share[node] * siblings / usage[node] if usage[node] > 0 else math.inf
+                level[node] = float(f"{served:.12g}")  # what is equal but for rounding is equal
+        left = users = sum(self.is_user)
+        for tied in self._tied(self.children[0], level):
+            factor[tied] = left / users
+            left -= len(tied)
+        return factor
+
+    def _tied(self, nodes: list[int], level: F64) -> list[list[int]]:
+        """Users in the order of their ranks, those of equal rank together.
+
+        Accounts of equal level fair share descend as one; a user who equals an account has the rank of its first user.
+        """
+        groups: list[list[int]] = []
+        for value in sorted({float(level[node]) for node in nodes}, reverse=True):
+            equal = [node for node in nodes if level[node] == value]
+            users = [node for node in equal if self.is_user[node]]
+            below = [child for node in equal if not self.is_user[node] for child in self.children[node]]
+            further = self._tied(below, level) if below else []
+            if users and further:
+                further[0] = users + further[0]
+            elif users:
+                further = [users]
+            groups += further
+        return groups
+
+
+class MultifactorRanking:
+    """The order at work in one run: it sees who has GPUs from one decision to the next.
+
+    Parameters
+    ----------
+    order : weights, shares and ranks.
+    """
+
+    def __init__(self, order: Multifactor) -> None:
+        self.order = order
+        self.tree = ShareTree(order.accounts)
+        self.usage = Usage(order.half_life_s, np.zeros(len(self.tree)))
+        #: by job number: the node that its GPU time is charged to; -1: not seen yet
+        self.owner: I64 = np.zeros(0, np.int64)
+        self.tier: I64 = np.zeros(0, np.int64)
+        #: by job number: priority of its partition and QOS, `site_factor`, `nice`
+        self.known: F64 = np.zeros((4, 0))
+        #: jobs of the last decision and their GPUs, asked for
+        self.last: dict[int, int] = {}
+
+    def keys(self, view: View) -> F64:
+        """The place of each job in the order."""
+        self._learn(view)
+        self._charge(view)
+        jobs = view.job
+        priority = np.floor(np.round(self.order.priority(self.factors(view)), 6))
+        ranked = np.lexsort((-priority, -self.tier[jobs]))
+        keys = np.empty(len(jobs))
+        keys[ranked] = np.arange(len(jobs))
+        return keys
+
+    def factors(self, view: View) -> Factors:
+        """The factors of the jobs of a view, as of now."""
+        order, jobs = self.order, view.job
+        partition, qos, site, nice = self.known[:, jobs]
+        share = view.gpus / view.total
+        size = share
+        if order.favor_small:
+            size = (view.total - view.gpus) / max(view.total - 1, 1)
+        fair = np.zeros(len(self.tree))
+        if order.weights.fairshare:
+            gpu_s = self.usage.gpu_s
+            fair = (
+                self.tree.fair_tree(gpu_s)
+                if order.fairshare == "tree"
+                else self.tree.classic(gpu_s, order.damping)
+            )
+        most_partition = max([1, *(each.priority for each in order.partitions.values())])
+        most_qos = max([1, *order.qos.values()])
+        return Factors(
+            age=np.minimum((view.now_s - view.submit_s) / order.max_age_s, 1.0),
+            fairshare=fair[self.owner[jobs]],
+            job_size=size,
+            partition=partition / most_partition,
+            qos=qos / most_qos,
+            tres_gpu=share,
+            site=site,
+            nice=nice,
+        )
+
+    def _learn(self, view: View) -> None:
+        """Remember what does not change of jobs that were not there before."""
+        order = self.order
+        count = int(view.job.max(initial=-1)) + 1
+        if (more := count - len(self.owner)) > 0:
+            self.owner = np.concatenate((self.owner, np.full(more, -1, np.int64)))
+            self.tier = np.concatenate((self.tier, np.zeros(more, np.int64)))
+            self.known = np.concatenate((self.known, np.zeros((4, more))), axis=1)
+        labels = view.labels
+        for job in view.job[self.owner[view.job] < 0].tolist():
+            account, partition, qos = _texts(labels, job)
+            self.owner[job] = self.tree.user(account, view.users[job])
+            ranked = order.partitions.get(partition, Partition())
+            self.tier[job] = ranked.tier
+            self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
+            if labels is not None:
+                self.known[2:, job] = labels.site_factor[job], labels.nice[job]
+        if (more := len(self.tree) - len(self.usage.gpu_s)) > 0:
+            self.usage.gpu_s = np.concatenate((self.usage.gpu_s, np.zeros(more)))
+
+    def _charge(self, view: View) -> None:
+        """Charge the time since the last decision to those who had GPUs in it: jobs that run, and jobs that are gone."""
+        there = dict(zip(view.job.tolist(), view.gpus.tolist(), strict=True))
+        gpus = np.zeros(len(self.tree))
+        running = np.flatnonzero(view.held > 0)
+        np.add.at(gpus, self.owner[view.job[running]], view.held[running])
+        for job, asked in self.last.items():
+            if job not in there:
+                gpus[self.owner[job]] += asked
+        self.usage.charge(view.now_s, gpus)
+        self.last = there
+
+
+def _texts(labels: JobLabels | None, job: int) -> tuple[str, str, str]:
+    """Account, partition and QOS of a job; empty where the trace does not say."""
+    if labels is None:
+        return "", "", ""
+    return labels.account[job], labels.partition[job], labels.qos[job]

@@ -1,0 +1,544 @@
+"""Scheduling policies: how a scenario names them, what they see, and what they answer.
+
+There are two kinds. A *schedule* (`Schedule`) is a published scheduler with its own clock and rules; it builds `Rules`,
+which the engine drives step by step. An *allocator* (`Allocator`) is what a user writes: its `build(rng)` makes a
+`Scheduler` with one method, `allocate(view) -> Allocation`, which is called at every arrival and end, or every
+`round_s` seconds. It sees waiting and running jobs as columns, in order of submission, and answers with GPUs for each
+job. The work that a job has left is in an `OracleView` only; a policy that needs it derives from `OracleAllocator`.
+Both kinds are policy specs: frozen parameters that a scenario names. What they build is made afresh for each run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import F64, I64, JobLabels
+from forerun.cluster.inputs.limits import Limits, Tally
+from forerun.cluster.inputs.setting import Window
+from forerun.core.registry import Registry
+from forerun.core.scenario.spec import NamedSpec
+
+if TYPE_CHECKING:
+    from forerun.cluster.engine.record import Record
+    from forerun.cluster.engine.rules import AnyRules
+    from forerun.cluster.inputs.applications import Application
+    from forerun.cluster.inputs.setting import Setting
+
+
+class Policy(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A scheduling policy by name, with its parameters.
+
+    paper: where it was published. needs: the columns of a trace that it uses. guarantees, cost: what it promises and the
+    time that a decision takes, in words. All four are for the documentation; `needs` also says whether a policy keeps
+    jobs on the GPUs that they ask for ("gpus") or plans their work ("iterations").
+    """
+
+    paper: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...]] = ()
+    guarantees: ClassVar[str] = ""
+    cost: ClassVar[str] = ""
+
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether jobs get the number of GPUs that they ask for."""
+        return True
+
+    def applications(self) -> Mapping[str, Application]:
+        """The training measurements that the policy reads, by model. Raises ProfileError if they cannot be read."""
+        return {}
+
+
+class Schedule(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A published schedule, with its own clock."""
+
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether jobs get the number of GPUs that they ask for; elastic schedules choose it."""
+        return "gpus" in self.needs
+
+    def rules(self, setting: Setting, record: Record) -> AnyRules:
+        """The schedule at work on a setting. It writes what happens into the record."""
+        raise NotImplementedError(f"{type(self).__name__} has no rules")
+
+
+@functools.cache
+def schedulers() -> Registry[Policy]:
+    """All scheduling policies: the built-in ones, and those that installed packages announce."""
+    return Registry(
+        "scheduling policy",
+        "forerun.cluster.policies",
+        base=Policy,
+        group="forerun.cluster.policy",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ what a policy sees
+
+
+class AbsentJob(Exception):
+    """A policy gave GPUs to a job that is neither waiting nor running."""
+
+    def __init__(self, job: int, gpus: object) -> None:
+        super().__init__(job, gpus)
+        self.job, self.gpus = job, gpus
+
+
+def _on_no_node(row: int) -> dict[int, int]:
+    return {}
+
+
+def _no_seats(owner: I64, gpus: int, gpu_type: int) -> I64:
+    return owner[:0]
+
+
+class View:
+    """What a policy may see at one instant. Columns have one element per waiting or running job, in order of submission.
+
+    now_s: the instant. count: the number of jobs. total, free: GPUs in all, and those that no job has. rate:
+    float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
+    each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). limits: of what groups of jobs have running
+    (None: none); `tally` counts it. Where nodes are tracked: node_gpus, node_free and node_type, by node (empty otherwise).
+    windows: maintenance that is announced and not over. users, labels: names of users, and what else the log says of jobs,
+    by the job's number (labels None: nothing). The arrays belong to the simulator and are valid until the next decision.
+    """
+
+    __slots__ = (
+        "count",
+        "float_columns",
+        "free",
+        "int_columns",
+        "labels",
+        "limits",
+        "node_free",
+        "node_gpus",
+        "node_of",
+        "node_type",
+        "nodes_of_job",
+        "now_s",
+        "over_quota",
+        "owner",
+        "quota",
+        "rate",
+        "seats_for",
+        "spread",
+        "total",
+        "type_total",
+        "users",
+        "windows",
+    )
+
+    def __init__(self, total: int, rate: F64, type_total: I64, jobs: int = 0) -> None:
+        """A view of a cluster before the first decision. jobs: the most that it can show."""
+        self.now_s = 0.0
+        self.count = 0
+        self.free = total
+        self.total = total
+        self.rate = rate
+        self.type_total = type_total
+        self.node_free: I64 = np.zeros(0, np.int64)
+        self.node_gpus: I64 = np.zeros(0, np.int64)
+        self.node_type: I64 = np.zeros(0, np.int64)
+        self.quota: I64 | None = None
+        self.limits: Limits | None = None
+        self.windows: tuple[Window, ...] = ()
+        self.users: tuple[str, ...] = ()
+        self.labels: JobLabels | None = None
+        #: jobs that the last `take` passed over because of a quota
+        self.over_quota: I64 = np.zeros(0, np.int64)
+        #: 1 for jobs that the policy keeps waiting because the free GPUs are too spread for them
+        self.spread: I64 = np.zeros(0, np.int64)
+        #: GPUs by node that a job has, by the job's number
+        self.nodes_of_job: Callable[[int], dict[int, int]] = _on_no_node
+        #: the job on each GPU, negative: none; empty where nodes are not tracked
+        self.owner: I64 = np.zeros(0, np.int64)
+        #: the node of each GPU; for the buddy placement, to which GPUs of a node are not alike, each is one of its own
+        self.node_of: I64 = np.zeros(0, np.int64)
+        #: where the placement puts so many GPUs of a type if an array like `owner` says which are taken; empty: nowhere
+        self.seats_for: Callable[[I64, int, int], I64] = _no_seats
+        #: what the engine fills; the named columns below are its rows
+        self.float_columns: F64 = np.zeros((8, jobs))
+        self.int_columns: I64 = np.zeros((7, jobs), np.int64)
+
+    @property
+    def job(self) -> I64:
+        """Number of the job, the same throughout the run."""
+        return self.int_columns[0, : self.count]
+
+    @property
+    def gpus(self) -> I64:
+        """GPUs requested."""
+        return self.int_columns[1, : self.count]
+
+    @property
+    def held(self) -> I64:
+        """GPUs that the job has now; 0: it waits."""
+        return self.int_columns[2, : self.count]
+
+    @property
+    def kind(self) -> I64:
+        """Row of the profile; -1: none, the job runs on the requested GPUs only."""
+        return self.int_columns[3, : self.count]
+
+    @property
+    def user(self) -> I64:
+        """Number of the job's user."""
+        return self.int_columns[4, : self.count]
+
+    @property
+    def best_effort(self) -> I64:
+        """1 for a best-effort job, else 0."""
+        return self.int_columns[5, : self.count]
+
+    @property
+    def gpu_type(self) -> I64:
+        """Number of the GPU type that the job runs on, or ran on last."""
+        return self.int_columns[6, : self.count]
+
+    @property
+    def submit_s(self) -> F64:
+        """When the job was submitted."""
+        return self.float_columns[0, : self.count]
+
+    @property
+    def deadline_s(self) -> F64:
+        """The job's deadline; infinite: none."""
+        return self.float_columns[1, : self.count]
+
+    @property
+    def served_gpu_s(self) -> F64:
+        """GPU time that the job has had so far."""
+        return self.float_columns[2, : self.count]
+
+    @property
+    def requested_s(self) -> F64:
+        """The time limit that the job asked for; infinite: none."""
+        return self.float_columns[6, : self.count]
+
+    @property
+    def changed_s(self) -> F64:
+        """When the job's GPUs last changed: its start, if it has run on them ever since; its submission before that."""
+        return self.float_columns[7, : self.count]
+
+    @property
+    def unchanged_s(self) -> F64:
+        """Seconds since the job's GPUs last changed."""
+        return self.float_columns[3, : self.count]
+
+    def on_nodes(self, at: int) -> dict[int, int]:
+        """GPUs, by node, of the job at a position of the view; empty where nodes are not tracked."""
+        return self.nodes_of_job(int(self.job[at]))
+
+    def give(self, gpus: Mapping[int, int | Mapping[int, int]]) -> Allocation:
+        """An allocation from GPUs by job number (`view.job`), as a count or as counts by node; other jobs get none.
+
+        Naming a job that is neither waiting nor running (it has ended, or comes later) ends the run with a PolicyError.
+        """
+        place = {number: at for at, number in enumerate(self.job.tolist())}
+        out = np.zeros(self.count, np.int64)
+        nodes: dict[int, Mapping[int, int]] = {}
+        for number, given in gpus.items():
+            if number not in place:
+                raise AbsentJob(int(number), given)
+            at = place[number]
+            if isinstance(given, Mapping):
+                nodes[at] = given
+                out[at] = sum(given.values())
+            else:
+                out[at] = given
+        return Allocation(out, nodes=nodes or None)
+
+    def take(self, order: I64, *, skip: bool = True) -> Allocation:
+        """Give jobs the GPUs that they request, in an order, while GPUs last.
+
+        order: positions in the view. skip: pass over jobs that do not fit, or find no nodes (backfill; default); otherwise
+        the first of them is the last one considered. With several GPU types a job keeps its own while enough of it is free,
+        else takes the fastest that has enough.
+        """
+        from forerun.cluster.engine.kernels import allocator as ak
+
+        if len(self.type_total) > 1 or self.quota is not None or self.limits is not None:
+            return self.on_types(np.asarray(order), self.gpus, skip=skip)
+        out = np.empty(self.count, np.int64)
+        ak.take_plain(order, self.gpus, self.total, skip, out)
+        return self._seated(out, self.gpu_type, np.asarray(order), skip=skip)
+
+    def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
+        """Give jobs GPUs in an order while they last, each job's of one type: its own while enough is free, else the
+        fastest.
+
+        Quotas apply as in `take`.
+
+        Parameters
+        ----------
+        order : positions of the view.
+        gpus : GPUs by position.
+        skip : pass over jobs that do not fit (default); else the first of them ends the distribution.
+        """
+        from forerun.cluster.engine.kernels import allocator as ak
+
+        if self.limits is not None:
+            return self._within(Tally(self.limits), np.asarray(order), gpus, skip=skip)
+        out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
+        refused = np.zeros(self.count, np.int64)
+        quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
+        borrow = self.quota is not None and bool(self.quota[-1])
+        ak.take_in_order(
+            order,
+            gpus,
+            self.int_columns,
+            self.rate,
+            self.type_total,
+            skip,
+            quota,
+            borrow,
+            out,
+            types,
+            refused,
+        )
+        self.over_quota = refused
+        return self._seated(out, types, order, skip=skip)
+
+    def _seated(self, gpus: I64, types: I64, order: I64, *, skip: bool) -> Allocation:
+        """GPUs that were given in an order by their number, in the same order by their places.
+
+        Where nodes are tracked, running jobs sit where they are, and give way, the last in the order first, to one before
+        them that has no place otherwise. One that has none even so is passed over, or ends the distribution.
+        """
+        if not len(self.owner):
+            return Allocation(gpus, types)
+        held, jobs = self.held, self.job
+        sits = (held > 0) & (gpus == held) & (types == self.gpu_type)
+        owner = np.where(np.isin(self.owner, jobs[(held > 0) & ~sits]), -1, self.owner)
+        turns: list[int] = order[gpus[order] > 0].tolist()
+        seats: dict[int, I64] = {}
+        for turn, at in enumerate(turns):
+            if sits[at]:
+                continue
+            need, number = int(gpus[at]), int(types[at])
+            found, tried = self.seats_for(owner, need, number), owner
+            for other in reversed(turns[turn + 1 :]):
+                if len(found):
+                    break
+                if sits[other] and types[other] == number:
+                    tried = np.where(tried == jobs[other], -1, tried)
+                    found = self.seats_for(tried, need, number)
+            if len(found):
+                gone = np.isin(jobs, owner[found]) & sits
+                sits[gone] = False
+                owner[np.isin(owner, jobs[gone])] = -1
+                owner[found], seats[at] = jobs[at], found
+                continue
+            self.spread[at], gpus[at] = 1, 0
+            if not skip:
+                gpus[turns[turn + 1 :]] = 0
+                break
+        return Allocation(gpus, types, seats=seats)
+
+    def _within(self, tally: Tally, order: I64, gpus: I64, *, skip: bool) -> Allocation:
+        """As `on_types`, within limits: jobs that only a limit keeps waiting are passed over."""
+        out, types = np.zeros(self.count, np.int64), self.gpu_type.copy()
+        free, over = self.type_total.tolist(), np.zeros(self.count, np.int64)
+        for at in order.tolist():
+            job, need = int(self.job[at]), int(gpus[at])
+            if not need:
+                continue
+            fast = self.types_for(at, need)
+            within = [number for number in fast if tally.fits(job, number, need)]
+            chosen = next((number for number in within if free[number] >= need), -1)
+            if chosen < 0:
+                if not within:
+                    over[at] = 1
+                elif not skip:
+                    break
+                continue
+            out[at], types[at] = need, chosen
+            free[chosen] -= need
+            tally.add(job, chosen, need)
+        for at in np.flatnonzero(over).tolist():
+            over[at] = any(free[number] >= gpus[at] for number in self.types_for(at, int(gpus[at])))
+        self.over_quota = over
+        return self._seated(out, types, order, skip=skip)
+
+    def types_for(self, at: int, gpus: int) -> list[int]:
+        """The GPU types on which a job runs on so many GPUs: its own if it runs, then the fastest first.
+
+        Parameters
+        ----------
+        at : position of the view.
+        gpus : how many.
+        """
+        kind = int(self.kind[at])
+        numbers = list(range(len(self.type_total)))
+        if kind < 0 and len(numbers) == 1:
+            return numbers
+        if kind >= 0:
+            speed = self.rate[:, kind, gpus] if gpus < self.rate.shape[2] else np.zeros(len(numbers))
+            numbers = sorted(np.flatnonzero(speed > 0).tolist(), key=lambda number: -speed[number])
+        mine = int(self.gpu_type[at])
+        if self.held[at] and mine in numbers:
+            numbers.remove(mine)
+            numbers.insert(0, mine)
+        return numbers
+
+
+class OracleView(View):
+    """A view that knows the future, for policies that derive from `OracleAllocator`."""
+
+    __slots__ = ()
+
+    @property
+    def left_s(self) -> F64:
+        """Work left, in seconds on the requested GPUs."""
+        return self.float_columns[4, : self.count]
+
+    @property
+    def work_s(self) -> F64:
+        """Work in all, in seconds on the requested GPUs."""
+        return self.float_columns[5, : self.count]
+
+
+# --------------------------------------------------------------------------------------------- what a policy answers
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """GPUs for each job of a view, in its order.
+
+    gpus: int64[jobs]; 0 stops a running job and leaves a waiting one waiting. gpu_type: int64[jobs], which type they are of
+    (default: the engine chooses). wake_s: when the policy wants to decide again, even if nothing happens before (default:
+    never). nodes: GPUs by node, by position in the view (default: the scenario's placement decides); they sum to the job's
+    GPUs. A running job whose nodes differ from these moves. Jobs without named nodes stay where they are; waiting ones are
+    placed after those with named nodes. seats: the very GPUs, by position, for policies that plan by `View.seats_for`.
+    """
+
+    gpus: I64
+    gpu_type: I64 | None = None
+    wake_s: float = math.inf
+    nodes: Mapping[int, Mapping[int, int]] | None = None
+    seats: Mapping[int, Sequence[int] | I64] | None = None
+
+
+class Scheduler(Protocol):
+    """An allocator at work in one run."""
+
+    def allocate(self, view: Any) -> Allocation:
+        """Decide how many GPUs each job has from now on. view: of the type that the policy's `sees` names."""
+
+
+class Allocator(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that decides through a view; derive from it to write one.
+
+    round_s: seconds between decisions (default 0: decide at every arrival and end). sees: the type of its views. places:
+    whether it names nodes, so that nodes are tracked even where the scenario's placement is `anywhere` (jobs without named
+    nodes are then placed first-fit).
+    """
+
+    sees: ClassVar[type[View]] = View
+    places: ClassVar[bool] = False
+    round_s: float = 0.0
+
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler for one run. rng: its own source of random numbers, seeded by the scenario."""
+        raise NotImplementedError(f"{type(self).__name__} builds nothing")
+
+
+class OracleAllocator(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that knows how long jobs take."""
+
+    sees: ClassVar[type[View]] = OracleView
+
+
+class PriorityOrder(IntEnum):
+    """What a priority is, least first; the numbers are those of `engine.kernels.priority`.
+
+    SUBMISSION: the instant of submission. DURATION: seconds of work on the requested GPUs. AREA: these times the GPUs.
+    REMAINING: seconds of work left. DEADLINE: the deadline; jobs without one come last.
+    """
+
+    SUBMISSION = 0
+    DURATION = 1
+    AREA = 2
+    REMAINING = 3
+    DEADLINE = 4
+
+    def of(self, view: OracleView) -> F64:
+        """Priority of the jobs of a view, the first to serve least."""
+        keys = (view.submit_s, view.work_s, view.work_s * view.gpus, view.left_s, view.deadline_s)
+        return keys[self]
+
+
+class PriorityPolicy(OracleAllocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs on the GPUs that they request, in order of a priority.
+
+    backfill: whether jobs behind one that does not fit may start (default: no). preemptive: whether running jobs give way to
+    jobs of higher priority (default: no). order: what the priority is (default: the submission); without nodes, quotas,
+    costs and backfill a compiled queue runs the whole trace by it.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
+    cost: ClassVar[str] = "O(log jobs) an event"
+    preemptive: ClassVar[bool] = False
+    order: ClassVar[PriorityOrder] = PriorityOrder.SUBMISSION
+    backfill: bool = False
+
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler that sorts the view."""
+        return PriorityScheduler(self.order, self.preemptive, self.backfill)
+
+
+class PriorityScheduler:
+    """Sorts the jobs of a view by priority and serves them in that order; parameters as of `PriorityPolicy`."""
+
+    def __init__(self, order: PriorityOrder, preemptive: bool, backfill: bool) -> None:
+        self.order, self.preemptive, self.backfill = order, preemptive, backfill
+
+    def allocate(self, view: OracleView) -> Allocation:
+        """Serve the jobs in order of priority, running ones first where jobs do not give way."""
+        order: I64 = np.argsort(self.order.of(view), kind="stable")
+        if not self.preemptive:
+            order = order[np.argsort(view.held[order] == 0, kind="stable")]
+        return view.take(order, skip=self.backfill)
+
+
+class Ranking(Protocol):
+    """An order at work in one run."""
+
+    def keys(self, view: View) -> F64:
+        """A key for each job of a view, the first to look at least; equal keys go by submission."""
+
+
+class Order(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The order in which a backfilling policy looks at waiting jobs.
+
+    paper: where it was published. number: of the order in the compiled queue (`engine.kernels.backfill`), -1 if it is not
+    there: policies with such an order decide through a view, which takes longer.
+    """
+
+    paper: ClassVar[str] = ""
+    number: ClassVar[int] = -1
+
+    def keys(self, view: View) -> F64:
+        """A key for each job of a view, the first to look at least; equal keys go by submission."""
+        raise NotImplementedError(f"{type(self).__name__} has no keys")
+
+    def build(self) -> Ranking:
+        """The order at work in one run (default: itself, as orders that remember nothing need no more)."""
+        return self
+
+
+@functools.cache
+def orders() -> Registry[Order]:
+    """All orders of waiting jobs: the built-in ones, and those that installed packages announce."""
+    return Registry(
+        "order of jobs",
+        "forerun.cluster.policies.orders",
+        base=Order,
+        group="forerun.cluster.order",
+    )

@@ -1,0 +1,1 @@
+"""Readers of job logs and clusters' files."""

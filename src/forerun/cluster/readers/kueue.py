@@ -1,0 +1,143 @@
+"""Workloads of Kueue as a job log."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.cluster.readers.kubernetes import KubeObject, read_objects
+from forerun.cluster.traces.job_logs import Gathered, JobReader, JobRows
+from forerun.core.errors import TraceError
+from forerun.core.trace.reader import Head
+from forerun.core.trace.repair import Complaints, RepairLog
+from forerun.core.trace.rows import parse_instant
+from forerun.core.trace.source import Source
+
+#: the resources that are GPUs, unless a log says so
+GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+_WORKLOAD: Final = re.compile(r"kind[\"']?\s*:\s*[\"']?(?:Workload|WorkloadList)\b")
+_OTHERS: Final = "object that is no Workload left out"
+_AGAIN: Final = "workload that was evicted before, its last admission taken"
+
+
+class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
+    """Workloads as `kubectl get workloads -A -o json` (or yaml) prints them, with other objects beside them or not.
+
+    A job is submitted when its Workload is created, starts when it is admitted and ends when it is finished. Its GPUs are
+    those that its admission counts, else the requests of its pod sets. `user` is the namespace, `account` the LocalQueue,
+    `vc` the ClusterQueue. Workloads that were not admitted or are not finished are dropped and counted; of one that was
+    evicted, only the last admission is known. resources: which are GPUs, added up (default: those of NVIDIA, AMD and Intel).
+    """
+
+    resources: tuple[str, ...] = GPU_RESOURCES
+
+    about = "Kueue workloads (YAML or JSON): kubectl get workloads -A -o json"
+    clock = "UTC"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        text = "\n".join(head.lines)
+        return "kueue.x-k8s.io/" in text and bool(_WORKLOAD.search(text))
+
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
+        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
+        queue_of: dict[tuple[str, str], str] = {}
+        objects = read_objects(source)
+        for one in objects:
+            if one.kind == "LocalQueue":
+                key = one.text("metadata", "namespace"), one.text("metadata", "name")
+                queue_of[key] = one.text("spec", "clusterQueue")
+        for number, one in enumerate(objects):
+            if one.kind != "Workload" or not one.version.startswith("kueue.x-k8s.io/"):
+                repairs.note(_OTHERS, f"{source.name}: object {number}")
+                continue
+            try:
+                rows.add(number + 1, **self._run(one, queue_of, f"{source.name}: object {number}", repairs))
+            except TraceError as error:
+                for problem in error.problems:
+                    complaints.add(problem.where, problem.what)
+        complaints.finish()
+        if not rows.lines:
+            raise TraceError.at(
+                source.name, "contains no Workload; print the log with: kubectl get workloads -A -o json"
+            )
+        return Gathered(source, rows.lines, rows.columns())
+
+    def _run(
+        self, one: KubeObject, queue_of: dict[tuple[str, str], str], where: str, repairs: RepairLog
+    ) -> dict[str, Any]:
+        """The run of a Workload. where: for the log of repairs, which may be long."""
+        namespace, local = one.text("metadata", "namespace"), one.text("spec", "queueName")
+        name = one.text("metadata", "name")
+        if not name:
+            raise one.fault("is empty", "metadata", "name")
+        conditions = {
+            one.text(*at, "type"): at
+            for at in one.items("status", "conditions")
+            if one.text(*at, "status") == "True"
+        }
+        submit_s = _instant_s(one, "metadata", "creationTimestamp")
+        admitted, finished = (conditions.get(kind) for kind in ("Admitted", "Finished"))
+        admitted = admitted or conditions.get("QuotaReserved")
+        nan = float("nan")
+        if one.get("status", "requeueState") is not None or "Requeued" in conditions:
+            repairs.note(_AGAIN, where)
+        longest_s = one.count("spec", "maximumExecutionTimeSeconds")
+        queue = one.text("status", "admission", "clusterQueue") or queue_of.get((namespace, local), "")
+        return {
+            "job_id": f"{namespace}/{name}" if namespace else name,
+            "user": namespace,
+            "account": local,
+            "vc": queue,
+            "submit_s": submit_s,
+            "start_s": _instant_s(one, *admitted, "lastTransitionTime") if admitted else nan,
+            "end_s": _instant_s(one, *finished, "lastTransitionTime") if finished else nan,
+            "gpus": self._gpus(one),
+            "state": (one.text(*finished, "reason") if finished else "") or ("Finished" if finished else ""),
+            "requested_s": float(longest_s) if longest_s else nan,
+            "priority": _priority(one),
+        }
+
+    def _gpus(self, one: KubeObject) -> float:
+        """The GPUs of all pods of a Workload."""
+        assigned = list(one.items("status", "admission", "podSetAssignments"))
+        if assigned and all(one.get(*at, "resourceUsage") is not None for at in assigned):
+            return float(
+                sum(one.count(*at, "resourceUsage", name) or 0 for at in assigned for name in self.resources)
+            )
+        total = 0
+        for at in one.items("spec", "podSets"):
+            pods = one.count(*at, "count")
+            spec = (*at, "template", "spec")
+            each = sum(self._of_container(one, container) for container in one.items(*spec, "containers"))
+            first = max(
+                (self._of_container(one, container) for container in one.items(*spec, "initContainers")),
+                default=0,
+            )
+            total += (1 if pods is None else pods) * max(each, first)
+        return float(total)
+
+    def _of_container(self, one: KubeObject, at: tuple[str | int, ...]) -> int:
+        """The GPUs that a container asks for; a limit stands for a request that is left out, as in Kubernetes."""
+        total = 0
+        for name in self.resources:
+            asked = one.count(*at, "resources", "requests", name)
+            total += (one.count(*at, "resources", "limits", name) or 0) if asked is None else asked
+        return total
+
+
+def _instant_s(one: KubeObject, *path: str | int) -> float:
+    try:
+        return parse_instant(one.text(*path)) / 1e9
+    except ValueError as error:
+        raise one.fault(str(error), *path) from None
+
+
+def _priority(one: KubeObject) -> float:
+    value = one.get("spec", "priority")
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise one.fault("a whole number is expected", "spec", "priority")
+    return float(value)

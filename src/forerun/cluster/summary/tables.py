@@ -1,0 +1,165 @@
+"""The tables of a result, column by column."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from forerun.cluster.engine.record import Record
+from forerun.cluster.inputs.arrays import I64
+from forerun.cluster.summary.waits import Stretches, Waits
+from forerun.core.result.tables import Column, Table, TableSchema
+
+JOBS: Final = TableSchema(
+    "jobs",
+    (
+        Column("job", "", "identifier in the trace"),
+        Column("user", "", "user or virtual cluster"),
+        Column("model", "", "model, empty if the trace has none"),
+        Column("batch", "samples", "global batch"),
+        Column("gpus", "GPUs", "requested"),
+        Column("submit_s", "s", "submission"),
+        Column("deadline_s", "s", "deadline, absolute; nan: none"),
+        Column("admitted", "", "whether it was taken in"),
+        Column("first_start_s", "s", "when it first held GPUs; nan: never"),
+        Column("end_s", "s", "when it ended, as the schedule logs it; nan: never"),
+        Column("met", "", "whether it ended by its deadline (jobs without one: whether it ended)"),
+        Column("met_reference", "", "whether the schedule's own rule counts it as in time"),
+        Column("wait_admission_s", "s", "waiting before the schedule took it in"),
+        Column("wait_capacity_s", "s", "waiting while jobs ranked higher held the GPUs it needs"),
+        Column("wait_fragmentation_s", "s", "waiting with enough free GPUs, but no admissible nodes"),
+        Column("wait_policy_s", "s", "waiting with enough free GPUs, by the policy's choice"),
+        Column("wait_quota_s", "s", "waiting because the quota of its user, or a limit, was used up"),
+        Column("wait_reconfiguration_s", "s", "holding GPUs without working: restarts, rest of a slot"),
+        Column("running_s", "s", "holding GPUs and working"),
+        Column("gpu_s", "GPU-s", "GPU time held"),
+        Column("preemptions", "", "times it lost all its GPUs before the end"),
+        Column("refused_because", "", "the constraint that binds, if it was refused"),
+    ),
+    "one row a job, in order of submission",
+)
+
+ALLOCATIONS: Final = TableSchema(
+    "allocations",
+    (
+        Column("job", "", "identifier in the trace"),
+        Column("from_s", "s", "start of the interval"),
+        Column("to_s", "s", "end of the interval, not included"),
+        Column("gpus", "GPUs", "held throughout"),
+        Column(
+            "nodes",
+            "",
+            "node and GPUs there, as 0:8 1:4; packed afterwards where the schedule names no nodes",
+        ),
+        Column("gpu_numbers", "", "which GPUs, numbered through the nodes, as 0-7 12; packed likewise"),
+    ),
+    "one row a stretch in which a job held the same number of GPUs",
+)
+
+EVENTS: Final = TableSchema(
+    "events",
+    (
+        Column("time_s", "s", "instant"),
+        Column("pending", "jobs", "waiting after it"),
+        Column("running", "jobs", "holding GPUs after it"),
+        Column("free", "GPUs", "held by nobody after it"),
+        Column("efficiency", "", "sum of throughput over one-GPU throughput of running jobs, per GPU"),
+        Column("submitted", "jobs", "submitted by then"),
+        Column("admitted", "jobs", "of those, taken in"),
+    ),
+    "one row a scheduling event",
+)
+
+BILL: Final = TableSchema(
+    "bill",
+    (
+        Column("job", "", "identifier in the trace"),
+        Column("energy_j", "J", "drawn by the GPUs it held, the building's share included"),
+        Column("data_wait_gpu_s", "GPU-s", "GPU time it held and waited for data"),
+        Column("cost_usd", "$", "rent of the GPU time it held, and electricity"),
+        Column("co2e_g", "g", "emissions of its electricity; nan: no carbon signal"),
+    ),
+    "one row a job, in order of submission; free GPUs are nobody's",
+)
+
+
+def jobs_table(record: Record, stretches: Stretches, waits: Waits) -> Table:
+    """One row a job, in order of submission.
+
+    Whether a job met its deadline goes by its logged end; `met_reference` is the schedule's own rule, which known bugs
+    may bend.
+    """
+    jobs = record.setting.jobs
+    has_deadline = jobs.has_deadline
+    ended = record.end_s >= 0
+    return Table.of(
+        JOBS,
+        job=np.array([str(name) for name in jobs.id], dtype=object),
+        user=np.array(jobs.user, dtype=object),
+        model=np.array(jobs.model, dtype=object),
+        batch=jobs.batch,
+        gpus=jobs.gpus,
+        submit_s=jobs.submit_s,
+        deadline_s=np.where(has_deadline, jobs.deadline_s.astype(np.float64), np.nan),
+        admitted=record.admitted != 0,
+        first_start_s=np.where(record.first_start_s >= 0, record.first_start_s, np.nan),
+        end_s=np.where(ended, record.end_s, np.nan),
+        met=ended & (~has_deadline | (record.end_s <= jobs.deadline_s)),
+        met_reference=record.met_reference,
+        **{f"wait_{cause}_s": waited_s for cause, waited_s in waits.by_cause().items()},
+        running_s=waits.running,
+        gpu_s=stretches.gpu_s(len(jobs)),
+        preemptions=record.preempts,
+        refused_because=np.array([record.refusals.get(row, "") for row in range(len(jobs))], dtype=object),
+    )
+
+
+def allocations_table(
+    record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None
+) -> Table:
+    """One row a stretch of constant allocation."""
+    jobs = record.setting.jobs
+    names = [str(name) for name in jobs.id]
+    node = np.repeat(np.arange(record.setting.cluster.nodes), record.setting.cluster.node_gpus())
+    texts = [""] * len(stretches.row) if places is None else [nodes_text(runs, node) for runs in places]
+    numbers = [""] * len(texts) if places is None else [_numbers_text(runs) for runs in places]
+    return Table.of(
+        ALLOCATIONS,
+        job=np.array([names[row] for row in stretches.row], dtype=object),
+        from_s=stretches.from_s,
+        to_s=stretches.to_s,
+        gpus=stretches.gpus,
+        nodes=np.array(texts, dtype=object),
+        gpu_numbers=np.array(numbers, dtype=object),
+    )
+
+
+def _numbers_text(runs: list[tuple[int, int]]) -> str:
+    return " ".join(str(first) if count == 1 else f"{first}-{first + count - 1}" for first, count in runs)
+
+
+def nodes_text(runs: list[tuple[int, int]], node: I64) -> str:
+    """The nodes of some GPUs, as `0:8 1:4`. runs: of GPUs, (first, count). node: int64[GPUs], the node of each."""
+    count: dict[int, int] = {}
+    for first, length in runs:
+        for number in node[first : first + length].tolist():
+            count[number] = count.get(number, 0) + 1
+    return " ".join(f"{number}:{held}" for number, held in count.items())
+
+
+def events_table(record: Record) -> Table:
+    """One row a scheduling event."""
+    times, pending, running, free, efficiency = record.events()
+    submit = record.setting.jobs.submit_s
+    taken = np.sort(submit[record.admitted != 0])
+    return Table.of(
+        EVENTS,
+        time_s=times,
+        pending=pending,
+        running=running,
+        free=free,
+        efficiency=efficiency,
+        submitted=np.searchsorted(submit, times, side="right"),
+        admitted=np.searchsorted(taken, times, side="right"),
+    )

@@ -1,0 +1,329 @@
+"""Job logs of clusters: one table shape for all formats, and the dirt they share.
+
+A row is one run of a job: when it was submitted, started and ended, and the GPUs it held. Every rule that
+drops or changes a row is counted; nothing is guessed silently. Times are seconds from the first submission,
+on the file's own clock; `origin` in the provenance says where that lies.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.core.errors import TraceError, UsageError
+from forerun.core.registry import member_name
+from forerun.core.trace.reader import TraceReader
+from forerun.core.trace.repair import Complaints, RepairLog
+from forerun.core.trace.rows import TEXT, Array, Field, parse_instant, read_rows
+from forerun.core.trace.source import Source
+from forerun.core.trace.table import Trace
+from forerun.core.trace.tabular import Rows, TableReader
+
+F64 = NDArray[np.float64]
+
+#: texts that stand for "not recorded" in the public job logs
+ABSENT: Final = ("", "None", "none", "null", "NULL", "NaN", "nan", "N/A", "NA", "Unknown", "-1")
+
+#: no job runs longer: what does is a missing end that was written as a number
+LONGEST_S: Final = 10 * 365 * 86_400.0
+
+JOB_FIELDS: Final = (
+    Field(name="job_id", kind="text", meaning="identifier of the run"),
+    Field(name="user", kind="text", meaning="who submitted it, as the log calls them"),
+    Field(name="vc", kind="text", meaning="virtual cluster, partition, queue or organisation"),
+    Field(name="submit_s", unit="s", meaning="submission, seconds from the first submission"),
+    Field(name="start_s", unit="s", meaning="start, same clock; nan: not recorded"),
+    Field(name="end_s", unit="s", meaning="end, same clock; nan: not recorded"),
+    Field(name="duration_s", unit="s", meaning="seconds it ran"),
+    Field(name="gpus", unit="GPUs", meaning="GPUs held; may be a fraction of one"),
+    Field(name="state", kind="text", meaning="how it ended, in the log's words"),
+)
+#: what some logs have besides; a trace has those of these columns in which a value is recorded
+MORE_JOB_FIELDS: Final = (
+    Field(name="requested_s", unit="s", meaning="time limit that the job asked for; nan: none, or unlimited"),
+    Field(
+        name="eligible_s",
+        unit="s",
+        meaning="when it could start at the earliest, same clock; nan: not recorded",
+    ),
+    Field(name="account", kind="text", meaning="account or group that the job is charged to"),
+    Field(name="qos", kind="text", meaning="quality of service, or number of the queue"),
+    Field(name="reservation", kind="text", meaning="reservation that it asked for"),
+    Field(name="priority", meaning="priority as the log states it; larger goes first; nan: not recorded"),
+    Field(name="nice", meaning="what its user takes off its priority; nan: not recorded"),
+)
+
+#: what only the history of a queue needs, beside the columns above; no trace has them
+HISTORY_FIELDS: Final = (Field(name="nodes", unit="nodes", meaning="nodes allocated, else asked for"),)
+
+_ALL_FIELDS: Final = (*JOB_FIELDS, *MORE_JOB_FIELDS, *HISTORY_FIELDS)
+
+_PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}\n)*+")
+
+
+class JobRows:
+    """Runs as read one by one, before cleaning: for logs that are no tables, whose rows need a rule each.
+
+    Each has a line number and values by the names of `JOB_FIELDS` and `MORE_JOB_FIELDS`; what is not recorded is left
+    out, nan or empty.
+    """
+
+    def __init__(self) -> None:
+        self.lines = array("q")
+        self._texts: dict[str, list[str]] = {}
+        self._numbers: dict[str, array[float]] = {}
+        for field in _ALL_FIELDS:
+            if field.kind == "text":
+                self._texts[field.name] = []
+            else:
+                self._numbers[field.name] = array("d")
+
+    def add(self, line: int, **values: Any) -> None:
+        """Add one run."""
+        self.lines.append(line)
+        for name, numbers in self._numbers.items():
+            numbers.append(values.get(name, nan))
+        for name, texts in self._texts.items():
+            text = values.get(name, "")
+            texts.append(text if name == "job_id" else sys.intern(text))  # an id hardly ever comes again
+
+    def columns(self) -> dict[str, Any]:
+        """The runs column by column."""
+        numbers = {name: np.array(values, np.float64) for name, values in self._numbers.items()}
+        return {**numbers, **self._texts}
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The runs of a log as it states them, before any rule drops or changes one.
+
+    Parameters
+    ----------
+    source : the file, read to its end, which counts repairs and names lines in messages.
+    lines : the line of the file that each row stands in.
+    columns : by the names of `JOB_FIELDS`, `MORE_JOB_FIELDS` and `HISTORY_FIELDS`; one that is missing is empty.
+    stated : what the file says of its machine, for people (default: nothing).
+    """
+
+    source: Source
+    lines: ArrayLike
+    columns: Mapping[str, Iterable[Any]]
+    stated: tuple[str, ...] = ()
+
+
+class JobReader(TraceReader, frozen=True, kw_only=True):
+    """A job log of any layout: `gather` finds its runs, and `cleaned` applies the rules that all logs share.
+
+    clock: what its times count from, for the provenance. same_id: what becomes of a run with an id seen before: `drop`
+    it, or `suffix`, name it `id#2`. recorded: the log's durations count time worked, and are taken where they differ from
+    end less start.
+    """
+
+    makes = "jobs"
+    clock: ClassVar[str] = ""
+    same_id: ClassVar[Literal["drop", "suffix"]] = "drop"
+    recorded: ClassVar[bool] = False
+
+    def keeps_cpu_jobs(self) -> bool:
+        """Whether runs without GPUs stay."""
+        return False
+
+    def gather(self, path: Path, repairs: RepairLog) -> Gathered:
+        """The runs of the file, those that never started or still run among them.
+
+        Raises TraceError with every problem of the file. A reader that has no such step overrides `read`.
+        """
+        raise UsageError.at(str(path), f"the format {member_name(type(self))} has no queued or running jobs")
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        gathered = self.gather(path, repairs)
+        return self.cleaned(gathered.source, gathered.lines, gathered.columns)
+
+    def cleaned(
+        self, source: Source, lines: ArrayLike, columns: Mapping[str, Iterable[Any]], **facts: object
+    ) -> Trace:
+        """The runs as a clean trace of kind `jobs`, sorted by submission.
+
+        Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
+        years (a missing end read as a sentinel), and with an id seen before. Without times the duration stands alone.
+
+        Parameters
+        ----------
+        source : the file, which counts repairs and names lines in messages.
+        lines : the line of the file that each row stands in.
+        columns : by the names of `JOB_FIELDS` and `MORE_JOB_FIELDS`; one that is missing is empty.
+        facts : what was learned about the file, for the provenance.
+        """
+        rows = Rows(source, Complaints(), lines, {})
+        for field in JOB_FIELDS:
+            rows[field.name] = _typed(field, columns.get(field.name), len(rows))
+        more = [field for field in MORE_JOB_FIELDS if field.name in columns]
+        for field in more:
+            rows[field.name] = _typed(field, columns[field.name], len(rows))
+        more = [field for field in more if _has_value(field, rows[field.name])]
+        rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
+        rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
+        if not self.keeps_cpu_jobs():
+            rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
+        _settle_duration(rows, recorded=self.recorded)
+        rows.drop(np.isnan(rows["duration_s"]), "job that never ran or has no end dropped")
+        rows.drop(rows["duration_s"] < 0, "job that ends before it starts dropped")
+        rows.drop(rows["duration_s"] == 0, "job of zero seconds dropped")
+        rows.drop(rows["duration_s"] > LONGEST_S, "job longer than ten years dropped")
+        early = rows["start_s"] < rows["submit_s"]
+        rows.note(early, "start before submission, submission moved to the start")
+        rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
+        _settle_ids(rows, self.same_id)
+        if not len(rows):
+            raise TraceError.at(source.name, "no usable job is left; " + "; ".join(source.repairs.lines()))
+        origin_s = float(rows["submit_s"].min())
+        for name in ("submit_s", "start_s", "end_s"):
+            rows[name] = rows[name] - origin_s
+        if "eligible_s" in rows:
+            rows["eligible_s"] = rows["eligible_s"] - origin_s
+        rows.facts.update(origin_s=origin_s, clock=self.clock)
+        rows.facts.update(facts)
+        return rows.trace(self, (*JOB_FIELDS, *more), time="submit_s", order="free")
+
+
+def _typed(field: Field, values: Iterable[Any] | None, count: int) -> Array:
+    if field.kind == "text":
+        return np.array([""] * count if values is None else list(values), TEXT)
+    return np.full(count, np.nan) if values is None else np.array(list(values), np.float64)
+
+
+def _has_value(field: Field, values: Array) -> bool:
+    return bool((values != "").any() if field.kind == "text" else (~np.isnan(values)).any())
+
+
+def _settle_duration(rows: Rows, *, recorded: bool) -> None:
+    """One duration a run; where the recorded one and end less start differ by over a second, that is noted.
+
+    Parameters
+    ----------
+    recorded : the recorded one counts. It leaves out what a job was suspended for, and does not change with the
+        clock; a run that is longer than end less start then ends where its duration says.
+    """
+    measured_s = rows["end_s"] - rows["start_s"]
+    known = ~np.isnan(measured_s)
+    differs = known & ~np.isnan(rows["duration_s"]) & (np.abs(measured_s - rows["duration_s"]) > 1.0)
+    if recorded:
+        longer = differs & (rows["duration_s"] > measured_s)
+        rows.note(
+            longer,
+            "recorded duration is longer than end less start (as where the clock was set back); "
+            "it is taken, and moves the end",
+        )
+        rows.note(
+            differs & ~longer,
+            "recorded duration is shorter than end less start (as where a job was suspended); it is taken",
+        )
+        rows["end_s"] = np.where(longer, rows["start_s"] + rows["duration_s"], rows["end_s"])
+        differs = np.zeros_like(differs)
+    rows.note(differs, "recorded duration differs from end less start, which is taken")
+    alone = np.isnan(rows["duration_s"]) | differs
+    rows["duration_s"] = np.where(known & alone, measured_s, rows["duration_s"])
+
+
+def _settle_ids(rows: Rows, same_id: str) -> None:
+    """Every id once: a later run of the same id is dropped, or becomes `id#2`."""
+    seen: dict[str, int] = {}
+    again = np.zeros(len(rows), np.bool_)
+    ids: list[str] = rows["job_id"].tolist()
+    for at, name in enumerate(ids):
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            again[at] = True
+            ids[at] = f"{name}#{seen[name]}"
+    if same_id == "suffix":
+        rows.note(again, "job id used again, kept as a run of its own")
+        rows["job_id"] = np.array(ids, TEXT)
+    else:
+        rows.drop(again, "job id used again, later row dropped")
+
+
+class JobLog(JobReader, TableReader, frozen=True, kw_only=True):
+    """A job log that is a delimited table, read in chunks: logs have millions of rows.
+
+    columns: those that make a run have the names of `JOB_FIELDS`; `settle` is called for each chunk. instants: columns of
+    written times, turned into seconds after `settle`.
+    """
+
+    instants: ClassVar[tuple[str, ...]] = ()
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source, complaints = Source(path, repairs=repairs), Complaints()
+        chunks: list[Rows] = []
+        for chunk in read_rows(source, self.columns, complaints=complaints):
+            rows = Rows(source, complaints, chunk.lines, chunk.columns, self.columns)
+            self.settle(rows)
+            for name in self.instants:
+                rows[name] = instants_s(rows, name)
+            names = (field.name for field in (*JOB_FIELDS, *MORE_JOB_FIELDS))
+            rows.columns = {name: rows[name] for name in names if name in rows}
+            chunks.append(rows)
+        lines = np.concatenate([rows.lines for rows in chunks])
+        return self.cleaned(
+            source,
+            lines,
+            {name: np.concatenate([rows[name] for rows in chunks]) for name in chunks[0].columns},
+        )
+
+
+def instants_s(rows: Rows, name: str) -> F64:
+    """Written instants as seconds since 1970 on the file's clock (UTC if it gives a zone), nan where absent.
+
+    What is neither absent nor an instant is a complaint.
+    """
+    cells = rows[name].tolist()
+    absent = [cell.strip() in ABSENT for cell in cells]
+    filled = [
+        "1970-01-01 00:00:00" if gone else cell.strip() for cell, gone in zip(cells, absent, strict=True)
+    ]
+    values = np.zeros(len(filled))
+    try:
+        if not _PLAIN.fullmatch("\n".join(filled) + "\n"):
+            raise ValueError
+        values[:] = np.array(filled, "datetime64[s]").astype(np.int64)
+    except ValueError:
+        for at, text in enumerate(filled):
+            try:
+                values[at] = parse_instant(text) / 1e9
+            except ValueError as error:
+                rows.complaints.add(rows.at(at, rows.headers[name]), str(error))
+    values[absent] = np.nan
+    return values
+
+
+def demand(trace: Trace) -> tuple[F64, F64]:
+    """GPUs in use over time, from recorded starts and ends: (instants, GPUs from that instant on)."""
+    known = np.isfinite(trace["start_s"]) & np.isfinite(trace["end_s"])
+    instants = np.concatenate([trace["start_s"][known], trace["end_s"][known]])
+    steps = np.concatenate([trace["gpus"][known], -trace["gpus"][known]])
+    at, index = np.unique(instants, return_inverse=True)
+    change = np.zeros(len(at))
+    np.add.at(change, index, steps)
+    return at, np.cumsum(change)
+
+
+def cannot_have_run_on(trace: Trace, gpus: int) -> str:
+    """Why the trace cannot have run on a cluster of `gpus` GPUs; empty if it can."""
+    at, used = demand(trace)
+    over = used[:-1] > gpus + 1e-6
+    if not over.any():
+        return ""
+    seconds = np.diff(at)
+    share = float(seconds[over].sum() / seconds.sum())
+    return (
+        f"this trace cannot have run on this cluster: it held up to {used.max():g} GPUs at once, {gpus} are there, "
+        f"for {100 * share:.1f} % of its time"
+    )

@@ -1,0 +1,1 @@
+"""What every domain uses. Nothing here names a domain, or imports one."""

@@ -1,0 +1,481 @@
+"""Formats of stored files: what a page shows of a file, its figures, and how it is verified.
+
+Plans, measurements and bounds are of every domain and stand here; whoever owns another format announces it in
+`forerun.core.slices`. `document_of` finds the owner of a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from msgspec import Meta
+
+from forerun.core.domain import find_domain, get_domain, planner_of
+from forerun.core.errors import CheckFailed, Problem, StoreError
+from forerun.core.result.bound import BOUNDS_FORMAT
+from forerun.core.result.bound_figures import bound_figures
+from forerun.core.result.figures import Figure
+from forerun.core.result.job import JobExplanation
+from forerun.core.result.plan import PLAN_FORMAT
+from forerun.core.result.reading import check_figures, record
+from forerun.core.scenario.spec import AnyScenario, Spec, field_types
+from forerun.core.scenarios import MEASUREMENT_FORMAT, from_data
+from forerun.core.slices import documents
+from forerun.core.units import stem
+from forerun.core.version import VERSION
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """The content of a file that has a format, or an explanation, as a page shows it.
+
+    Parameters
+    ----------
+    name : of the file, without its suffix.
+    kind : `plan`, `measurement`, `bound`, `explanation` or `replay`.
+    domain : whose it is.
+    version : of the forerun that wrote it; empty if the file does not say.
+    answer : one sentence.
+    notes : further sentences.
+    facts : the main figures, a flat mapping; their names carry units.
+    tables : rows by name.
+    scenario : that was planned for (default: none).
+    provenance : where the content comes from (default: nothing).
+    content : the whole file, from which whoever owns its format makes the figures (default: nothing).
+    figures : where they are made already (default: none).
+    file : that it was read from (default: none).
+    """
+
+    name: str
+    kind: Literal["plan", "measurement", "bound", "explanation", "replay"]
+    domain: str
+    version: str
+    answer: str
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    tables: Mapping[str, Rows]
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    figures: tuple[Figure, ...] = field(default=(), repr=False)
+    file: str = ""
+
+
+class Document(ABC):
+    """A format of stored files.
+
+    format: as the files give it under `format`.
+    """
+
+    format: ClassVar[str]
+
+    @abstractmethod
+    def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
+        """What a page shows of a file.
+
+        Parameters
+        ----------
+        name : what it is called there.
+        content : of the file.
+        file : that it was read from, for messages (default: none).
+
+        Raises
+        ------
+        StoreError : the content is not of this format.
+        """
+
+    @abstractmethod
+    def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a file that `read` accepts."""
+
+    def check(self, content: Mapping[str, Any], name: str, scenario: AnyScenario | None = None) -> str:
+        """Verify what a file claims, and say what was verified.
+
+        Parameters
+        ----------
+        content : of the file.
+        name : of the file, for messages.
+        scenario : instead of the one in the file (default: that one).
+
+        Raises
+        ------
+        CheckFailed : a claim is false.
+        StoreError : the format claims nothing that can be verified.
+        """
+        raise no_plan(content, name)
+
+
+@dataclass(frozen=True)
+class ExplainedJob:
+    """Why one job fared as it did.
+
+    Parameters
+    ----------
+    page : what a page shows.
+    tables : what a terminal shows, each with its title and what to know to read it.
+    data : everything, as plain data.
+    """
+
+    page: StoredDocument
+    tables: Sequence[tuple[Rows, str, str]]
+    data: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        page: StoredDocument,
+        shown: Mapping[str, Rows],
+        titles: Mapping[str, tuple[str, str]],
+        data: Mapping[str, Any],
+    ) -> ExplainedJob:
+        """From tables by name, with their titles, of which a page needs what stands before the comma."""
+        tables = [(rows, *titles[name]) for name, rows in shown.items() if rows]
+        heads = [title.partition(",")[0] for _, title, _ in tables]
+        named = {head[0].lower() + head[1:]: rows for head, (rows, _, _) in zip(heads, tables)}
+        return cls(replace(page, tables=named), tables, data)
+
+
+class JobDocument(Document):
+    """A format of files with jobs, each of which can be explained."""
+
+    @abstractmethod
+    def explain_job(
+        self, content: Mapping[str, Any], file: Path, job: str, progress: Callable[[str], None]
+    ) -> ExplainedJob:
+        """Explain one job.
+
+        Parameters
+        ----------
+        content : of the file.
+        file : that it was read from.
+        job : its id.
+        progress : called with a message at each step.
+
+        Raises
+        ------
+        StoreError : the content is not of this format.
+        UsageError : there is no such job.
+        """
+
+
+class _PlanFile(Spec, frozen=True, kw_only=True):
+    """The content of a plan file."""
+
+    format: str
+    forerun: str
+    scenario: dict[str, Any]
+    objective: str
+    options: dict[str, Any]
+    plan: dict[str, Any]
+
+
+class _Answer(Spec, frozen=True, kw_only=True):
+    """What every plan has."""
+
+    why: str
+    summary: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    tables: dict[str, Any] = {}
+
+
+class PlanDocument(Document):
+    """A plan, with the scenario that it is for."""
+
+    format = PLAN_FORMAT
+
+    def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
+        """What a page shows of a plan. Raises StoreError naming what is not that of a plan."""
+        path = Path(file or name)
+        kept = record(content, _PlanFile, path)
+        plan, scenario = kept.plan, kept.scenario
+        answer = record(
+            {key: plan[key] for key in field_types(_Answer) if key in plan}, _Answer, f"{path}: plan"
+        )
+        check_figures({key: value for key, value in plan.items() if key != "certificate"}, path, "$.plan")
+        tables = {name: rows for name, rows in answer.tables.items() if _is_table(rows)}
+        tables |= {name: rows for name, rows in plan.items() if name != "tables" and _is_table(rows)}
+        options = {f"option {name}": value for name, value in kept.options.items()}
+        return StoredDocument(
+            name=name,
+            file=str(path),
+            kind="plan",
+            domain=_domain(content, path),
+            version=kept.forerun,
+            answer=answer.why,
+            notes=answer.notes,
+            facts=answer.summary,
+            tables=tables,
+            scenario=scenario,
+            provenance={
+                "objective": kept.objective or "the domain's default",
+                **options,
+                "certificate": "in the plan file"
+                if "certificate" in plan
+                else "none: checked by planning again",
+                "verified by": f"forerun check {path.name}",
+            },
+            content=content,
+        )
+
+    def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a plan, which its domain makes."""
+        scenario = content["scenario"]
+        return get_domain(scenario["domain"]).plan_figures(content["plan"], scenario)
+
+    def check(self, content: Mapping[str, Any], name: str, scenario: AnyScenario | None = None) -> str:
+        """Verify a plan, and say what was verified."""
+        try:
+            saved, options = content["plan"], dict(content["options"])
+            resolved = (
+                scenario if scenario is not None else from_data(content["scenario"], base=Path(), name=name)
+            )
+            objective = str(content["objective"])
+            saved.get("certificate")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError.at(name, f"is no plan: {type(error).__name__}: {error}") from error
+        planner = planner_of(resolved.domain)
+        if unknown := [option for option in options if option not in planner.options]:
+            raise StoreError.at(name, f"is no plan: its option {unknown[0]!r} is unknown")
+        try:
+            return planner.check_plan(saved, resolved, objective, options)
+        except (CheckFailed, StoreError) as error:
+            raise type(error)(*(Problem(one.where or name, one.what) for one in error.problems)) from error
+
+
+def _domain(content: Mapping[str, Any], where: str | Path) -> str:
+    """The domain of the scenario in a document."""
+    name = content["scenario"].get("domain")
+    if not isinstance(name, str):
+        raise StoreError.at(f"{where}: at $.scenario.domain", "does not name a domain")
+    return name
+
+
+class MeasurementDocument(Document):
+    """What was measured on a real machine."""
+
+    format = MEASUREMENT_FORMAT
+
+    def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
+        """What a page shows of a measurement, its profile's values among the facts.
+
+        A note is added if the machine was busy while it was measured.
+        """
+        where = file or name
+        check_figures(content, where)
+        try:
+            flat = {name: value for name, value in content.items() if not isinstance(value, (Mapping, list))}
+            apart = ("format", "domain", "forerun", "answer")
+            profile = content.get("profile") or {}
+            learned = {
+                name: value for name, value in profile.items() if not isinstance(value, (Mapping, list))
+            }
+            notes = [*content.get("notes", ()), *profile.get("notes", ())]
+            host = content.get("host", {})
+            if host.get("quiet") is False:
+                notes.append("the load average was above twice the cores: measure again on a quiet machine")
+            facts = {**{key: value for key, value in flat.items() if key not in apart}, **learned}
+            tables = {key: rows for key, rows in content.items() if _is_table(rows)}
+            return StoredDocument(
+                name=name,
+                file=where,
+                kind="measurement",
+                domain=str(content["domain"]),
+                version=str(content.get("forerun", "")),
+                answer=str(content.get("answer", "")),
+                notes=tuple(map(str, notes)),
+                facts=facts,
+                tables=tables,
+                provenance={f"host {name}": value for name, value in host.items()},
+                content=content,
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise StoreError.at(where, f"is no measurement: {type(error).__name__}: {error}") from error
+
+    def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a measurement, which its domain makes."""
+        return get_domain(str(content["domain"])).measured_figures(content)
+
+    def check(self, content: Mapping[str, Any], name: str, scenario: AnyScenario | None = None) -> str:
+        """Compare predictions with what was measured."""
+        domain = find_domain(str(content.get("domain")))
+        if domain is None:
+            raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
+        return domain.check_measurement(content, name)
+
+
+class _Piece(Spec, frozen=True, kw_only=True):
+    """A piece of a schedule."""
+
+    job: str
+    start_s: float
+    end_s: float
+    gpus: int
+
+
+class _Span(Spec, frozen=True, kw_only=True):
+    """What a GPU-hour is worth in some time."""
+
+    start_s: float
+    end_s: float
+    price: float
+
+
+class _Bracket(Spec, frozen=True, kw_only=True):
+    """A bracket, as `Bracket.data` gives it."""
+
+    figure: str
+    title: str
+    better: Literal["higher", "lower"]
+    gpus: int
+    jobs: int
+    of: int
+    reached: float | None
+    bound: float
+    notes: tuple[str, ...]
+    schedule: tuple[_Piece, ...]
+    prices: tuple[_Span, ...]
+    price_unit: str
+
+
+class _Bounds(Spec, frozen=True, kw_only=True):
+    """The content of a file of bounds."""
+
+    format: str
+    forerun: str
+    scenario: dict[str, Any]
+    why: str
+    notes: tuple[str, ...]
+    brackets: Annotated[tuple[_Bracket, ...], Meta(min_length=1)]
+
+
+class BoundsDocument(Document):
+    """Bounds of what any policy can reach."""
+
+    format = BOUNDS_FORMAT
+
+    def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
+        """What a page shows of bounds, a row a number of GPUs."""
+        where = file or name
+        record(content, _Bounds, where)
+        brackets = content["brackets"]
+        apart = ("schedule", "prices", "price_unit", "notes", "title", "figure", "better")
+        rows = [{key: value for key, value in one.items() if key not in apart} for one in brackets]
+        for row in rows:
+            if count := row.pop("of"):
+                row["out_of"] = count
+        figure = str(brackets[0]["figure"])
+        unit = figure.removeprefix(stem(figure))
+        return StoredDocument(
+            name=name,
+            file=where,
+            kind="bound",
+            domain=_domain(content, where),
+            version=content["forerun"],
+            answer=content["why"],
+            notes=tuple(content["notes"]),
+            facts={
+                f"{key}{unit if key in ('reached', 'bound') else ''}": value for key, value in rows[0].items()
+            },
+            tables={"bounds": rows} if len(rows) > 1 else {},
+            scenario=content["scenario"],
+            provenance={"figure": figure},
+            content=content,
+        )
+
+    def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """Prices, the GPUs that a schedule uses, and bounds by GPUs."""
+        return bound_figures(content["brackets"])
+
+
+#: title and explanation of each table of a job of a run
+_TABLES: Final = {
+    "life": ("What happened to it", "GPUs and nodes: from then on"),
+    "waits": (
+        "Every stretch in which it waited",
+        "in use, free: means over the stretch; most of it: the jobs that had most GPU-seconds then",
+    ),
+    "ahead": (
+        "Who had the GPUs while it waited",
+        "share: of all GPU time in use then; most GPUs: at once; came: how it came to be ahead",
+    ),
+    "time": ("Where its time went", "the parts sum to its time from submission to end, or to its refusal"),
+    "changes": (
+        "What would have changed it, each simulated alone",
+        "deadline: by how much it ends before (+) or after (-) it; others: deadlines met by all other jobs, and their mean "
+        "completion time, with the change",
+    ),
+}
+
+
+def explained_job(explained: JobExplanation, run: str) -> ExplainedJob:
+    """The explanation of one job of a run.
+
+    Parameters
+    ----------
+    explained : as `forerun.explain_job` returns it.
+    run : what the run is called.
+    """
+    story = explained.story
+    fate, ledger = story.fate, story.ledger
+    page = StoredDocument(
+        name=f"job {story.job} of {run}",
+        kind="explanation",
+        domain=explained.domain,
+        version=VERSION,
+        answer=story.why,
+        notes=tuple(f"{one.what}: {one.why_not}" for one in explained.tried if one.why_not),
+        facts={
+            "waited_s": math.fsum(wait.seconds for wait in story.waits),
+            "from submission to end_s": ledger.whole,
+            "start_s": fate.start_s,
+            "end_s": fate.end_s,
+            "deadline_s": fate.deadline_s,
+            "before deadline_s": fate.early_s,
+        },
+        tables={},
+        scenario=explained.scenario,
+        provenance={"run": explained.run},
+        figures=() if story.figure is None else (story.figure,),
+    )
+    return ExplainedJob.of(page, explained.shown(), _TABLES, explained.data())
+
+
+def _is_table(rows: Any) -> bool:
+    """Whether something is a list of records, of which one says something."""
+    return isinstance(rows, list) and any(rows) and all(isinstance(row, Mapping) for row in rows)
+
+
+# ------------------------------------------------------------------------------------------------------ who owns a file
+
+BOUNDS: Final = BoundsDocument()
+
+_OWN: Final = {one.format: one for one in (PlanDocument(), MeasurementDocument(), BOUNDS)}
+#: all formats, those of every domain first
+FORMATS: Final = tuple(dict.fromkeys((*_OWN, *(key.split()[0] for key in documents()))))
+
+
+def document_of(content: Mapping[str, Any]) -> Document | None:
+    """Whoever owns the format of a file, with `what` it is of where that is announced; None where no package does."""
+    given = str(content.get("format"))
+    key = f"{given} {content.get('what')}"
+    key = key if key in documents() else given
+    return announced(key) if key in documents() else _OWN.get(given)
+
+
+def announced(key: str) -> Document:
+    """What a slice announces under a key of its `documents`."""
+    made: Document = importlib.import_module(documents()[key]).DOCUMENT
+    return made
+
+
+def no_plan(content: Mapping[str, Any], name: str) -> StoreError:
+    """The error of verifying a file that is of another format than a plan's."""
+    return StoreError.at(name, f"is no plan: its format is {content.get('format')!r}, not {PLAN_FORMAT!r}")

@@ -1,0 +1,372 @@
+"""A study on a page: its combinations ranked, its figures, what each axis does, what failed, what it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from forerun.core.report.markup import Content, Html, join, tag
+from forerun.core.report.pieces import (
+    MOST_ROWS,
+    Section,
+    base_scenario,
+    commands,
+    data_table,
+    estimate,
+    facts_line,
+    metric_title,
+    paragraph,
+    present,
+    provenance_table,
+    set_option,
+    significance,
+    titled,
+)
+from forerun.core.result.numbers import capital, format_number, is_number, signed
+from forerun.core.study.ranking import (
+    SavedStudy,
+    best_rows,
+    effects,
+    failures_by_reason,
+    frontier,
+    group_range,
+    group_values,
+    level_groups,
+    values_text,
+)
+from forerun.core.study.summary import Point
+from forerun.core.study.wording import axis_unit, value_text
+
+#: reasons of failures that are listed
+MOST_REASONS: Final = 20
+
+
+def facts(study: SavedStudy) -> str:
+    """Domain, id, number of cells and progress on one line."""
+    total, ended = len(study.plan), study.done + study.failed
+    so_far = f"{study.done:,} of {total:,} cells done so far"
+    return facts_line(
+        study.domain,
+        f"study {study.id}",
+        f"{study.plan.combinations:,} combinations × {study.over}",
+        f"{study.done:,} cells done" if ended == total else so_far,
+        f"{study.failed:,} failed" if study.failed else "",
+        f"forerun {study.version}",
+    )
+
+
+def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
+    """The sections of a page that is about one study; those with nothing to show are left out.
+
+    Parameters
+    ----------
+    study : finished or not.
+    drawn : its figures; None for none.
+    """
+    return present(
+        Section("headline", "Combinations", headline(study)),
+        Section("figures", "Figures", drawn),
+        Section("axes", "What each axis does", axis_effects(study)),
+        Section("frontier", "Best trade-offs", trade_offs(study)),
+        Section("failed", "Cells that failed", failures(study) if study.failed else None, "Failed"),
+        Section("next", "What to run next", commands(next_commands(study))),
+        Section("study", "The study", made_of(study)),
+        Section("provenance", "Provenance", provenance(study)),
+    )
+
+
+def headline(study: SavedStudy) -> Html:
+    """The combinations, best first, each metric with its interval; before them the best choice at each given setting.
+
+    At most 40 rows. Combinations whose objective reads the same share a row; a note below says how means, intervals and
+    significance were made.
+
+    Parameters
+    ----------
+    study : finished or not; without a simulated cell there is only a sentence.
+    """
+    groups = level_groups(study)
+    if not groups:
+        return tag("p", "No cell has been simulated yet.", class_="soft")
+    shown = groups[:MOST_ROWS]
+    settings = study.settings()
+    compared = study.objective is not None and study.draws is not None and study.plan.independent > 1
+    compared = compared and any(len(setting.ranked) > 1 for setting in settings)
+    significant: dict[int, bool | None] = {}
+    bests: dict[int, Point] = {}
+    for setting in settings:
+        best, *others = setting.ranked
+        bests |= {point.number: best for point in setting.ranked}
+        if compared and others:
+            significant |= {
+                one.number: known for one, known in zip(others, study.differs_significantly(others, best))
+            }
+    some_level = any(len(group) > 1 for group in groups)
+    some_failed = any(point.failed for group in shown for point in group)
+    marks_best = study.objective is not None and bool(study.choices or not study.given)
+    axes = _axis_titles(study) or ["Scenario"]
+    head = [
+        *axes,
+        *(["Count"] if some_level else []),
+        "Cells" if study.plan.paths else "Seeds",
+        *map(metric_title, study.shown),
+        *(["Against the best", "Significant"] if compared else []),
+        *(["Failed"] if some_failed else []),
+    ]
+    rows = []
+    for group in shown:
+        point, best = group[0], bests[group[0].number]
+        known = {significant.get(one.number) for one in group}
+        against = _against(study, point, best, known.pop() if len(known) == 1 else None) if compared else []
+        rows.append(
+            [
+                *_combinations(study, group, best=marks_best and point is best),
+                *([f"{len(group):,}"] if some_level else []),
+                f"{point.seeds:,}",
+                *(_mean(group, name) for name in study.shown),
+                *against,
+                *([f"{sum(one.failed for one in group):,}"] if some_failed else []),
+            ]
+        )
+    right = [column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))]
+    right += [at for at in range(len(axes), len(head)) if head[at] != "Significant"]
+    total = len(study.points)
+    level = "Where the objective of several combinations reads the same, those after the first share a row."
+    return join(
+        _best_choices(study),
+        data_table(head, rows, label="Combinations", right=right),
+        paragraph(_counted(total, sum(map(len, shown)))),
+        paragraph(level if some_level else ""),
+        paragraph(_method(study, compared)),
+    )
+
+
+def _axis_titles(study: SavedStudy) -> list[str]:
+    """The headings of the axes that have several values."""
+    return [titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
+
+
+def _mean(group: Sequence[Point], metric: str) -> Content:
+    """The mean of one combination with its interval; of several, their range.
+
+    Parameters
+    ----------
+    group : combinations that share a row.
+    metric : name of the figure.
+    """
+    if len(group) > 1:
+        return group_range(group, metric)
+    return estimate(format_number(group[0].means.get(metric)), group[0].intervals.get(metric))
+
+
+def _best_choices(study: SavedStudy) -> Html | None:
+    """The best choice at each setting of the given axes; None where no axis is given, or none is a choice."""
+    head, rows = best_rows(study)
+    if not rows:
+        return None
+    given = " and ".join(study.labels[at] for at in study.given)
+    note = (
+        f"{capital(given)} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
+        "each. Choices that read level stand together; “significant”: of the other choices, those that differ "
+        "significantly from the best."
+    )
+    table = data_table(
+        list(map(capital, head)),
+        rows,
+        label="The best choice at each setting",
+        right=[*range(len(study.given)), len(head) - 3],
+    )
+    return join(table, paragraph(note))
+
+
+def axis_effects(study: SavedStudy) -> Html | None:
+    """How far the best and the worst value of each axis are apart, on average over the others.
+
+    None without an objective, or where no axis has an effect to show.
+
+    Parameters
+    ----------
+    study : finished or not.
+    """
+    moved, objective = effects(study), study.objective
+    if not moved or objective is None:
+        return None
+    title = metric_title(objective.key, objective.title)
+    rows: list[list[Content]] = [
+        [
+            effect.axis,
+            value_text(effect.best),
+            format_number(effect.best_mean),
+            value_text(effect.worst),
+            format_number(effect.worst_mean),
+            f"{effect.wins:,} of {effect.settings:,}",
+        ]
+        for effect in moved
+    ]
+    head = ("Axis", "Best value", title, "Worst value", title, "Best at")
+    note = (
+        "Means over the settings of the other axes at which every value ran; “best at” counts the settings where "
+        "that value is best or level with the best."
+    )
+    table = data_table(head, rows, label="What each axis does", right=(2, 4, 5))
+    return join(table, paragraph(note))
+
+
+def trade_offs(study: SavedStudy) -> Html | None:
+    """The combinations that no other beats on both of two objectives, at each setting of the given axes.
+
+    None where no setting has two objectives to trade, or every axis is given.
+
+    Parameters
+    ----------
+    study : finished or not.
+    """
+    trades = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
+    if not trades or (study.given and not study.choices):
+        return None
+    one, other = trades[0][0]
+    unbeaten = [point for _, points, _ in trades for point in points]
+    beaten = sum(len(points) for _, _, points in trades)
+    head = [
+        *_axis_titles(study),
+        metric_title(one.key, one.title),
+        metric_title(other.key, other.title),
+    ]
+    rows = [
+        [*_combinations(study, [point]), _mean([point], one.key), _mean([point], other.key)]
+        for point in unbeaten[:MOST_ROWS]
+    ]
+    table = data_table(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
+    note = f"Means; {beaten:,} other combinations are beaten on both. " + _counted(len(unbeaten), len(rows))
+    return join(table, paragraph(note))
+
+
+def failures(study: SavedStudy) -> Html:
+    """Reasons of failures, at most 20, with how many cells each took, and which.
+
+    Parameters
+    ----------
+    study : at least one cell failed.
+    """
+    reasons = failures_by_reason(study)
+    rows: list[list[Content]] = []
+    for reason, count, cells in reasons[:MOST_REASONS]:
+        more = [f"and {count - len(cells):,} more"] if count > len(cells) else []
+        rows.append([reason, f"{count:,}", join(tag("div", cell) for cell in [*cells, *more])])
+    left = len(reasons) - len(rows)
+    return join(
+        data_table(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,)),
+        paragraph(f"{left:,} more reasons are in the table of cells." if left else ""),
+        paragraph(join("They count in no mean. ", tag("code", "--retry"), " does them again.")),
+    )
+
+
+def made_of(study: SavedStudy) -> Html:
+    """The axes, the seeds and the base scenario."""
+    rows: list[list[Content]] = [
+        [tag("code", path), f"{len(values):,}", values_text(values)] for path, values in study.plan.axes
+    ]
+    if study.plan.paths:
+        path, values = study.plan.paths
+        named = join(tag("code", path), tag("span", " paths, averaged over", class_="soft"))
+        rows.append([named, f"{len(values):,}", values_text(values)])
+    rows.append(["seeds", f"{len(study.plan.seeds):,}", values_text(study.plan.seeds)])
+    table = data_table(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
+    return join(table, base_scenario(study.plan.base))
+
+
+def provenance(study: SavedStudy) -> Html:
+    """The study's id, what wrote it, and the digests of its inputs."""
+    rows = [
+        ("study id", study.id),
+        ("store", study.path.name),
+        ("written by", f"forerun {study.version}"),
+        ("cells", f"{len(study.plan):,}"),
+        ("done", f"{study.done:,}"),
+        ("failed", f"{study.failed:,}"),
+    ]
+    return provenance_table(rows, study.plan.base)
+
+
+def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
+    """What can be done with a study: commands, each with why.
+
+    An unfinished study can be continued, failed cells done again, and the best combination run by itself.
+
+    Parameters
+    ----------
+    study : finished or not.
+    """
+    offered = []
+    if study.done + study.failed < len(study.plan):
+        offered.append(("forerun study STUDY.yaml", "Go on from where it is."))
+    if study.failed:
+        offered.append(("forerun study STUDY.yaml --retry", "Do the failed cells again."))
+    ranked = study.ranked()
+    if study.objective is not None and ranked and ranked[0].values:
+        changes = " ".join(
+            set_option(path, value) for (path, _), value in zip(study.plan.axes, ranked[0].values)
+        )
+        best = "The best combination as a run."
+        if study.given:
+            best = f"The best choice at {study.setting_text(study.settings()[0].values)} as a run."
+        offered.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", best))
+    pictures = f"forerun report {study.path.name} --png figures --svg figures"
+    return [
+        *offered,
+        ("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."),
+        (pictures, "These figures as pictures."),
+    ]
+
+
+def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = False) -> list[Content]:
+    """The axis values of level combinations as cells; the best one is marked in the first."""
+    cells: list[Content] = [*group_values(study, group)] or ["the base scenario"]
+    if best:
+        cells[0] = join(cells[0], " ", tag("span", "best", class_="badge good"))
+    return cells
+
+
+def _against(study: SavedStudy, point: Point, best: Point, significant: bool | None) -> list[Content]:
+    """How far a combination is behind the best, and whether the difference is significant: two cells.
+
+    Parameters
+    ----------
+    study : with an objective.
+    point : the combination.
+    best : the best of its setting; both cells are empty for the best itself.
+    significant : None where it is not known.
+    """
+    objective = study.objective
+    assert objective is not None
+    if point is best or objective.key not in point.means:
+        return ["", ""]
+    if not study.comparable(point, best):
+        return [study.left_out(point)[1], significance(None)]
+    gap = point.means[objective.key] - best.means[objective.key]
+    if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
+        return ["level", significance(significant)]
+    return [estimate(signed(gap), study.behind(point, best)), significance(significant)]
+
+
+def _method(study: SavedStudy, compared: bool) -> str:
+    """How the means, intervals and claims of the ranking were made."""
+    if study.plan.independent < 2:
+        return "One seed: no interval."
+    text = f"Means over up to {study.over}"
+    if any(point.intervals for point in study.points):
+        text += f" with the {study.confidence:.0%} interval ({study.method})"
+    text = "".join(f"{one}." for one in (text, *(f" {capital(caution)}" for caution in study.cautions)))
+    if compared and study.objective is not None:
+        text += (
+            f" Ranked by {study.objective.title}, {study.objective.better} is better. “Against the best”: the mean "
+            f"difference on common {'paths and seeds' if study.plan.paths else 'seeds'} with its paired interval; "
+            "“significant”: at most 5 % chance of any false claim, over all pairs, since the best was chosen on the same "
+            "data. The best is best among these cells; near ties may fall otherwise on fresh seeds."
+        )
+    return text
+
+
+def _counted(total: int, shown: int) -> str:
+    """How many of the combinations are shown; empty if all are."""
+    return f"The first {shown:,} of {total:,} combinations." if shown < total else ""

@@ -1,1 +1,0 @@
-"""The built-in domains: one package each, with the same parts (see `forerun.domain`)."""

@@ -1,1 +1,0 @@
-"""GPU-cluster schedulers on real job logs."""

@@ -1,1 +1,0 @@
-"""Recurring training jobs: batch size and power limit."""

@@ -1,1 +1,0 @@
-"""Training-data loading: whether it hides behind compute, and what would."""

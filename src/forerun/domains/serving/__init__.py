@@ -1,1 +1,0 @@
-"""Inference pipelines and language models behind queues: replicas, batch sizes, hardware."""

@@ -1,1 +1,0 @@
-"""Training on preemptible instances and on clusters whose nodes fail."""

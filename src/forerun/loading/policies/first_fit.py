@@ -1,0 +1,15 @@
+"""The first node on which the worker fits, its chunks with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forerun.loading.policy import PlacementView, RankingSpec
+
+
+class FirstFit(RankingSpec, frozen=True, kw_only=True, tag="first_fit"):
+    """The first node on which the worker fits, its chunks with it."""
+
+    def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
+        """The node's rank, least first."""
+        return 0.0

@@ -1,0 +1,446 @@
+"""The decisions of the loading domain: placement policies, tuners and pace policies, what they may see, what they return.
+
+A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: it sees a `PlacementView` and
+returns a `WorkerPlacement`. A tuner asks for probes of cells (samples a block x threads), receives the measurements, and
+chooses a cell. A pace policy is asked while a loader runs: it sees a `PaceView` and returns a `Pace`, which changes the
+threads at once and the blocks when an epoch ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.registry import Registry
+from forerun.core.scenario.spec import NamedSpec
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+#: samples in a buffer that is never full
+UNBOUNDED = int(np.iinfo(np.int64).max // 4)
+#: where policies are looked for
+_PACKAGE = "forerun.loading.policies"
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as it is now. Disk is in bytes, or any unit that chunks use.
+
+    Parameters
+    ----------
+    gpus, cpus, disk : that it has.
+    free_gpus, free_cpus, free_disk : of these, what nobody has taken.
+    """
+
+    gpus: int
+    cpus: int
+    disk: float
+    free_gpus: int
+    free_cpus: int
+    free_disk: float
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """A worker to be placed.
+
+    Parameters
+    ----------
+    gpus, cpus : that it needs.
+    chunk_sizes : of its chunks.
+    chunk_node : the node where each chunk lies, -1 if it must be brought.
+    """
+
+    gpus: int
+    cpus: int
+    chunk_sizes: tuple[float, ...]
+    chunk_node: tuple[int, ...]
+
+    @property
+    def total(self) -> float:
+        """Size of its chunks."""
+        return sum(self.chunk_sizes)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Its chunks that must be brought, the largest first."""
+        away = [i for i, node in enumerate(self.chunk_node) if node < 0]
+        return tuple(sorted(away, key=lambda i: (-self.chunk_sizes[i], i)))
+
+    @property
+    def missing_size(self) -> float:
+        """Size of the chunks that must be brought."""
+        return sum(self.chunk_sizes[i] for i in self.missing)
+
+    def resident(self, node: int) -> float:
+        """Size of its chunks on a node."""
+        return sum(size for size, at in zip(self.chunk_sizes, self.chunk_node) if at == node)
+
+
+@dataclass(frozen=True)
+class PlacementView:
+    """What a placement policy may know.
+
+    Parameters
+    ----------
+    nodes : as they are now, workers placed before included.
+    worker : to be placed.
+    brings_data : whether its job is the first of its gang, whose workers bring the gang's data.
+    """
+
+    nodes: tuple[NodeView, ...]
+    worker: WorkerView
+    brings_data: bool
+
+
+@dataclass(frozen=True)
+class WorkerPlacement:
+    """Where a worker runs, and where the data that it brings lie.
+
+    Parameters
+    ----------
+    node : of the worker.
+    chunks : the node of each chunk that it brings, by the number of the chunk among the worker's own.
+    """
+
+    node: int
+    chunks: dict[int, int]
+
+
+class PlacementSpec(NamedSpec, frozen=True, kw_only=True):
+    """A placement policy as a file names it. It has no state: equal views give equal placements."""
+
+    def order(self, workers: Sequence[int]) -> list[int]:
+        """The order in which a gang's jobs are placed.
+
+        Parameters
+        ----------
+        workers : of each job.
+        """
+        return list(range(len(workers)))
+
+    def place(self, view: PlacementView) -> WorkerPlacement | None:
+        """The placement of a worker, None if it fits nowhere."""
+        raise NotImplementedError
+
+
+class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
+    """A placement policy that puts a worker and its chunks on the node of least rank among those where it fits."""
+
+    def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
+        """The rank of a node; the least is taken, of equal ranks the lower node.
+
+        Parameters
+        ----------
+        view : the nodes and the worker.
+        node : whose rank is asked for.
+        fitting : the nodes where the worker fits.
+        """
+        raise NotImplementedError
+
+    def place(self, view: PlacementView) -> WorkerPlacement | None:
+        """The worker and its chunks on the fitting node of least rank."""
+        worker = view.worker
+        fitting = [
+            number
+            for number, node in enumerate(view.nodes)
+            if node.free_gpus >= worker.gpus
+            and node.free_cpus >= worker.cpus
+            and (not view.brings_data or node.free_disk >= worker.missing_size)
+        ]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda number: (self.rank(view, number, fitting), number))
+        return WorkerPlacement(best, dict.fromkeys(worker.missing, best))
+
+
+def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
+    """Sum of a node's shares of what is free on all fitting nodes: GPUs, CPUs, and disk where data are brought.
+
+    Parameters
+    ----------
+    view : the nodes and the worker.
+    node : whose share is asked for.
+    fitting : the nodes where the worker fits.
+    """
+
+    def free(number: int) -> tuple[float, ...]:
+        one = view.nodes[number]
+        return (one.free_gpus, one.free_cpus, one.free_disk)[: 3 if view.brings_data else 2]
+
+    whole = [sum(amounts) for amounts in zip(*map(free, fitting))]
+    return float(sum(mine / amount for mine, amount in zip(free(node), whole) if amount))
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work of a loader, whatever its configuration.
+
+    Parameters
+    ----------
+    samples : of an epoch.
+    sample_bytes : their mean size.
+    batch : samples a batch.
+    step_s : seconds of a step.
+    buffer_samples : decoded samples that may wait for the loop (default: any number).
+    """
+
+    samples: int
+    sample_bytes: float
+    batch: int
+    step_s: float
+    buffer_samples: int = UNBOUNDED
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A configuration of a loader.
+
+    Parameters
+    ----------
+    block : samples a block.
+    threads : of the loader, or of each worker's pool.
+    workers : worker processes (default: 0: a loader of threads).
+    cache_bytes : of a cache before the store (default: 0: none).
+    placement : the policy that places jobs and data (default: empty: all data are read from the store).
+    sharing, cache_policy : of the caches of nodes, `cache_bytes` each (default: empty: no nodes).
+    decoder : `cpu` or `gpu` (default: empty: as the scenario has it).
+    """
+
+    block: int
+    threads: int
+    workers: int = 0
+    cache_bytes: float = 0.0
+    placement: str = ""
+    sharing: str = ""
+    cache_policy: str = ""
+    decoder: str = ""
+
+    @property
+    def merged(self) -> str:
+        """Its blocks in words."""
+        return "single samples" if self.block == 1 else f"blocks of {self.block}"
+
+    @property
+    def many(self) -> str:
+        """Its threads in words."""
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
+
+    def __str__(self) -> str:
+        text = f"{self.block} x {self.threads}"
+        text += f" x {self.workers} workers" if self.workers else ""
+        text += f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else ""
+        text += f", {self.cache_policy}, sharing {self.sharing}" if self.sharing else ""
+        text += f", decoded on the {self.decoder}" if self.decoder else ""
+        return text + (f", placed by {self.placement}" if self.placement else "")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A measured run of a cell.
+
+    Parameters
+    ----------
+    samples : read.
+    total_s : seconds, the last step included.
+    request_s, decode_s : mean seconds of a request and of decoding a sample.
+    load_share : waits after the first batch, as a share of the total (default: nan: unknown).
+    requests_s : float64, single requests, for intervals (default: None: not recorded).
+    overhead_s : a thread's own work a request, beyond reading and decoding (None: not measured).
+    decode_cpu_s : the part of decode_s that needed a core (0: not measured).
+    cores_used : processor seconds of the whole process a second of the run (None: not measured).
+    cores_wanted : the same, and the time in which its threads waited for a processor.
+    """
+
+    cell: Cell
+    samples: int
+    total_s: float
+    request_s: float
+    decode_s: float
+    load_share: float = math.nan
+    requests_s: F64 | None = None
+    overhead_s: float | None = None
+    decode_cpu_s: float = 0.0
+    cores_used: float | None = None
+    cores_wanted: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A probe that a tuner asks for: a cell, and the number of samples to read."""
+
+    cell: Cell
+    samples: int
+
+
+class Tuner(Protocol):
+    """A tuner at work in one run: asks for probes, then chooses."""
+
+    def ask(self) -> Ask | None:
+        """The next probe, None if no more are needed."""
+
+    def tell(self, probe: Probe) -> None:
+        """Receive the measurement of the last probe."""
+
+    def choice(self) -> Cell:
+        """The cell to run."""
+
+
+@dataclass(frozen=True)
+class TunerView:
+    """What a tuner may know.
+
+    Parameters
+    ----------
+    cells : to choose from.
+    load : the work.
+    memory_bytes : that blocks in memory may take.
+    rng : the tuner's own random stream.
+    """
+
+    cells: tuple[Cell, ...]
+    load: Load
+    memory_bytes: float
+    rng: np.random.Generator
+
+
+class TunerSpec(NamedSpec, frozen=True, kw_only=True):
+    """A tuner as a file names it."""
+
+    def build(self, view: TunerView) -> Tuner:
+        """A tuner for one run."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Look:
+    """The record of a running loader since it was last looked at.
+
+    Parameters
+    ----------
+    now_s : the instant, from the start of the epoch.
+    elapsed_s : seconds since the last look.
+    batch : batches taken of the epoch.
+    threads : that may take blocks.
+    load_s, step_s : float64, the wait for each batch taken and its step.
+    block_bytes, samples, asked_s, request_s, decode_s : float64, of each block whose last sample was delivered: its
+        bytes, its samples, when it was asked for (since the last look; negative if before), the seconds of its
+        request and of decoding it.
+    """
+
+    now_s: float
+    elapsed_s: float
+    batch: int
+    threads: int
+    load_s: F64
+    step_s: F64
+    block_bytes: F64
+    samples: F64
+    asked_s: F64
+    request_s: F64
+    decode_s: F64
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceView(Look):
+    """What a pace policy may know of a running loader: its record since the policy was last asked, and what is on offer.
+
+    Parameters
+    ----------
+    epoch : the present one.
+    block_samples : samples a block.
+    offered_threads, offered_blocks : to choose from, ascending.
+    batch_samples : samples a batch.
+    memory_bytes : that blocks in memory may take (default: any).
+    epoch_ends : whether an epoch ends, when alone a block size counts (default: no).
+    epochs_left : epochs that would have it (default: 0).
+    epoch_samples : samples of an epoch (default: 0).
+    merge_s : seconds of making the blocks (default: 0).
+    """
+
+    epoch: int
+    block_samples: int
+    offered_threads: tuple[int, ...]
+    offered_blocks: tuple[int, ...]
+    batch_samples: int
+    memory_bytes: float = math.inf
+    epoch_ends: bool = False
+    epochs_left: int = 0
+    epoch_samples: int = 0
+    merge_s: float = 0.0
+
+    @property
+    def waited_share(self) -> float:
+        """Waits over waits and steps."""
+        whole = float(self.load_s.sum() + self.step_s.sum())
+        return float(self.load_s.sum()) / whole if whole else 0.0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second that were taken."""
+        return self.batch_samples * len(self.load_s) / self.elapsed_s if self.elapsed_s else math.inf
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The decision of a pace policy.
+
+    Parameters
+    ----------
+    threads : that may take blocks from now on.
+    block_samples : samples a block from the next epoch on (default: None: as they are).
+    why : in words, for the record.
+    """
+
+    threads: int
+    block_samples: int | None = None
+    why: str = ""
+
+
+class PacePolicy(Protocol):
+    """A pace policy at work on one loader."""
+
+    def adjust(self, view: PaceView) -> Pace:
+        """The number of threads from now on, and the block size from the next epoch on."""
+
+
+class PaceSpec(NamedSpec, frozen=True, kw_only=True):
+    """A pace policy as a file names it.
+
+    every_batches: how often it is asked, in batches (default 50); it is also asked when an epoch ends.
+    """
+
+    every_batches: int = 50
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A batch at least."""
+        return [("every_batches", f"{self.every_batches} is not above 0")] if self.every_batches < 1 else []
+
+    def build(self, rng: np.random.Generator) -> PacePolicy:
+        """A policy for one loader."""
+        raise NotImplementedError
+
+
+@cache
+def placements() -> Registry[PlacementSpec]:
+    """The placement policies."""
+    return Registry("placement policy", _PACKAGE, base=PlacementSpec, group="forerun.loading.placement")
+
+
+@cache
+def tuners() -> Registry[TunerSpec]:
+    """The tuners."""
+    return Registry("tuner", _PACKAGE, base=TunerSpec, group="forerun.loading.tuner")
+
+
+@cache
+def paces() -> Registry[PaceSpec]:
+    """The pace policies."""
+    return Registry("pace policy", _PACKAGE, base=PaceSpec, group="forerun.loading.pace")

@@ -1,0 +1,10 @@
+"""Inference pipelines and language models behind queues: replicas, batch sizes, hardware."""
+
+from forerun.core.slices import Slice
+
+SLICE = Slice(
+    domain="forerun.serving.domain",
+    verbs="forerun.serving.verbs",
+    measures={"serving": "forerun.serving.measure.command"},
+    members={"forerun.trace_readers": ("forerun.serving.readers",)},
+)

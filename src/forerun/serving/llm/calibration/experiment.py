@@ -1,0 +1,188 @@
+"""A benchmark of a server: the load that a client sent, and the latencies that it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.serving.inputs.pipeline import Bools, Floats, Ints
+
+#: shares of requests whose quantiles are compared, by the name of the quantile
+SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+#: a client that sends later than it wants by so much holds requests back
+LATE_MS: Final = 50.0
+#: instants in tables are rounded by no more, where they have microseconds
+ROUNDING_MS: Final = 0.002
+#: an answer of less than this share of the median's tokens that takes more than this share of the median's time is odd, and
+#: so is a client with more than this share of such answers
+SHORT: Final = 0.5
+USUAL: Final = 0.9
+ODD: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a client sends.
+
+    Parameters
+    ----------
+    send_ms : float64[n], when it wants to send each request, ascending from 0.
+    prompt, output : int64[n], tokens of the prompt and of the answer.
+    most_in_flight : it holds a request back while so many are under way (None: it never does).
+    """
+
+    send_ms: Floats = field(repr=False)
+    prompt: Ints = field(repr=False)
+    output: Ints = field(repr=False)
+    most_in_flight: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.send_ms)
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second that it wants to send; inf if all at once."""
+        span_s = float(self.send_ms[-1] - self.send_ms[0]) / 1e3
+        return (len(self) - 1) / span_s if span_s > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A load, and what was measured under it.
+
+    Parameters
+    ----------
+    name : of the file, with its part where a file has several.
+    load : what was sent.
+    measured : by metric: `ttft`, `tpot` (mean time between the tokens of a request after its first) and `e2e`, as
+        `ttft_mean_ms` or `ttft_p99_ms`; and `throughput_rps`.
+    notes : what was assumed or left out.
+    """
+
+    name: str
+    load: Load
+    measured: Mapping[str, float]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether the client limited itself, so that latencies say nothing about the rate that it wanted."""
+        return self.load.most_in_flight is not None
+
+    @property
+    def in_flight(self) -> float:
+        """Requests under way on average, by Little's law; NaN where their latency is not known."""
+        return self.measured.get("throughput_rps", np.nan) * self.measured.get("e2e_mean_ms", np.nan) / 1e3
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Iterations of a server, one a row.
+
+    Parameters
+    ----------
+    name : of the file.
+    prefill : float64[n], tokens of prompts that an iteration processed.
+    decodes : float64[n], requests that processed their latest token.
+    kv : float64[n], tokens of these requests in the cache.
+    took_ms : float64[n], from the iteration's begin to the next one's.
+    notes : what was assumed or left out.
+    """
+
+    name: str
+    prefill: Floats = field(repr=False)
+    decodes: Floats = field(repr=False)
+    kv: Floats = field(repr=False)
+    took_ms: Floats = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.took_ms)
+
+    def rows(self, chosen: Bools) -> Steps:
+        """Some of the iterations."""
+        return replace(
+            self,
+            prefill=self.prefill[chosen],
+            decodes=self.decodes[chosen],
+            kv=self.kv[chosen],
+            took_ms=self.took_ms[chosen],
+        )
+
+
+def latencies(ttft_ms: Floats, e2e_ms: Floats, output: Ints) -> dict[str, float]:
+    """Means and quantiles of the latencies of requests.
+
+    Parameters
+    ----------
+    ttft_ms, e2e_ms : float64[n], to the first and to the last token.
+    output : int64[n], tokens of each answer.
+    """
+    several = output > 1
+    columns = {
+        "ttft": ttft_ms,
+        "tpot": (e2e_ms - ttft_ms)[several] / (output[several] - 1),
+        "e2e": e2e_ms,
+    }
+    made = {}
+    for name, values in columns.items():
+        if len(values):
+            made[f"{name}_mean_ms"] = float(values.mean())
+            quantiles = np.quantile(values, list(SHARES.values()))
+            made |= {f"{name}_{share}_ms": float(value) for share, value in zip(SHARES, quantiles)}
+    return made
+
+
+def recorded(
+    name: str,
+    planned_ms: Floats,
+    sent_ms: Floats,
+    ttft_ms: Floats,
+    e2e_ms: Floats,
+    tokens: tuple[Ints, Ints],
+    notes: Sequence[str] = (),
+) -> Experiment:
+    """An experiment with one row a request. Where the client sends late it is taken to hold requests back at the largest
+    number under way that was seen.
+
+    Parameters
+    ----------
+    name : of the experiment.
+    planned_ms, sent_ms : float64[n], when the client wanted to send each request, and did.
+    ttft_ms, e2e_ms : float64[n], from then to the first and to the last token.
+    tokens : int64[n] each, of the prompt and of the answer.
+    notes : what was left out (default: nothing).
+    """
+    order = np.argsort(planned_ms, kind="stable")
+    planned_ms, sent_ms, ttft_ms, e2e_ms = (
+        column[order].astype(np.float64) for column in (planned_ms, sent_ms, ttft_ms, e2e_ms)
+    )
+    prompt, output = (column[order].astype(np.int64) for column in tokens)
+    late_ms = sent_ms - sent_ms[0] - (planned_ms - planned_ms[0])
+    cap = _most_in_flight(sent_ms, sent_ms + e2e_ms) if np.quantile(late_ms, 0.9) > LATE_MS else None
+    span_s = float((sent_ms + e2e_ms).max() - sent_ms[0]) / 1e3
+    measured = latencies(ttft_ms, e2e_ms, output) | {"throughput_rps": len(sent_ms) / span_s}
+    said = list(notes)
+    usual, usual_ms = np.median(output), np.median(e2e_ms)
+    odd = float(np.mean((output < SHORT * usual) & (e2e_ms > USUAL * usual_ms)))
+    if odd > ODD:
+        said.append(
+            f"{odd:.0%} of the answers have less than half of the usual {usual:.0f} tokens but take as long: does the "
+            "client count tokens of the text, not of the server? Then times per token are wrong"
+        )
+    if cap is not None:
+        said.append(
+            f"the client sent up to {late_ms.max() / 1e3:.3g} s late, with at most {cap} requests under way"
+        )
+    return Experiment(name, Load(planned_ms - planned_ms[0], prompt, output, cap), measured, tuple(said))
+
+
+def _most_in_flight(begin_ms: Floats, end_ms: Floats) -> int:
+    """The largest number of requests that were under way at one instant. One that begins as another ends is not beside it,
+    though tables round both."""
+    instants = np.concatenate([end_ms - ROUNDING_MS, begin_ms])
+    change = np.concatenate([np.full(len(end_ms), -1), np.full(len(begin_ms), 1)])
+    return int(np.cumsum(change[np.lexsort((change, instants))]).max())

@@ -1,0 +1,54 @@
+"""Where a latency says nothing: near saturation, where iterations that take a little longer or shorter change it by half."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from forerun.serving.llm.scenario.language_model import FitRecord
+
+#: how much longer and shorter iterations are tried
+STEP: Final = 0.05
+#: a figure that this changes by more, up or down, is near saturation
+KNEE: Final = 0.5
+
+
+def saturating(value: float, above: float, below: float) -> bool:
+    """Whether a figure is so near saturation that its value says nothing.
+
+    Parameters
+    ----------
+    value, above, below : of the figure, with iterations as they are, longer and shorter by `STEP`.
+    """
+    return value > 0 and (above / value - 1 > KNEE or 1 - below / value > KNEE)
+
+
+def interval(
+    name: str,
+    at: Callable[[float], Mapping[str, float]],
+    record: FitRecord,
+    *,
+    error: str = "",
+    growing: bool = False,
+) -> tuple[float, float, bool]:
+    """Where a measurement should lie, and whether the figure is near saturation.
+
+    Parameters
+    ----------
+    name : of the figure.
+    at : figures with iterations so many times as long.
+    record : what the fit knows of its errors.
+    error : the figure whose error counts (default: its own).
+    growing : it grows with the length of the trace (default: not).
+    """
+    value, above, below = (at(factor)[name] for factor in (1.0, 1 + STEP, 1 - STEP))
+    if not 0 < value < math.inf:
+        return value, value, False
+    own, step = record.errors.get(error or name, record.step_error), record.step_error
+    least, most = value * math.exp(-own), value * math.exp(own)
+    if growing or saturating(value, above, below):
+        # What a small change does says nothing of a larger one there, so that is simulated.
+        return min(least, at(math.exp(-step))[name]), max(most, at(math.exp(step))[name]), True
+    up, down = max(above / value, 1.0), max(value / below, 1.0)
+    return min(least, value * down ** (-step / STEP)), max(most, value * up ** (step / STEP)), False

@@ -1,0 +1,225 @@
+"""Tables: one row a request, or one row an iteration.
+
+Requests: our own (`arrival_ms, prompt_tokens, output_tokens, ttft_ms, e2e_ms`, and `send_ms` where the client was late),
+LMBenchmark's (one experiment a rate), BLIS's traces (version 2 and 3, in microseconds) and its shorter form with latencies
+in seconds. Iterations: our own (`prefill_tokens, decodes, kv_tokens, took_ms`), and sampled steps of a traced vLLM, whose
+time is that between the begins of steps, never the scheduler's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.errors import TraceError
+from forerun.core.trace.rows import Field, gathered, read_rows
+from forerun.core.trace.source import Source
+from forerun.serving.llm.calibration.experiment import Experiment, Steps, recorded
+
+Columns = Mapping[str, NDArray[Any]]
+#: tokens of a block in tables of steps that count blocks
+BLOCK_TOKENS: Final = 16
+
+
+def _times(unit: str, *names: str, **others: Any) -> tuple[Field, ...]:
+    return tuple(Field(name=name, unit=unit, **others) for name in names)
+
+
+def _counts(*names: str, minimum: int = 1) -> tuple[Field, ...]:
+    return tuple(Field(name=name, kind="int", minimum=minimum, whole_decimals=True) for name in names)
+
+
+def read(source: Source, head: Sequence[str], known: str) -> list[Experiment | Steps]:
+    """The experiments, or the steps, of a table.
+
+    Parameters
+    ----------
+    source : the file, from its beginning.
+    head : its first lines.
+    known : what can be read, for the message about anything else.
+
+    Raises TraceError with every row that is wrong, and for a table that is not known.
+    """
+    names = {name.strip().strip('"') for name in (head[0] if head else "").split(",")}
+    for needed, fields, made in _LAYOUTS:
+        if needed <= names:
+            optional = [field for field in fields if field.required or field.header in names]
+            return made(source.name, gathered(read_rows(source, optional)).columns)
+    shown = ", ".join(sorted(names)[:8])
+    raise TraceError.at(source.name, f"is no table that is known: its columns are {shown}; {known}")
+
+
+def _own(name: str, columns: Columns) -> list[Experiment | Steps]:
+    arrival_ms = columns["arrival_ms"]
+    sent_ms = columns.get("send_ms", arrival_ms)
+    return [_requests(name, columns, arrival_ms, sent_ms, columns["ttft_ms"], columns["e2e_ms"])]
+
+
+def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
+    made: list[Experiment | Steps] = []
+    for rate in np.unique(columns["qps"]).tolist():
+        own = {key: values[columns["qps"] == rate] for key, values in columns.items()}
+        launch_ms, ttft_ms = own["launch_s"] * 1e3, own["ttft_s"] * 1e3
+        tokens = {"prompt_tokens": own["prompt_tokens"], "output_tokens": own["generation_tokens"]}
+        e2e_ms = ttft_ms + own["generation_s"] * 1e3
+        made.append(_requests(f"{name}, {rate:g} requests/s", tokens, launch_ms, launch_ms, ttft_ms, e2e_ms))
+    return made
+
+
+def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
+    # The client counts tokens of the text, which some answers do not have.
+    good = (columns["error"] == 0) & (columns["output_tokens"] >= 1) & (columns["input_tokens"] >= 1)
+    good &= np.isfinite(columns["ttft_s"] + columns["e2e_s"])
+    if not good.any():
+        raise TraceError.at(name, "every request failed or has no tokens")
+    own = {key: values[good] for key, values in columns.items()}
+    tokens = {"prompt_tokens": own["input_tokens"], "output_tokens": own["output_tokens"]}
+    arrival_ms = own["arrival_us"] / 1e3
+    return [
+        _requests(
+            name, tokens, arrival_ms, arrival_ms, own["ttft_s"] * 1e3, own["e2e_s"] * 1e3, int((~good).sum())
+        )
+    ]
+
+
+def _blis_short_trace(name: str, columns: Columns) -> list[Experiment | Steps]:
+    return _sent(name, columns, columns["ok"] == 1, ("arrival_us", "send_us", "first_us", "last_us"))
+
+
+def _blis_trace(name: str, columns: Columns) -> list[Experiment | Steps]:
+    instants = ("arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us")
+    return _sent(name, columns, columns["status"] == "ok", instants)
+
+
+def _sent(
+    name: str, columns: Columns, good: NDArray[np.bool_], instants: Sequence[str]
+) -> list[Experiment | Steps]:
+    """Requests by instants in microseconds: planned, sent, first token, last token."""
+    good = good & (columns["output_tokens"] >= 1)
+    if not good.any():
+        raise TraceError.at(name, "no request was answered")
+    arrival, send, first, last = (columns[key][good].astype(np.float64) / 1e3 for key in instants)
+    prompt = columns["input_tokens"]
+    if "server_input_tokens" in columns and (columns["server_input_tokens"][good] > 0).all():
+        prompt = columns["server_input_tokens"]
+    tokens = {"prompt_tokens": prompt[good], "output_tokens": columns["output_tokens"][good]}
+    return [_requests(name, tokens, arrival, send, first - send, last - send, int((~good).sum()))]
+
+
+def _requests(
+    name: str,
+    tokens: Columns,
+    planned_ms: NDArray[np.float64],
+    sent_ms: NDArray[np.float64],
+    ttft_ms: NDArray[np.float64],
+    e2e_ms: NDArray[np.float64],
+    failed: int = 0,
+) -> Experiment:
+    wrong = np.flatnonzero((ttft_ms < 0) | (e2e_ms < ttft_ms))
+    if len(wrong):
+        first = int(wrong[0])
+        what = f"{len(wrong)} requests end before their first token or have it before they are sent, the first is {first}"
+        raise TraceError.at(name, what)
+    notes = [f"{failed} requests failed or have no tokens and are left out"] if failed else []
+    sizes = (tokens["prompt_tokens"], tokens["output_tokens"])
+    return recorded(name, planned_ms, sent_ms, ttft_ms, e2e_ms, sizes, notes)
+
+
+def _own_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
+    prefill, decodes, kv, took_ms = (
+        columns[key].astype(np.float64) for key in ("prefill_tokens", "decodes", "kv_tokens", "took_ms")
+    )
+    return [Steps(name, prefill, decodes, kv, took_ms)]
+
+
+def _vllm_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
+    """Sampled steps: the time between two begins over the steps between them, where both are alike enough to stand for
+    those between: no prompt is processed, and nearly as many requests decode."""
+    step, decodes = columns["step"].astype(np.float64), columns["n_decode"].astype(np.float64)
+    passed = np.diff(step)
+    took_ms = np.diff(columns["t_start_us"].astype(np.float64)) / 1e3 / np.where(passed > 0, passed, np.nan)
+    usable = (passed > 0) & (took_ms > 0) & (np.abs(np.diff(decodes)) <= 0.1 * decodes[:-1] + 1)
+    if not usable.any():
+        raise TraceError.at(name, "no two steps follow each other")
+    rows = np.flatnonzero(usable)
+
+    def middle(values: NDArray[Any]) -> NDArray[np.float64]:
+        both: NDArray[np.float64] = (values[rows] + values[rows + 1]) / 2
+        return both
+
+    kv = columns["kv_used_blocks"] * BLOCK_TOKENS
+    notes = (
+        f"{len(passed) - len(rows)} of {len(passed)} gaps between steps are left out; the others are taken to be alike",
+    )
+    prefill, decoding = middle(columns["prefill_tokens"]), middle(decodes)
+    return [Steps(name, prefill, decoding, middle(kv), took_ms[rows], notes)]
+
+
+_Made = Callable[[str, Columns], list[Experiment | Steps]]
+_LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
+    (
+        {"arrival_ms", "prompt_tokens", "output_tokens", "ttft_ms", "e2e_ms"},
+        (
+            *_times("ms", "arrival_ms", "ttft_ms", "e2e_ms"),
+            *_times("ms", "send_ms", required=False),
+            *_counts("prompt_tokens", "output_tokens"),
+        ),
+        _own,
+    ),
+    (
+        {"qps", "launch_s", "ttft_s", "generation_s"},
+        (
+            *_times("rps", "qps", minimum=1e-9),
+            *_times("s", "launch_s", "ttft_s", "generation_s"),
+            *_counts("prompt_tokens", "generation_tokens"),
+        ),
+        _lmbenchmark,
+    ),
+    (
+        {"arrival_us", "ttft_s", "e2e_s", "error"},
+        (
+            *_times("us", "arrival_us"),
+            *_times("s", "ttft_s", "e2e_s", missing=("",)),
+            *_counts("input_tokens", "output_tokens", "error", minimum=0),
+        ),
+        _blis_requests,
+    ),
+    (
+        {"arrival_us", "send_us", "first_us", "last_us", "ok"},
+        (
+            *_times("us", "arrival_us", "send_us", "first_us", "last_us"),
+            *_counts("input_tokens", "output_tokens", "ok", minimum=0),
+            Field(name="server_input_tokens", kind="int", minimum=0, required=False),
+        ),
+        _blis_short_trace,
+    ),
+    (
+        {"arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us", "status"},
+        (
+            *_times("us", "arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us"),
+            *_counts("input_tokens", "output_tokens", minimum=0),
+            Field(name="server_input_tokens", kind="int", minimum=0, required=False),
+            Field(name="status", kind="text"),
+        ),
+        _blis_trace,
+    ),
+    (
+        {"prefill_tokens", "decodes", "kv_tokens", "took_ms"},
+        (
+            *_counts("prefill_tokens", "decodes", "kv_tokens", minimum=0),
+            *_times("ms", "took_ms", minimum=1e-9),
+        ),
+        _own_steps,
+    ),
+    (
+        {"step", "t_start_us", "n_decode", "kv_used_blocks", "prefill_tokens"},
+        (
+            *_counts("step", "n_prefill", "n_decode", "prefill_tokens", "kv_used_blocks", minimum=0),
+            *_times("us", "t_start_us"),
+        ),
+        _vllm_steps,
+    ),
+)

@@ -1,0 +1,188 @@
+"""Values of a JSON or YAML document, checked where they are used; what a message names is the line and the keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from forerun.core.errors import Problem, ScenarioError, TraceError
+from forerun.core.scenario.text import Document, read_document
+from forerun.serving.inputs.pipeline import Floats, Ints
+
+#: tokens of one prompt or answer, and requests of one benchmark, at most
+MOST_TOKENS: Final = 10_000_000
+MOST_REQUESTS: Final = 5_000_000
+
+
+class Described(Protocol):
+    """A document whose values are read: what it contains, its name, and the error about a value."""
+
+    @property
+    def value(self) -> Any:
+        """What it contains."""
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+
+    def error(self, what: str, *place: str | int) -> TraceError:
+        """The error that ends the reading because of the value at a place."""
+
+
+class YamlDocument:
+    """A YAML file with measurements.
+
+    Parameters
+    ----------
+    path : the file.
+
+    Raises TraceError for what is not YAML.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._document: Document = read_document(path)
+        except ScenarioError as error:
+            raise TraceError(*error.problems) from error
+
+    @property
+    def value(self) -> Any:
+        """What it contains."""
+        return self._document.data
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self._document.name
+
+    def error(self, what: str, *place: str | int) -> TraceError:
+        """The error that ends the reading because of the value at a place."""
+        return TraceError(Problem(self._document.where(place), what))
+
+
+def section(document: Described, *place: str | int) -> Mapping[str, Any]:
+    """The object at a place. Raises TraceError."""
+    found = _at(document, place)
+    if not isinstance(found, dict):
+        raise document.error("is missing or no object {...}: cut short, or another version?", *place)
+    return found
+
+
+def number(document: Described, *place: str | int, least: float = 0.0, most: float = 1e12) -> float:
+    """The number at a place. Raises TraceError if it is missing, no number, or out of range.
+
+    Parameters
+    ----------
+    place : keys and indices.
+    least, most : inclusive.
+    """
+    found = _at(document, place)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        shown = "is missing" if found is None else f"{found!r} is no number"
+        raise document.error(f"{shown}: cut short, or another version?", *place)
+    if not math.isfinite(found) or not least <= found <= most:
+        raise document.error(f"{found:g} is not between {least:g} and {most:g}", *place)
+    return float(found)
+
+
+def maybe(document: Described, *place: str | int, least: float = 0.0) -> float | None:
+    """The number at a place, or None if there is none. Raises TraceError for anything else."""
+    return None if _at(document, place) is None else number(document, *place, least=least)
+
+
+def count(document: Described, *place: str | int, least: int = 1, most: int = MOST_REQUESTS) -> int:
+    """The whole number at a place. Raises TraceError. Parameters as those of `number`."""
+    found = number(document, *place, least=least, most=most)
+    if found != round(found):
+        raise document.error(f"{found:g} is no whole number", *place)
+    return round(found)
+
+
+def whole(document: Described, numbers: Floats, what: str, *place: str | int) -> Ints:
+    """Numbers of tokens, each at least 1. Raises TraceError.
+
+    Parameters
+    ----------
+    numbers : float64[n].
+    what : they are, for the message.
+    place : of the list that they are from.
+    """
+    bad = np.flatnonzero(~((numbers >= 1) & (numbers <= MOST_TOKENS) & (numbers == np.round(numbers))))
+    if len(bad):
+        found = numbers[bad[0]]
+        raise document.error(f"{found:g} {what} of request {bad[0]}; whole numbers from 1 are wanted", *place)
+    return numbers.astype(np.int64)
+
+
+def lengths(table: Sequence[tuple[float, float]], mean: float, n: int, seed: int) -> Ints:
+    """Numbers of tokens whose distribution has these quantiles, linear between them, and about this mean.
+
+    Parameters
+    ----------
+    table : (share, value) from the share 0 to 1, ascending; empty: all have the mean.
+    mean : of all.
+    n : how many are wanted.
+    seed : of their order.
+    """
+    if not table:
+        return np.full(n, max(1, round(mean)), dtype=np.int64)
+    shares, values = zip(*table)
+    drawn = np.interp((np.arange(n) + 0.5) / n, shares, values)
+    drawn *= mean / drawn.mean()
+    order = np.random.default_rng(seed).permutation(n)
+    rounded: Ints = np.maximum(1, np.round(drawn)).astype(np.int64)
+    return rounded[order]
+
+
+def drawn_lengths(
+    document: Described, n: int, seed: int, quantiles: Mapping[str, float], *place: str | int
+) -> Ints:
+    """Tokens like the quantiles and the mean of a summary. Raises TraceError where it has no mean.
+
+    Parameters
+    ----------
+    n : how many are wanted.
+    seed : of their order.
+    quantiles : shares by the names that the summary has for them.
+    place : of the summary.
+    """
+    mean = number(document, *place, "mean", least=1)
+    found = [(share, maybe(document, *place, name)) for name, share in quantiles.items()]
+    table = [(share, value) for share, value in found if value is not None]
+    return lengths(table if len(table) > 1 else (), mean, n, seed)
+
+
+def arrivals_ms(n: int, rate_rps: float | Floats, burstiness: float, seed: int) -> Floats:
+    """When requests are sent whose rate alone is known, from 0: gaps follow a gamma law, and the last comes on time.
+
+    Parameters
+    ----------
+    n : how many.
+    rate_rps : requests a second, of all or before each; inf: all at once.
+    burstiness : shape of the law: 1 are Poisson arrivals, inf constant gaps.
+    seed : of the gaps.
+    """
+    means_ms = np.broadcast_to(1e3 / np.asarray(rate_rps), n)[1:]
+    gaps_ms = means_ms.copy()
+    if burstiness <= 1e6:
+        gaps_ms *= np.random.default_rng(seed).gamma(burstiness, 1.0, n)[1:]
+        total_ms = float(gaps_ms.sum())
+        gaps_ms *= float(means_ms.sum()) / total_ms if total_ms > 0 else 0.0
+    return np.concatenate([[0.0], np.cumsum(gaps_ms)])
+
+
+def _at(document: Described, place: Sequence[str | int]) -> Any:
+    """The value at a place, None if there is none."""
+    found: Any = document.value
+    for step in place:
+        if isinstance(step, str) and isinstance(found, dict):
+            found = found.get(step)
+        elif isinstance(step, int) and isinstance(found, list) and step < len(found):
+            found = found[step]
+        else:
+            return None
+    return found

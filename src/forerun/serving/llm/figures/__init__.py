@@ -1,0 +1,1 @@
+"""Figures of stages of language models."""

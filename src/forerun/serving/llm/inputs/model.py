@@ -1,0 +1,329 @@
+"""What a stage that runs a language model can hold, and what one of its iterations costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.serving.llm.policy.scheduling import Rules
+from forerun.serving.llm.scenario.language_model import FitRecord, Limit, Routing, SpeculationSpec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """How long an iteration takes, in ms: by coefficients, or by tables.
+
+    With tables both together are taken to cost prefill_ms[P] + decode_ms[D] - decode_ms[1], because the weights are read
+    once.
+
+    Parameters
+    ----------
+    terms : (a, b_p, b_d, b_k, c) of a + b_p max(0, P - h) + b_d D + b_k K + c A with P prefill tokens, D decodes, K cached
+        tokens of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
+    prefill_ms : float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
+    decode_ms : float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
+    request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
+    hidden_prefill : h, prefill tokens of an iteration that take no time of their own, because it takes at least as long to
+        read the weights; b_p h is at most a (default 0).
+    fit : what is known of its errors, if it was fitted (default None: it was not).
+    """
+
+    terms: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    prefill_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
+    decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
+    request_ms: float = 0.0
+    hidden_prefill: float = 0.0
+    fit: FitRecord | None = field(default=None, repr=False)
+
+    @property
+    def tabled(self) -> bool:
+        """Whether the tables count, not the terms."""
+        return len(self.decode_ms) > 1
+
+    @property
+    def least_ms(self) -> float:
+        """A lower bound of every iteration's time."""
+        if self.tabled:
+            alone_ms = min(self.prefill_ms[1:].min(), self.decode_ms[1:].min())
+            together_ms = self.prefill_ms[1:].min() + self.decode_ms[1:].min() - self.decode_ms[1]
+            return float(min(alone_ms, together_ms))
+        return self.terms[0]
+
+    @property
+    def beside_ms(self) -> float:
+        """A lower bound of what an iteration takes beside its tokens, if every prefill token counts with b_p."""
+        return self.least_ms if self.tabled else max(0.0, self.terms[0] - self.terms[1] * self.hidden_prefill)
+
+    def iteration_ms(self, prefill: float, decodes: float, kv: float, attention: float) -> float:
+        """The time of one iteration.
+
+        Parameters
+        ----------
+        prefill : prompt tokens that it processes, in chunks of any requests.
+        decodes : requests that process their latest token.
+        kv : tokens that these have in the cache; without effect where tables count.
+        attention : sum of g (cached + g / 2) over the prefill chunks g, in token pairs; without effect where tables count.
+        """
+        if self.tabled:
+            taken_ms = float(self.decode_ms[round(decodes)])
+            if prefill:
+                taken_ms = float(self.prefill_ms[round(prefill)]) + (
+                    taken_ms - float(self.decode_ms[1]) if decodes else 0.0
+                )
+            return taken_ms
+        a, of_prefill, of_decode, of_kv, of_attention = self.terms
+        shown = max(prefill - self.hidden_prefill, 0.0)
+        return a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """What prompts begin with, in segments that a prefix cache can share. By default there is no such cache.
+
+    Parameters
+    ----------
+    start : int64[queries + 1], where each prompt's segments begin in `chains`.
+    chains : int64[segments of all prompts], numbers from 0; a number stands for a segment with all that precede it.
+    segment_blocks : blocks of the cache in a segment (default 1).
+    """
+
+    start: Ints = field(repr=False)
+    chains: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    segment_blocks: int = 1
+
+    @classmethod
+    def none(cls, queries: int) -> Prefixes:
+        """No prefix cache."""
+        return cls(np.zeros(queries + 1, dtype=np.int64))
+
+    @classmethod
+    def of(cls, segments: Sequence[Sequence[int]], segment_blocks: int = 1) -> Prefixes:
+        """From equal numbers for equal segments; prompts share them up to the first that differs.
+
+        Parameters
+        ----------
+        segments : of each prompt, in order.
+        segment_blocks : blocks of the cache in a segment (default 1).
+        """
+        numbers: dict[tuple[int, int], int] = {}
+        chains = []
+        for own in segments:
+            before = -1
+            for segment in own:
+                before = numbers.setdefault((before, segment), len(numbers))
+                chains.append(before)
+        start = np.concatenate([[0], np.cumsum([len(own) for own in segments])]).astype(np.int64)
+        return cls(start, np.array(chains, dtype=np.int64), segment_blocks)
+
+    def rows(self, chosen: Ints) -> Prefixes:
+        """Those of other prompts: of the rows chosen, in that order."""
+        lengths = np.diff(self.start)[chosen]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        place = np.arange(start[-1]) + np.repeat(self.start[:-1][chosen] - start[:-1], lengths)
+        return Prefixes(start, self.chains[place], self.segment_blocks)
+
+    @property
+    def count(self) -> int:
+        """How many different segments there are."""
+        return int(self.chains.max(initial=-1)) + 1
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Where a replica moves the blocks of preempted requests.
+
+    Parameters
+    ----------
+    blocks : that it stores.
+    move_ms : to move a block there or back; the iteration in which that happens takes so much longer.
+    """
+
+    blocks: int
+    move_ms: float
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """Speculative decoding [Leviathan et al., ICML'23]: a draft proposes tokens that the model verifies in one iteration.
+
+    A request that decodes processes its latest token and `draft_tokens` proposed ones; the leading right ones come together
+    with the token that the model makes behind them. Each is right with probability `acceptance`, so a step whose answer goes
+    on yields (1 - a^(k+1)) / (1 - a) tokens on average. Whether a token would be guessed is a property of the token: it
+    does not depend on when, where or behind how many others it is proposed.
+
+    Parameters
+    ----------
+    draft_tokens : k, proposed for a request in an iteration at most: no more than its answer and the token budget have
+        room for.
+    acceptance : a, that a proposed token is right if all before it are.
+    pass_ms : of each pass of the draft, one for each token that it proposes, for all requests together (default 0).
+    seq_ms : of each token that is proposed (default 0). The iteration takes so much longer, and as much as that many prefill
+        tokens take it to process.
+    """
+
+    draft_tokens: int
+    acceptance: float
+    pass_ms: float = 0.0
+    seq_ms: float = 0.0
+
+    @classmethod
+    def of(cls, spec: SpeculationSpec | None) -> Speculation | None:
+        """As a scenario or a server says it."""
+        if spec is None:
+            return None
+        return cls(spec.draft_tokens, spec.acceptance, spec.draft_ms, spec.draft_ms_per_seq)
+
+    @property
+    def threshold(self) -> int:
+        """Hashes of 32 bits below it stand for tokens that are guessed."""
+        return round(self.acceptance * 2**32)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens that a step yields on average, if the answer goes on."""
+        return float(sum(self.acceptance**drafts for drafts in range(self.draft_tokens + 1)))
+
+    def extra_ms(self, passes: float, drafted: float) -> float:
+        """What drafting takes in an iteration.
+
+        Parameters
+        ----------
+        passes : of the draft.
+        drafted : tokens that it proposes, for all requests.
+        """
+        return passes * self.pass_ms + drafted * self.seq_ms
+
+    def guesses(self, key: int, place: int) -> bool:
+        """Whether the draft guesses a token.
+
+        Parameters
+        ----------
+        key : of the request.
+        place : of the token in its answer, from 0.
+        """
+        word = 2**32
+        mixed = (key + place * 0x3C6EF372) % word
+        for _ in range(3):
+            mixed = (mixed ^ mixed // 2**16) * 0x45D9F3B % word
+        return mixed ^ mixed // 2**16 < self.threshold
+
+
+@dataclass(frozen=True)
+class DecodePool:
+    """The replicas that decode where others prefill, and the way there.
+
+    Parameters
+    ----------
+    replicas : how many there are.
+    llm : their limits, costs and scheduling, with the same requests.
+    send_ms_per_token : time that a transfer occupies the link of the replica that sends, for each token of the prompt.
+    latency_ms : from then on until the request is there.
+    """
+
+    replicas: int
+    llm: LanguageModel
+    send_ms_per_token: float
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """What one replica can hold, how requests choose one and are scheduled, and the requests themselves.
+
+    Parameters
+    ----------
+    max_seqs : requests that run at once.
+    token_budget : tokens processed in one iteration.
+    kv_blocks : blocks in the cache.
+    block_tokens : tokens in a block.
+    cost : how long an iteration takes.
+    prompt, output : int64[queries], tokens by query.
+    routing : how a request chooses a replica: in turn; the one with the fewest waiting or running (the lowest number of
+        several); the one whose cache has most of its prompt, among those with a free seat, of several the one with the
+        fewest; or by the first segment of its prompt, in turn where there is none (default: in turn).
+    limits : the objectives that are stated (default: none).
+    keeps_iterations : a table of every iteration is made.
+    shared : what the prompts begin with, for the prefix cache (default None: there is no such cache).
+    rules : what the scheduler does (default: as chunked-prefill).
+    ranks : int64[queries], the class of each request, from 0, lower ones first (default None: there is one class).
+    host : where preempted requests are swapped to (default None: they are processed anew).
+    decode : the replicas that decode what these prefill (default None: these do both).
+    speculation : how decodes are drafted (default None: they are not).
+    keys : int64[queries], below 2^32, what it is drawn from by request whether drafts guess its tokens (default: none, where
+        nothing is drafted).
+    """
+
+    max_seqs: int
+    token_budget: int
+    kv_blocks: int
+    block_tokens: int
+    cost: Cost
+    prompt: Ints = field(repr=False)
+    output: Ints = field(repr=False)
+    routing: Routing = "round-robin"
+    limits: tuple[Limit, ...] = ()
+    keeps_iterations: bool = False
+    shared: Prefixes | None = field(default=None, repr=False)
+    rules: Rules = field(default_factory=Rules)
+    ranks: Ints | None = field(default=None, repr=False)
+    host: HostMemory | None = None
+    decode: DecodePool | None = None
+    speculation: Speculation | None = None
+    keys: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+
+    @property
+    def least_steps(self) -> Ints:
+        """int64[queries]: iterations that each needs for its answer behind the first token, at the least."""
+        most = 1 if self.speculation is None else 1 + self.speculation.draft_tokens
+        return np.asarray(-(-(self.output - 1) // most))
+
+    @property
+    def classes(self) -> int:
+        """How many classes of requests there are."""
+        return 1 if self.ranks is None else int(self.ranks.max(initial=0)) + 1
+
+    @property
+    def reserved_tokens(self) -> int:
+        """A request has blocks for at least this long an answer from its admission on. 0: they are added one by one, or
+        others decode."""
+        if self.decode is not None:
+            return 0
+        match self.rules.reserved:
+            case "nothing":
+                return 0
+            case "own answer":
+                return 1
+            case "longest answer":
+                return int(self.output.max(initial=1))
+
+    @property
+    def prefixes(self) -> Prefixes:
+        """What the prompts begin with; nothing without a prefix cache."""
+        return Prefixes.none(len(self.prompt)) if self.shared is None else self.shared
+
+    @property
+    def whole_segments(self) -> Ints:
+        """int64[queries]: segments at the beginning of each prompt that are whole, so that they can be shared."""
+        prefixes = self.prefixes
+        tokens = prefixes.segment_blocks * self.block_tokens
+        return np.minimum(np.diff(prefixes.start), self.prompt // tokens)
+
+    @property
+    def most_tokens(self) -> Ints:
+        """int64[queries]: tokens that the cache must be able to store for each request."""
+        if self.decode is not None:
+            return np.asarray(self.prompt + 1)
+        return np.asarray(self.prompt + np.maximum(self.output, self.reserved_tokens))
+
+    @property
+    def refused(self) -> Bools:
+        """bool[queries]: the request can never fit into the cache, and is refused on arrival."""
+        too_long = np.asarray(-(-self.most_tokens // self.block_tokens) > self.kv_blocks)
+        return too_long if self.decode is None else too_long | self.decode.llm.refused

@@ -1,0 +1,546 @@
+"""Plans for pipelines with stages that serve language models: the cheapest cell that keeps every objective, and proof.
+
+What may be chosen is in the stages' sections `plan`. Cells are looked at in ascending cost; a cell is passed over only where
+a bound excludes it, and every other that is cheaper than the plan is run. So the plan is the cheapest, whatever the engine
+does with more seats or more replicas, and the certificate lists why each cheaper cell is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from forerun.core.errors import Infeasible, Problem
+from forerun.core.result.numbers import format_number
+from forerun.core.result.stats import proportion_interval
+from forerun.core.result.tables import Table
+from forerun.core.units import split_name
+from forerun.serving.engine.modes.default import simulated
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.pipeline import Pipeline
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.inputs.routing import visited_stages
+from forerun.serving.llm.calibration.knee import STEP
+from forerun.serving.llm.plan import tables as plan_tables
+from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of, traffics_of
+from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
+from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, Tried, rank
+from forerun.serving.llm.plan.space import (
+    Cell,
+    Choice,
+    Space,
+    Variant,
+    output_tokens,
+    space_of,
+)
+from forerun.serving.llm.plan.traffic import fresh
+from forerun.serving.llm.scenario.language_model import PLAN_AXES
+from forerun.serving.llm.summary.fitted import COVERED, fit_report
+from forerun.serving.llm.summary.objectives import prefixes
+from forerun.serving.policy.envelope import mean_rate_rps
+from forerun.serving.scenario import Scenario
+from forerun.serving.scenario.limits import check_traces, may_miss
+from forerun.serving.scenario.traces import RESAMPLED, resamples
+from forerun.serving.summary.totals import offered_loads
+
+__all__ = ["LanguagePlan", "language_plan"]
+
+#: the option that comes nearest, of the dearest cells that are cheaper than the plan
+CHEAPER: Final = "the next cheaper"
+
+#: fresh traces that a chance-constrained plan is tried on
+FRESH: Final = 60
+#: cells that are run to the end to say how near an infeasible space comes
+MOST_TRIED: Final = 64
+#: dearer cells that are looked at for the next that keeps the objectives
+MOST_BEHIND: Final = 256
+#: shares of the scenario's own rate that the plan is run at
+RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+#: how far the rate is sped up to see what each hardware carries at most, and how precisely that is located
+MOST_SHARE: Final = 16
+PRECISION: Final = 0.02
+#: how much dearer than the plan cells of the Pareto front may be
+PARETO_SHARE: Final = 2
+
+
+def language_plan(
+    scenario: Scenario,
+    objective: Objective,
+    *,
+    max_replicas: int,
+    confidence: float,
+    traces: int,
+    frontier: bool,
+) -> LanguagePlan:
+    """The cheapest cell.
+
+    Parameters
+    ----------
+    scenario : its own configuration is what the plan is compared with.
+    objective : what is minimised: $ per hour, or $ per token of the answers.
+    max_replicas : of a stage that lists no numbers of replicas.
+    confidence, traces : the objectives must be kept on all but floor((1 - confidence) * traces) of that many fresh traces
+        (0: on the scenario's own).
+    frontier : also run every cell up to twice the plan's cost, for the Pareto front.
+
+    Raises Infeasible naming the objective that binds, ScenarioError or UsageError.
+    """
+    inputs = prepare(scenario)
+    space = space_of(scenario, inputs, max_replicas=max_replicas)
+    if traces:
+        check_traces(traces + FRESH, len(inputs.arrivals_ms))
+    traffics = tuple(traffics_of(traces)(inputs))
+    failing = may_miss(confidence, traces) if traces else 0
+    search = Search(space, traffics, failing=failing, objective=objective)
+    found = search.cheapest()
+    if found.best is None:
+        raise _infeasible(space, traffics[0], found)
+    best = found.best
+    certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
+    options = _options(search, best, inputs)
+    figures, sure = options["the plan"].figures, _sure(space, options, inputs)
+    summary = _summary(search, found, best, inputs, figures)
+    summary |= {name: getattr(sure["the plan"].figures, name) for name in LATENCIES if name in summary}
+    # The plan and what stands beside it may be one configuration: the first name is kept.
+    notes = list(
+        {
+            options[name].text: said for name in reversed(sure) if (said := _saturating(name, sure[name]))
+        }.values()
+    )
+    notes.reverse()
+    doubt = _doubt(
+        options["the plan"], sure["the plan"], inputs, lambda margin: margin.value_ms <= margin.limit_ms
+    )
+    cheaper = _may_keep(search, best, inputs)
+    notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
+    summary["proved_cheapest"] = not (doubt or cheaper)
+    tables = {"options": _options_table(options, sure, inputs)}
+    if traces:
+        tables["traces"] = _traces_table(best)
+        summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
+        notes += [RESAMPLED] if resamples(scenario.trace) else []
+    else:
+        notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
+    notes += [
+        f"{stage.name}: the plan has prefill and decode apart, and nothing that costs as much and does both keeps the "
+        "objectives. It rests on replicas that decode never processing a prompt, and on their iterations taking what cost "
+        "says; deployments that were measured beside as many replicas that do both gained nothing, so measure it first"
+        for stage, choice in zip(space.stages, best.cell)
+        if stage.specs[choice.variant].decode is not None
+    ]
+    notes += _of_fitted_costs(space, best.cell, inputs)
+    if frontier:
+        tables["pareto"] = _front(search, best)
+        tables["hardware"] = _hardware_table(search, inputs)
+        tables["rates"] = _rates_table(space, space.pipeline(best.cell, inputs), inputs)
+    if space.count == len(space.stages[0].replicas) and len(space.stages) == 1:
+        notes.append(
+            "only the number of replicas was chosen: list hardware, max_seqs, token_budget, balance or scheduler in the "
+            f"section plan of {space.stages[0].name}"
+        )
+    tables["cells"] = plan_tables.cells_table(space, search.tried, failing, traffics)
+    why = _why(search, found, best, options)
+    if doubt:
+        why = f"{why}. That is at the costs as fitted, and not certain: {doubt}"
+    return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
+
+
+def _summary(search: Search, found: Found, best: Tried, inputs: Inputs, figures: Figures) -> dict[str, Any]:
+    space, cost = search.space, float(search.space.cost(best.cell))
+    cheaper = [one for one in found.tried if one.key < best.key]
+    summary: dict[str, Any] = {
+        "cost_usd_per_h": cost,
+        "per_million_tokens_usd": _per_million(cost, space.pipeline(best.cell, inputs), inputs),
+        "attainment": figures.attainment,
+        "goodput_share": figures.goodput_share,
+        **{f"{name}_attainment": share for name, share in figures.shares.items()},
+        "ttft_p99_ms": figures.ttft_p99_ms,
+        "tpot_p99_ms": figures.tpot_p99_ms,
+        "misses": figures.misses,
+        "queries": len(inputs.arrivals_ms),
+        "cells": space.count,
+        "cheaper_cells_run": sum(not one.bounds for one in cheaper),
+        "cheaper_cells_bounded": sum(bool(one.bounds) for one in cheaper),
+    }
+    summary["cost_now_usd_per_h"] = _cost_now(inputs)
+    return summary
+
+
+def _cost_now(inputs: Inputs) -> float:
+    """$ per hour of what the scenario runs now."""
+    own = (price * stage.replicas for price, stage in zip(inputs.prices_usd_per_h, inputs.pipeline.stages))
+    return sum(own) + sum(inputs.decode_usd_per_h)
+
+
+def _per_million(cost_usd_per_h: float, pipeline: Pipeline, inputs: Inputs) -> float:
+    """$ for a million tokens of the answers, while the traffic comes."""
+    hours = float(inputs.arrivals_ms[-1] - inputs.arrivals_ms[0]) / 3.6e6
+    tokens = output_tokens(pipeline, len(inputs.arrivals_ms))
+    return cost_usd_per_h * hours * 1e6 / tokens if tokens else float("nan")
+
+
+class _Option(NamedTuple):
+    """Something that stands beside the plan.
+
+    Parameters
+    ----------
+    text : the configuration in words.
+    cost_usd_per_h : what it costs.
+    pipeline : on the scenario's own traffic.
+    figures : of a whole run there.
+    """
+
+    text: str
+    cost_usd_per_h: float
+    pipeline: Pipeline
+    figures: Figures
+
+
+def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
+    """The plan and what is next to it, run to the end on the scenario's own traffic."""
+    space = search.space
+    cells = {"the plan": best.cell}
+    for number, stage in enumerate(space.stages):
+        place = stage.replicas.index(best.cell[number].replicas)
+        name = f" of {stage.name}" if len(space.stages) > 1 else ""
+        for words, other in (("fewer", place - 1), ("more", place + 1)):
+            if 0 <= other < len(stage.replicas):
+                choice = best.cell[number]._replace(replicas=stage.replicas[other])
+                by = abs(choice.replicas - best.cell[number].replicas)
+                label = f"{by} replica{'s' if by > 1 else ''} {words}{name}"
+                cells[label] = (*best.cell[:number], choice, *best.cell[number + 1 :])
+    if (second := _runner_up(search, best)) is not None:
+        cells["runner-up"] = second.cell
+    if (nearest := _nearest(search, best, inputs)) is not None:
+        cells[CHEAPER] = nearest
+    if (both := _doing_both(space, best.cell)) is not None:
+        cells["as many that do both"] = both
+    now = (space.named(space.now()), _cost_now(inputs), inputs.pipeline)
+    beside = {
+        name: (space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs))
+        for name, cell in cells.items()
+    }
+    return {
+        name: _Option(text, cost, pipeline, whole(space, pipeline, inputs))
+        for name, (text, cost, pipeline) in (beside | {"as it is now": now}).items()
+    }
+
+
+def _doing_both(space: Space, cell: Cell) -> Cell | None:
+    """A cell with as many replicas that do both instead of pools apart; None where it has none apart, or where the space
+    has none that do both."""
+    both = []
+    for stage, choice in zip(space.stages, cell):
+        pool = stage.specs[choice.variant].decode
+        if pool is not None:
+            settings = dict(zip(PLAN_AXES, choice.variant.settings)) | {"decode": None}
+            choice = Choice(
+                Variant(choice.variant.hardware, tuple(settings.values())), choice.replicas + pool.replicas
+            )
+        both.append(choice)
+    known = all(choice.variant in stage.specs for stage, choice in zip(space.stages, both))
+    return tuple(both) if known and tuple(both) != cell else None
+
+
+def _nearest(search: Search, best: Tried, inputs: Inputs) -> Cell | None:
+    """Of the dearest cells that are cheaper than the plan, those that were run if any were, the one that lacks least."""
+    space = search.space
+    cheaper = [one for one in search.tried if one.key < best.key]
+    dearest = max(((not one.bounds, one.key) for one in cheaper), default=None)
+    cells = [one.cell for one in cheaper if (not one.bounds, one.key) == dearest]
+    ran = [
+        (_lack(whole(space, space.pipeline(cell, inputs), inputs)), number, cell)
+        for number, cell in enumerate(_spread(cells, TOGETHER))
+    ]
+    return min(ran)[2] if ran else None
+
+
+def _lack(figures: Figures) -> tuple[float, float]:
+    """How far a cell is from keeping the objectives, the less the better."""
+    return sum(figures.lacking.values()), -figures.attainment
+
+
+def _spread(cells: Sequence[Cell], most: int) -> Sequence[Cell]:
+    """At most so many of some cells, from all over them."""
+    return cells[:: -(-len(cells) // most) or 1]
+
+
+def _runner_up(search: Search, best: Tried) -> Tried | None:
+    """The next cheapest cell that keeps the objectives; None where there is none among the next few hundred."""
+
+    def kept(tried: Sequence[Tried]) -> list[Tried]:
+        return [one for one in tried if one.cell != best.cell and search.keeps(one)]
+
+    if not kept(search.tried):
+        behind = [cell for cell in search.space.cells() if search.key(cell) > best.key]
+        _first_kept(search, sorted(behind, key=search.key)[:MOST_BEHIND])
+    return min(kept(search.tried), key=lambda one: (one.key, rank(one)), default=None)
+
+
+def _sure(space: Space, options: dict[str, _Option], inputs: Inputs) -> dict[str, Shown]:
+    """What can be said of the options."""
+    return {name: shown(space, one.pipeline, inputs, one.figures) for name, one in options.items()}
+
+
+def _saturating(name: str, one: Shown) -> str:
+    """The figures of an option that have no value, in words; empty if all have."""
+    words = [
+        f"{split_name(figure)[0]} between {format_number(low)} and {format_number(high)} ms"
+        for figure, (low, high) in one.between.items()
+    ]
+    interval = f", only an interval ({COVERED:.0%}): {', '.join(words)}" if words else ""
+    if one.figures.overloaded:
+        stages = ", ".join(one.figures.overloaded)
+        return (
+            f"overload: {name}: more comes to {stages} than it can carry, so times to the first token depend on how long "
+            f"the trace is; they have no value{interval}"
+        )
+    cause = f"iterations {STEP:.0%} longer or shorter change figures by half or more; they have no value"
+    return f"saturating: {name}: {cause}{interval}" if words else ""
+
+
+def _doubt(option: _Option, one: Shown, inputs: Inputs, counts: Callable[[Margin], bool]) -> str:
+    """Which objectives lie within the fit's intervals of what must be within them, and what would settle it; empty if none.
+
+    Parameters
+    ----------
+    option : the cell, run on the scenario's own traffic.
+    one : what can be said of it.
+    inputs : the scenario's.
+    counts : which objectives are asked about: those that it keeps, or those that it misses.
+    """
+    asked = {key: margin for key, margin in option.figures.margins.items() if counts(margin)}
+    # A cell that misses an objective beyond doubt is out, whatever the others may be.
+    if not asked or not (asked.keys() & one.doubtful.keys()):
+        return ""
+    words = []
+    for key, margin in asked.items():
+        if key in one.doubtful:
+            low, high = one.doubtful[key]
+            words.append(
+                f"the fit's {COVERED:.0%} interval of the P{100 * margin.share:.4g} of the {margin.words}, {low:.3g} to "
+                f"{high:.3g} ms ({margin.value_ms:.3g} simulated), contains the objective, {margin.limit_ms:g} ms"
+            )
+    loads = []
+    visited = visited_stages(option.pipeline, len(inputs.arrivals_ms))
+    for stage, came in zip(option.pipeline.stages, visited):
+        if stage.llm is not None and stage.llm.cost.fit is not None:
+            rate_rps = mean_rate_rps(inputs.arrivals_ms) * float(came.mean()) / stage.replicas
+            loads.append(f"one replica of {stage.name} at {rate_rps:.3g} requests/s of this traffic")
+    return f"{'; '.join(words)}. To settle it, measure {' and '.join(loads)} ({option.text}), and fit to that, too"
+
+
+def _may_keep(search: Search, best: Tried, inputs: Inputs) -> str:
+    """Why a cheaper cell, which was run and misses an objective, may keep it at costs that the fit does not exclude; empty
+    if none may. The dearest is asked first."""
+    space = search.space
+    for one in reversed(search.tried):
+        if one.key >= best.key or one.bounds or search.keeps(one):
+            continue
+        pipeline = space.pipeline(one.cell, inputs)
+        if any(stage.llm is not None and stage.llm.cost.fit is not None for stage in pipeline.stages):
+            figures = whole(space, pipeline, inputs)
+            option = _Option(space.named(one.cell), float(space.cost(one.cell)), pipeline, figures)
+            sure = shown(space, pipeline, inputs, figures)
+            if doubt := _doubt(option, sure, inputs, lambda margin: margin.value_ms > margin.limit_ms):
+                return doubt
+    return ""
+
+
+def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: Inputs) -> Table:
+    return Table.of_rows(
+        plan_tables.OPTIONS,
+        [
+            (
+                name,
+                one.cost_usd_per_h,
+                _per_million(one.cost_usd_per_h, one.pipeline, inputs),
+                one.figures.met,
+                *plan_tables.row_of(sure[name].figures),
+                one.text,
+            )
+            for name, one in options.items()
+        ],
+    )
+
+
+def _traces_table(best: Tried) -> Table:
+    rows = [
+        (number, float("nan") if figures is None else float(figures.misses), figures is not None)
+        for number, figures in enumerate(best.figures, start=1)
+    ]
+    return Table.of_rows(plan_tables.TRACES, rows)
+
+
+def _tried_on_fresh(
+    space: Space, cell: Cell, inputs: Inputs, traces: int, confidence: float, failing: int
+) -> dict[str, Any]:
+    """How the plan does on traces that it was not made for."""
+    met = sum(
+        whole(space, space.pipeline(cell, other), other).met
+        for other in fresh(inputs, range(traces + 1, traces + 1 + FRESH))
+    )
+    interval = proportion_interval(met, FRESH)
+    drawn = resamples(inputs.scenario.trace)
+    return {
+        "confidence": confidence,
+        "traces": traces,
+        "traces_allowed_to_fail": failing,
+        "fresh_traces": FRESH,
+        "fresh_traces_kept": met,
+        **({} if drawn else {"fresh_kept_low_share": interval.low, "fresh_kept_high_share": interval.high}),
+    }
+
+
+def _of_one_trace(scenario: Scenario, figures: Figures, queries: int) -> list[str]:
+    allowed = scenario.allowed_misses(queries)
+    if allowed > 0 and figures.misses > 0.8 * allowed:
+        return [
+            f"the plan uses {figures.misses} of {allowed} misses on this one trace; on fresh traffic it may use more: plan "
+            "with confidence and traces"
+        ]
+    return []
+
+
+def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...]:
+    """Where costs were fitted: whether the plan is beyond what they were fitted to, or so near saturation that errors of the
+    fit decide."""
+    pipeline = space.pipeline(cell, inputs)
+    if all(stage.llm is None or stage.llm.cost.fit is None for stage in pipeline.stages):
+        return ()
+    planned = replace(inputs, pipeline=pipeline)
+    run = simulated(planned, "full")
+    return fit_report(planned, run, prefixes(pipeline), offered_loads(planned, run)).notes
+
+
+def _front(search: Search, best: Tried) -> Table:
+    """The Pareto front of the cells up to twice the plan's cost."""
+    space = search.space
+    most = PARETO_SHARE * space.cost(best.cell)
+    tried = search.look([cell for cell in space.cells() if space.cost(cell) <= most])
+    kept = [(one.cell, one.figures[0]) for one in tried if search.keeps(one) and one.figures[0] is not None]
+    known = [(cell, figures) for cell, figures in kept if figures is not None]
+    return plan_tables.pareto(space, known, search.traffics[0])
+
+
+def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
+    """The plan on the same requests, sped up and slowed down.
+
+    Parameters
+    ----------
+    pipeline : of the plan.
+    """
+    rows = []
+    for share in RATE_SHARES:
+        other = _sped_up(inputs, share)
+        figures = whole(space, pipeline, other)
+        known = shown(space, pipeline, other, figures).figures
+        row = plan_tables.row_of(known)
+        rows.append((share, mean_rate_rps(other.arrivals_ms), figures.met, known.ttft_p50_ms, *row))
+    return Table.of_rows(plan_tables.RATES, rows)
+
+
+def _hardware_table(search: Search, inputs: Inputs) -> Table:
+    """The cheapest cell of each hardware that keeps the objectives, among the first few hundred of each; what it carries."""
+    space = search.space
+    by_hardware: dict[str, list[Cell]] = {}
+    for cell in sorted(space.cells(), key=search.key):
+        by_hardware.setdefault(plan_tables.hardware_of(cell), []).append(cell)
+    rows = []
+    for label, cells in by_hardware.items():
+        first = _first_kept(search, cells[: MOST_BEHIND * len(space.stages)])
+        if first is None:
+            rows.append((label, *(float("nan"),) * 4, ""))
+            continue
+        level = search.look([cell for cell in cells if search.key(cell) == first.key])
+        chosen = min((one for one in level if search.keeps(one)), key=rank).cell
+        cost, pipeline = float(space.cost(chosen)), space.pipeline(chosen, inputs)
+        busy = _at_most(space, chosen, inputs)
+        good_per_h = whole(space, pipeline, busy).goodput_share * mean_rate_rps(busy.arrivals_ms) * 3600
+        rows.append(
+            (
+                label,
+                cost,
+                mean_rate_rps(busy.arrivals_ms),
+                good_per_h / cost if cost else float("nan"),
+                _per_million(cost, pipeline, busy),
+                space.named(chosen),
+            )
+        )
+    return Table.of_rows(plan_tables.HARDWARE, rows)
+
+
+def _at_most(space: Space, cell: Cell, inputs: Inputs) -> Inputs:
+    """The same requests, sped up as far as a cell keeps the objectives: by doubling, then by halving the step.
+
+    More load is not always worse, so between the rate and the next that was tried objectives may be kept again. Where they
+    are missed on the scenario's own trace, its own rate.
+    """
+
+    def kept(share: float) -> bool:
+        return attempt(space, cell, _sped_up(inputs, share)) is not None
+
+    low, high = 1.0, 2.0
+    while high <= MOST_SHARE and kept(high):
+        low, high = high, 2 * high
+    while high - low > PRECISION * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return _sped_up(inputs, low)
+
+
+def _sped_up(inputs: Inputs, share: float) -> Inputs:
+    """The inputs with the same requests at `share` times their rate."""
+    return replace(inputs, arrivals_ms=inputs.arrivals_ms / share)
+
+
+def _first_kept(search: Search, cells: Sequence[Cell]) -> Tried | None:
+    """The first of some cells, in ascending cost, that keeps the objectives."""
+    for begin in range(0, len(cells), TOGETHER):
+        for tried in search.look(cells[begin : begin + TOGETHER]):
+            if search.keeps(tried):
+                return tried
+    return None
+
+
+def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option]) -> str:
+    space = search.space
+    cheaper = [one for one in found.tried if one.key < best.key]
+    run = sum(not one.bounds for one in cheaper)
+    here = f"{space.named(best.cell)} costs {float(space.cost(best.cell)):g} $/h"
+    if not cheaper:
+        return f"{here}, and no cell is cheaper"
+    parts = [f"{run:,} were run and miss an objective"] if run else []
+    parts += [f"{len(cheaper) - run:,} cannot do the work in time"] if len(cheaper) > run else []
+    why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
+    nearest = options[CHEAPER]
+    lacks = (
+        "keeps the objectives on the scenario's own trace only, not on enough of the fresh ones"
+        if nearest.figures.met
+        else f"falls short: {_lacks(nearest.figures)}"
+    )
+    return f"{why}; at the next lower cost {nearest.text} comes nearest, but {lacks}"
+
+
+def _lacks(figures: Figures) -> str:
+    """What a cell that misses lacks, in words: the objective that binds, the share that keeps it, the share required."""
+    margin = figures.margins[figures.binds]
+    return (
+        f"{100 * figures.shares[figures.binds]:.4g} % of the requests keep the {margin.words} within {margin.limit_ms:g} "
+        f"ms, {100 * margin.share:.6g} % are required"
+    )
+
+
+def _infeasible(space: Space, inputs: Inputs, found: Found) -> Infeasible:
+    """Which objective binds, and how far off the best is: among some cells with most replicas."""
+    most = tuple(max(stage.replicas) for stage in space.stages)
+    largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
+    ran = {cell: whole(space, space.pipeline(cell, inputs), inputs) for cell in _spread(largest, MOST_TRIED)}
+    cell, figures = min(ran.items(), key=lambda one: _lack(one[1]))
+    bounded = sum(bool(one.bounds) for one in found.tried)
+    what = (
+        f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
+        f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(figures)}"
+    )
+    return Infeasible(Problem(f"objective {figures.binds}", what))

@@ -1,0 +1,347 @@
+"""Believe no planner: verify that a plan for language models is the cheapest, from its certificate and the scenario alone.
+
+Shares no code with the planner. Verified: that the certificate lists every cell of the scenario's space that is cheaper than
+the plan, each once; by simulation, to the end, that each cell said to miss does so on as many traces as claimed; request by
+request, that each bound excludes its cell; by simulation, that the plan keeps the objectives. The engine is believed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.core.scenario.spec import to_data
+from forerun.serving.engine import run
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
+from forerun.serving.inputs.routing import visited_stages
+from forerun.serving.llm.scenario.language_model import LanguageModelSpec
+from forerun.serving.llm.summary.models import model_figures
+from forerun.serving.scenario import Scenario
+
+SCHEMA: Final = "forerun.serving.llm.certificate/1"
+
+#: what rounding may take away from a bound, as a share of it
+ROUNDING: Final = 1e-9
+
+
+#: the traces that were planned for, as the inputs of a cell have them
+Traffics = Callable[[Inputs], Iterable[Inputs]]
+
+
+class Rejected(ValueError):
+    """The certificate claims something that is not so."""
+
+
+def demand(is_true: object, claim: str) -> None:
+    """Reject unless the claim is true."""
+    if not is_true:
+        raise Rejected(claim)
+
+
+def check(certificate: Mapping[str, Any], inputs: Inputs, traffics: Traffics, max_replicas: int) -> int:
+    """Verify a certificate; returns how many cells it excludes.
+
+    Parameters
+    ----------
+    certificate : plain data, as read from a file.
+    inputs : the scenario's.
+    traffics : gives the traces that were planned for, of the inputs of any cell.
+    max_replicas : of a stage that lists no numbers of replicas.
+
+    Raises Rejected, naming the claim that does not hold.
+    """
+    try:
+        return _Checked(certificate, inputs, traffics, max_replicas).all()
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+        raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
+
+
+#: hardware, replicas and settings of a stage
+_Choice = dict[str, Any]
+
+
+class _Checked:
+    def __init__(
+        self, certificate: Mapping[str, Any], inputs: Inputs, traffics: Traffics, max_replicas: int
+    ) -> None:
+        self.claims, self.inputs, self.traffics = certificate, inputs, traffics
+        self.scenario, self.max_replicas = inputs.scenario, max_replicas
+        self.served: dict[str, LanguageModelSpec] = {
+            name: placed.llm
+            for stage in self.scenario.stages
+            for name, placed in self.scenario.configuration.items()
+            if name == stage.name and placed.llm is not None
+        }
+        self.prices = {name: Fraction(repr(float(usd))) for name, usd in self._prices().items()}
+        self.asked: dict[str, _Asked] = {}
+        self.answers: dict[str, int] = {}
+
+    def all(self) -> int:
+        """Every claim, the quick ones first."""
+        claims, failing = self.claims, int(self.claims["failing"])
+        demand(claims["schema"] == SCHEMA, f"unknown schema {claims['schema']}")
+        demand(claims["objective"] in ("cost", "token-cost"), f"unknown objective {claims['objective']}")
+        cells = {_key(_written(cell)): cell for cell in self._cells()}
+        plan = _key(claims["plan"])
+        demand(plan in cells, "the plan is not in the space")
+        limit = self._worth(cells[plan])
+        demand(
+            math.isclose(float(self._cost(cells[plan])), claims["cost_usd_per_h"], rel_tol=1e-12),
+            f"the plan costs {float(self._cost(cells[plan])):g} $/h, not {claims['cost_usd_per_h']:g}",
+        )
+        excluded: dict[str, Mapping[str, Any]] = {}
+        for entry in claims["excluded"]:
+            key = _key(entry["cell"])
+            demand(key not in excluded, f"{entry['cell']} is listed twice")
+            excluded[key] = entry
+        for key, cell in cells.items():
+            demand(self._worth(cell) >= limit or key in excluded, f"{cell} is cheaper and not excluded")
+        for key, entry in excluded.items():
+            demand(key in cells, f"{entry['cell']} is not in the space")
+            if "bound" in entry:
+                self._check_bound(cells[key], entry["bound"], failing)
+        fails = self._fails(cells[plan])
+        demand(fails <= failing, f"the plan misses the objectives on {fails} traces; {failing} may fail")
+        for key, entry in excluded.items():
+            if "bound" not in entry:
+                fails = self._fails(cells[key], failing)
+                demand(fails > failing, f"{cells[key]} keeps the objectives")
+        return len(excluded)
+
+    def _prices(self) -> Mapping[str, float]:
+        return {**ARTIFACT_PRICES_USD_PER_H, **self.scenario.prices_usd_per_h}
+
+    def _cells(self) -> Iterator[dict[str, _Choice]]:
+        """Every cell of the space, by stage."""
+        by_stage = []
+        for name, llm in self.served.items():
+            plan, own = llm.plan, self.scenario.configuration[name].hardware
+            hardware = [one.hardware for one in plan.hardware] or [own]
+            counts = plan.replicas or range(1, self.max_replicas + 1)
+            axes = [
+                (axis, listed or (getattr(llm, axis),))
+                for axis, listed in (
+                    (field, getattr(plan, field))
+                    for field in plan.__struct_fields__
+                    if field not in ("hardware", "replicas")
+                )
+            ]
+            by_stage.append(
+                [
+                    {"hardware": one, "replicas": count, **dict(zip((axis for axis, _ in axes), chosen))}
+                    for one in hardware
+                    for count in counts
+                    for chosen in itertools.product(*(listed for _, listed in axes))
+                ]
+            )
+        for chosen in itertools.product(*by_stage):
+            yield dict(zip(self.served, chosen))
+
+    def _cost(self, cell: Mapping[str, _Choice]) -> Fraction:
+        total = Fraction(0)
+        for name, placed in self.scenario.configuration.items():
+            hardware, replicas = placed.hardware, placed.replicas
+            if name in cell:
+                hardware, replicas = cell[name]["hardware"], cell[name]["replicas"]
+                pool = cell[name]["decode"]
+                total += self.prices[pool.hardware or hardware] * pool.replicas if pool is not None else 0
+            total += self.prices[hardware] * replicas
+        return total
+
+    def _worth(self, cell: Mapping[str, _Choice]) -> Fraction:
+        """What the plan minimises."""
+        if self.claims["objective"] == "cost":
+            return self._cost(cell)
+        return self._cost(cell) / max(1, self._tokens(cell))
+
+    def _tokens(self, cell: Mapping[str, _Choice]) -> int:
+        """Tokens of the answers on the first trace; the number of replicas does not change it."""
+        key = _key([{**choice, "replicas": 0} for choice in cell.values()])
+        if key not in self.answers:
+            inputs = next(iter(self.traffics(self._inputs(cell))))
+            visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
+            self.answers[key] = sum(
+                int(stage.llm.output[came & ~stage.llm.refused].sum())
+                for stage, came in zip(inputs.pipeline.stages, visited)
+                if stage.llm is not None
+            )
+        return self.answers[key]
+
+    def _placed(self, cell: Mapping[str, _Choice]) -> Scenario:
+        """The scenario with a cell as its configuration."""
+        placed = dict(self.scenario.configuration)
+        for name, llm in self.served.items():
+            chosen = dict(cell[name])
+            hardware, replicas = chosen.pop("hardware"), chosen.pop("replicas")
+            for one in llm.plan.hardware:
+                if one.hardware == hardware:
+                    chosen |= {"cost": one.cost} if one.cost is not None else {}
+                    if one.kv_blocks is not None or one.memory is not None:
+                        chosen |= {"kv_blocks": one.kv_blocks, "memory": one.memory}
+            placed[name] = placed[name].with_(hardware=hardware, replicas=replicas, llm=llm.with_(**chosen))
+        return self.scenario.with_(
+            configuration=placed,
+            record="counts",
+            intervals=self.scenario.intervals.with_(replications=0),
+        )
+
+    def _inputs(self, cell: Mapping[str, _Choice]) -> Inputs:
+        return prepare(self._placed(cell), self.inputs.files, self.inputs.pipeline.seed)
+
+    def _fails(self, cell: Mapping[str, _Choice], most: int | None = None) -> int:
+        """On how many traces a cell misses the objectives; not further than one more than `most`."""
+        fails = 0
+        for inputs in self.traffics(self._inputs(cell)):
+            fails += not _met(inputs)
+            if most is not None and fails > most:
+                break
+        return fails
+
+    def _check_bound(
+        self, cell: Mapping[str, _Choice], bounds: Sequence[Mapping[str, Any]], failing: int
+    ) -> None:
+        """Verify that each of `failing + 1` traces asks more than a cell can do."""
+        demand(len({bound["trace"] for bound in bounds}) > failing, f"{cell}: bounds on too few traces")
+        for bound in bounds:
+            name, trace = bound["stage"], int(bound["trace"])
+            chosen = {key: value for key, value in cell[name].items() if key != "replicas"}
+            known = _key({"stage": name, "trace": trace, **chosen})
+            if known not in self.asked:
+                inputs = next(itertools.islice(self.traffics(self._inputs(cell)), trace, None))
+                self.asked[known] = _Asked(inputs, name)
+            asked = self.asked[known]
+            if "late" in bound:
+                demand(
+                    asked.late() > asked.allowed, f"{cell}: not so many requests are late whatever is done"
+                )
+            else:
+                window = (int(bound["first"]), int(bound["last"]), bool(bound["whole"]))
+                needed, replicas = asked.needed(*window), cell[name]["replicas"]
+                demand(
+                    replicas < needed * (1 - ROUNDING / 2),
+                    f"{cell}: the work of queries {window[0]} to {window[1] - 1} needs {needed:.6g} replicas only",
+                )
+
+
+class _Asked:
+    """What the requests of one trace ask of a stage that they enter as they arrive."""
+
+    def __init__(self, inputs: Inputs, name: str) -> None:
+        (stage,) = (one for one in inputs.pipeline.stages if one.name == name)
+        ((edge,), llm) = (stage.edges, stage.llm)
+        demand(
+            edge.parent < 0 and edge.always and llm is not None and llm.decode is None,
+            f"{name}: requests do not enter as they arrive",
+        )
+        assert llm is not None
+        self.llm, self.arrival_ms = llm, inputs.arrivals_ms
+        self.limit = dict.fromkeys(("ttft", "tpot", "itl", "e2e"), math.inf)
+        self.limit |= {kind: limit_ms for kind, limit_ms, _ in llm.limits}
+        self.limit["e2e"] = min(self.limit["e2e"], inputs.scenario.slo_ms or math.inf)
+        queries = len(self.arrival_ms)
+        self.allowed = inputs.scenario.allowed_misses(queries) + sum(
+            math.floor((1 - Fraction(repr(wanted))) * queries)
+            for stage in inputs.pipeline.stages
+            for _, _, wanted in (stage.llm.limits if stage.llm is not None else ())
+            if wanted is not None
+        )
+        self.served = ~llm.refused
+        self.prompt, self.answer = llm.prompt.astype(float), llm.output.astype(float)
+        drafts = 0 if llm.speculation is None else llm.speculation.draft_tokens
+        # Iterations that emit a token or more, if every draft is right.
+        self.steps = 1 + np.ceil((self.answer - 1) / (1 + drafts))
+        self.chunk = self.prompt if llm.shared is None else np.ones(queries)
+        self.counted = not llm.rules.whole_prompts
+        self.tabled = len(llm.cost.decode_ms) > 1
+        terms = (llm.cost.least_ms, 0.0, 0.0, 0.0, 0.0) if self.tabled else llm.cost.terms
+        self.each_ms, self.per_prefill, self.per_decode, self.per_cached, self.per_pair = terms
+        # Prompt tokens that reading the weights hides count in full, so what hides them counts less.
+        self.each_ms = max(0.0, self.each_ms - self.per_prefill * llm.cost.hidden_prefill)
+
+    def prefill_ms(self) -> Any:
+        """What the prompt of each request takes, beside its iterations."""
+        pairs = self.chunk * self.chunk / 2 if self.llm.shared is None else 0.0
+        return self.per_prefill * self.chunk + self.per_pair * pairs
+
+    def decode_ms(self) -> Any:
+        """What the tokens behind the first take; nothing where a preempted request might take less to go on."""
+        count = self.steps - 1
+        cached = count * self.prompt + count * (count - 1) / 2
+        if self.llm.shared is None:
+            dearer = self.per_prefill * (self.prompt + 1) >= self.per_decode + self.per_cached * self.prompt
+            safe = dearer & (self.per_prefill >= self.per_cached)
+        else:
+            dearer = self.per_prefill >= self.per_decode + 0 * self.prompt
+            safe = dearer & (self.per_cached == 0)
+        return (self.per_decode * count + self.per_cached * cached) * safe
+
+    def late(self) -> int:
+        """Requests that are refused, or late with a replica of their own."""
+        chunks = np.ceil(self.chunk / self.llm.token_budget)
+        first_ms = self.each_ms * chunks + self.prefill_ms()
+        rest_ms = self.each_ms * (self.steps - 1) + self.decode_ms()
+        mean_ms, gap_ms = (rest_ms / np.maximum(count - 1, 1) for count in (self.answer, self.steps))
+        more = 1 + ROUNDING
+        in_time = (first_ms <= self.limit["ttft"] * more) & (first_ms + rest_ms <= self.limit["e2e"] * more)
+        in_time &= (mean_ms <= self.limit["tpot"] * more) & (gap_ms <= self.limit["itl"] * more)
+        return len(in_time) - int(np.count_nonzero(in_time & self.served))
+
+    def needed(self, first: int, last: int, whole: bool) -> float:
+        """Replicas that the work of some queries needs, of all tokens or of the first.
+
+        Parameters
+        ----------
+        first, last : the queries, the last one excluded.
+        whole : of all tokens.
+        """
+        llm, mine = self.llm, slice(first, last)
+        until_ms = min(self.limit["ttft"], self.limit["e2e"])
+        after_ms = np.full(len(self.answer), until_ms)
+        work_ms, chunks = self.prefill_ms(), np.ceil(self.chunk / llm.token_budget)
+        tokens, turns, blocks = self.chunk, chunks, self.prompt / llm.block_tokens
+        if whole:
+            between_ms = min(self.limit["tpot"], self.limit["itl"])
+            later_ms = [between_ms * (answer - 1) if answer > 1 else 0.0 for answer in self.answer.tolist()]
+            after_ms = np.minimum(self.limit["ttft"] + np.array(later_ms), self.limit["e2e"])
+            work_ms = work_ms + self.decode_ms()
+            tokens, turns = tokens + (self.steps - 1) * self.counted, turns + self.steps - 1
+            blocks = (self.steps * self.prompt + self.steps * (self.steps - 1) / 2) / llm.block_tokens
+        demand(np.isfinite(after_ms).all(), "the requests have no deadlines")
+        span_ms = float(np.max(self.arrival_ms[mine] + after_ms[mine]) - self.arrival_ms[first])
+
+        def least(values: Any) -> float:
+            ascending = np.sort((values * self.served)[mine])
+            return float(np.sum(ascending[: max(0, len(ascending) - self.allowed)]))
+
+        iterations = [least(tokens) / llm.token_budget, least(turns) / llm.max_seqs]
+        if llm.shared is None:
+            iterations.append(least(blocks) / llm.kv_blocks)
+        return (least(work_ms) + self.each_ms * max(iterations)) / span_ms
+
+
+def _met(inputs: Inputs) -> bool:
+    """Whether a run of the inputs, to the end, keeps all objectives."""
+    scenario, outcome = inputs.scenario, run(inputs)
+    figures = model_figures(scenario, inputs.pipeline, outcome.run)
+    allowed = scenario.allowed_misses(len(inputs.arrivals_ms))
+    return bool(figures.get("slo_met", outcome.run.misses <= allowed))
+
+
+def _written(cell: Mapping[str, _Choice]) -> dict[str, _Choice]:
+    """A cell as a certificate has it: speculation only where there is some."""
+    return {
+        name: {key: value for key, value in chosen.items() if key != "speculation" or value is not None}
+        for name, chosen in cell.items()
+    }
+
+
+def _key(value: object) -> str:
+    return json.dumps(to_data(value), sort_keys=True)

@@ -1,0 +1,285 @@
+"""Runs of cells: as far as needed to know that a cell misses, or whole with its figures."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from forerun.serving.engine.outcome import Run
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.pipeline import Floats, Pipeline
+from forerun.serving.inputs.routing import visited_stages
+from forerun.serving.llm.calibration.knee import interval
+from forerun.serving.llm.engine.pipeline import MixedRun
+from forerun.serving.llm.plan.space import Cell, Space
+from forerun.serving.llm.summary.fitted import slower
+from forerun.serving.llm.summary.objectives import (
+    WORDS,
+    TokenObjective,
+    limited_ms,
+    missed,
+    together,
+    token_objectives,
+    tpot_ms,
+    ttft_ms,
+)
+from forerun.serving.scenario.limits import may_miss
+from forerun.serving.summary.totals import offered_loads
+
+#: shares of the trace after which a run is looked at
+LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+
+
+class Margin(NamedTuple):
+    """How far requests are from one limit.
+
+    Parameters
+    ----------
+    words : what is limited.
+    error : the figure of a fit whose error is nearest to its own.
+    stage : number of the stage (None: the latency of whole queries).
+    share : of the requests that must keep it.
+    limit_ms : the limit.
+    value_ms : what it would have to be at the least for that share to keep it.
+    """
+
+    words: str
+    error: str
+    stage: int | None
+    share: float
+    limit_ms: float
+    value_ms: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a whole run of a cell says.
+
+    Parameters
+    ----------
+    met : all objectives are kept.
+    attainment : share of queries that meet the limits that count together.
+    misses : queries that do not.
+    shares : share of the requests that meet each limit, by the objective's key; with `latency` where that is limited.
+    lacking : by the same keys, how much of the required share is missing (0: kept).
+    goodput_share : share of queries that meet every limit.
+    ttft_p50_ms, ttft_p99_ms, tpot_p99_ms : over the requests of all stages.
+    margins : by the objective's key, how far the requests are from it.
+    overloaded : stages to which more comes than they can carry.
+    """
+
+    met: bool
+    attainment: float
+    misses: int
+    shares: dict[str, float]
+    lacking: dict[str, float]
+    goodput_share: float
+    ttft_p50_ms: float
+    ttft_p99_ms: float
+    tpot_p99_ms: float
+    margins: dict[str, Margin]
+    overloaded: tuple[str, ...]
+
+    @property
+    def binds(self) -> str:
+        """The objective of which most is missing, else that which fewest requests meet."""
+        return min(self.shares, key=lambda name: (-self.lacking[name], self.shares[name]))
+
+
+def whole(space: Space, pipeline: Pipeline, inputs: Inputs) -> Figures:
+    """Run a pipeline to the end.
+
+    Parameters
+    ----------
+    space : whose scenario states the objectives.
+    pipeline : of a cell, or of the scenario, on the traffic of the inputs.
+    inputs : the scenario's, on any traffic.
+    """
+    run = _begun(space, pipeline, inputs)
+    run.advance(inputs.arrivals_ms)
+    return _figures(space, pipeline, inputs, run.run())
+
+
+#: latencies of `Figures`
+LATENCIES: Final = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p99_ms")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Figures as they are shown: those near saturation have no value.
+
+    Parameters
+    ----------
+    figures : of a whole run, NaN where iterations a little longer or shorter change it by half, or it grows with the trace.
+    between : by name, where a measurement of such a figure should lie, where costs were fitted.
+    doubtful : by objective, where what must be within it should lie, if the limit is between.
+    """
+
+    figures: Figures
+    between: Mapping[str, tuple[float, float]]
+    doubtful: Mapping[str, tuple[float, float]]
+
+
+def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) -> Shown:
+    """What can be said of figures; runs the pipeline with other iterations, where costs were fitted.
+
+    Parameters
+    ----------
+    pipeline, inputs : that gave the figures.
+    figures : of a whole run.
+    """
+    fits = [stage.llm.cost.fit for stage in pipeline.stages if stage.llm is not None]
+    records = [fit for fit in fits if fit is not None]
+    growing = LATENCIES[:2] if figures.overloaded else ()
+    between, doubtful = {}, {}
+    if records:
+        record = max(records, key=lambda one: one.step_error)
+
+        @functools.cache
+        def at(factor: float) -> dict[str, float]:
+            one = figures if factor == 1 else whole(space, slower(pipeline, factor), inputs)
+            return {
+                **{name: getattr(one, name) for name in LATENCIES},
+                **{key: margin.value_ms for key, margin in one.margins.items()},
+            }
+
+        for name in LATENCIES:
+            low, high, near = interval(name, at, record, growing=name in growing)
+            if near:
+                between[name] = (low, high)
+        for key, margin in figures.margins.items():
+            low, high, _ = interval(key, at, record, error=margin.error)
+            if low <= margin.limit_ms < high:
+                doubtful[key] = (low, high)
+    unknown: dict[str, Any] = dict.fromkeys((*growing, *between), math.nan)
+    return Shown(replace(figures, **unknown), between, doubtful)
+
+
+def attempt(space: Space, cell: Cell, inputs: Inputs) -> Figures | None:
+    """Run a cell until it is certain that it misses an objective (None), or to the end.
+
+    Parameters
+    ----------
+    inputs : the scenario's, on any traffic.
+    """
+    pipeline, arrivals_ms = space.pipeline(cell, inputs), inputs.arrivals_ms
+    run = _begun(space, pipeline, inputs)
+    begin_ms, span_ms = float(arrivals_ms[0]), float(arrivals_ms[-1] - arrivals_ms[0])
+    fed = arrivals_ms
+    for share in LOOKS:
+        run.advance(fed, begin_ms + share * span_ms)
+        fed = fed[:0]
+        if _hopeless(space, pipeline, run.run()):
+            return None
+    run.advance(fed)
+    figures = _figures(space, pipeline, inputs, run.run())
+    return figures if figures.met else None
+
+
+def _begun(space: Space, pipeline: Pipeline, inputs: Inputs) -> MixedRun:
+    return MixedRun(pipeline, len(inputs.arrivals_ms), space.scenario.latency_limit_ms, keep=False)
+
+
+def _hopeless(space: Space, pipeline: Pipeline, run: Run) -> bool:
+    """Whether the requests that have been answered, or refused, by now miss more than all may.
+
+    Parameters
+    ----------
+    run : under way; what has not ended has no first token and no end.
+    """
+    queries, slo_ms = len(run.arrival_ms), space.scenario.latency_limit_ms
+    misses = np.zeros(queries, dtype=np.bool_) if run.refused is None else run.refused.copy()
+    visited = visited_stages(pipeline, queries)
+    for number, stage in enumerate(pipeline.stages):
+        llm, visits, requests = stage.llm, run.visits[number], run.requests[number]
+        if llm is None or requests is None:
+            continue
+        answered = ~np.isnan(requests.first_ms)
+        misses |= answered & (visits.end_ms - run.arrival_ms > slo_ms)
+        refused = llm.refused & ~np.isnan(visits.enqueue_ms)
+        for kind, limit_ms, wanted in llm.limits:
+            late = refused | (answered & (limited_ms(kind, llm, visits, requests) > limit_ms))
+            if wanted is None:
+                misses |= late
+            elif np.count_nonzero(late) > may_miss(wanted, int(np.count_nonzero(visited[number]))):
+                return True
+    return int(np.count_nonzero(misses)) > space.scenario.allowed_misses(queries)
+
+
+def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figures:
+    scenario, queries = space.scenario, len(run.arrival_ms)
+    objectives, slo_ms = token_objectives(pipeline, run), scenario.latency_limit_ms
+    counted = together(objectives)
+    misses = int(np.count_nonzero(missed(counted, run, slo_ms)))
+    enough = misses <= scenario.allowed_misses(queries)
+    shares = {one.key: one.share for one in objectives}
+    if scenario.slo_ms:
+        shares["latency"] = 1 - run.misses / queries
+    # Limits that count together lack something only where too few queries meet all of them.
+    lacking = {
+        one.key: 0.0 if one.kept else max(0.0, one.wanted - one.share)
+        for one in objectives
+        if one.wanted is not None
+    }
+    for name in shares.keys() - lacking.keys():
+        lacking[name] = 0.0 if enough else scenario.attainment - min(shares[name], scenario.attainment)
+    firsts, means = [], []
+    for number, stage in enumerate(pipeline.stages):
+        visits, requests = run.visits[number], run.requests[number]
+        if stage.llm is not None and requests is not None:
+            firsts.append(ttft_ms(visits, requests))
+            means.append(tpot_ms(stage.llm, visits, requests))
+    return Figures(
+        enough and all(one.kept for one in objectives),
+        1 - misses / queries,
+        misses,
+        shares,
+        lacking,
+        1 - int(np.count_nonzero(missed(objectives, run, slo_ms))) / queries,
+        _quantile(firsts, 0.5),
+        _quantile(firsts, 0.99),
+        _quantile(means, 0.99),
+        _margins(space, pipeline, objectives, run),
+        tuple(
+            name for name, load in offered_loads(replace(inputs, pipeline=pipeline), run).items() if load >= 1
+        ),
+    )
+
+
+def _margins(
+    space: Space, pipeline: Pipeline, objectives: Sequence[TokenObjective], run: Run
+) -> dict[str, Margin]:
+    """By objective, the least limit that enough requests would keep; infinite where too many are refused."""
+    found, scenario = {}, space.scenario
+    for one in objectives:
+        share = one.wanted or scenario.attainment
+        values = np.where(np.isnan(one.values_ms), np.where(one.met, 0.0, np.inf), one.values_ms)[one.came]
+        several = f" of {pipeline.names[one.stage]}" if one.key != one.kind else ""
+        value_ms = _least_limit(values, share)
+        found[one.key] = Margin(
+            WORDS[one.kind] + several, f"{one.kind}_p99_ms", one.stage, share, one.limit_ms, value_ms
+        )
+    if scenario.slo_ms:
+        values = run.latency_ms if run.refused is None else np.where(run.refused, np.inf, run.latency_ms)
+        value_ms = _least_limit(values, scenario.attainment)
+        found["latency"] = Margin(
+            "latency", "e2e_p99_ms", None, scenario.attainment, scenario.slo_ms, value_ms
+        )
+    return found
+
+
+def _least_limit(values: Floats, share: float) -> float:
+    """The least limit that a share of some values keeps."""
+    ordered = np.sort(values)
+    return float(ordered[len(ordered) - 1 - may_miss(share, len(ordered))]) if len(ordered) else 0.0
+
+
+def _quantile(parts: Sequence[Floats], share: float) -> float:
+    values = np.concatenate(parts)
+    known = values[~np.isnan(values)]
+    return float(np.quantile(known, share)) if len(known) else float("nan")

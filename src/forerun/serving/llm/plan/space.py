@@ -1,0 +1,362 @@
+"""What a plan may choose for the stages that serve language models, and what each choice costs.
+
+A *variant* of a stage is what it runs on and its settings; with a number of replicas it is a *choice*; a *cell* has one
+choice for every such stage. Stages without a language model stay as the scenario has them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+from forerun.core.errors import ForerunError, Problem, ScenarioError, UsageError, known_names
+from forerun.core.scenario.spec import NamedSpec, canonical_json, to_data
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.pipeline import Pipeline
+from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
+from forerun.serving.inputs.routing import visited_stages
+from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.inputs.resolve import language_model_of
+from forerun.serving.llm.scenario.language_model import (
+    PLAN_AXES,
+    DecodePoolSpec,
+    FixedTokens,
+    LanguageModelSpec,
+    PlannedHardware,
+    SpeculationSpec,
+)
+from forerun.serving.plan.space import KEPT
+from forerun.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.serving.scenario import Scenario
+
+#: cells that a plan looks at
+MOST_CELLS: Final = 200_000
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a stage runs on, and its settings. Two are equal if they are written alike.
+
+    Parameters
+    ----------
+    hardware : as the prices call it.
+    settings : by axis, in the order of PLAN_AXES.
+    """
+
+    hardware: str
+    settings: tuple[Any, ...] = field(compare=False)
+    #: the settings as text: a policy or a pool need not be hashable
+    written: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "written", canonical_json(self.settings))
+
+
+class Choice(NamedTuple):
+    """How one stage is run.
+
+    Parameters
+    ----------
+    variant : what it runs on, and its settings.
+    replicas : how many there are.
+    """
+
+    variant: Variant
+    replicas: int
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        # Left out where it is not used: cells are written as before there was it.
+        named = {
+            axis: value
+            for axis, value in zip(PLAN_AXES, self.variant.settings)
+            if axis != "speculation" or value is not None
+        }
+        return {"hardware": self.variant.hardware, "replicas": self.replicas, **to_data(named)}
+
+
+#: a choice for every stage that serves a language model, in the pipeline's order
+Cell = tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class StageSpace:
+    """What may be chosen for one stage.
+
+    Parameters
+    ----------
+    name, number : of the stage in the pipeline.
+    specs : by variant, the section of the scenario that it stands for.
+    models : by variant, its limits and costs; the tokens in it are not those of any trace.
+    prices : exact price of a replica in $/h, by hardware.
+    replicas : numbers of replicas, ascending.
+    """
+
+    name: str
+    number: int
+    specs: Mapping[Variant, LanguageModelSpec] = field(repr=False)
+    models: Mapping[Variant, LanguageModel] = field(repr=False)
+    prices: Mapping[str, Fraction]
+    replicas: tuple[int, ...]
+
+    def usd_per_h(self, choice: Choice) -> Fraction:
+        """What a choice costs, exactly, with the replicas that decode for others."""
+        hardware, pool = choice.variant.hardware, self.specs[choice.variant].decode
+        cost = self.prices[hardware] * choice.replicas
+        return cost if pool is None else cost + self.prices[pool.hardware or hardware] * pool.replicas
+
+    def choices(self) -> Iterator[Choice]:
+        """All choices."""
+        return (Choice(variant, count) for variant in self.specs for count in self.replicas)
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be chosen for all stages that serve language models.
+
+    Parameters
+    ----------
+    scenario : what is planned; its own configuration is what the plan is compared with.
+    stages : those that serve language models, in the pipeline's order.
+    fixed_usd_per_h : what the other stages cost, exactly.
+    """
+
+    scenario: Scenario
+    stages: tuple[StageSpace, ...]
+    fixed_usd_per_h: Fraction
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        product = 1
+        for stage in self.stages:
+            product *= len(stage.specs) * len(stage.replicas)
+        return product
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The axes on which something may be chosen, besides hardware and replicas."""
+        plans = [
+            llm.plan for placed in self.scenario.configuration.values() if (llm := placed.llm) is not None
+        ]
+        return tuple(axis for axis in PLAN_AXES if any(len(getattr(plan, axis) or ()) > 1 for plan in plans))
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells."""
+        return itertools.product(*(stage.choices() for stage in self.stages))
+
+    def cost(self, cell: Cell) -> Fraction:
+        """$ per hour, exactly."""
+        parts = (stage.usd_per_h(choice) for stage, choice in zip(self.stages, cell))
+        return sum(parts, self.fixed_usd_per_h)
+
+    def named(self, cell: Cell) -> str:
+        """A cell in words, with the settings that may be chosen: `Chat: 3 x H100, max_seqs 64`."""
+        words = []
+        for stage, choice in zip(self.stages, cell):
+            settings = dict(zip(PLAN_AXES, choice.variant.settings))
+            chosen = [f"{axis} {_shown(settings[axis])}" for axis in self.varied]
+            words.append(", ".join([f"{stage.name}: {choice.replicas} x {choice.variant.hardware}", *chosen]))
+        return "; ".join(words)
+
+    def data(self, cell: Cell) -> dict[str, Any]:
+        """A cell as plain data, by stage."""
+        return {stage.name: choice.data() for stage, choice in zip(self.stages, cell)}
+
+    def now(self) -> Cell:
+        """What the scenario runs now; it may lie outside the space."""
+        return tuple(
+            Choice(_variant_of(placed.hardware, placed.llm), placed.replicas)
+            for placed in (self.scenario.configuration[stage.name] for stage in self.stages)
+            if placed.llm is not None
+        )
+
+    def placed(self, cell: Cell) -> Scenario:
+        """The scenario with a cell as its configuration, ready to be simulated."""
+        placed = dict(self.scenario.configuration)
+        for stage, choice in zip(self.stages, cell):
+            placed[stage.name] = placed[stage.name].with_(
+                hardware=choice.variant.hardware,
+                replicas=choice.replicas,
+                llm=stage.specs[choice.variant],
+            )
+        return self.scenario.with_(configuration=placed)
+
+    def pipeline(self, cell: Cell, inputs: Inputs) -> Pipeline:
+        """The pipeline of some inputs with a cell's choices.
+
+        Parameters
+        ----------
+        inputs : the scenario's, on any traffic.
+        """
+        stages = list(inputs.pipeline.stages)
+        for stage, choice in zip(self.stages, cell):
+            own = stages[stage.number]
+            assert own.llm is not None
+            model = on_traffic(stage.models[choice.variant], own.llm)
+            stages[stage.number] = replace(own, replicas=choice.replicas, llm=model)
+        return Pipeline(tuple(stages), seed=inputs.pipeline.seed)
+
+
+def output_tokens(pipeline: Pipeline, queries: int) -> int:
+    """Tokens of all answers that a pipeline gives: those of the requests that no stage refuses.
+
+    Parameters
+    ----------
+    pipeline : with the tokens of all requests.
+    queries : how many come.
+    """
+    return sum(
+        int(stage.llm.output[:queries][came & ~stage.llm.refused[:queries]].sum())
+        for stage, came in zip(pipeline.stages, visited_stages(pipeline, queries))
+        if stage.llm is not None
+    )
+
+
+def _shown(value: object) -> object:
+    """A setting in words: a policy by its name, replicas that decode by their number, a draft by its tokens."""
+    if isinstance(value, SpeculationSpec):
+        return f"{value.draft_tokens} at {value.acceptance:g}"
+    if isinstance(value, DecodePoolSpec):
+        return f"{value.replicas} x {value.hardware}" if value.hardware else value.replicas
+    return value.__struct_config__.tag if isinstance(value, NamedSpec) else value or "none"
+
+
+def on_traffic(limits: LanguageModel, own: LanguageModel) -> LanguageModel:
+    """A variant's limits and costs with the requests of some inputs.
+
+    Parameters
+    ----------
+    limits : of the variant.
+    own : the stage's model in the inputs, with its requests.
+    """
+    ranks, pool = None if limits.rules.classes is None else own.ranks, limits.decode
+    if pool is not None:
+        pool = replace(
+            pool,
+            llm=replace(pool.llm, prompt=own.prompt, output=own.output, ranks=ranks, keys=own.keys),
+        )
+    return replace(
+        limits,
+        prompt=own.prompt,
+        output=own.output,
+        shared=own.shared,
+        ranks=ranks,
+        keys=own.keys,
+        decode=pool,
+    )
+
+
+def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:
+    """What a plan may choose.
+
+    Parameters
+    ----------
+    scenario : with the stages' sections `plan`.
+    inputs : its files read.
+    max_replicas : of a stage that lists no numbers of replicas.
+
+    Raises ScenarioError, ProfileError or UsageError with every problem.
+    """
+    prices = {**ARTIFACT_PRICES_USD_PER_H, **scenario.prices_usd_per_h}
+    problems: list[Problem] = [
+        Problem(f"$.{where}", what) for wrong, where, what in _unplannable(scenario) if wrong
+    ]
+    stages, fixed = [], Fraction(0)
+    for number, stage in enumerate(inputs.pipeline.stages):
+        placed = scenario.configuration[stage.name]
+        if placed.llm is None:
+            fixed += Fraction(repr(inputs.prices_usd_per_h[number])) * placed.replicas
+            continue
+        known = {}
+        for name in _priced(placed.hardware, placed.llm):
+            if name in prices:
+                known[name] = Fraction(repr(float(prices[name])))
+            else:
+                where = f"$.configuration.{stage.name}.llm.plan"
+                what = (
+                    f"no price of {name!r}; {known_names(name, prices)}; give it as prices_usd_per_h.{name}"
+                )
+                problems.append(Problem(where, what))
+        specs, models = {}, {}
+        for variant, spec in _variants(placed.hardware, placed.llm):
+            try:
+                models[variant] = _limits_of(spec, stage.name, inputs)
+                specs[variant] = spec
+            except ForerunError as error:
+                problems.extend(error.problems)
+        replicas = tuple(sorted(placed.llm.plan.replicas)) or tuple(range(1, max_replicas + 1))
+        stages.append(StageSpace(stage.name, number, specs, models, known, replicas))
+    if problems:
+        raise ScenarioError(*dict.fromkeys(problems))
+    space = Space(scenario, tuple(stages), fixed)
+    if space.count > MOST_CELLS:
+        what = (
+            f"the space has {space.count:,} cells; at most {MOST_CELLS:,} are planned: list fewer values, or give "
+            "max_replicas"
+        )
+        raise UsageError.at("plan", what)
+    return space
+
+
+def _unplannable(scenario: Scenario) -> list[tuple[bool, str, str]]:
+    checks = [(scenario.tuned, "tuner", f"{KEPT}; plan with tuner: fixed (--set tuner=fixed)")]
+    for name, placed in scenario.configuration.items():
+        checks.append((bool(placed.changes), f"configuration.{name}.changes", f"{KEPT}; remove the changes"))
+        if placed.llm is not None:
+            others = [one for one in placed.llm.plan.scheduler if one != placed.llm.scheduler]
+            where, what = (
+                f"configuration.{name}.llm.plan.scheduler",
+                "has classes of requests; let it be the stage's own",
+            )
+            checks.append((any(one.rules().classes is not None for one in others), where, what))
+    return checks
+
+
+def _hardware(hardware: str, llm: LanguageModelSpec) -> tuple[PlannedHardware, ...]:
+    """What a stage may run on; its own where nothing is listed."""
+    return llm.plan.hardware or (PlannedHardware(hardware=hardware),)
+
+
+def _priced(hardware: str, llm: LanguageModelSpec) -> list[str]:
+    """Hardware that a choice may have, for the stage or for the replicas that decode."""
+    pools = llm.plan.decode or (llm.decode,)
+    names = [one.hardware for one in _hardware(hardware, llm)]
+    return list(
+        dict.fromkeys([*names, *(pool.hardware for pool in pools if pool is not None and pool.hardware)])
+    )
+
+
+def _variants(hardware: str, llm: LanguageModelSpec) -> Iterator[tuple[Variant, LanguageModelSpec]]:
+    """All variants of a stage, and the section of the scenario that each stands for."""
+    axes = [getattr(llm.plan, axis) or (getattr(llm, axis),) for axis in PLAN_AXES]
+    for one in _hardware(hardware, llm):
+        there = one.on(llm)
+        for settings in itertools.product(*axes):
+            spec = there.with_(**dict(zip(PLAN_AXES, settings)))
+            yield Variant(one.hardware, settings), spec
+
+
+def _variant_of(hardware: str, llm: LanguageModelSpec) -> Variant:
+    return Variant(hardware, tuple(getattr(llm, axis) for axis in PLAN_AXES))
+
+
+def _limits_of(spec: LanguageModelSpec, stage: str, inputs: Inputs) -> LanguageModel:
+    """A variant's limits and costs, with one request of two tokens; no token is drawn and no trace is read for them."""
+    bare = spec.with_(
+        tokens=FixedTokens(prompt=1, output=1),
+        balance="round-robin",
+        prefix_cache=None,
+        scheduler=ChunkedPrefill(),
+    )
+    model, _ = language_model_of(bare, stage, inputs.files, None, 1, 0)
+    rules, pool = spec.scheduler.rules(), model.decode
+    if pool is not None:
+        routing = (spec.decode and spec.decode.balance) or (
+            spec.balance if spec.balance in ("round-robin", "least-requests") else "round-robin"
+        )
+        pool = replace(pool, llm=replace(pool.llm, rules=rules, routing=routing))
+    return replace(model, routing=spec.balance, rules=rules, decode=pool)

@@ -1,0 +1,181 @@
+"""What a plan for language models records, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from forerun.core.result.tables import Column, Table, TableSchema
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.llm.plan.runs import Figures, shown
+from forerun.serving.llm.plan.search import Tried
+from forerun.serving.llm.plan.space import Cell, Space
+
+_CONFIGURATION: Final = Column("configuration", "", "replicas x hardware and what was chosen, by stage")
+_FIGURES: Final = (
+    Column("attainment", "", "share of queries that meet every limit"),
+    Column("ttft_p99_ms", "ms", "99th percentile of the time to first token"),
+    Column("tpot_p99_ms", "ms", "99th percentile of the mean time between tokens"),
+)
+
+OPTIONS: Final = TableSchema(
+    "options",
+    (
+        Column("option", "", "the plan, what the scenario runs now, and the plan's neighbours"),
+        Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
+        Column("per_million_tokens_usd", "$", "the same over the tokens of all answers, in millions"),
+        Column("met", "", "whether all objectives are kept"),
+        *_FIGURES,
+        _CONFIGURATION,
+    ),
+    "the plan beside what is next to it, on the scenario's own traffic",
+)
+
+PARETO: Final = TableSchema(
+    "pareto",
+    (Column("cost_usd_per_h", "$/h", "price times replicas, all stages"), *_FIGURES, _CONFIGURATION),
+    "cells that keep the objectives, up to twice the plan's cost, than which no other is as cheap and better in anything",
+)
+
+CELLS: Final = TableSchema(
+    "cells",
+    (
+        Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
+        Column("verdict", "", "met; missed: it was run; bounded: it cannot keep the objectives"),
+        Column("reason", "", "of a bounded cell"),
+        Column("hardware", "", "what the stages run on"),
+        *_FIGURES,
+        _CONFIGURATION,
+    ),
+    "the cells that were looked at, cheapest first; figures where the objectives are kept",
+)
+
+RATES: Final = TableSchema(
+    "rates",
+    (
+        Column("share", "", "of the scenario's own rate"),
+        Column("rate_rps", "1/s", "mean rate of the trace, sped up or slowed down"),
+        Column("met", "", "whether all objectives are kept"),
+        Column("ttft_p50_ms", "ms", "median time to first token"),
+        *_FIGURES,
+    ),
+    "the plan at other rates",
+)
+
+HARDWARE: Final = TableSchema(
+    "hardware",
+    (
+        Column("hardware", "", "what all stages run on; several where stages differ"),
+        Column(
+            "cost_usd_per_h",
+            "$/h",
+            "cost of the cheapest cell that keeps the objectives; nan: none was found",
+        ),
+        Column("most_rps", "1/s", "the rate up to which it keeps them: the same requests, sped up"),
+        Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar, at that rate"),
+        Column(
+            "per_million_tokens_usd", "$", "cost over the tokens of all answers, in millions, at that rate"
+        ),
+        _CONFIGURATION,
+    ),
+    "the cheapest cell of each hardware",
+)
+
+TRACES: Final = TableSchema(
+    "traces",
+    (
+        Column("trace", "", "number of the fresh trace"),
+        Column("misses", "queries", "queries that miss; nan where an objective was missed and the run ended"),
+        Column("kept", "", "whether all objectives are kept"),
+    ),
+    "the traces that the plan was made for",
+)
+
+
+#: a cell, its figures, and what is less the better
+_Point = tuple[Cell, Figures, tuple[float, ...]]
+
+
+def row_of(figures: Figures | None) -> tuple[float, float, float]:
+    """The columns that say how a cell does; nan where it was not run to the end, and near saturation."""
+    if figures is None:
+        return (float("nan"),) * 3
+    return figures.goodput_share, figures.ttft_p99_ms, figures.tpot_p99_ms
+
+
+def hardware_of(cell: Cell) -> str:
+    """What the stages run on, each once."""
+    return ", ".join(dict.fromkeys(choice.variant.hardware for choice in cell))
+
+
+def reason(space: Space, tried: Tried) -> str:
+    """Why a bound excludes a cell, in words; empty where none does."""
+    if not tried.bounds:
+        return ""
+    place, bound = tried.bounds[0]
+    name = space.stages[place].name
+    if bound.overworks(tried.cell[place].replicas):
+        tokens = "all tokens" if bound.whole else "first tokens"
+        return f"{tokens} in time need at least {bound.needed:.3g} replicas of {name}"
+    return f"{bound.late} requests are late at {name} even alone"
+
+
+def _sure(space: Space, cell: Cell, figures: Figures, inputs: Inputs) -> Figures:
+    """Figures of a cell without those near saturation."""
+    return shown(space, space.pipeline(cell, inputs), inputs, figures).figures
+
+
+def cells_table(space: Space, tried: tuple[Tried, ...], failing: int, traffics: Sequence[Inputs]) -> Table:
+    """The cells that were looked at.
+
+    Parameters
+    ----------
+    tried : the cells, cheapest first.
+    failing : on how many traces a cell may miss an objective.
+    traffics : the scenario's inputs on each of these traces.
+    """
+    rows = []
+    for one in tried:
+        verdict = "bounded" if one.bounds else "missed" if one.failing > failing else "met"
+        first = next(((figures, inputs) for figures, inputs in zip(one.figures, traffics) if figures), None)
+        row = row_of(_sure(space, one.cell, *first) if first is not None and verdict == "met" else None)
+        rows.append(
+            (
+                float(space.cost(one.cell)),
+                verdict,
+                reason(space, one),
+                hardware_of(one.cell),
+                *row,
+                space.named(one.cell),
+            )
+        )
+    return Table.of_rows(CELLS, rows)
+
+
+def pareto(space: Space, kept: list[tuple[Cell, Figures]], inputs: Inputs) -> Table:
+    """The cells than which no other is as cheap and as good in everything, and better in something; cheapest first.
+
+    Parameters
+    ----------
+    kept : cells that keep the objectives, with their figures.
+    inputs : the scenario's, on the traffic that these are of.
+    """
+    points: list[_Point] = [
+        (
+            cell,
+            figures,
+            (float(space.cost(cell)), -figures.goodput_share, figures.ttft_p99_ms, figures.tpot_p99_ms),
+        )
+        for cell, figures in kept
+    ]
+    front: list[_Point] = []
+    for cell, figures, worth in sorted(points, key=lambda point: point[2]):
+        if not any(all(a <= b for a, b in zip(other, worth)) for _, _, other in front):
+            front.append((cell, figures, worth))
+    return Table.of_rows(
+        PARETO,
+        [
+            (float(space.cost(cell)), *row_of(_sure(space, cell, figures, inputs)), space.named(cell))
+            for cell, figures, _ in front
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Policies of stages of language models."""

@@ -1,0 +1,1 @@
+"""Records of stages of language models."""

@@ -1,0 +1,40 @@
+"""Classes of requests."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from forerun.core.scenario.numbers import Positive
+from forerun.serving.llm.policy.scheduling import Classes, Rules, Scheduler
+
+#: the number of a class; lower ones go first
+Class = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="priority"):
+    """As chunked-prefill, in order of the requests' classes, lower ones first [Llumnix: Sun et al., OSDI'24].
+
+    Requests queue, get tokens and keep their blocks by class; within a class the order is that of arrival. These are
+    the priorities of Llumnix within one replica, and vLLM's priority scheduling. A class that is never idle may leave
+    nothing to the classes behind it.
+
+    shares: classes 0, 1, ... are drawn in these proportions (default: none is drawn).
+    classes: the class of each request, in order of arrival (default: none is listed).
+
+    Without both, the trace has a column `priority`.
+    """
+
+    shares: tuple[Positive, ...] = ()
+    classes: tuple[Class, ...] = ()
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Classes come from one place."""
+        if self.shares and self.classes:
+            return [("shares", "classes are drawn by shares or listed as classes, not both")]
+        return []
+
+    def rules(self) -> Rules:
+        """Everything together, in chunks, by class."""
+        return Rules(classes=Classes(self.shares, self.classes))

@@ -1,0 +1,11 @@
+"""Real queues: their history, replays, what would have been otherwise, and when a job will start."""
+
+from forerun.core.slices import Slice
+
+SLICE = Slice(
+    verbs="forerun.site.verbs",
+    documents={
+        "forerun.replay/1": "forerun.site.replay.document",
+        "forerun.measurement/1 wait-time": "forerun.site.wait_time.document",
+    },
+)

@@ -1,0 +1,430 @@
+"""What happened in the queue of a real machine: one record, read from SWF, `sacct` or our CSV.
+
+Unlike a trace of jobs it has those that still wait or run, who was cancelled while waiting, and since when it is complete.
+Times are seconds from the first submission in the log; `origin_s` says when that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.cluster.readers.local_clock import LocalClock
+from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader
+from forerun.core.errors import TraceError, UsageError, known_names
+from forerun.core.trace.reader import reader_for, sniff
+from forerun.core.trace.repair import Complaints, Repair, RepairLog
+from forerun.core.trace.rows import TEXT
+from forerun.core.trace.tabular import Rows
+
+F64: TypeAlias = NDArray[np.float64]
+I64: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+#: which jobs a log has: all that were submitted, started or ended in its period
+Selection: TypeAlias = Literal["submit", "start", "end"]
+#: what jobs hold: nodes, or the processors or GPUs that a log counts instead
+Resource: TypeAlias = Literal["nodes", "gpus"]
+
+SELECTIONS: Final = get_args(Selection)
+#: what is given or inferred of a log
+_COMPLETENESS: Final = ("selection", "complete_from_s", "complete_until_s")
+_HOUR_S: Final = 3600.0
+#: the first jobs whose submissions show whether the log begins all at once
+_BEGINNING: Final = 0.01
+#: how many times slower than later submissions may come at the beginning of a log that has all of them
+_THIN: Final = 3.0
+#: a machine that is so busy when its first job ends was so before the log began
+_BUSY: Final = 0.5
+#: jobs that end so soon before the end of the log that others of their length are missing in it
+_LATE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A column of names.
+
+    Parameters
+    ----------
+    codes : int64[jobs], positions in `names`; -1: not recorded.
+    names : those that occur, sorted.
+    """
+
+    codes: I64
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Names:
+        """From texts, of which an empty one is not recorded."""
+        names = tuple(sorted({text for text in texts if text}))
+        code = {name: at for at, name in enumerate(names)} | {"": -1}
+        return cls(np.fromiter((code[text] for text in texts), np.int64, len(texts)), names)
+
+    @property
+    def known(self) -> bool:
+        """Whether any is recorded."""
+        return bool(self.names)
+
+    def __getitem__(self, rows: Any) -> Names:
+        """Those of some jobs, with the same codes."""
+        return Names(self.codes[rows], self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Jobs in order of submission, ties as the log has them. Times in seconds from `origin_s`; columns are read-only.
+
+    Parameters
+    ----------
+    job_id : texts[jobs], each once.
+    submit_s : float64[jobs], submission.
+    eligible_s : float64[jobs], when it could start at the earliest: the submission where the log does not say; nan: it
+        cannot start yet.
+    start_s : float64[jobs]; nan: it did not start, or has not started yet.
+    end_s : float64[jobs]; nan: it still runs or waits. Of a job that did not start: when it left the queue.
+    nodes : int64[jobs], what it holds or asks for, of the resource that was asked for.
+    requested_s : float64[jobs], its time limit; nan: none, or the log does not say.
+    user, account, partition, qos, state : names[jobs].
+    origin_s : the first submission in seconds since 1970, on the log's clock.
+    clock : what the log's times count from, such as `UTC`.
+    selection : which jobs the log has: all that were submitted, started or ended in its period.
+    complete_from_s : from when on every job that held a node is in the log.
+    complete_until_s : until when.
+    given : which of `selection`, `complete_from_s` and `complete_until_s` were given and not inferred.
+    evidence : a line for each of them, for people.
+    source : the file's name; sha256 : digest of its content.
+    repairs : what was changed or dropped when it was read.
+    """
+
+    job_id: NDArray[Any]
+    submit_s: F64
+    eligible_s: F64
+    start_s: F64
+    end_s: F64
+    nodes: I64
+    requested_s: F64
+    user: Names
+    account: Names
+    partition: Names
+    qos: Names
+    state: Names
+    origin_s: float
+    clock: str
+    selection: Selection
+    complete_from_s: float
+    complete_until_s: float
+    given: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    source: str = ""
+    sha256: str = ""
+    repairs: tuple[Repair, ...] = ()
+
+    def __post_init__(self) -> None:
+        for column in (
+            *(self.job_id, self.submit_s, self.eligible_s, self.start_s, self.end_s, self.nodes),
+            *(self.requested_s, *(names.codes for names in self._names())),
+        ):
+            column.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+    def _names(self) -> tuple[Names, ...]:
+        return self.user, self.account, self.partition, self.qos, self.state
+
+    @property
+    def started(self) -> Mask:
+        """bool[jobs]: those that have started."""
+        return np.isfinite(self.start_s)
+
+    @property
+    def run_s(self) -> F64:
+        """float64[jobs], how long each ran; nan: it did not start, or still runs."""
+        return self.end_s - self.start_s
+
+    @property
+    def wait_s(self) -> F64:
+        """float64[jobs], from submission to start; nan: it did not start."""
+        return self.start_s - self.submit_s
+
+    @property
+    def last_s(self) -> float:
+        """The last instant that the log speaks of."""
+        return float(
+            max(
+                np.nanmax(column)
+                for column in (self.submit_s, self.start_s, self.end_s)
+                if not np.isnan(column).all()
+            )
+        )
+
+    def running_at(self, at_s: float) -> Mask:
+        """bool[jobs]: those that hold nodes at an instant; one that ends then does not."""
+        return (self.start_s <= at_s) & ~(self.end_s <= at_s)
+
+    def waiting_at(self, at_s: float) -> Mask:
+        """bool[jobs]: those that have been submitted and neither started nor left the queue at an instant."""
+        return (self.submit_s <= at_s) & ~(self.start_s <= at_s) & ~(self.end_s <= at_s)
+
+    def busy(self) -> tuple[F64, I64]:
+        """Nodes in use over time: the instants of change, ascending, and how many from each on."""
+        ran = self.started
+        ends = ran & np.isfinite(self.end_s)
+        at = np.concatenate([self.start_s[ran], self.end_s[ends]])
+        by = np.concatenate([self.nodes[ran], -self.nodes[ends]])
+        instants, place = np.unique(at, return_inverse=True)
+        change = np.zeros(len(instants), np.int64)
+        np.add.at(change, place, by)
+        return instants, np.cumsum(change)
+
+    def of(self, rows: Mask | I64 | slice) -> History:
+        """The history of some jobs, on the same clock."""
+        columns = ("job_id", "submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
+        names = ("user", "account", "partition", "qos", "state")
+        return replace(self, **{name: getattr(self, name)[rows] for name in (*columns, *names)})
+
+    def as_of(self, at_s: float) -> History:
+        """What was known at an instant: the jobs `until` it; completeness as it showed then, or was given."""
+        cut = self.until(at_s)
+        if not len(cut):
+            return cut
+        selection, from_s, until_s = (
+            getattr(cut, name) if name in self.given else None for name in _COMPLETENESS
+        )
+        return replace(
+            _complete(cut, selection, from_s, at_s if until_s is None else until_s), given=self.given
+        )
+
+    def until(self, at_s: float) -> History:
+        """The jobs submitted until an instant, without what happened to them later.
+
+        The state of a job that had not ended is not known. Selection and completeness stay as they are, but nothing is known
+        after the instant.
+        """
+        cut = self.of(slice(int(np.searchsorted(self.submit_s, at_s, side="right"))))
+        later = ~(cut.end_s <= at_s)
+        return replace(
+            cut,
+            start_s=np.where(cut.start_s <= at_s, cut.start_s, np.nan),
+            end_s=np.where(later, np.nan, cut.end_s),
+            eligible_s=np.where(cut.eligible_s <= at_s, cut.eligible_s, np.nan),
+            state=Names(np.where(later, -1, cut.state.codes), cut.state.names),
+            complete_until_s=min(self.complete_until_s, at_s),
+        )
+
+
+def read_history(
+    path: str | Path,
+    format: str = "",
+    *,
+    columns: Sequence[str] = (),
+    resource: Resource = "nodes",
+    zone: str = "UTC",
+    selection: Selection | None = None,
+    complete_from_s: float | None = None,
+    complete_until_s: float | None = None,
+    strict: bool = False,
+) -> History:
+    """The history in a job log: the Standard Workload Format, `sacct --parsable2` or `--json`, or our CSV.
+
+    Parameters
+    ----------
+    path : the file, which may be compressed with gzip or xz.
+    format : `swf`, `sacct`, `sacct_json` or `job_history` (default: recognised from the content).
+    columns : where the log deviates from its format, such as `requested_s=6` in SWF or `nodes=hosts` in a CSV.
+    resource : what jobs hold (default: nodes; SWF has processors, of which nothing else is known).
+    zone : IANA name of the place of times that are written without a zone (default: UTC).
+    selection : which jobs the log has (default: inferred).
+    complete_from_s, complete_until_s : seconds since 1970, on the log's clock, between which it has every job that held a
+        node (default: inferred).
+    strict : repairs are errors (default: they are made and counted).
+
+    Raises TraceError with up to twenty problems of the file, UsageError for a zone, a format or a column that is none.
+    """
+    if not Path(path).exists():
+        raise TraceError.at(path, "no such file")
+    if selection is not None and selection not in SELECTIONS:
+        raise UsageError.at("selection", known_names(selection, SELECTIONS))
+    repairs = RepairLog(strict=strict)
+    LocalClock(zone, repairs).place()
+    gathered = _reader(path, format, columns, zone).gather(Path(path), repairs)
+    rows = _cleaned(gathered, resource)
+    repairs.finish()
+    origin_s = float(rows["submit_s"].min())
+    for name in ("submit_s", "eligible_s", "start_s", "end_s"):
+        rows[name] = rows[name] - origin_s
+    rows.sort("submit_s", noted=False)
+    log = History(
+        job_id=rows["job_id"],
+        submit_s=rows["submit_s"],
+        eligible_s=rows["eligible_s"],
+        start_s=rows["start_s"],
+        end_s=rows["end_s"],
+        nodes=rows["nodes"].astype(np.int64),
+        requested_s=rows["requested_s"],
+        user=Names.of(rows["user"].tolist()),
+        account=Names.of(rows["account"].tolist()),
+        partition=Names.of(rows["vc"].tolist()),
+        qos=Names.of(rows["qos"].tolist()),
+        state=Names.of(rows["state"].tolist()),
+        origin_s=origin_s,
+        clock=zone,
+        selection="submit",
+        complete_from_s=0.0,
+        complete_until_s=0.0,
+        source=Path(path).name,
+        sha256=gathered.source.sha256,
+        repairs=repairs.repairs,
+        evidence=gathered.stated,
+    )
+    from_s, until_s = (
+        None if unix_s is None else unix_s - origin_s for unix_s in (complete_from_s, complete_until_s)
+    )
+    return _complete(log, selection, from_s, until_s)
+
+
+_TEXT_COLUMNS: Final = ("user", "account", "vc", "qos", "state")
+
+
+def _reader(path: str | Path, format: str, columns: Sequence[str], zone: str) -> JobReader:
+    """The reader, which keeps jobs without GPUs where that is an option of it."""
+    format = format or (formats[0] if len(formats := sniff(path)) == 1 else "")
+    options: dict[str, Any] = {"columns": list(columns)} if columns else {}
+    if format in ("sacct", "sacct_json"):
+        options["cpu_jobs"] = True
+    if format == "sacct" and zone != "UTC":  # times of the other formats are seconds since 1970
+        options["timezone"] = zone
+    reader = reader_for(path, format, options)
+    if not isinstance(reader, JobReader):
+        known = "swf, sacct, sacct_json, job_history"
+        raise UsageError.at(
+            str(path), f"the format {format} is no log of jobs with starts and ends; known: {known}"
+        )
+    return reader
+
+
+def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
+    """The rows that can be used, what is repaired or dropped among them counted."""
+    rows = Rows(gathered.source, Complaints(), gathered.lines, {})
+    columns = gathered.columns
+    for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus"):
+        values = columns.get(name)
+        rows[name] = np.full(len(rows), np.nan) if values is None else np.asarray(values, np.float64)
+    for name in ("job_id", *_TEXT_COLUMNS):
+        values = columns.get(name)
+        rows[name] = np.array([""] * len(rows) if values is None else list(values), TEXT)
+    rows["nodes"] = rows["nodes"] if resource == "nodes" else rows["gpus"]
+    rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
+    rows.drop(np.isnan(rows["nodes"]), f"job with unknown {resource} dropped")
+    rows.drop(rows["nodes"] <= 0, f"job without {resource} dropped")
+    part = rows["nodes"] != np.ceil(rows["nodes"])
+    rows.note(part, f"part of one of its {resource} counted whole")
+    rows["nodes"] = np.ceil(rows["nodes"])
+    cancelled = np.array(
+        [text.startswith(("CANCEL", "DEADLINE", "BOOT_FAIL")) for text in rows["state"].tolist()], np.bool_
+    ).reshape(len(rows))
+    never = cancelled & np.isfinite(rows["start_s"]) & ~(rows["end_s"] > rows["start_s"])
+    rows.note(never, "job cancelled before it ran, no start")
+    rows["end_s"] = np.where(never & np.isnan(rows["end_s"]), rows["start_s"], rows["end_s"])
+    rows["start_s"] = np.where(never, np.nan, rows["start_s"])
+    rows.drop(rows["end_s"] < rows["start_s"], "job that ends before it starts dropped")
+    rows.drop(rows["end_s"] - rows["start_s"] > LONGEST_S, "job longer than ten years dropped")
+    early = rows["start_s"] < rows["submit_s"]
+    rows.note(early, "start before submission, submission moved to the start")
+    rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
+    left = rows["end_s"] < rows["submit_s"]
+    rows.drop(left, "job that left the queue before it came dropped")
+    late = rows["eligible_s"] > rows["start_s"]
+    rows.note(late, "eligible after its start, start taken")
+    recorded = bool(np.isfinite(rows["eligible_s"]).any())
+    unknown = np.isnan(rows["eligible_s"]) & (np.isfinite(rows["start_s"]) | (not recorded))
+    eligible_s = np.where(unknown, rows["submit_s"], np.maximum(rows["eligible_s"], rows["submit_s"]))
+    rows["eligible_s"] = np.where(late, rows["start_s"], eligible_s)
+    rows["requested_s"] = np.where(rows["requested_s"] > 0, rows["requested_s"], np.nan)
+    _settle_ids(rows)
+    if not len(rows):
+        raise TraceError.at(
+            rows.source.name, "; ".join(["no usable job is left", *rows.source.repairs.lines()])
+        )
+    return rows
+
+
+def _settle_ids(rows: Rows) -> None:
+    """Every id once: a later run of the same id, as of a job that was requeued, becomes `id#2`."""
+    seen: dict[str, int] = {}
+    ids: list[str] = rows["job_id"].tolist()
+    again = np.zeros(len(ids), np.bool_)
+    for at, name in enumerate(ids):
+        seen[name] = count = seen.get(name, 0) + 1
+        if count > 1:
+            again[at], ids[at] = True, f"{name}#{count}"
+    rows.note(again, "job id used again, kept as a run of its own")
+    rows["job_id"] = np.array(ids, TEXT)
+
+
+def _complete(
+    log: History, selection: Selection | None, from_s: float | None, until_s: float | None
+) -> History:
+    """The log with what is known of its completeness, given or inferred; times on its own clock."""
+    given = zip(_COMPLETENESS, (selection, from_s, until_s), strict=True)
+    evidence = []
+    if selection is None:
+        selection, why = _inferred_selection(log)
+        evidence.append(f"jobs are selected by their {selection}: {why}")
+    ran = log.started & np.isfinite(log.end_s)
+    if from_s is not None:
+        begin_s = from_s
+    elif selection == "end":
+        begin_s = float(log.end_s[ran].min()) if ran.any() else 0.0
+        evidence.append("complete from the first end on")
+    else:
+        longest_s = float(np.quantile(log.run_s[ran], 0.99)) if ran.any() else 0.0
+        first_s = float(np.nanmin(log.start_s)) if selection == "start" and log.started.any() else 0.0
+        begin_s = min(first_s + longest_s, log.last_s)
+        evidence.append(
+            f"complete once jobs from before the log have gone: {longest_s / _HOUR_S:.1f} h, as 99 % run no longer"
+        )
+    if until_s is not None:
+        finish_s = until_s
+    elif selection == "end" and not np.isnan(log.end_s).any() and ran.any():
+        usual_s = float(np.quantile(log.run_s[ran], _LATE))
+        finish_s = max(begin_s, log.last_s - usual_s)
+        evidence.append(f"complete until {usual_s / _HOUR_S:.1f} h before its end, as 95 % run no longer")
+    else:
+        finish_s = log.last_s
+        evidence.append("complete until its last event")
+    return replace(
+        log,
+        selection=selection,
+        complete_from_s=begin_s,
+        complete_until_s=finish_s,
+        given=tuple(name for name, value in given if value is not None),
+        evidence=(*log.evidence, *evidence),
+    )
+
+
+def _inferred_selection(log: History) -> tuple[Selection, str]:
+    """Which jobs the log has, and why.
+
+    A log by submission begins all at once; others begin with the few early submissions of jobs that waited or ran long. At
+    the first end in a log by end the machine is busy; in one by start it is still filling.
+    """
+    jobs = len(log)
+    count = min(max(20, int(_BEGINNING * jobs)), jobs - 1)
+    span_s = float(log.submit_s[-1] - log.submit_s[0])
+    if count < 1 or span_s <= 0 or jobs < 100:
+        return "submit", "too few jobs to tell, taken as usual"
+    thin = float(log.submit_s[count] - log.submit_s[0]) / (span_s * count / jobs)
+    if thin < _THIN:
+        return "submit", f"the first {count} come as fast as others ({1 / max(thin, 1e-3):.2f} of their rate)"
+    at, busy = log.busy()
+    first_s = float(np.nanmin(log.end_s[log.started])) if log.started.any() else 0.0
+    before = int(busy[max(int(np.searchsorted(at, first_s)) - 1, 0)])
+    middle = float(np.median(busy))
+    why = f"the first {count} come {thin:.0f} times slower than others, and {before} nodes are in use at the first end"
+    return ("end" if before >= _BUSY * middle else "start"), f"{why} (middle of all: {middle:.0f})"

@@ -1,0 +1,188 @@
+"""What would have been otherwise: the replay with one thing changed, beside the replay, with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.core.rng import stream
+from forerun.site.replay.card import scored
+from forerun.site.replay.cases import Case
+from forerun.site.replay.history import F64, I64
+from forerun.site.replay.play import policy_name, replayed
+from forerun.site.replay.replay import Replay
+
+_FORTNIGHT_S: Final = 14 * 86_400.0
+_DRAWS: Final = 1000
+_CONFIDENCE: Final = 0.95
+#: a change below so many times the error of the reproduction is not distinguished from that error
+_ERRORS: Final = 2.0
+#: an interval from fewer stretches says little
+_STRETCHES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One or several things that are otherwise.
+
+    Parameters
+    ----------
+    policy : instead of the replay's (default: its own).
+    nodes : more or fewer nodes of the main pool (default 0).
+    without_window : number of an outage that does not happen, from 1 (default 0: all do).
+    running_per_user : how many jobs a user may run at once; 0: any number (default None: as many as found).
+    """
+
+    policy: BackfillPolicy | None = None
+    nodes: int = 0
+    without_window: int = 0
+    running_per_user: int | None = None
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        parts = [] if self.policy is None else [f"policy {policy_name(self.policy)}"]
+        if self.nodes:
+            parts.append(f"{self.nodes:+d} nodes")
+        if self.without_window:
+            parts.append(f"without outage {self.without_window}")
+        if self.running_per_user is not None:
+            limit = self.running_per_user
+            parts.append(
+                f"at most {limit} running jobs a user" if limit else "no limit of running jobs a user"
+            )
+        return ", ".join(parts)
+
+    def of(self, case: Case) -> Case:
+        """The main pool with the change, jobs and holds as they were."""
+        pool = case.pool
+        if self.nodes:
+            pool = msgspec.structs.replace(pool, nodes=pool.nodes + self.nodes)
+        if self.running_per_user is not None:
+            pool = msgspec.structs.replace(pool, running_per_user=self.running_per_user)
+        windows = [
+            # of most nodes leaves as many as it did; of some, those
+            replace(window, gpus=window.gpus + (self.nodes if 2 * window.gpus > case.pool.nodes else 0))
+            for number, window in enumerate(case.windows, 1)
+            if number != self.without_window
+        ]
+        return replace(case, pool=pool, windows=tuple(windows))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The effect of a change on the mean wait of jobs that are not held, in seconds.
+
+    Parameters
+    ----------
+    change : what was changed.
+    replay_s, changed_s : mean wait in the replay, and with the change.
+    low_s, high_s : 95 % interval of the difference over policies that the log cannot tell apart and resampled fortnights.
+    policies : those policies.
+    jobs, stretches : how many jobs and fortnights there are.
+    error_s : by how much the replay misses the mean wait of history; no less than its replays differ.
+    verdict : `shorter`, `longer` or `cannot tell`.
+    why : the reason for the verdict.
+    """
+
+    change: Change
+    replay_s: float
+    changed_s: float
+    low_s: float
+    high_s: float
+    policies: tuple[str, ...]
+    jobs: int
+    stretches: int
+    error_s: float
+    verdict: str
+    why: str
+
+    @property
+    def difference_s(self) -> float:
+        """Of the mean wait, under the replay's own policy."""
+        return self.changed_s - self.replay_s
+
+
+def what_if(replay: Replay, change: Change) -> Answer:
+    """The effect of a change against the replay, not against history, since the replay began.
+
+    Raises ValueError for a change that the main pool does not have: an outage that there is none of, no nodes left, or fewer
+    than a job of the log asks for.
+    """
+    main, card = replay.main, replay.card
+    if change.without_window > len(main.windows):
+        raise ValueError(f"there are {len(main.windows)} outages; {change.without_window} is none of them")
+    changed = change.of(main)
+    widest = int(main.nodes.max())
+    if changed.pool.nodes < widest:
+        raise ValueError(f"{changed.pool.nodes} nodes are left, and a job asks for {widest}")
+    differences: list[F64] = []
+    own: tuple[float, float] = (0.0, 0.0)
+    rows, stretch = np.zeros(len(main), np.bool_), np.zeros(0, np.int64)
+    for policy in dict.fromkeys((card.policy, *card.alike)):
+        base_s = replayed(main, policy)
+        other_s = replayed(changed, change.policy if change.policy is not None else policy)
+        if policy == card.policy:
+            rows = scored(main, base_s, main.begin_s, replay.until_s)
+            stretch = ((main.submit_s[rows] - main.begin_s) // _FORTNIGHT_S).astype(np.int64)
+            wait_s = base_s - main.submit_s
+            own = float(wait_s[rows].mean()), float((other_s - main.submit_s)[rows].mean())
+        differences.append((other_s - base_s)[rows])
+    policies = tuple(policy_name(policy) for policy in dict.fromkeys((card.policy, *card.alike)))
+    low_s, high_s, stretches = _interval(differences, stretch)
+    verdict, why = _verdict(own[1] - own[0], low_s, high_s, stretches, replay)
+    return Answer(
+        change=change,
+        replay_s=own[0],
+        changed_s=own[1],
+        low_s=low_s,
+        high_s=high_s,
+        policies=policies,
+        jobs=int(rows.sum()),
+        stretches=stretches,
+        error_s=card.error_s,
+        verdict=verdict,
+        why=why,
+    )
+
+
+def _interval(differences: Sequence[F64], stretch: I64) -> tuple[float, float, int]:
+    """The lowest and highest end of the policies' intervals of the mean, each over resampled stretches of the log."""
+    _, of = np.unique(stretch, return_inverse=True)
+    jobs = np.bincount(of).astype(np.float64)
+    count = len(jobs)
+    rng = stream(0, "replay", "fortnights")
+    drawn = rng.integers(0, count, (_DRAWS, count)) if count else np.zeros((1, 0), np.int64)
+    tail = (1 - _CONFIDENCE) / 2
+    ends: list[tuple[float, float]] = []
+    for difference in differences:
+        sums = np.bincount(of, difference)
+        means = sums[drawn].sum(1) / np.maximum(jobs[drawn].sum(1), 1.0)
+        # what resampled stretches vary by too little where there are few of them
+        middle = float(difference.mean()) if len(difference) else 0.0
+        wider = np.sqrt(count / (count - 1)) if count > 1 else 1.0
+        low, high = np.quantile(means, (tail, 1 - tail))
+        ends.append((middle + wider * (float(low) - middle), middle + wider * (float(high) - middle)))
+    return min(low for low, _ in ends), max(high for _, high in ends), count
+
+
+def _verdict(change_s: float, low_s: float, high_s: float, stretches: int, replay: Replay) -> tuple[str, str]:
+    """What can be said, and why."""
+    card = replay.card
+    if card.reasons:
+        return "cannot tell", f"the replay does not reproduce this log: {'; '.join(card.reasons)}"
+    if stretches < _STRETCHES:
+        return "cannot tell", f"the log has {stretches} fortnights; at least {_STRETCHES} are needed"
+    if low_s <= 0 <= high_s:
+        return "cannot tell", "the interval contains zero"
+    if abs(change_s) < _ERRORS * card.error_s:
+        return (
+            "cannot tell",
+            f"the change is below twice the error of the reproduction, {card.error_s:.0f} s",
+        )
+    return ("shorter" if high_s < 0 else "longer"), "the interval is on one side of zero"

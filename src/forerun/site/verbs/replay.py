@@ -1,0 +1,295 @@
+"""`forerun replay`: a job log replayed, with how well that reproduces it, and what would have been otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from forerun.core.cli import _options, _show
+from forerun.core.cli._default import DefaultGroup
+from forerun.core.cli._options import Output
+from forerun.site.verbs._history import Reading, reading_options
+
+if TYPE_CHECKING:
+    from forerun.site.replay.replay import Replay
+    from forerun.site.replay.whatif import Answer, Change
+
+command = DefaultGroup(
+    "replay", "log", "Replay the log of a real queue, then ask what a change would have done."
+)
+
+_LIMIT: Final = "user.running="
+
+
+@command.command(name="log")
+@click.argument("log", type=_options.PATH, metavar="LOG")
+@_options.path_option(
+    "--system",
+    multiple=True,
+    metavar="FILE",
+    help="The machine (default: inferred): our own file, or slurm.conf and what scontrol and sacctmgr print; repeatable.",
+)
+@click.option(
+    "--calibrate-until", "until", metavar="INSTANT", help="Infer before, score after (default: 60 %)."
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="FINDING",
+    help="Infer no pools, windows, latencies, limits or holds; repeatable.",
+)
+@_options.out_option("FILE", "Keep the replay, for what-ifs and reports.")
+@_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
+@reading_options
+@_options.output_options
+def replay(
+    log: Path,
+    system: tuple[Path, ...],
+    until: str | None,
+    without: tuple[str, ...],
+    out: Path | None,
+    page: Path | None,
+    reading: Reading,
+    output: Output,
+) -> int:
+    """Replay LOG, a history of a queue as SWF, sacct -P or CSV, and say how well that reproduces it.
+
+    With `whatif` in front: what would have been otherwise, in a replay that was kept.
+    """
+    from dataclasses import replace
+
+    from forerun.core.errors import UsageError, known_names
+    from forerun.core.result.plan import write_document
+    from forerun.site.replay.replay import replay_log
+    from forerun.site.replay.site import Given
+    from forerun.site.replay.stored import Asked, content_of
+    from forerun.site.replay.system import INFERRED
+
+    for name in without:
+        if name not in INFERRED:
+            raise UsageError.at(f"--without {name}", known_names(name, INFERRED))
+    reading.place()
+    given = Given(system, reading.zone) if system else None
+    until_s = reading.instant_s("--calibrate-until", until) if until is not None else None
+    asked = Asked(str(log), reading.format, reading.columns, reading.zone)
+    with output.working(f"replaying {log.name}") as state:
+        history = reading.read(log)
+        machine, notes = given.of(history) if given is not None else (None, ())
+        made = replay_log(history, system=machine, off=without, calibrate_until_s=until_s, progress=state)
+        made = replace(made, notes=(*notes, *made.notes))
+    content = content_of(made, asked)
+    if out is not None:
+        write_document(content, out)
+    if page is not None:
+        from forerun.core.report import write_page
+        from forerun.site.replay.document import DOCUMENT
+
+        with output.working("drawing the page"):
+            write_page([DOCUMENT.read((out or log).stem, content)], page)
+    if output.as_json:
+        _show.print_json(content)
+        return 0
+    _print(made)
+    if page is not None:
+        _show.prose(f"saved to {page}")
+    if out is not None:
+        output.hint(
+            f"saved to {out}; next: forerun replay whatif {out} --nodes +{max(made.main.pool.nodes // 10, 1)}"
+        )
+    return 0
+
+
+@command.command(name="whatif")
+@click.argument("kept", type=_options.PATH, metavar="REPLAY")
+@click.option("--policy", metavar="NAME", help="Another policy: easy, conservative or first-fit.")
+@click.option("--order", metavar="NAME", help="Another order of the queue: fcfs, sjf or wfp3.")
+@click.option("--nodes", metavar="+N|-N", help="More or fewer nodes.")
+@click.option("--no-window", "window", type=click.IntRange(min=1), metavar="N", help="Without outage N.")
+@click.option("--limit", metavar="user.running=N", help="At most N running jobs a user; 0: any number.")
+@_options.output_options
+def whatif(
+    kept: Path,
+    policy: str | None,
+    order: str | None,
+    nodes: str | None,
+    window: int | None,
+    limit: str | None,
+    output: Output,
+) -> int:
+    """Change one thing in a kept REPLAY, and say what that does to waits, or that the log does not show it.
+
+    The change is measured against the replay, not against history, on jobs that are not held.
+    """
+    from forerun.core.errors import UsageError
+    from forerun.core.result.reading import read_document
+    from forerun.site.replay.stored import kept_replay
+    from forerun.site.replay.whatif import what_if
+
+    content = read_document(kept)
+    with output.working(f"replaying {kept.name}"):
+        made = kept_replay(kept, content)
+        change = _change(made, policy, order, nodes, window, limit)
+        try:
+            answer = what_if(made, change)
+        except ValueError as error:
+            raise UsageError.at(str(kept), str(error)) from None
+    if output.as_json:
+        _show.print_json(_answer(answer))
+        return 0
+    _print_answer(answer)
+    return 0
+
+
+def _change(
+    made: Replay,
+    policy: str | None,
+    order: str | None,
+    nodes: str | None,
+    window: int | None,
+    limit: str | None,
+) -> Change:
+    """What is asked for. Raises UsageError for what cannot be, and for nothing."""
+    from forerun.core.errors import Problem, UsageError, known_names
+    from forerun.site.replay.play import CANDIDATES, policy_name
+    from forerun.site.replay.whatif import Change
+
+    problems: list[Problem] = []
+    chosen = None
+    if policy is not None or order is not None:
+        now, by = policy_name(made.card.policy).split()
+        name = f"{policy or now} {order or by}"
+        names = {policy_name(one): one for one in CANDIDATES}
+        chosen = names.get(name)
+        if chosen is None:
+            problems.append(Problem(f"--policy {name}", known_names(name, names)))
+    count = 0
+    if nodes is not None:
+        digits = nodes.lstrip("+-")
+        if not digits.isdecimal() or len(digits) > 9 or len(nodes) - len(digits) > 1:
+            problems.append(Problem(f"--nodes {nodes}", "write how many more or fewer, such as +8"))
+        else:
+            count = -int(digits) if nodes.startswith("-") else int(digits)
+    most = None
+    if limit is not None:
+        digits = limit.removeprefix(_LIMIT)
+        if not limit.startswith(_LIMIT) or not digits.isdecimal() or len(digits) > 9:
+            problems.append(Problem(f"--limit {limit}", "write it as user.running=20"))
+        elif not made.log.user.known:
+            problems.append(Problem(f"--limit {limit}", "the log does not say whose jobs they are"))
+        else:
+            most = int(digits)
+    if problems:
+        raise UsageError(*problems)
+    change = Change(policy=chosen, nodes=count, without_window=window or 0, running_per_user=most)
+    if not change.what:
+        raise UsageError.at(
+            "whatif", "say what is otherwise: --policy, --order, --nodes, --no-window or --limit"
+        )
+    return change
+
+
+def _print(made: Replay) -> None:
+    """Findings, the report card, and which policy it was."""
+    from forerun.site.replay.card import REPLAYS
+    from forerun.site.replay.play import policy_name
+    from forerun.site.replay.stored import answer_of, identified_of, named_of
+
+    card = made.card
+    _show.print_table(
+        ("about", "inferred", "evidence"),
+        [(one.about, one.what, one.evidence) for one in made.findings],
+        title="What the log says of the machine",
+        about="--without NAME switches one off",
+    )
+    _show.print_table(
+        ("policy", "F1", "precision", "recall", "mean", "class", "use", "log10", "own log"),
+        [
+            (
+                policy_name(one.policy),
+                f"{one.step.f1:.3f}",
+                f"{one.step.precision:.3f}",
+                f"{one.step.recall:.3f}",
+                *(f"{error:.2f}" for error in (one.mean, one.worst, one.used, one.log10)),
+                "–" if one.own is None else f"{one.own:.3f}",
+            )
+            for one in card.tried
+        ],
+        title="What each policy would have started, decision by decision",
+        about="on the first part; mean, class, use, log10: errors of free replays; own log: F1 on a log that the chosen "
+        "policy made of the same jobs",
+    )
+    _show.prose(f"{named_of(made)}. The replay uses {policy_name(card.policy)}.")
+    if identified := identified_of(made):
+        _show.prose(f"how identified: {identified}.")
+    _show.print_table(
+        ("figure", "measured", "limit", "met"),
+        [
+            (
+                line.what,
+                f"{line.value:.3f}",
+                f"{'<=' if line.at_most else '>='} {line.limit:g}",
+                "yes" if line.met else "no",
+            )
+            for line in card.lines
+        ],
+        title=f"Report card, pool {made.main.pool.name}, on the last part",
+        about=f"replayed from the state of the machine at its beginning, {REPLAYS} times, each submission up to two "
+        f"minutes later; the mean wait varies by {card.spread_s / max(card.history_s, 1.0):.1%} (standard deviation)",
+    )
+    if card.classes:
+        _show.print_table(
+            ("class", "jobs", "history (h)", "replay (h)"),
+            [
+                (one.name, one.jobs, f"{one.history_s / 3600:.2f}", f"{one.replay_s / 3600:.2f}")
+                for one in card.classes
+            ],
+            title="Mean wait by class, jobs that are not held",
+            about="medians part narrow from wide, and short from long requests",
+        )
+    _show.prose(f"\nwhy: {answer_of(made)}")
+    _show.prose(
+        f"note: {100 * card.held_share:.0f} % of the scored jobs are held, with {100 * card.held_waiting:.0f} % of all "
+        "waiting; why is not in the log"
+    )
+    for note in made.notes:
+        _show.prose(f"note: {note}")
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    """The answer as plain data."""
+    return {
+        "change": answer.change.what,
+        "verdict": answer.verdict,
+        "why": answer.why,
+        "replay_s": answer.replay_s,
+        "changed_s": answer.changed_s,
+        "difference_s": answer.difference_s,
+        "low_s": answer.low_s,
+        "high_s": answer.high_s,
+        "reproduction_error_s": answer.error_s,
+        "jobs": answer.jobs,
+        "fortnights": answer.stretches,
+        "policies": list(answer.policies),
+    }
+
+
+def _print_answer(answer: Answer) -> None:
+    """The difference, its interval, and the verdict."""
+    _show.print_table(
+        ("change", "replay (h)", "changed (h)", "difference (h)", "95 % interval (h)"),
+        [
+            (
+                answer.change.what,
+                f"{answer.replay_s / 3600:.2f}",
+                f"{answer.changed_s / 3600:.2f}",
+                f"{answer.difference_s / 3600:+.2f}",
+                f"[{answer.low_s / 3600:.2f}, {answer.high_s / 3600:.2f}]",
+            )
+        ],
+        title="Mean wait of jobs that are not held",
+        about=f"{answer.jobs} jobs in {answer.stretches} fortnights; interval over {', '.join(answer.policies)}",
+    )
+    verdict = answer.verdict if answer.verdict == "cannot tell" else f"waits would have been {answer.verdict}"
+    _show.prose(f"\n{verdict}: {answer.why}")

@@ -1,0 +1,210 @@
+"""One answer: when a job would start, what it would wait for, and how reliable such answers were lately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.site.replay.history import F64, I64, Mask
+from forerun.site.wait_time import forecast as fc
+from forerun.site.wait_time.classes import class_name
+from forerun.site.wait_time.kernel import KEPT_BACK, Draws
+from forerun.site.wait_time.situation import Question, Situation
+
+#: what is added from one line to the next of what a job waits for
+CAUSES: Final = (
+    "running jobs to end",
+    "and jobs that wait already",
+    "and jobs that come later",
+    "and maintenance",
+    "and as such forecasts were off",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How often intervals contained the start.
+
+    Parameters
+    ----------
+    answers : how many answers are looked at.
+    shares : by what the interval promises, how many did.
+    """
+
+    answers: int
+    shares: dict[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """When a job would start.
+
+    Parameters
+    ----------
+    question : what was asked.
+    at_s : when, in seconds since 1970.
+    pool : whose nodes it needs, in words.
+    nodes, free, running, waiting, kept_back : of the pool, nodes in all and free, and jobs running, waiting, and of these
+        passed over so often that something must keep them back.
+    job_class : of the job, in words.
+    empty : whether the draws start it at once.
+    past : how many former questions with a known start there are.
+    waits_s : by level, quantiles of the wait; empty: no answer.
+    by_s, by_share : a wait, and the probability to start within it; None: not asked, or no answer.
+    medians_s : by cause, the median wait if what stands in the lines so far were all.
+    covered : the last answers, known by now; None: no answer.
+    """
+
+    question: Question
+    at_s: float
+    pool: str
+    nodes: int
+    free: int
+    running: int
+    waiting: int
+    kept_back: int
+    job_class: str
+    empty: bool
+    past: int
+    waits_s: dict[float, float]
+    by_s: float | None
+    by_share: float | None
+    medians_s: dict[str, float]
+    covered: Covered | None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an answer."""
+        return bool(self.waits_s)
+
+    def data(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        return {
+            "at_unix_s": self.at_s,
+            "job": {
+                "nodes": self.question.nodes,
+                "requested_s": self.question.requested_s,
+                "class": self.job_class,
+            },
+            "pool": {
+                "name": self.pool,
+                "nodes": self.nodes,
+                "free_nodes": self.free,
+                "running_jobs": self.running,
+                "waiting_jobs": self.waiting,
+                "kept_back_jobs": self.kept_back,
+            },
+            "answer": self.known,
+            "past_questions": self.past,
+            "wait_quantiles_s": {f"{level:g}": wait_s for level, wait_s in self.waits_s.items()},
+            "by": None if self.by_s is None else {"wait_s": self.by_s, "probability": self.by_share},
+            "median_wait_s": self.medians_s,
+            "reliability": None
+            if self.covered is None
+            else {
+                "answers": self.covered.answers,
+                "covered": {f"{level:g}": share for level, share in self.covered.shares.items()},
+            },
+        }
+
+
+def answer(
+    forecaster: fc.Forecaster,
+    question: Question,
+    by_s: float | None = None,
+    *,
+    said: Callable[[int, int], None] = lambda done, of: None,
+) -> Answer:
+    """When a job would start that is submitted at an instant.
+
+    Parameters
+    ----------
+    forecaster : of the log.
+    question : about the job.
+    by_s : the probability to start within so many seconds is wanted, too (default: it is not).
+    said : gets how many former questions have been asked, and of how many.
+    """
+    situation = forecaster.situation(question)
+    rows = forecaster.rows_like(question.at_s, question.nodes)[-fc.RECENT :]
+    asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
+    draws = situation.draw(forecaster.rng(question), fc.DRAWS)
+    waits = fc.scale(situation.waits_s(draws))
+    middle, spread = fc.middle_and_spread(waits)
+    known = situation.known
+    calibrated = fc.calibrated(
+        asked, len(rows), question.at_s, middle, spread, fc.class_history(known, question)
+    )
+    causes = _causes(situation, draws, float(fc.unscale(middle)))
+    queue = situation.queue
+    return Answer(
+        question=question,
+        at_s=question.at_s + forecaster.log.origin_s,
+        pool=str(forecaster.pool(question.at_s, question.nodes)),
+        nodes=int(queue.nodes[0]),
+        free=situation.free_nodes,
+        running=len(queue.running_nodes),
+        waiting=len(queue.waiting_nodes) - 1,
+        kept_back=int(np.count_nonzero(situation.kept_back)),
+        job_class=class_name(question.nodes, question.requested_s),
+        empty=bool(middle <= fc.scale(fc.AT_ONCE_S)),
+        past=len(asked.known_at(question.at_s, len(rows))),
+        waits_s={}
+        if calibrated is None
+        else dict(zip(fc.LEVELS, fc.unscale(calibrated.quantiles(fc.LEVELS)).tolist(), strict=True)),
+        by_s=by_s,
+        by_share=None if calibrated is None or by_s is None else calibrated.share_within(by_s),
+        medians_s={}
+        if calibrated is None
+        else dict(zip(CAUSES, [*causes, float(fc.unscale(calibrated.quantiles([0.5]))[0])], strict=True)),
+        covered=None if calibrated is None else _covered(forecaster, rows, asked, question.at_s),
+    )
+
+
+def _causes(situation: Situation, draws: Draws, all_s: float) -> list[float]:
+    """Median waits in seconds in the same draws, with more and more of what there is to wait for."""
+    nobody = np.full_like(draws.waiting_work_s, KEPT_BACK)
+    nobody[:, -1] = draws.waiting_work_s[:, -1]
+    none = draws.block_first[:, :0]
+    alone = draws._replace(block_first=none, block_last=none, block_shift_s=draws.block_shift_s[:, :0])
+    parts = [
+        situation.waits_s(alone._replace(waiting_work_s=nobody), windows=False),
+        situation.waits_s(alone, windows=False),
+    ]
+    medians = [float(np.median(waits_s)) for waits_s in parts]
+    if situation.windows:
+        medians.append(float(np.median(situation.waits_s(draws, windows=False))))
+    else:
+        medians.append(all_s)
+    return [*medians, all_s]
+
+
+def _covered(forecaster: fc.Forecaster, rows: I64, asked: fc.Asked, at_s: float) -> Covered:
+    """The last answers whose jobs have started by an instant, each as it was given."""
+    judged = np.sort(asked.known_at(at_s, len(rows))[-fc.JUDGED :])
+    quantiles = fc.answers(forecaster, rows, asked, judged)
+    return covered(asked.wait()[judged], quantiles)
+
+
+def covered(wait: F64, quantiles: F64, among: Mask | None = None) -> Covered:
+    """How many intervals contained what came.
+
+    Parameters
+    ----------
+    wait : float64[answers], on the logarithmic scale.
+    quantiles : float64[answers, levels], likewise; nan: there was no answer.
+    among : bool[answers], which to look at (default: all).
+    """
+    usable = np.isfinite(wait) & np.isfinite(quantiles[:, 0])
+    usable &= True if among is None else among
+    wait, quantiles = wait[usable], quantiles[usable]
+    inside = {
+        promised: (quantiles[:, low] <= wait) & (wait <= quantiles[:, high])
+        for promised, (low, high) in fc.INTERVALS.items()
+    }
+    count = len(wait)
+    return Covered(
+        count, {promised: float(good.mean()) if count else np.nan for promised, good in inside.items()}
+    )

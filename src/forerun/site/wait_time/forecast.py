@@ -1,0 +1,311 @@
+"""Answers: what draws say, corrected by how far they were off for the jobs that started last.
+
+Waits are compared on a logarithmic scale, log10(wait + a minute): being an hour off matters less after a day than after a
+minute. An answer is a set of weighted waits. Most of the weight is on the median of the draws plus each recent error of such
+medians, apart for an empty machine (where the draws start the job at once) and a busy one, where an error counts in
+proportion to the square root of how much the draws differ now and differed then. The rest is on the waits of the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from forerun.cluster.inputs.setting import Window
+from forerun.core.errors import TraceError, UsageError
+from forerun.core.rng import stream
+from forerun.site.replay.history import F64, I64, History, Mask
+from forerun.site.wait_time.classes import class_of, request_class
+from forerun.site.wait_time.machine import Pool, nodes_of, pools_of, regular_maintenance
+from forerun.site.wait_time.situation import Question, Situation
+
+_DAY_S: Final = 86_400.0
+#: quantiles of an answer, and the pairs of them that are its intervals
+LEVELS: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+INTERVALS: Final = {0.5: (3, 5), 0.8: (2, 6), 0.9: (1, 7), 0.95: (0, 8)}
+#: draws of an answer, and of each former question
+DRAWS: Final = 100
+PAST_DRAWS: Final = 25
+#: fewer former questions with a known start are no base for an answer, nor for one regime apart from the other
+LEAST_PAST: Final = 40
+#: the former questions looked at, and how many of their errors are used, those that became known last
+RECENT: Final = 800
+ERRORS: Final = 200
+#: the weight of the class history, and how many of its waits
+HISTORY_SHARE: Final = 0.15
+HISTORY: Final = 200
+LEAST_HISTORY: Final = 20
+#: the machine counts as empty where the median draw starts within so many seconds
+AT_ONCE_S: Final = 60.0
+#: the least spread of draws, on the logarithmic scale
+_LEAST_SPREAD: Final = 0.1
+#: the answers whose reliability is reported
+JUDGED: Final = 200
+
+
+def scale(wait_s: ArrayLike) -> F64:
+    """Waits in seconds on the logarithmic scale, on which errors are measured."""
+    scaled: F64 = np.log10(np.maximum(np.asarray(wait_s, np.float64), 0.0) + 60.0)
+    return scaled
+
+
+def unscale(scaled: ArrayLike) -> F64:
+    """Seconds, from the logarithmic scale."""
+    wait_s: F64 = np.maximum(10.0 ** np.asarray(scaled, np.float64) - 60.0, 0.0)
+    return wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Weighted waits on the logarithmic scale.
+
+    Parameters
+    ----------
+    points : float64[points], ascending.
+    below : float64[points], the weight up to the middle of each, as a share of all.
+    """
+
+    points: F64
+    below: F64
+
+    @classmethod
+    def of(cls, points: F64, weights: F64) -> Distribution:
+        """From points in any order."""
+        order = np.argsort(points, kind="stable")
+        upto = np.cumsum(weights[order])
+        return cls(points[order], (upto - 0.5 * weights[order]) / upto[-1])
+
+    def quantiles(self, levels: Sequence[float]) -> F64:
+        """float64[levels], on the logarithmic scale."""
+        return np.interp(levels, self.below, self.points)
+
+    def share_within(self, wait_s: float) -> float:
+        """The probability of a wait of at most so many seconds."""
+        if wait_s < 0.0:
+            return 0.0
+        return float(np.interp(scale(wait_s), self.points, self.below, left=0.0, right=1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Questions about jobs of the log at their submission, in order, with what the draws said.
+
+    Parameters
+    ----------
+    at_s, start_s : float64[questions], the submission and the start; nan: not known.
+    middle, spread : float64[questions], median and standard deviation of the draws on the logarithmic scale.
+    """
+
+    at_s: F64
+    start_s: F64
+    middle: F64
+    spread: F64
+
+    @property
+    def empty(self) -> Mask:
+        """bool[questions], whether the machine counted as empty."""
+        return np.asarray(self.middle <= scale(AT_ONCE_S))
+
+    def wait(self) -> F64:
+        """float64[questions], what came, on the logarithmic scale."""
+        return np.where(np.isnan(self.start_s), np.nan, scale(self.start_s - self.at_s))
+
+    def known_at(self, at_s: float, before: int) -> I64:
+        """Of the last questions before one, those whose start is known at an instant, the latest known last."""
+        first = max(before - RECENT, 0)
+        known = first + np.flatnonzero(self.start_s[first:before] <= at_s)
+        return known[np.argsort(self.start_s[known], kind="stable")]
+
+
+def calibrated(
+    asked: Asked, before: int, at_s: float, middle: float, spread: float, history: F64
+) -> Distribution | None:
+    """The answer to a question; None where too few former ones are known.
+
+    Parameters
+    ----------
+    asked : questions; those before number `before` are former ones.
+    before : how many.
+    at_s : the instant of the question.
+    middle, spread : what the draws say, as in `Asked`.
+    history : waits of the class, on the logarithmic scale.
+    """
+    known = asked.known_at(at_s, before)
+    if len(known) < LEAST_PAST:
+        return None
+    empty = bool(middle <= scale(AT_ONCE_S))
+    alike = known[asked.empty[known] == empty]
+    errors_of = (alike if len(alike) >= LEAST_PAST else known)[-ERRORS:]
+    errors = asked.wait()[errors_of] - asked.middle[errors_of]
+    if not empty:
+        errors = errors * np.sqrt(spread / asked.spread[errors_of])
+    share = HISTORY_SHARE if len(history) else 0.0
+    points = np.concatenate([np.maximum(middle + errors, scale(0.0)), history])
+    weights = np.concatenate(
+        [
+            np.full(len(errors), (1.0 - share) / len(errors)),
+            np.full(len(history), share / max(len(history), 1)),
+        ]
+    )
+    return Distribution.of(points, weights)
+
+
+def middle_and_spread(draws: F64) -> tuple[float, float]:
+    """Median and standard deviation of draws on the logarithmic scale; the latter has a least value."""
+    return float(np.median(draws)), max(float(draws.std()), _LEAST_SPREAD)
+
+
+class Forecaster:
+    """Asks when jobs start, at any instant of a log, each time as of that instant.
+
+    Parameters
+    ----------
+    log : the history.
+    seed : of the draws.
+    windows : maintenance that is announced (default: none); beside it only what comes back regularly is expected.
+    partition : the pool is this partition's (default: the sizes of jobs tell pools apart).
+    nodes : of the pool (default 0: what was in use).
+
+    Raises UsageError for a partition that the log does not have, TraceError for a log without requested times.
+    """
+
+    def __init__(
+        self,
+        log: History,
+        *,
+        seed: int = 0,
+        windows: Sequence[Window] = (),
+        partition: str = "",
+        nodes: int = 0,
+    ) -> None:
+        if not np.isfinite(log.requested_s).any():
+            what = "no job has a requested time, without which nobody knows what the scheduler plans with"
+            raise TraceError.at(log.source, f"{what}; `--columns requested_s=NAME` names its column")
+        if partition and partition not in log.partition.names:
+            known = ", ".join(log.partition.names) or "none"
+            raise UsageError.at("--job", f"the log has no partition {partition!r}; known: {known}")
+        self.log, self.seed, self.windows = log, seed, tuple(windows)
+        self.partition, self.nodes = partition, nodes
+        self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
+        self._rows: dict[Pool, I64] = {}
+
+    def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
+        """The pools, and from when on the log is complete, by what was known when the day began."""
+        day = int(np.floor(at_s / _DAY_S))
+        if day not in self._days:
+            known = self.log.as_of(day * _DAY_S)
+            pools = (Pool(partition=self.partition),) if self.partition else pools_of(known)
+            self._days[day] = pools, known.complete_from_s
+        return self._days[day]
+
+    def pool(self, at_s: float, nodes: int) -> Pool:
+        """The pool of a job of so many nodes, by what was known when the day began."""
+        return next(pool for pool in self._day(at_s)[0] if nodes <= pool.most)
+
+    def known(self, at_s: float, nodes: int, before: int | None = None) -> History:
+        """The pool of a job of so many nodes, as of an instant; as `situation` takes them."""
+        pool = self.pool(at_s, nodes)
+        if pool not in self._rows:
+            self._rows[pool] = np.flatnonzero(pool.has(self.log))
+        rows = self._rows[pool]
+        came = int(np.searchsorted(self.log.submit_s, at_s, side="right"))
+        rows = rows[: np.searchsorted(rows, came if before is None else min(came, before))]
+        return replace(self.log.of(rows).until(at_s), complete_from_s=self._day(at_s)[1])
+
+    def situation(self, question: Question, before: int | None = None) -> Situation:
+        """The queue at the instant of a question.
+
+        Parameters
+        ----------
+        question : what is asked.
+        before : only the first so many jobs of the log are there (default: all that have been submitted).
+        """
+        at_s = question.at_s
+        known = self.known(at_s, question.nodes, before)
+        windows = (*self.windows, *regular_maintenance(known, at_s))
+        return Situation(known, question, self.nodes or nodes_of(known, at_s), windows)
+
+    def rng(self, question: Question) -> np.random.Generator:
+        """The random stream of a question, which depends on nothing but the seed and the question."""
+        instant = f"{question.at_s + self.log.origin_s:.3f}"
+        return stream(self.seed, "wait-time", instant, question.nodes, f"{question.requested_s:.3f}")
+
+    def ask(self, rows: I64, said: Callable[[int], None] = lambda _: None) -> Asked:
+        """Ask about jobs of the log at their submission.
+
+        Parameters
+        ----------
+        rows : int64[questions], ascending.
+        said : gets how many are done.
+        """
+        log = self.log
+        middle, spread = np.empty(len(rows)), np.empty(len(rows))
+        for k, row in enumerate(rows.tolist()):
+            situation = self.situation(self.question_of(row), row)
+            draws = situation.draw(self.rng(situation.question), PAST_DRAWS)
+            middle[k], spread[k] = middle_and_spread(scale(situation.waits_s(draws)))
+            said(k + 1)
+        return Asked(log.submit_s[rows], log.start_s[rows], middle, spread)
+
+    def question_of(self, row: int) -> Question:
+        """The question at the submission of a job of the log."""
+        log = self.log
+        requested_s = float(log.requested_s[row])
+        if np.isnan(requested_s):
+            requested_s = float(np.nanmax(log.requested_s[: row + 1], initial=_DAY_S))
+        return Question(float(log.submit_s[row]), int(log.nodes[row]), requested_s)
+
+    def rows_like(self, at_s: float, nodes: int) -> I64:
+        """The jobs of a pool that were submitted before an instant and since the log is complete."""
+        log, begin_s = self.log, self._day(at_s)[1]
+        among = self.pool(at_s, nodes).has(log) & (log.submit_s >= begin_s) & (log.submit_s <= at_s)
+        return np.flatnonzero(among)
+
+
+def class_history(known: History, question: Question) -> F64:
+    """The last waits of jobs like one, on the logarithmic scale.
+
+    Of its class, or with its requested time alone, or of all, whichever first has enough.
+
+    Parameters
+    ----------
+    known : the pool's jobs, as of the instant.
+    question : about the job.
+    """
+    started = np.flatnonzero(known.started & (known.submit_s >= known.complete_from_s))
+    started = started[np.argsort(known.start_s[started], kind="stable")]
+    nodes, requested_s = known.nodes[started], known.requested_s[started]
+    ours = np.array([question.nodes]), np.array([question.requested_s])
+    for alike in (
+        class_of(nodes, requested_s) == class_of(*ours),
+        request_class(requested_s) == request_class(ours[1]),
+    ):
+        if np.count_nonzero(alike) >= LEAST_HISTORY:
+            started = started[alike]
+            break
+    return scale(known.wait_s[started[-HISTORY:]])
+
+
+def answers(forecaster: Forecaster, rows: I64, asked: Asked, which: I64) -> F64:
+    """float64[which, levels], the answers to some questions, each from those before it; nan: none.
+
+    Parameters
+    ----------
+    forecaster : who asked.
+    rows, asked : all questions, and what the draws said.
+    which : numbers of those that are answered.
+    """
+    quantiles = np.full((len(which), len(LEVELS)), np.nan)
+    for k, number in enumerate(which.tolist()):
+        question = forecaster.question_of(int(rows[number]))
+        known = forecaster.known(question.at_s, question.nodes, int(rows[number]))
+        history = class_history(known, question)
+        middle, spread = float(asked.middle[number]), float(asked.spread[number])
+        forecast = calibrated(asked, number, question.at_s, middle, spread, history)
+        if forecast is not None:
+            quantiles[k] = forecast.quantiles(LEVELS)
+    return quantiles

@@ -1,0 +1,146 @@
+"""The queue of an instant, played on many times.
+
+Each draw has its own run times, its own later arrivals, and its own idea of who is kept back; what is waiting, running and
+announced is the same in all. The scheduler is that of `engine.kernels.backfill`, started in the middle: running jobs stand
+in its profile with the ends that it believes, waiting jobs in its queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.engine.kernels import free_profile as fp
+from forerun.cluster.engine.kernels.arrays import F64, I64
+from forerun.cluster.engine.kernels.heap import push_least
+from forerun.cluster.engine.kernels.priority import ARRIVED, EVENTS, FREE, LOGGED, RUNNING
+from forerun.core.kernels.jit import kernel
+
+#: after each stretch of so many seconds we look whether the job has started
+STRETCH_S: Final = 21_600.0
+#: the work of a waiting job that is kept back in a draw
+KEPT_BACK: Final = -1.0
+
+
+class Queue(NamedTuple):
+    """What is waiting and running at an instant, and who has come before it. Times are instants in seconds.
+
+    Parameters
+    ----------
+    now_s, nodes : float64[1] and int64[1], the instant and the nodes of the pool.
+    running_nodes, running_start_s, running_request_s : of running jobs; the request is a length.
+    waiting_nodes, waiting_submit_s, waiting_request_s : of waiting jobs in order of submission; the job in question is last.
+    past_nodes, past_submit_s, past_request_s, past_work_s : of former jobs in order of submission, which may come again, and
+        what they take then.
+    """
+
+    now_s: F64
+    nodes: I64
+    running_nodes: I64
+    running_start_s: F64
+    running_request_s: F64
+    waiting_nodes: I64
+    waiting_submit_s: F64
+    waiting_request_s: F64
+    past_nodes: I64
+    past_submit_s: F64
+    past_request_s: F64
+    past_work_s: F64
+
+
+class Draws(NamedTuple):
+    """What differs between draws; the first axis of each column is the draw.
+
+    Parameters
+    ----------
+    running_end_s : float64[draws, running], instants.
+    waiting_work_s : float64[draws, waiting], seconds; `KEPT_BACK`: it does not take part.
+    block_first, block_last : int64[draws, blocks], the former jobs that come in each block of time, the last not included.
+    block_shift_s : float64[draws, blocks], how much later they come than they came.
+    """
+
+    running_end_s: F64
+    waiting_work_s: F64
+    block_first: I64
+    block_last: I64
+    block_shift_s: F64
+
+
+@kernel(allocates=False)
+def play_on(
+    q: bk.Backfill, queue: Queue, draws: Draws, order: int, grace_s: float, until_s: float, start_s: F64
+) -> None:
+    """When the job in question starts in each draw, by EASY; infinite: not before `until_s`.
+
+    Parameters
+    ----------
+    q : arrays to work in, with the windows and the instants at which there is a pass; as `arrays_for` makes them.
+    queue, draws : where the draws begin, and in what they differ.
+    order : of the queue, a number of `backfill`.
+    grace_s : as `backfill.advance` takes it.
+    until_s : the instant at which draws end.
+    start_s : float64[draws], filled with instants.
+    """
+    for draw in range(len(start_s)):
+        ours = _set_up(q, queue, draws, draw, order)
+        reached_s = queue.now_s[0]
+        # a pass at once: where nothing runs, no end would bring one
+        bk._announce(q, reached_s, False)
+        bk._pass_once(q, reached_s, order, 1, len(q.submit), np.inf)
+        while q.first_start[ours] < 0.0 and reached_s < until_s:
+            stop_s = min(reached_s + STRETCH_S, until_s)
+            q.meta[EVENTS], q.meta[LOGGED] = 0, 0
+            # less than asked for where the log is full
+            reached_s = min(bk.advance(q, order, False, 1, len(q.submit), np.inf, grace_s, stop_s), until_s)
+        start_s[draw] = q.first_start[ours] if q.first_start[ours] >= 0.0 else np.inf
+
+
+@kernel(allocates=False)
+def _set_up(q: bk.Backfill, queue: Queue, draws: Draws, draw: int, order: int) -> int:
+    """Bring the arrays to the instant at which the draw begins; the place of the job in question."""
+    now, meta = queue.now_s[0], q.meta
+    for place in range(len(meta)):
+        meta[place] = 0
+    meta[FREE] = queue.nodes[0]
+    fp.start_over(q.time, q.free, meta, now, queue.nodes[0])
+    q.wake[0] = np.inf
+    q.allowed[0] = len(q.submit)  # whatever the draw before has left running
+    job = 0
+    for k in range(len(queue.running_nodes)):
+        start_s, need, end_s = queue.running_start_s[k], queue.running_nodes[k], draws.running_end_s[draw, k]
+        _add(q, job, start_s, need, queue.running_request_s[k], end_s - start_s)
+        q.first_start[job], q.belief[job] = start_s, start_s + queue.running_request_s[k]
+        meta[FREE] -= need
+        meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, end_s)
+        fp.take(q.time, q.free, meta, now, q.belief[job], need)
+        if end_s > q.belief[job]:
+            meta[bk.BELIEVED] = push_least(q.believed, q.believed_key, meta[bk.BELIEVED], job, q.belief[job])
+        job += 1
+    for k in range(len(queue.waiting_nodes)):
+        work_s = draws.waiting_work_s[draw, k]
+        _add(q, job, queue.waiting_submit_s[k], queue.waiting_nodes[k], queue.waiting_request_s[k], work_s)
+        if work_s != KEPT_BACK:
+            bk._join(q, job, order)
+        job += 1
+    ours = job - 1
+    meta[ARRIVED] = job
+    most = len(q.submit)
+    for block in range(draws.block_first.shape[1]):
+        shift_s = draws.block_shift_s[draw, block]
+        for k in range(draws.block_first[draw, block], draws.block_last[draw, block]):
+            if job < most:
+                at_s = queue.past_submit_s[k] + shift_s
+                _add(q, job, at_s, queue.past_nodes[k], queue.past_request_s[k], queue.past_work_s[k])
+                job += 1
+    while job < most:  # places that this draw has no job for
+        _add(q, job, np.inf, 1, 1.0, 1.0)
+        job += 1
+    return ours
+
+
+@kernel(allocates=False)
+def _add(q: bk.Backfill, job: int, submit_s: float, nodes: int, request_s: float, work_s: float) -> None:
+    q.submit[job], q.gpus[job], q.request[job], q.work[job] = submit_s, nodes, request_s, work_s
+    q.first_start[job], q.end[job], q.promise[job] = -1.0, -1.0, bk.NO_PROMISE

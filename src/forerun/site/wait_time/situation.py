@@ -1,0 +1,248 @@
+"""The queue at an instant, and how it may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.cluster.engine.backfill import blank_backfill
+from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.inputs.setting import Window
+from forerun.cluster.policies.orders.fcfs import Fcfs
+from forerun.cluster.policies.orders.wfp3 import Wfp3
+from forerun.site.replay.history import F64, I64, History, Mask
+from forerun.site.wait_time import kernel
+from forerun.site.wait_time.classes import request_class
+
+_HOUR_S: Final = 3600.0
+_DAY_S: Final = 24 * _HOUR_S
+#: draws end so long after the question; a later start counts as one then
+HORIZON_S: Final = 14 * _DAY_S
+#: later arrivals are those of former days, each drawn from the last six weeks
+BLOCK_S: Final = _DAY_S
+ARRIVALS_S: Final = 42 * _DAY_S
+#: run times are drawn from so many jobs of the class that ended last, or of all classes where it has fewer than the least
+RUNS: Final = 300
+LEAST_RUNS: Final = 20
+#: a job that so many were preferred to, each of them below it in every order and harder to place, is kept back in half of
+#: the draws: the log does not say by what, nor until when
+MISSES: Final = 3
+#: only starts of the last week are looked at
+MISSES_S: Final = 7 * _DAY_S
+#: seconds by which a job is believed to go on that has outlived its request, and by which it goes on at most, where no
+#: former one ever did
+GRACE_S: Final = 60.0
+LATEST_S: Final = 300.0
+#: half of the draws for each: no log can tell orders of the queue apart
+ORDERS: Final = (Fcfs.number, Wfp3.number)
+#: later arrivals of one draw
+_MOST_ARRIVALS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """When does a job start that is submitted at an instant?
+
+    Parameters
+    ----------
+    at_s : the instant, on the history's clock.
+    nodes : that it asks for.
+    requested_s : its time limit.
+    """
+
+    at_s: float
+    nodes: int
+    requested_s: float
+
+
+class Situation:
+    """The queue of a pool at an instant.
+
+    Parameters
+    ----------
+    known : the jobs of the pool, as of the instant.
+    question : about one more job, submitted at that instant.
+    nodes : of the pool.
+    windows : maintenance; what has not been announced is not used.
+    """
+
+    def __init__(self, known: History, question: Question, nodes: int, windows: Sequence[Window]) -> None:
+        now_s = question.at_s
+        self.question, self.known = question, known
+        self.windows = [w for w in windows if w.announced_s <= now_s < w.to_s]
+        requested_s = known.requested_s
+        if np.isnan(requested_s).any():  # no limit: as long as any
+            longest_s = np.nanmax(requested_s, initial=question.requested_s)
+            requested_s = np.where(np.isnan(requested_s), longest_s, requested_s)
+        requested_s = np.maximum(requested_s, 1.0)
+        running = np.flatnonzero(known.running_at(now_s))
+        waiting = np.flatnonzero(known.waiting_at(now_s))
+        self.kept_back = _misses(known, requested_s, waiting, now_s - MISSES_S) >= MISSES
+        self._ratios = _Ratios(known, requested_s)
+        past = np.flatnonzero(
+            (known.submit_s >= max(known.complete_from_s, now_s - ARRIVALS_S))
+            & (known.started | np.isnan(known.end_s))
+        )
+        ran_s = known.run_s[past]
+        unknown = np.isnan(ran_s)
+        ran_s[unknown] = self._ratios.middle(requested_s[past[unknown]]) * requested_s[past[unknown]]
+        held = int(known.nodes[running].sum())
+        self.free_nodes = max(nodes - held, 0)
+        self.queue = kernel.Queue(
+            now_s=np.array([now_s]),
+            nodes=np.array([max(nodes, held, question.nodes)], np.int64),
+            running_nodes=known.nodes[running],
+            running_start_s=known.start_s[running],
+            running_request_s=requested_s[running],
+            waiting_nodes=np.append(known.nodes[waiting], np.int64(question.nodes)),
+            waiting_submit_s=np.append(known.submit_s[waiting], now_s),
+            waiting_request_s=np.append(requested_s[waiting], max(question.requested_s, 1.0)),
+            past_nodes=known.nodes[past],
+            past_submit_s=known.submit_s[past],
+            past_request_s=requested_s[past],
+            past_work_s=ran_s,
+        )
+
+    def draw(self, rng: np.random.Generator, draws: int) -> kernel.Draws:
+        """Run times, later arrivals and who is kept back, so many times."""
+        queue, now_s = self.queue, self.question.at_s
+        elapsed = (now_s - queue.running_start_s) / queue.running_request_s
+        running = rng.random((draws, len(queue.running_nodes)))
+        ratio = self._ratios.draw(queue.running_request_s, elapsed, running)
+        end_s = queue.running_start_s + ratio * queue.running_request_s
+        waiting = rng.random((draws, len(queue.waiting_nodes)))
+        work_s = self._ratios.draw(queue.waiting_request_s, np.zeros(waiting.shape[1]), waiting)
+        work_s = np.maximum(work_s * queue.waiting_request_s, 1.0)
+        back = np.append(self.kept_back, False) & (rng.random(waiting.shape) < 0.5)
+        begin_s = max(self.known.complete_from_s, now_s - ARRIVALS_S)
+        days = int((now_s - begin_s) // BLOCK_S)
+        blocks = int(HORIZON_S / BLOCK_S) if days else 0
+        from_s = now_s - (1 + rng.integers(0, max(days, 1), (draws, blocks))) * BLOCK_S
+        return kernel.Draws(
+            running_end_s=np.maximum(end_s, now_s + 1.0),
+            waiting_work_s=np.where(back, kernel.KEPT_BACK, work_s),
+            block_first=np.searchsorted(queue.past_submit_s, from_s),
+            block_last=np.searchsorted(queue.past_submit_s, from_s + BLOCK_S),
+            block_shift_s=now_s + BLOCK_S * np.arange(blocks) - from_s,
+        )
+
+    def waits_s(self, draws: kernel.Draws, *, windows: bool = True) -> F64:
+        """float64[draws], how long the job waits in each draw, at most the horizon.
+
+        Parameters
+        ----------
+        draws : what `draw` returned, or a part of it.
+        windows : whether there is maintenance.
+        """
+        until_s = self.question.at_s + HORIZON_S
+        arrays = self._arrays(draws, self.windows if windows else ())
+        start_s = np.empty(len(draws.running_end_s))
+        share = -(-len(start_s) // len(ORDERS))
+        for k, order in enumerate(ORDERS):
+            part = slice(k * share, (k + 1) * share)
+            kernel.play_on(
+                arrays,
+                self.queue,
+                _some(draws, part),
+                order,
+                GRACE_S,
+                until_s,
+                start_s[part],
+            )
+        waits_s: F64 = np.minimum(start_s - self.question.at_s, HORIZON_S)
+        return waits_s
+
+    def _arrays(self, draws: kernel.Draws, windows: Sequence[Window]) -> bk.Backfill:
+        """Arrays for the queue to work in, reused by all draws."""
+        queue, now_s = self.queue, self.question.at_s
+        coming = (draws.block_last - draws.block_first).sum(axis=1).max(initial=0)
+        jobs = len(queue.running_nodes) + len(queue.waiting_nodes) + min(int(coming), _MOST_ARRIVALS)
+        marks = {now_s, *(at_s for w in windows for at_s in (w.from_s, w.to_s) if at_s > now_s)}
+        announced = [replace(w, gpus=w.gpus or int(queue.nodes[0]), announced_s=now_s) for w in windows]
+        return blank_backfill(jobs, jobs + 1, np.ones(1, np.int64), announced, sorted(marks), 0)
+
+
+def _some(draws: kernel.Draws, which: slice) -> kernel.Draws:
+    return kernel.Draws(
+        draws.running_end_s[which],
+        draws.waiting_work_s[which],
+        draws.block_first[which],
+        draws.block_last[which],
+        draws.block_shift_s[which],
+    )
+
+
+class _Ratios:
+    """How long jobs run for each second that they request, by class of the request.
+
+    Parameters
+    ----------
+    known : whose jobs that have ended are looked at.
+    requested_s : float64[jobs], above 0.
+    """
+
+    def __init__(self, known: History, requested_s: F64) -> None:
+        ended = np.flatnonzero(np.isfinite(known.run_s))
+        ended = ended[np.argsort(known.end_s[ended], kind="stable")]
+        ratio, of = known.run_s[ended] / requested_s[ended], request_class(requested_s[ended])
+        last = {c: ratio[of == c][-RUNS:] for c in range(int(of.max(initial=-1)) + 1)}
+        self._all: F64 = np.sort(np.concatenate([*last.values(), np.ones(1)]))
+        self._of = {c: np.sort(values) for c, values in last.items() if len(values) >= LEAST_RUNS}
+
+    def draw(self, requested_s: F64, elapsed: F64, uniform: F64) -> F64:
+        """float64[draws, jobs], of jobs that have run for `elapsed` of their request already.
+
+        Parameters
+        ----------
+        requested_s, elapsed : float64[jobs].
+        uniform : float64[draws, jobs], in [0, 1).
+        """
+        drawn = np.empty_like(uniform)
+        of = request_class(requested_s)
+        for c in np.unique(of).tolist():
+            rows = np.flatnonzero(of == c)
+            ratio = self._of.get(c, self._all)
+            first = np.searchsorted(ratio, elapsed[rows], side="right")
+            at = first + (uniform[:, rows] * (len(ratio) - first)).astype(np.int64)
+            beyond = elapsed[rows] + uniform[:, rows] * LATEST_S / requested_s[rows]
+            drawn[:, rows] = np.where(first < len(ratio), ratio[np.minimum(at, len(ratio) - 1)], beyond)
+        return drawn
+
+    def middle(self, requested_s: F64) -> F64:
+        """float64[jobs], the median of each job's class."""
+        medians = {c: float(np.median(values)) for c, values in self._of.items()}
+        other = float(np.median(self._all))
+        return np.array([medians.get(c, other) for c in request_class(requested_s).tolist()], np.float64)
+
+
+def _misses(known: History, requested_s: F64, waiting: I64, since_s: float) -> I64:
+    """int64[waiting], how many jobs started instead of each that came later, ask for no less, and have less priority.
+
+    Parameters
+    ----------
+    known, requested_s : all jobs.
+    waiting : rows of those that wait.
+    since_s : from when on starts are counted.
+    """
+    count = np.zeros(len(waiting), np.int64)
+    if len(waiting):
+        others = np.flatnonzero(known.start_s > max(since_s, known.submit_s[waiting].min()))
+        for chunk in np.array_split(others, len(others) * len(waiting) // 1_000_000 + 1):
+            count += _instead(known, requested_s, waiting[:, None], chunk[None, :]).sum(axis=1)
+    return count
+
+
+def _instead(known: History, requested_s: F64, waiting: I64, other: I64) -> Mask:
+    start_s = known.start_s[other]
+    utility = ((start_s - known.submit_s[waiting]) / requested_s[waiting]) ** 3 * known.nodes[waiting]
+    less = ((start_s - known.submit_s[other]) / requested_s[other]) ** 3 * known.nodes[other]
+    instead: Mask = (
+        (known.submit_s[waiting] < known.submit_s[other])
+        & (known.nodes[waiting] <= known.nodes[other])
+        & (requested_s[waiting] <= requested_s[other])
+        & (utility > less)
+    )
+    return instead

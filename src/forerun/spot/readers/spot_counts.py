@@ -1,0 +1,128 @@
+"""How many preemptible nodes there were: count series in three public layouts.
+
+`timestamp,count` with a header (Bamboo's full-64, CloudWatch's `time,count` with counts written 31.0; also `time_s,nodes`
+and the like), `date, time, n` without one (Bamboo's Google Cloud polls), and the step function `seconds,count` with two rows
+a change (its scaling groups).  A count says nothing about which node left, and a swap between two rows cannot be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.errors import TraceError
+from forerun.core.trace.reader import Head, TraceReader
+from forerun.core.trace.repair import Complaints, RepairLog, shown
+from forerun.core.trace.rows import Field, parse_instant
+from forerun.core.trace.source import Source
+from forerun.core.trace.table import Trace
+from forerun.core.trace.tabular import Rows, changes
+
+COLUMNS = (
+    Field(name="t_s", unit="s", meaning="time since the first row"),
+    Field(name="nodes", kind="int", meaning="nodes from then on"),
+)
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_COUNT = re.compile(r"([0-9]{1,9})(?:\.0*)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?")
+HOUR_S = 3600.0
+#: first and second names of a header
+_TIMES = {"timestamp", "time", "time_s", "t_s", "time_h", "t_h"}
+_COUNTS = {"count", "nodes"}
+
+
+class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
+    """Counts of nodes over time.
+
+    x_unit: what plain numbers of time count, s or h (unused where rows carry dates or the header names the unit).
+    teardown: what to do with a last row that takes the count to 0, the operator stopping the group: `drop` or `keep`.
+    """
+
+    about = "count of preemptible nodes over time (Bamboo, CloudWatch, scaling groups)"
+    makes = "capacity"
+
+    x_unit: Literal["s", "h"] = "s"
+    teardown: Literal["drop", "keep"] = "drop"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """A header of a time and a count, or rows of a date, a clock time and a count."""
+        if _is_header(head.names):
+            return True
+        lines = [line for line in head.lines if line.strip()]
+        cells = [[cell.strip() for cell in line.split(",")] for line in lines]
+        return bool(cells) and all(len(row) == 3 and _DATE.fullmatch(row[0]) for row in cells)
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        """The counts in time order, one row a change, the first at 0; `until_s` is the time of the last row looked at."""
+        source, complaints = Source(path, repairs=repairs), Complaints()
+        read: list[tuple[int, float, int]] = []
+        unit_s = HOUR_S if self.x_unit == "h" else 1.0
+        for number, line in source.lines():
+            cells = [cell.strip() for cell in line.split(",")]
+            if _is_header(cells):
+                unit_s = {"h": HOUR_S, "s": 1.0}.get(cells[0].rpartition("_")[2], unit_s)
+            elif line.strip():
+                try:
+                    read.append((number, *_row(cells, unit_s)))
+                except ValueError as error:
+                    complaints.add(source.at(number), str(error))
+        complaints.finish()
+        if not read:
+            raise TraceError.at(source.name, "contains no rows of data")
+        lines, times, counts = (np.array(column) for column in zip(*read, strict=True))
+        rows = Rows(source, complaints, lines, {"t_s": times - times.min(), "nodes": counts})
+        backward = int((np.diff(rows["t_s"]) < 0).sum())
+        rows.sort("t_s")
+        rows.facts.update(
+            rows=len(rows),
+            backward_times=backward,
+            equal_times=int((np.diff(rows["t_s"]) == 0).sum()),
+            until_s=float(rows["t_s"][-1]),
+        )
+        self._keep_changes(rows)
+        return rows.trace(self, COLUMNS)
+
+    def _keep_changes(self, rows: Rows) -> None:
+        """Drop rows without a change; of rows at one time the last counts, the others stay in order."""
+        times, counts = rows["t_s"], rows["nodes"]
+        again = (times[1:] == times[:-1]) & (counts[1:] != counts[:-1])
+        if again.any() and not _steps_in_pairs(times, counts):
+            rows.source.repairs.note(
+                "another count at the same time, in file order", rows.at(0), int(again.sum())
+            )
+        if self.teardown == "drop" and len(counts) > 1 and counts[-1] == 0:
+            last = np.arange(len(counts)) == len(counts) - 1
+            rows.drop(last, "last row takes the count to 0 (teardown), dropped")
+        rows.keep(changes(rows["nodes"]))
+
+
+def _row(cells: list[str], unit_s: float) -> tuple[float, int]:
+    """Seconds and count of a row; ValueError says what is wrong."""
+    if len(cells) == 3 and _DATE.fullmatch(cells[0]) and _CLOCK.fullmatch(cells[1]):
+        t_s = parse_instant(f"{cells[0]}T{cells[1]}") / 1e9
+    elif len(cells) == 2 and _NUMBER.fullmatch(cells[0]):
+        t_s = float(cells[0]) * unit_s
+    elif len(cells) == 2:
+        t_s = parse_instant(cells[0]) / 1e9
+    else:
+        raise ValueError(f"{shown(','.join(cells))} is not a time and a count")
+    if (count := _COUNT.fullmatch(cells[-1])) is None:
+        raise ValueError(f"{shown(cells[-1])} is not a count of nodes")
+    return t_s, int(count[1])
+
+
+def _steps_in_pairs(times: NDArray[Any], counts: NDArray[Any]) -> bool:
+    """Whether every change stands as two rows at one time, the count before and the count after."""
+    changed = np.flatnonzero(counts[1:] != counts[:-1])
+    return bool((times[changed] == times[changed + 1]).all())
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    return len(names) == 2 and names[0] in _TIMES and names[1] in _COUNTS

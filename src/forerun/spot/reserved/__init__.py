@@ -1,0 +1,1 @@
+"""Clusters of reserved nodes that fail."""

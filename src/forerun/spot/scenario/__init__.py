@@ -1,0 +1,420 @@
+"""The scenario of a spot run: the fleet, the job, prices, the goal, and the policies."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from forerun.core.scenario.checks import between, not_negative, positive
+from forerun.core.scenario.spec import Input, NamedSpec, Spec, chosen_from
+from forerun.core.trace.reader import format_problems
+from forerun.core.trace.steps import Steps
+from forerun.spot.policies.immediate import Immediate
+from forerun.spot.policies.lazy import Lazy
+from forerun.spot.policies.oobleck import Oobleck
+from forerun.spot.policies.restart import Restart
+from forerun.spot.policies.torchft import TorchFT
+from forerun.spot.policy import (
+    DeadlineRule,
+    GrowthRule,
+    RecoveryPolicy,
+    deadline_rules,
+    growth_rules,
+    recovery_policies,
+)
+from forerun.spot.reserved.scenario import Cluster
+from forerun.spot.scenario.job import JobSpec
+from forerun.spot.scenario.processes import Process, changes_per_h
+
+Leaves: TypeAlias = Literal["fifo", "lifo", "random"]
+"""The node that leaves where only a count is known: the oldest, the youngest, or any."""
+
+
+class Recorded(NamedSpec, frozen=True, kw_only=True, tag="trace"):
+    """A recorded fleet: a membership trace, or a count series turned into nodes by a rule.
+
+    file: the recording.
+    format: of the file (default: recognised by its content). options: of that format.
+    strict: reject rows that would be repaired (default: no).
+    leaves: the node that leaves where only a count is known, the oldest (`fifo`), the youngest (`lifo`, the default) or
+    any (`random`); node-hours do not depend on it, but what happens to the job does.
+    """
+
+    file: Input
+    format: str = ""
+    options: dict[str, str] = {}
+    strict: bool = False
+    leaves: Leaves = "lifo"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
+
+
+Fleet: TypeAlias = Recorded | Process | Cluster
+
+ON_CLUSTERS: Final = (Restart, Oobleck, TorchFT)
+"""Recovery policies that the kernel of reserved clusters knows."""
+MOST_CHANGES: Final = 1e7
+MOST_STEPS: Final = 1e8
+"""Changes of the fleet, and steps, of one history that can be simulated in a time worth waiting for."""
+MOST_CHANGES_IN_ALL: Final = 1e10
+CHANGE_S: Final = 1e-7
+"""Changes over all trials, and the CPU time of one [s]: a trial without changes costs about as much as ten."""
+
+
+class PriceFile(Spec, frozen=True, kw_only=True):
+    """Recorded prices of one zone and machine.
+
+    file: the recording. format: of the file (default: recognised by its content). options: of that format.
+    """
+
+    file: Input
+    format: str = ""
+    options: dict[str, str] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
+
+
+class SpotPrice(Spec, frozen=True, kw_only=True):
+    """What a spot node costs an hour: one number, `spot_series` over time, or a `spot_file`.
+
+    The last known price stays.
+    """
+
+    spot_usd_per_h: float = 0.0
+    spot_series: Steps | None = None
+    spot_file: PriceFile | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The price is not negative and given once."""
+        if problems := not_negative(self, "spot_usd_per_h"):
+            return problems
+        given = [name for name in ("spot_usd_per_h", "spot_series", "spot_file") if getattr(self, name)]
+        if len(given) > 1:
+            return [(given[1], f"sets the price once more; {given[0]} sets it already")]
+        return []
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a price at all."""
+        return bool(self.spot_usd_per_h or self.spot_series or self.spot_file)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the price may change over time."""
+        return bool(self.spot_series or self.spot_file)
+
+
+class Prices(SpotPrice, frozen=True, kw_only=True):
+    """What nodes cost, by the hour and node.
+
+    billing_s rounds every life up to whole units (0: to the instant); minimum_s is the least that is billed.
+    """
+
+    on_demand_usd_per_h: float = 0.0
+    billing_s: float = 0.0
+    minimum_s: float = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Prices and times are not negative; lives are billed in units at one price only."""
+        problems = not_negative(self, "on_demand_usd_per_h", "billing_s", "minimum_s")
+        if (self.billing_s or self.minimum_s) and (self.spot_series or self.spot_file):
+            problems.append(("billing_s", "billing units need one spot price, not one that changes"))
+        return super().problems() + problems
+
+
+class Zone(SpotPrice, frozen=True, kw_only=True):
+    """Another market of spot nodes, with its own history and price."""
+
+    name: str
+    fleet: Fleet
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A name."""
+        return super().problems() + ([] if self.name else [("name", "is empty")])
+
+
+class Deadline(Spec, frozen=True, kw_only=True):
+    """Rent spot nodes, on-demand nodes or nothing, decided by a rule at every tick.
+
+    rule: the deadline rule.
+    on_demand_nodes: on-demand nodes, which are available at any time.
+    tick_s: time between decisions (default 600 s).
+    egress_usd: to move the job's state to another zone (default 0).
+    last_word: rent on-demand nodes for good once nothing else is sure to be in time (default); off, the rule alone decides.
+    by_goodput: offer a zone to the rule only while it is preferred to on-demand nodes by the expected cost of a retained
+    step (default); the preference changes once what a change would have saved exceeds what it costs.
+    """
+
+    rule: Annotated[DeadlineRule, chosen_from(deadline_rules)]
+    on_demand_nodes: int
+    tick_s: float = 600.0
+    egress_usd: float = 0.0
+    last_word: bool = True
+    by_goodput: bool = True
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A tick, a fleet, a price."""
+        return [
+            *positive(self, "tick_s", unit=" s"),
+            *between(self, 1, 100_000, "on_demand_nodes"),
+            *not_negative(self, "egress_usd"),
+        ]
+
+
+class Goal(Spec, frozen=True, kw_only=True):
+    """How much to compute, by when, and for how much.
+
+    steps: to complete (default 0: run to the horizon).
+    deadline_s: by when (default 0: none). budget_usd: for how much (default 0: no limit).
+    certainty: the probability with which a plan must meet the deadline (default 0.95).
+    """
+
+    steps: int = 0
+    deadline_s: float = 0.0
+    budget_usd: float = 0.0
+    certainty: float = 0.95
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Numbers in range; a deadline needs something to be done by it."""
+        problems = not_negative(self, "steps", "deadline_s", "budget_usd")
+        if not 0 < self.certainty < 1:
+            problems.append(("certainty", f"{self.certainty} is not between 0 and 1"))
+        if self.deadline_s and not self.steps:
+            problems.append(("steps", "a deadline needs the number of steps to complete by it"))
+        return problems
+
+
+class Choices(Spec, frozen=True, kw_only=True):
+    """The alternatives of a plan, besides what the scenario says.
+
+    jobs: other shapes with their own step times, such as another depth, or other tiers of checkpoints (default: none).
+    every_steps: steps between checkpoints (default: around the closed form's optimum; back to back is always tried).
+    growth: growth rules (default: all of the kernel's).
+    spares: spot nodes requested, or nodes of a cluster that stand by, beyond the fleet's own (default: 0).
+    on_demand_nodes: numbers of nodes that never vanish (default: the scenario's).
+    recovery: recovery policies beside the scenario's, on a reserved cluster (default: none).
+    trials: of a candidate that stays in the race (default 4000).
+    """
+
+    added_later: ClassVar[tuple[str, ...]] = ("recovery",)
+
+    jobs: tuple[JobSpec, ...] = ()
+    every_steps: tuple[int, ...] = ()
+    growth: tuple[str, ...] = ("immediate", "lazy", "lazy2", "hazard", "drain", "hazard_drain")
+    spares: tuple[int, ...] = (0,)
+    on_demand_nodes: tuple[int, ...] = ()
+    recovery: tuple[Annotated[RecoveryPolicy, chosen_from(recovery_policies)], ...] | None = None
+    trials: int = 4000
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Lists in range."""
+        problems = []
+        if any(steps < 1 for steps in self.every_steps):
+            problems.append(("every_steps", "needs numbers of at least 1"))
+        if any(not 0 <= nodes <= 10_000 for nodes in (*self.spares, *self.on_demand_nodes)):
+            problems.append(("spares", "numbers of nodes are between 0 and 10000"))
+        if not self.growth or not self.spares:
+            problems.append(("growth", "name one rule at least, and one number of spares"))
+        return problems + between(self, 100, 1_000_000, "trials")
+
+
+class Scenario(Spec, frozen=True, kw_only=True):
+    """An elastic training job on preemptible nodes, and how it recovers from losses.
+
+    title: of reports. seed: of every random number (default 0).
+    fleet: where the nodes come from, a recording, a process, or a reserved cluster whose nodes fail.
+    job: what trains.
+    policy: what a loss costs (default `restart`).
+    growth: when returning nodes join, for policies that have the choice (default `immediate`).
+    on_demand_nodes: nodes that never vanish and fill pipelines first (default 0).
+    prices: of a node and hour. goal: steps, deadline and budget. choices: what a plan may change.
+    deadline: rent what a rule chooses (default: no, train on the fleet as it is). zones: markets beside the fleet.
+    horizon_s: how long to simulate (default: the length of the recording).
+    trials: generated histories, with confidence intervals (default 0: one history).
+    """
+
+    domain: Literal["spot"] = "spot"
+    spec_version: int = 1
+    title: str = ""
+    seed: int = 0
+    fleet: Fleet
+    job: JobSpec
+    policy: Annotated[RecoveryPolicy, chosen_from(recovery_policies)] = Restart()
+    growth: Annotated[GrowthRule, chosen_from(growth_rules)] = Immediate()
+    on_demand_nodes: int = 0
+    prices: Prices = Prices()
+    goal: Goal = Goal()
+    deadline: Deadline | None = None
+    zones: tuple[Zone, ...] = ()
+    choices: Choices = Choices()
+    horizon_s: float = 0.0
+    trials: int = 0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The parts fit together."""
+        problems = between(self, 0, 100_000, "on_demand_nodes") + not_negative(self, "horizon_s")
+        if self.horizon_s == 0 and not isinstance(self.fleet, Recorded):
+            problems.append(("horizon_s", "a generated fleet needs a horizon, such as `horizon: 6h`"))
+        problems += between(self, 0, 10_000_000, "trials")
+        if self.trials and isinstance(self.fleet, Recorded):
+            what = (
+                "a recorded fleet is one history; trials need a process: `forerun trace fit spot FILE -o fleet.yaml` "
+                "finds one like it, to use as the fleet here"
+            )
+            problems.append(("trials", what))
+        if self.seed < 0:
+            problems.append(("seed", f"{self.seed} is negative"))
+        problems += self._size_problems() + self._deadline_problems() + self._zone_problems()
+        return problems + self._cluster_problems()
+
+    def _cluster_problems(self) -> list[tuple[str, str]]:
+        """A cluster is simulated for one job that fits it, restarts, and grows by a rule that its kernel knows."""
+        cluster, job = self.fleet, self.job
+        problems = [
+            ("zones", f"{zone.name} is a reserved cluster, which no rule rents")
+            for zone in self.zones
+            if isinstance(zone.fleet, Cluster)
+        ]
+        if not isinstance(cluster, Cluster):
+            if job.tiers:
+                problems.append(("job.tiers", "are simulated on a reserved cluster: fleet: {name: cluster}"))
+            if self.choices.recovery:
+                what = "are planned on a reserved cluster; others are compared by `forerun compare SCENARIO --policy NAME`"
+                problems.append(("choices.recovery", what))
+            return problems
+        most = job.depth * job.max_pipelines
+        if most != cluster.job_nodes:
+            what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
+            problems.append(("fleet.gpus", what))
+        for name, policy in (
+            ("policy", self.policy),
+            *(("choices.recovery", one) for one in self.choices.recovery or ()),
+        ):
+            if type(policy) not in ON_CLUSTERS:
+                what = (
+                    "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart, oobleck, "
+                    "torchft"
+                )
+                problems.append((name, what))
+            elif policy.continuation() is not None and job.max_pipelines < 2:
+                what = "replicas go on from another one's state: job.max_pipelines of at least 2"
+                problems.append((name, what))
+        if self.growth.kernel_code not in (Immediate.kernel_code, Lazy.kernel_code):
+            problems.append(("growth", "on a reserved cluster is immediate or lazy"))
+        for name in ("deadline", "on_demand_nodes"):
+            if getattr(self, name):
+                problems.append((name, "does not go with a reserved cluster, all of which is there"))
+        if self.choices.on_demand_nodes:
+            problems.append(("choices.on_demand_nodes", "a reserved cluster has spares (choices.spares)"))
+        if max(self.choices.spares, default=0) + cluster.spares > cluster.job_nodes:
+            what = (
+                f"with the {cluster.spares} of the fleet more than the {cluster.job_nodes} nodes of the job"
+            )
+            problems.append(("choices.spares", what))
+        if self.prices.known:
+            problems.append(("prices.spot_usd_per_h", "nodes of a reserved cluster cost on_demand_usd_per_h"))
+        if self.job.prep_s:
+            problems.append(("job.prep_s", "is part of the repair of a class of failures here"))
+        if job.reconfig_rule == "extend":
+            problems.append(
+                ("job.reconfig_rule", "on a reserved cluster a failure begins the restart again: restart")
+            )
+        if not job.warm_start:
+            problems.append(
+                ("job.warm_start", "a run on a reserved cluster begins with all nodes ready: true")
+            )
+        for i, one in enumerate(cluster.failures):
+            if one.repair is not None and not one.repair.mean_s <= self.horizon_s:
+                what = (
+                    f"{one.repair.mean_s:g} s in the mean is longer than the horizon of {self.horizon_s:g} s"
+                )
+                problems.append((f"fleet.failures[{i}].repair", what))
+        return problems
+
+    def _size_problems(self) -> list[tuple[str, str]]:
+        """A run that would not end in an hour is a slip in a rate, a step or the horizon."""
+        problems = []
+        fleets = [("fleet", self.fleet), *(("zones", zone.fleet) for zone in self.zones)]
+        for name, fleet in fleets:
+            changes = 0.0
+            if isinstance(fleet, Cluster):
+                changes = fleet.changes(self.horizon_s)
+            elif not isinstance(fleet, Recorded):
+                changes = changes_per_h(fleet) * self.horizon_s / 3600.0
+            if not changes <= MOST_CHANGES:
+                what = (
+                    f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "
+                    "simulated: lower the rates or the horizon"
+                )
+                problems.append((name, what))
+            elif not self.trials * (changes + 10) <= MOST_CHANGES_IN_ALL:
+                hours = self.trials * (changes + 10) * CHANGE_S / 3600
+                what = (
+                    f"{self.trials} with up to {changes:.2g} changes each take about {hours:,.1f} hours; at most "
+                    f"{MOST_CHANGES_IN_ALL:.0e} changes are simulated in all, "
+                    f"{int(MOST_CHANGES_IN_ALL / (changes + 10)):,} trials here"
+                )
+                problems.append(("trials", what))
+        fastest_s = min(self.job.step_s.values(), default=math.inf)
+        if fastest_s > 0 and not self.horizon_s / fastest_s <= MOST_STEPS:
+            what = (
+                f"{self.horizon_s / fastest_s:.2g} steps of {fastest_s:g} s until the horizon; at most {MOST_STEPS:.0e} can "
+                "be simulated"
+            )
+            problems.append(("job.step_s", what))
+        return problems
+
+    def _zone_problems(self) -> list[tuple[str, str]]:
+        """Zones are for runs that choose what to rent; those need a goal, a horizon, and the policy that restarts."""
+        deadline = self.deadline
+        if deadline is None:
+            return [("zones", "are chosen among by a rule: set `deadline`")] if self.zones else []
+        problems = []
+        if not self.goal.deadline_s:
+            problems.append(("goal", "a run with `deadline` needs goal.steps and goal.deadline"))
+        if not self.horizon_s:
+            problems.append(("horizon_s", "a run with `deadline` needs one, at or after the deadline"))
+        elif self.horizon_s < self.goal.deadline_s:
+            problems.append(("horizon_s", f"{self.horizon_s:g} s is before the deadline"))
+        if self.on_demand_nodes:
+            problems.append(("on_demand_nodes", "are rented by the rule: set deadline.on_demand_nodes"))
+        if type(self.policy) is not Restart:
+            problems.append(("policy", "a run with `deadline` restarts from checkpoints: policy: restart"))
+        fewest = self.job.depth * self.job.min_pipelines
+        if deadline.on_demand_nodes < fewest:
+            shape = (
+                f"a pipeline of {fewest}" if self.job.min_pipelines == 1 else f"the {fewest} of min_pipelines"
+            )
+            problems.append(
+                ("deadline.on_demand_nodes", f"{deadline.on_demand_nodes} are fewer than {shape}")
+            )
+        if self.prices.billing_s or self.prices.minimum_s:
+            problems.append(("prices.billing_s", "a run with `deadline` bills to the instant"))
+        names = [zone.name for zone in self.zones]
+        problems += [
+            ("zones", f"two are named {name!r}") for name in sorted({n for n in names if names.count(n) > 1})
+        ]
+        if self.trials > 20_000:
+            problems.append(
+                ("trials", "a run with `deadline` is replayed trial by trial; at most 20000 are allowed")
+            )
+        if self.trials and any(isinstance(zone.fleet, Recorded) for zone in self.zones):
+            problems.append(("zones", "trials need processes, not recordings"))
+        return problems
+
+    def _deadline_problems(self) -> list[tuple[str, str]]:
+        """A deadline that nothing could meet is a mistake in the file, not a result."""
+        goal, job = self.goal, self.job
+        if not goal.deadline_s or not job.step_s or min(job.step_s.values()) <= 0:
+            return []
+        fastest_s = goal.steps * min(job.step_s.values())
+        if goal.deadline_s >= fastest_s:
+            return []
+        what = (
+            f"{goal.steps} steps take {fastest_s:.0f} s at least, even without a loss; the deadline is sooner"
+        )
+        return [("goal.deadline_s", what)]

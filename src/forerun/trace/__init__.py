@@ -1,6 +1,0 @@
-"""What the outside world does, as data: traces (sorted tables of events) and signals (values over time)."""
-
-from forerun.trace.signal import Signal
-from forerun.trace.table import Trace
-
-__all__ = ["Signal", "Trace"]
