@@ -16,7 +16,7 @@ endif
 
 help:
 	@echo "make demo    install and answer the first question, ending in a report"
-	@echo "make test    install and run the whole test suite"
+	@echo "make test    install and run the whole test suite (ONLY=spot: the contracts and the tests of one package)"
 	@echo "make test-lowest   the same with the oldest supported release of every dependency"
 	@echo "make check   lint, types and import contracts"
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
@@ -28,7 +28,7 @@ demo: $(VENV)/.installed
 
 # One process more than two cores are: a third of the tests' time is spent on waiting for other processes.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(if $(ONLY),tests/contract tests/$(ONLY)) $(ARGS)
 
 # In an environment of its own, so that the usual one stays as it is.
 test-lowest:

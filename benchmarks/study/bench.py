@@ -1,6 +1,6 @@
 """What a study costs beyond its simulations: processor time, wall time, memory, and the report of 10,000 cells.
 
-The cells are those of a domain that adds two numbers (tests/study/toy), so nearly everything measured is overhead. The
+The cells are those of a domain that adds two numbers (tests/core/study/toy), so nearly everything measured is overhead. The
 peer is a plain pool of the standard library that builds and simulates the same cells in chunks of 64, keeps nothing and
 survives nothing. Processor time is that of all processes together, read from /proc, less what simulating the same
 scenarios takes in one loop; it holds on a busy machine, wall time on a quiet one only (the load is printed).
@@ -26,7 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-TOY = Path(__file__).parents[2] / "tests" / "study" / "toy"
+TOY = Path(__file__).parents[2] / "tests" / "core" / "study" / "toy"
 sys.path.insert(0, str(TOY))
 
 WORKERS = 2

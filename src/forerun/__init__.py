@@ -19,6 +19,7 @@ from forerun.core.version import VERSION as _VERSION
 __version__ = _VERSION
 
 if TYPE_CHECKING:
+    from forerun.core import testing
     from forerun.core.catalog import demo, policies, schema
     from forerun.core.domain import domain_names, get_domain, profile_of, simulate
     from forerun.core.errors import ForerunError
@@ -54,6 +55,7 @@ __all__ = [
     "run_study",
     "schema",
     "simulate",
+    "testing",
     "write_page",
     "write_pictures",
 ]
@@ -83,6 +85,7 @@ _HOME = {
     "schema": "forerun.core.catalog",
     "simulate": "forerun.core.domain",
     "svg": "forerun.core.report.images",
+    "testing": "forerun.core.testing",
     "write_page": "forerun.core.report",
     "write_pictures": "forerun.core.report",
 }
@@ -97,7 +100,8 @@ def __getattr__(name: str) -> Any:
 
         hint = suggestion(name, __all__).strip()
         raise AttributeError(f"module 'forerun' has no attribute {name!r}{f'; {hint}' if hint else ''}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    home = importlib.import_module(_HOME[name])
+    return getattr(home, name, home)
 
 
 _renderer.find = __getattr__

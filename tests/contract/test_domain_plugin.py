@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -15,6 +16,7 @@ import forerun
 from forerun.core import domain
 from forerun.core.cli.main import run as command_line
 from forerun.core.errors import PolicyError, TraceError, UsageError
+from forerun.core.testing import check_domain
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "examples" / "domain-plugin" / "src"
@@ -160,6 +162,11 @@ def test_every_command_works(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         else:
             assert code == 0 and shown in " ".join(out.split()), (words, err)
     assert "GPUs that work" in (tmp_path / "page.html").read_text()
+
+
+def test_it_promises_what_built_in_domains_promise(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{installed.parents[1]}{os.pathsep}{SOURCE}")
+    check_domain("evaluation")
 
 
 def test_a_module_is_rejected_with_what_to_do(installed: Path) -> None:

@@ -29,7 +29,7 @@ from forerun.core.study.store import Store
 
 pytestmark = pytest.mark.slow
 
-TOY = Path(__file__).parents[1] / "study" / "toy"
+TOY = Path(__file__).parents[1] / "core" / "study" / "toy"
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ BIN = Path(sys.executable).parent
 
 #: documents whose examples other tests run, with the files they need, and those tests
 ELSEWHERE = {
-    "traces.md": ("tests/trace/test_traces_page.py", "tests/cluster/test_cluster_traces.py"),
+    "traces.md": ("tests/core/trace/test_traces_page.py", "tests/cluster/test_cluster_traces.py"),
     "composition.md": ("tests/docs/test_figures.py",),
     "extending.md": ("tests/cluster/test_cluster_contract.py",),
     "live.md": ("tests/live/test_live_page.py",),

@@ -61,7 +61,7 @@ def test_recovery_policies(name: str) -> None:
 @pytest.mark.parametrize("name", growth_rules().names())
 def test_growth_rules(name: str) -> None:
     class Laws(GrowthContract):
-        rule = growth_rules().get(name)()
+        policy = growth_rules().get(name)()
 
     hold(Laws())
 
@@ -69,7 +69,7 @@ def test_growth_rules(name: str) -> None:
 @pytest.mark.parametrize("name", deadline_rules().names())
 def test_deadline_rules(name: str) -> None:
     class Laws(DeadlineContract):
-        rule = deadline_rules().get(name)()
+        policy = deadline_rules().get(name)()
         keeps_deadlines = name in IN_TIME
 
     hold(Laws())
@@ -121,10 +121,10 @@ def test_contracts_catch_what_breaks_them() -> None:
         policy = Cook()
 
     class Mood(GrowthContract):
-        rule = Moody()
+        policy = Moody()
 
     class TooLate(DeadlineContract):
-        rule = Late()
+        policy = Late()
         keeps_deadlines = True
 
     assert broken(Foresight()) == {"test_what_comes_later_changes_nothing_before"}

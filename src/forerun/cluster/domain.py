@@ -13,7 +13,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.cluster.observer import Observer
@@ -65,6 +65,14 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         if "order" not in scenario.policy.__struct_fields__:
             raise UsageError.at("policy", f"{type(scenario.policy).__name__} takes no order of jobs")
         return scenario.with_(policy=scenario.policy.with_(order=policy))
+
+    def laws(self, policy: object) -> Sequence[Callable[[], None]]:
+        """Those of schedulers; orders of jobs have none."""
+        from forerun.cluster.policy import Policy
+        from forerun.cluster.testing import SchedulerContract
+        from forerun.core.testing import laws_of
+
+        return tuple(laws_of(SchedulerContract, policy=policy)) if isinstance(policy, Policy) else ()
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """Read the scenario's files, and check that its policy can run on them."""

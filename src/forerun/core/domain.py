@@ -123,6 +123,10 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
             "policy", f"{type(policy).__name__} is no policy of {self.name}; derive it from {bases}"
         )
 
+    def laws(self, policy: object) -> Sequence[Callable[[], None]]:
+        """What a policy promises in this domain, in random cases: each raises AssertionError where it is broken."""
+        return ()
+
     def without_intervals(self, scenario: S) -> S:
         """The scenario without the replications behind its intervals, for studies, which repeat runs themselves."""
         return scenario

@@ -15,7 +15,7 @@ late, and checkpoints may have several tiers; that has a kernel of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forerun.core.domain import Domain
@@ -60,6 +60,18 @@ class Spot(Domain[Scenario, "Inputs", "Outcome"]):
     )
     environment = ("fleet", "prices")
     counts = ("finished_share",)
+
+    def laws(self, policy: object) -> Sequence[Callable[[], None]]:
+        """Those of recovery policies, growth rules and deadline rules."""
+        from forerun.core.testing import laws_of
+        from forerun.spot.testing import CONTRACTS
+
+        return [
+            law
+            for base, contract in CONTRACTS.items()
+            if isinstance(policy, base)
+            for law in laws_of(contract, policy=policy)
+        ]
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """Read the fleets, the prices and the loader's profile."""

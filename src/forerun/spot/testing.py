@@ -1,19 +1,19 @@
 """Laws of recovery policies, growth rules and deadline rules, tested on random fleets.
 
     class TestMine(GrowthContract):
-        rule = EveryOtherTime()
+        policy = EveryOtherTime()
 
 runs all laws on a growth rule: ledgers sum, no policy sees the future, names and earlier runs change nothing.
-`RecoveryContract` does so with a `policy`, `DeadlineContract` with a deadline `rule`. Random cases are small and follow from
-a number (`drawn_scene(n)`, `drawn_market(n)`), so that a failing law names one that can be examined.
+`RecoveryContract` does so for a recovery policy, `DeadlineContract` for a deadline rule. Random cases are small and follow
+from a number (`drawn_scene(n)`, `drawn_market(n)`), so that a failing law names one that can be examined.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from forerun.core.rng import stream
 from forerun.core.testing import written_and_read
@@ -135,6 +135,7 @@ class _FleetLaws:
     worlds: how many random cases. first_world: the number of the first.
     """
 
+    policy: ClassVar[RecoveryPolicy | GrowthRule]
     worlds: ClassVar[int] = 40
     first_world: ClassVar[int] = 0
 
@@ -150,11 +151,6 @@ class _FleetLaws:
                 fleet=scene.fleet, job=scene.job, growth=growth, outlook=Observed(), goal_steps=goal_steps
             )
         )
-
-    @property
-    def spec(self) -> RecoveryPolicy | GrowthRule:
-        """The policy spec that is tested."""
-        raise AssertionError(f"{type(self).__name__} does not say what it tests")
 
     def scenes(self) -> Sequence[Scene]:
         """The cases that the laws are tested on."""
@@ -247,7 +243,7 @@ class _FleetLaws:
 
     def test_the_spec_can_be_written_to_a_file(self) -> None:
         """A policy spec is data: a name and parameters that can be written to a scenario file and read back."""
-        written_and_read(self.spec)
+        written_and_read(self.policy)
 
 
 class RecoveryContract(_FleetLaws):
@@ -258,33 +254,23 @@ class RecoveryContract(_FleetLaws):
 
     policy: ClassVar[RecoveryPolicy]
 
-    @property
-    def spec(self) -> RecoveryPolicy:
-        """The policy."""
-        return self.policy
-
     def policies(self, scene: Scene) -> tuple[RecoveryPolicy, GrowthPolicy]:
         """The policy, with immediate growth."""
         return self.policy, Immediate()
 
 
 class GrowthContract(_FleetLaws):
-    """Every law of a growth rule, each a test. Derive a class named `Test...` and set `rule`.
+    """Every law of a growth rule, each a test. Derive a class named `Test...` and set `policy`.
 
     `worlds`: how many random cases; `first_world`: the number of the first. The rule is built for each run, with the random
     stream of the case.
     """
 
-    rule: ClassVar[GrowthRule]
-
-    @property
-    def spec(self) -> GrowthRule:
-        """The rule."""
-        return self.rule
+    policy: ClassVar[GrowthRule]
 
     def policies(self, scene: Scene) -> tuple[RecoveryPolicy, GrowthPolicy]:
         """Checkpoint and restart, under the rule."""
-        return Restart(), self.rule.build(stream(scene.number, "growth"))
+        return Restart(), self.policy.build(stream(scene.number, "growth"))
 
     def test_laws_hold_after_every_event(self) -> None:
         """Both ledgers sum, whole pipelines train, nodes are where they are counted, at every event."""
@@ -330,13 +316,13 @@ def drawn_market(number: int) -> Market:
 
 
 class DeadlineContract:
-    """Every law of a deadline rule, each a test. Derive a class named `Test...` and set `rule`.
+    """Every law of a deadline rule, each a test. Derive a class named `Test...` and set `policy`.
 
     `keeps_deadlines`: whether the rule promises to be in time wherever on-demand from the start is (default: no).
     `worlds`: how many random markets; `first_world`: the number of the first.
     """
 
-    rule: ClassVar[DeadlineRule]
+    policy: ClassVar[DeadlineRule]
     keeps_deadlines: ClassVar[bool] = False
     worlds: ClassVar[int] = 100
     first_world: ClassVar[int] = 0
@@ -347,7 +333,7 @@ class DeadlineContract:
 
     def run(self, market: Market) -> DeadlineRun:
         """The rule in a market."""
-        return run_deadline(market.job, self.rule, market.available)
+        return run_deadline(market.job, self.policy, market.available)
 
     def test_what_was_held_is_paid_and_did_the_work(self) -> None:
         """Cost and finish follow from what was held; spot is held only where it is there."""
@@ -406,4 +392,10 @@ class DeadlineContract:
 
     def test_the_spec_can_be_written_to_a_file(self) -> None:
         """A rule is data: a name and parameters that can be written to a scenario file and read back."""
-        written_and_read(self.rule)
+        written_and_read(self.policy)
+
+
+#: the contract of each kind of policy
+CONTRACTS: Final[Mapping[type[Any], type]] = {
+    RecoveryPolicy: RecoveryContract, GrowthRule: GrowthContract, DeadlineRule: DeadlineContract
+}  # fmt: skip

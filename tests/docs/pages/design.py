@@ -158,7 +158,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "Over 1,000 truths with a twentieth of the cells missing the two-level interval covers 93 to 97 %, where t over all "
         "cells as if "
         "they were independent covers less than 80 %",
-    ): "tests/study/test_paths.py::test_two_level_intervals_of_studies_cover",
+    ): "tests/core/study/test_paths.py::test_two_level_intervals_of_studies_cover",
     (
         "docs/development/statistics.md",
         "over 1,000 synthetic truths each, and ask for 95 %",

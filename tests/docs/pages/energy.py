@@ -110,7 +110,10 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         PAGE,
         "the plans lie within 0.3 % of the bound; at the time of all-highest frequencies they draw 16.6 % less",
     ): "tests/energy/test_pipeline.py::test_the_drawn_up_profile_is_planned_as_the_page_says",
-    (PAGE, "ours is 17.9 to 74.2 % over 200 seeds"): "tests/energy/test_reproduce.py::test_last_five_on_v100",
+    (
+        PAGE,
+        "ours is 17.9 to 74.2 % over 200 seeds",
+    ): "tests/energy/test_reproduce.py::test_last_five_on_v100",
     (PAGE, "(log-sd of epochs 0.05 to 0.3,"): (
         "tests/energy/test_intervals.py::test_two_levels_cover_a_new_deployment_and_seeds_alone_do_not"
     ),

@@ -43,12 +43,12 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/development/malformed-inputs.md",
         "| defect |",
-    ): "tests/malformed/test_malformed_inputs_page.py::test_the_page_lists_the_outcome_of_every_input",
+    ): "tests/core/malformed/test_malformed_inputs_page.py::test_the_page_lists_the_outcome_of_every_input",
     ("docs/reproducing.md", "| id |"): "tests/docs/test_figures.py::test_the_list_of_results_is_the_programs",
     (
         "docs/reports.md",
         "at 3:1 or more against the background",
-    ): "tests/report/test_drawing.py::test_colours_stand_out",
+    ): "tests/core/report/test_drawing.py::test_colours_stand_out",
 }
 
 #: what defines something, or carries a figure over whose source stands beside it

@@ -19,15 +19,15 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/studies.md",
         "Two batching policies at 90 queries/s: the paired interval is 7 to 8 times as narrow",
-    ): "tests/study/test_docs_figure.py::test_common_seeds_cut_the_interval",
+    ): "tests/core/study/test_docs_figure.py::test_common_seeds_cut_the_interval",
     (
         "docs/studies.md",
         "with at most 5 % chance of any false claim",
-    ): "tests/study/test_saved.py::test_equal_combinations_differ_significantly_in_few_studies",
+    ): "tests/core/study/test_saved.py::test_equal_combinations_differ_significantly_in_few_studies",
     (
         "docs/studies.md",
         "for batch limits 8 and 16 of the same pipeline at 60 queries/s the paired interval was only 1 to 6 per cent",
-    ): "tests/study/test_docs_figure.py::test_common_seeds_are_worth_little_where_variants_part_ways",
+    ): "tests/core/study/test_docs_figure.py::test_common_seeds_are_worth_little_where_variants_part_ways",
 }
 
 #: what defines something, or carries a figure over whose source stands beside it

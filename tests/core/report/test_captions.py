@@ -19,7 +19,7 @@ from forerun.core.result.run import Result
 from forerun.energy.summary import _why
 from forerun.loading.engine import laws
 
-from ..conftest import ROOT
+from ...conftest import ROOT
 
 #: words that judge; in a fixed text they may be contradicted by the data it stands under
 JUDGING = re.compile(

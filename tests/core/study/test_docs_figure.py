@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-FOLDER = Path(__file__).parents[2] / "docs" / "figures"
+FOLDER = Path(__file__).parents[3] / "docs" / "figures"
 
 
 def test_common_seeds_cut_the_interval() -> None:

@@ -1,6 +1,6 @@
 """Defects that public traces really have, each with a small file that shows it and the data set it is known from.
 
-The expected message is not written here: reading the file gives it. `python -m tests.malformed.examples` prints the
+The expected message is not written here: reading the file gives it. `python -m tests.core.malformed.examples` prints the
 table of docs/development/malformed-inputs.md, and a test compares the two.
 """
 

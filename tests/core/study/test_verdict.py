@@ -19,7 +19,7 @@ from forerun.core.study.compared import Standing, Variant, comparison_of, save_c
 from forerun.core.study.verdict import recommended, why
 
 JCT = Objective("jct_mean_s", "lower", "mean completion time in s")
-SLURM = Path(__file__).parents[2] / "examples" / "slurm" / "cluster.yaml"
+SLURM = Path(__file__).parents[3] / "examples" / "slurm" / "cluster.yaml"
 DEMO = forerun.demo("cluster").scenario
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..conftest import ROOT
+from ...conftest import ROOT
 from .examples import MALFORMED_INPUTS, rows, table
 
 PAGE = ROOT / "docs" / "development" / "malformed-inputs.md"
 
 
 def test_the_page_lists_the_outcome_of_every_input() -> None:
-    """To renew it: python -m tests.malformed.examples, and put the table into docs/development/malformed-inputs.md."""
+    """To renew it: python -m tests.core.malformed.examples, and put the table into docs/development/malformed-inputs.md."""
     expected = table()
     page = PAGE.read_text()
     for line in expected.splitlines():

@@ -1,0 +1,5 @@
+"""The vectors of containers are those of the loading domain."""
+
+from ..loading.conftest import golden
+
+__all__ = ["golden"]
