@@ -23,9 +23,9 @@ from forerun.loading.engine.calibration import (
 from forerun.loading.engine.tuning import tune
 from forerun.loading.policies.fixed_blocks import FixedBlocks
 from forerun.loading.policies.no_merge import NoMerge
-from forerun.loading.policies.random_ten import RandomTen
 from forerun.loading.policies.three_probes import ThreeProbes
 from forerun.loading.policy import Ask, Cell, Load, Probe, tuners
+from forerun.replication.cndlsys.random_ten import RandomTen
 from forerun.replication.cndlsys.statistics import early_stop
 
 from .conftest import shown_on_the_page

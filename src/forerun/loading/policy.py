@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from forerun.core.scenario.spec import NamedSpec
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+#: a run that waits less than this share of its time shows no stall
+HIDDEN: Final = 0.01
 
 #: samples in a buffer that is never full
 UNBOUNDED = int(np.iinfo(np.int64).max // 4)

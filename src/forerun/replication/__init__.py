@@ -8,6 +8,10 @@ SLICE = Slice(
         "forerun.arrival_processes": ("forerun.replication.inferline.legacy_gamma",),
         "forerun.energy.engine": ("forerun.replication.zeus.compiled",),
         "forerun.loading.run_layout": ("forerun.replication.cndlsys.statistics",),
+        "forerun.loading.tuner": (
+            "forerun.replication.cndlsys.random_ten",
+            "forerun.replication.cndlsys.tpe_ten",
+        ),
         "forerun.serving.engine": ("forerun.replication.inferline.engine",),
         "forerun.trace_readers": ("forerun.replication.cndlsys.npy",),
     },

@@ -14,13 +14,11 @@ import numpy as np
 
 from forerun.core.result.stats import normal_quantile, standard_error
 from forerun.loading.engine.calibration import slope_of
-from forerun.loading.policy import F64, Pace, PacePolicy, PaceSpec, PaceView
+from forerun.loading.policy import F64, HIDDEN, Pace, PacePolicy, PaceSpec, PaceView
 
 #: blocks that an estimate rests on at least, and the most recent ones that it keeps
 _LEAST_BLOCKS = 8
 _MOST_BLOCKS = 4000
-#: waits below this share of the time are no stall
-_HIDDEN = 0.01
 #: means of one store, looked at twice, may lie this many standard errors apart, or this share of the mean
 _APART = 3.0
 _SAME = 0.05
@@ -190,7 +188,7 @@ class _ByInterval:
             promised_s = before.mean - max(float(view.step_s.mean()), before.mean * fewer / now)
             brought_s = before.mean - batch.mean
             if (
-                view.waited_share > _HIDDEN
+                view.waited_share > HIDDEN
                 and brought_s < _LEAST_GAIN * promised_s
                 and not batch.high() < before.low()
             ):
@@ -205,7 +203,7 @@ class _ByInterval:
         why = f"{_shown(low)} to {_shown(high)} threads hide loading with headroom"
         if self.useful is not None and low > most:
             why += f", more than {most} bring nothing"
-        if now < low and now < usable[-1] and view.waited_share > _HIDDEN:
+        if now < low and now < usable[-1] and view.waited_share > HIDDEN:
             more = next((n for n in usable if n >= middle), usable[-1])
             self.tried = (now, batch)
             return max(more, now), why
@@ -222,7 +220,7 @@ class _ByInterval:
         """The block size of the epochs left, and why."""
         now, none = view.block_samples, "loading is hidden, or fewer threads are in use than are on offer"
         step_s = float(view.step_s.mean()) if len(view.step_s) else 0.0
-        if view.epochs_left < 1 or view.waited_share <= _HIDDEN or len(view.offered_blocks) < 2:
+        if view.epochs_left < 1 or view.waited_share <= HIDDEN or len(view.offered_blocks) < 2:
             return now, none
         most = view.offered_threads[-1]
         if self._needed(self.seen.turn().low(), view) <= most:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from forerun.loading.engine.calibration import StoreProfile, best_within, fit_profile, predict, slower
-from forerun.loading.policies.random_ten import HIDDEN
-from forerun.loading.policy import Ask, Cell, Probe, Tuner, TunerSpec, TunerView
+from forerun.loading.policy import HIDDEN, Ask, Cell, Probe, Tuner, TunerSpec, TunerView
 
 #: width of the residuals' kernel, in doublings of block and threads, and their noise in log time
 _WIDTH = 1.5

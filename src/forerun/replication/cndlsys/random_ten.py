@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forerun.loading.policy import Ask, Cell, Probe, Tuner, TunerSpec, TunerView
-
-#: a run that waits less than this share of its time shows no stall
-HIDDEN = 0.01
+from forerun.loading.policy import HIDDEN, Ask, Cell, Probe, Tuner, TunerSpec, TunerView
 
 
 class RandomTen(TunerSpec, frozen=True, kw_only=True, tag="random_ten"):

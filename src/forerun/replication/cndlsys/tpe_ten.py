@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.loading.policies.random_ten import Drawing
 from forerun.loading.policy import Cell, Tuner, TunerSpec, TunerView
+from forerun.replication.cndlsys.random_ten import Drawing
 
 
 class TpeTen(TunerSpec, frozen=True, kw_only=True, tag="tpe_ten"):
