@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import forerun
 from forerun.core.kernels import jit
 from forerun.core.kernels.jit import cache_root
 
@@ -143,3 +145,31 @@ def test_an_edit_of_what_a_kernel_imports_is_noticed(stored: Callable[[], Any], 
     assert stored().plus(10) == 13
     (tmp_path / "own_shift.py").write_text("SHIFT = 5\n")
     assert stored().plus(10) == 15
+
+
+def test_an_edit_of_a_callee_in_another_package_of_forerun_is_noticed(tmp_path: Path) -> None:
+    """Kernels of replays call those of clusters, which call core's: the cache's folder depends on all three files."""
+    source = Path(forerun.__file__).parent
+    shutil.copytree(source, tmp_path / "forerun", ignore=shutil.ignore_patterns("__pycache__"))
+    kernel = tmp_path / "forerun" / "site" / "replay" / "kernels" / "restore.py"
+    asked = (
+        "from pathlib import Path; from forerun.core.kernels.jit import _cache_folder; "
+        f"print(_cache_folder('forerun.site.replay.kernels.restore', Path({str(kernel)!r})))"
+    )
+
+    def folder() -> str:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(tmp_path),
+            "FORERUN_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        command = [sys.executable, "-c", asked]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    seen = [folder()]
+    for edited in ("cluster/engine/kernels/heap.py", "core/kernels/jit.py"):
+        with (tmp_path / "forerun" / edited).open("a") as file:
+            file.write("\nEDITED = 1\n")
+        seen.append(folder())
+    (tmp_path / "forerun" / "energy" / "explain.py").write_text("")
+    assert len(set(seen)) == 3 and folder() == seen[-1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from forerun.core.measure.tables import print_rows
+from forerun.serving.measure.tables import print_rows
 
 
 @click.command(name="serving")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from forerun.core.cli import _options, _show
-from forerun.core.cli._default import DefaultGroup
 from forerun.core.cli._options import Output
+from forerun.site.verbs._default import DefaultGroup
 from forerun.site.verbs._history import Reading, reading_options
 
 if TYPE_CHECKING:
