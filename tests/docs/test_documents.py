@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -15,6 +17,7 @@ import pytest
 
 import forerun
 from forerun.core.catalog import demos
+from forerun.core.cli.main import run as command_line
 
 from .claims import claims, pattern
 
@@ -87,10 +90,34 @@ def run_line(line: str, folder: Path) -> str:
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         return ""
-    done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return " ".join(done.stdout.split())
+    if words[0] == "forerun" and any(folder.glob(".ran-as-a-process")):
+        code, stdout, stderr = run_here(words[1:], folder)
+    else:
+        # The first of a document as a process of its own.
+        done = subprocess.run(
+            words, cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        )
+        code, stdout, stderr = done.returncode, done.stdout, done.stderr
+        (folder / ".ran-as-a-process").touch()
+    assert code == wanted, f"{line}\n{stdout}\n{stderr}"
+    assert "Traceback" not in stderr
+    return " ".join(stdout.split())
+
+
+def run_here(arguments: list[str], folder: Path) -> tuple[int, str, str]:
+    """A command line of forerun in this process, which need not start: its exit code, and what it printed."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stderr(streams[1]),
+    ):
+        patch.chdir(folder)
+        for name, value in environment().items():
+            patch.setenv(name, value)
+        code = command_line(arguments)
+    printed = [stream.buffer.getvalue().decode() for stream in streams]  # type: ignore[attr-defined]
+    return code, printed[0], printed[1]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
