@@ -20,19 +20,33 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
     from types import FrameType
 
-#: how long after an interrupt that nobody could catch it is sent again
-_AGAIN_S = 0.01
+#: how long after an interrupt was lost it is sent again
+_AGAIN_S = 0.05
 
 
-def again(unraisable: UnraisableHookArgs) -> None:
-    """Send an interrupt again that fell into a callback from C, where the interpreter drops what is raised.
+class _Interrupt(KeyboardInterrupt):
+    """An interrupt that comes again if no code in Python could see it.
 
-    Compiling calls back for every function. Without this such an interrupt is printed and the run goes on to its end.
-    The hook itself is such a place: the new interrupt must come after it has returned, hence from another thread.
+    C code that calls Python back often drops what that raises: looking up a key whose hash is written in Python, say, or
+    compiling. The run would go on to its end. An interrupt dropped that way is freed while the last frame that it went
+    through is gone; one that was caught is freed in the frame that caught it.
     """
-    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(unraisable)
-        return
+
+    def __del__(self) -> None:
+        last = self.__traceback__.tb_frame if self.__traceback__ else None
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame is not last:
+            frame = frame.f_back
+        if frame is None and not _ending:
+            _send_again()
+
+
+#: not empty once the command has ended, so that no interrupt comes again
+_ending: list[bool] = []
+
+
+def _send_again() -> None:
+    """Interrupt the main thread soon: here the new interrupt could be lost as well, hence from another thread."""
     while True:
         try:
             timer = threading.Timer(_AGAIN_S, _interrupt)
@@ -43,8 +57,16 @@ def again(unraisable: UnraisableHookArgs) -> None:
             continue
 
 
+def _say_nothing_of_interrupts(unraisable: UnraisableHookArgs) -> None:
+    """Print what the interpreter must drop, but for interrupts, which come again."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+
+
 def _interrupt() -> None:
-    """Interrupt the main thread, also out of a wait where the system can."""
+    """Interrupt the main thread, also out of a wait where the system can; not once the command has ended."""
+    if _ending:
+        return
     main = threading.main_thread().ident
     if sys.platform == "win32" or main is None:
         _thread.interrupt_main()
@@ -104,16 +126,21 @@ def _named_stdout() -> None:
 def _end_tidily(asked: list[int]) -> None:
     """Have a request to end (SIGTERM) do what an interrupt does: nothing half-written stays. A second one ends at once.
 
-    asked: gets the signal's number, so that the exit code can be the signal's own.
+    Neither is lost, whatever runs when it comes. asked: gets the number of SIGTERM, so that the exit code can be its own.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         asked.append(number)
-        raise KeyboardInterrupt
+        raise _Interrupt
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Interrupt
 
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, end)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def main() -> None:
@@ -121,14 +148,16 @@ def main() -> None:
     _three_streams()
     _any_text()
     _named_stdout()
-    sys.unraisablehook = again
+    sys.unraisablehook = _say_nothing_of_interrupts
     asked: list[int] = []
     _end_tidily(asked)
     try:
         from forerun.core.cli.main import run
 
         code = run()
+        _ending.append(True)
     except KeyboardInterrupt:
+        _ending.append(True)
         sys.stderr.write(f"{INTERRUPTED}\n")
         code = 130
     sys.exit(128 + asked[0] if asked and code == 130 else code)

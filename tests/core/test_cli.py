@@ -152,17 +152,31 @@ def test_ctrl_c_leaves_no_partial_run(tmp_path: Path, after_s: float) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_in_a_callback_from_c_is_not_lost() -> None:
-    """The interpreter drops what is raised there: the interrupt must come again, and only an interrupt."""
+@pytest.mark.parametrize("dropped", ["called_back(1)", "msgspec.convert(1, declared)"])
+def test_ctrl_c_that_c_code_drops_comes_again(dropped: str) -> None:
+    """The first with a message, which is not shown for an interrupt; the second without a word."""
     code = (
-        "import ctypes, sys, time\n"
+        "import ctypes, msgspec, signal, sys, time\n"
+        "from typing import Annotated\n"
         "@ctypes.CFUNCTYPE(None, ctypes.c_int)\n"
         "def called_back(interrupted):\n"
-        "    raise KeyboardInterrupt if interrupted else ValueError('seen')\n"
+        "    if not interrupted:\n"
+        "        raise ValueError('seen')\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "class Hashed:\n"
+        "    sends = False\n"
+        "    def __hash__(self):\n"
+        "        if Hashed.sends:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "        return 1\n"
+        "declared = Annotated[int, Hashed()]\n"
         "import forerun.core.cli.main\n"
         "def run():\n"
         "    called_back(0)\n"
-        "    called_back(1)\n"
+        "    Hashed.sends = True\n"
+        f"    {dropped}\n"
+        "    Hashed.sends = False\n"
+        "    print('dropped', flush=True)\n"
         "    time.sleep(30)\n"
         "forerun.core.cli.main.run = run\n"
         "from forerun.__main__ import main\n"
@@ -171,9 +185,34 @@ def test_ctrl_c_in_a_callback_from_c_is_not_lost() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20
     )
-    assert done.returncode == 130
+    assert (done.returncode, done.stdout) == (130, "dropped\n")
     assert "ValueError: seen" in done.stderr and "KeyboardInterrupt" not in done.stderr
     assert done.stderr.endswith("forerun: interrupted; nothing half-written was left\n")
+
+
+def test_ctrl_c_that_is_caught_does_not_come_again() -> None:
+    code = (
+        "import contextlib, signal, sys, time\n"
+        "import forerun.core.cli.main\n"
+        "def two():\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "def run():\n"
+        "    try:\n"
+        "        two()\n"
+        "    except KeyboardInterrupt:\n"
+        "        pass\n"
+        "    with contextlib.suppress(KeyboardInterrupt):\n"
+        "        two()\n"
+        "    time.sleep(0.3)\n"
+        "    return 0\n"
+        "forerun.core.cli.main.run = run\n"
+        "from forerun.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line() -> None:
