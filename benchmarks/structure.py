@@ -16,6 +16,8 @@ import functools
 import io
 import json
 import re
+import subprocess
+import sys
 import tokenize
 import tomllib
 from collections import Counter
@@ -208,9 +210,21 @@ def measured() -> dict[str, Any]:
             for path in (ROOT / "docs").rglob("*.md")
             if path.name != "benchmarks.md"
         ),
+        "words_of_forerun_docs": sum(map(words_printed, domains())),
         "long_functions": sorted(row for row in functions if row[1] > MOST_LINES),
         "complex_functions": sorted(row for row in functions if row[2] > MOST_COMPLEX),
     }
+
+
+def domains() -> list[str]:
+    """The domains that `forerun docs` describes."""
+    return sorted(path.parent.name for path in SOURCE.glob("*/demo.yaml"))
+
+
+def words_printed(domain: str) -> int:
+    """The words that `forerun docs` prints of a domain."""
+    command = [sys.executable, "-m", "forerun", "docs", domain]
+    return len(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
 def main() -> None:
@@ -226,7 +240,7 @@ def main() -> None:
     for name, count in found["lines"].items():
         print(f"{name:40} {count:7,}")
     print(f"{'in all':40} {found['lines_in_all']:7,}")
-    for key in ("files", "packages", "layers", "is_corrected", "words_of_docs"):
+    for key in ("files", "packages", "layers", "is_corrected", "words_of_docs", "words_of_forerun_docs"):
         print(f"{key.replace('_', ' '):40} {found[key]:7,}")
     for key in ("imports_upward", "circles", "circles_of_types", "long_functions", "complex_functions"):
         print(f"{key.replace('_', ' '):40} {len(found[key]):7,}")
