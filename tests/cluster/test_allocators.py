@@ -500,7 +500,7 @@ def test_the_figure_of_each_gpu_shows_its_jobs() -> None:
 
 def test_the_page_describes_every_policy() -> None:
     """One row of the page's table names each policy; each class documents its paper, needs, guarantee and cost."""
-    page = (Path(__file__).parents[2] / "docs" / "domains" / "cluster-reference.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "cluster" / "reference.md").read_text()
     table = page[page.index("| name | source | needs |") : page.index("## Your own policy")]
     for name in schedulers().names():
         assert f"`{name}`" in table, name

@@ -239,7 +239,7 @@ def test_stats_tell_size_load_deadlines_and_what_cannot_be(forerun: Any, tmp_pat
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """docs/traces.md on job logs, with throughput of its six models made up (linear up to the batch)."""
+    """docs/core/traces.md on job logs, with throughput of its six models made up (linear up to the batch)."""
     tables = tmp_path / "throughputs_A100"
     tables.mkdir()
     for model in {model for model, _ in TEMPLATES}:
@@ -249,7 +249,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
             if m == model
         ]
         (tables / f"{model}.csv").write_text("\n".join(["global_batch_size,1,2,4,8,16", *rows]) + "\n")
-    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "core" / "traces.md").read_text()
     commands = re.findall(r"^\$ forerun (trace \w+ cluster .*)$", page, flags=re.MULTILINE)
     assert {command.split()[1] for command in commands} == {"generate", "stats", "fit"}
     monkeypatch.chdir(tmp_path)

@@ -140,12 +140,12 @@ def test_names_for_policies_are_public() -> None:
 
 def test_the_policies_of_the_page_run_as_they_stand() -> None:
     """With the import lines shown beside them."""
-    text = (ROOT / "docs" / "domains" / "cluster-reference.md").read_text()
+    text = (ROOT / "docs" / "cluster" / "reference.md").read_text()
     blocks = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
         names: dict[str, Any] = {}
-        exec(compile(block, "docs/domains/cluster-reference.md", "exec", dont_inherit=True), names)
+        exec(compile(block, "docs/cluster/reference.md", "exec", dont_inherit=True), names)
         (own,) = [
             one
             for name, one in names.items()

@@ -1,9 +1,7 @@
-"""What the documents say in numbers, as sentences with gaps, and the values that belong into the gaps.
+"""What the README says in numbers, as sentences with gaps, and the values that belong into the gaps.
 
-A value comes from a record of a benchmark (`benchmarks/results`, renewed by `python -m benchmarks --keep`), from a constant
-of the code, or is recomputed here. `test_figures.py` holds the documents to them.
-
-`python -m tests.docs.claims` puts the values into the documents, to as many digits as stand there.
+A value comes from a record of a benchmark (`benchmarks/results`, renewed by `python -m benchmarks --keep`) or a constant.
+`python -m tests.docs.claims` puts the values into the README, to as many digits as stand there.
 """
 
 from __future__ import annotations
@@ -13,19 +11,14 @@ import functools
 import importlib
 import json
 import math
-import pkgutil
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "benchmarks" / "results"
-
-#: a document, and the header of a table in it (its first cell between bars: `| schedule |`) or a piece of its prose
-Place = tuple[str, str]
 
 #: a number as the documents write them: 4,100 or 0.36 or .36 or 7.2e5 or −8.5
 NUMBER: Final = re.compile(r"[-+−]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
@@ -43,27 +36,15 @@ GAP: Final = rf"{NUMBER.pattern}|\b(?i:{'|'.join(WORDS)})\b"
 
 
 @dataclass(frozen=True)
-class Within:
-    """A value for a gap that states a bound rather than the value: a shown number no less (or no more) than it."""
-
-    most: float | None = None
-    least: float | None = None
-
-
-@dataclass(frozen=True)
 class Claim:
-    """A piece of a document with gaps `{}`, and the value of each. after: what stands before it, where it occurs twice."""
+    """A piece of a document with gaps `{}`, and the value of each."""
 
     document: str
     text: str
-    values: tuple[float | Within, ...]
-    after: str = ""
+    values: tuple[float, ...]
 
     def places(self, page: str) -> list[re.Match[str]]:
         """Where a page, with blanks folded, says this: its only place, unless it says it never or too often."""
-        if self.after:
-            found = pattern(self).search(page, page.index(folded(self.after)))
-            return [found] if found else []
         return list(pattern(self).finditer(page))
 
 
@@ -103,17 +84,15 @@ def shown_as(text: str) -> tuple[float, float]:
     return float(plain), 0.5 * 10.0 ** (place + int(exponent or 0))
 
 
-def agrees(text: str, value: float | Within) -> bool:
-    """Whether a shown number is the value, rounded to what is shown; or keeps the bound."""
+def agrees(text: str, value: float) -> bool:
+    """Whether a shown number is the value, rounded to what is shown."""
     shown, half = shown_as(text)
-    if isinstance(value, Within):
-        return (value.most is None or value.most <= shown) and (value.least is None or value.least >= shown)
     return abs(shown - value) <= half * (1 + 1e-9)
 
 
-def restated(text: str, value: float | Within) -> str:
+def restated(text: str, value: float) -> str:
     """A value written as the number that stands there: in words, or as many places, or as many digits before zeros."""
-    if isinstance(value, Within) or agrees(text, value) or re.search(r"\de", text):
+    if agrees(text, value) or re.search(r"\de", text):
         return text
     if text.lower() in WORDS:
         word = WORDS[round(value)] if value < len(WORDS) - 0.5 else f"{value:,.0f}"
@@ -136,7 +115,7 @@ def renewed(document: str, text: str) -> str:
     for claim in claims():
         if claim.document == document:
             blanks = re.compile(pattern(claim).pattern.replace("\\ ", r"\s+"))
-            found = blanks.search(text, text.index(claim.after) if claim.after else 0)
+            found = blanks.search(text)
             for at in range(len(claim.values), 0, -1) if found else ():
                 start, end = found.span(at)
                 text = text[:start] + restated(found[at], claim.values[at - 1]) + text[end:]
@@ -149,35 +128,9 @@ def pattern(claim: Claim) -> re.Pattern[str]:
     return re.compile(f"({GAP})".join(pieces))
 
 
-def row(document: str, label: str, *values: float | Within | None, after: str = "") -> Claim:
-    """A row of a table: what stands in its first cells, then a number in each cell (None: a dash)."""
-    cells = " | ".join("–" if value is None else "{}" for value in values)
-    shown = tuple(value for value in values if value is not None)
-    return Claim(document, f"| {label} | {cells} |", shown, after)
-
-
-@functools.cache
-def pages() -> tuple[ModuleType, ...]:
-    """The modules that say what holds the numbers of a page."""
-    package = importlib.import_module(f"{__package__}.pages")
-    found = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    return tuple(importlib.import_module(f"{package.__name__}.{name}") for name in found)
-
-
 def claims() -> Iterator[Claim]:
     """Every claim."""
-    for page in pages():
-        yield from page.claims()
-
-
-def by_tests() -> dict[Place, str]:
-    """What another test holds, and that test."""
-    return {place: test for page in pages() for place, test in page.TESTED.items()}
-
-
-def listed() -> set[Place]:
-    """What no test can hold: what defines something or is carried over, and what was measured once."""
-    return {place for page in pages() for place in page.GIVEN | page.SINGLE}
+    yield from importlib.import_module(f"{__package__}.readme").claims()
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def parsed(words: list[str]) -> None:
     if command.name == "reproduce":
         known = {entry.id for entry in reproductions()}
         assert {word for word in words if re.fullmatch(r"[a-z]\w*(?:-\w+)+", word)} <= known, words
-    if command.name in {"schema", "policies", "demo"}:
+    if command.name in {"docs", "schema", "policies", "demo"}:
         assert {word for word in words[:1] if re.fullmatch(r"[a-z]+", word)} <= {*domain_names()}, words
 
 
@@ -114,7 +114,7 @@ def every_option(command: click.Command) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_option_that_is_named_exists(path: Path) -> None:
     """In code of a sentence and in the comments of blocks: of any verb, or of a benchmark."""
     scripts = "".join(one.read_text(encoding="utf-8") for one in (ROOT / "benchmarks").rglob("*.py"))

@@ -27,15 +27,16 @@ BIN = Path(sys.executable).parent
 
 #: documents whose examples other tests run, with the files they need, and those tests
 ELSEWHERE = {
-    "traces.md": ("tests/core/trace/test_traces_page.py", "tests/cluster/test_cluster_traces.py"),
+    "core/traces.md": ("tests/core/trace/test_traces_page.py", "tests/cluster/test_cluster_traces.py"),
     "composition.md": ("tests/docs/test_figures.py",),
-    "extending.md": ("tests/cluster/test_cluster_contract.py",),
-    "live.md": ("tests/live/test_live_page.py",),
+    "development/extending.md": ("tests/cluster/test_cluster_contract.py",),
+    "live/index.md": ("tests/live/test_live_page.py",),
 }
 RUN_HERE = [
     path
     for path in DOCUMENTS
-    if re.search("```(?:console|python)", path.read_text()) and path.name not in ELSEWHERE
+    if re.search("```(?:console|python)", path.read_text())
+    and str(path.relative_to(ROOT)).removeprefix("docs/") not in ELSEWHERE
 ]
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,7 +47,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120"}
 
 
-@pytest.mark.parametrize("path", RUN_HERE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", RUN_HERE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_commands_of_a_document_run(path: Path, tmp_path: Path) -> None:
     run_document(path, tmp_path)
 
@@ -199,7 +200,8 @@ def test_pages_whose_examples_run_elsewhere_do() -> None:
     for page, tests in ELSEWHERE.items():
         for test in tests:
             text = (ROOT / test).read_text()
-            assert page in text or page.removesuffix(".md") in text, (page, test)
+            quoted = " / ".join(f'"{part}"' for part in page.split("/"))
+            assert page in text or quoted in text, (page, test)
 
 
 def test_pictures_are_there() -> None:
@@ -215,7 +217,7 @@ def test_pictures_are_there() -> None:
 def test_published_numbers_are_reproduced(monkeypatch: pytest.MonkeyPatch, shared: Any) -> None:
     """Each row of the two tables against the reproduction that it names, to the digits that it shows."""
     monkeypatch.setenv("FORERUN_DATA_DIR", str(shared("data")))
-    page = (ROOT / "docs" / "reproducing.md").read_text()
+    page = (ROOT / "docs" / "replication" / "published.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \| (\S+) \| (\S+) \| (\S+) \|$", page, re.M)
     assert len(rows) >= 8
     front = re.findall(

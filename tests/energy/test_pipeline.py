@@ -83,7 +83,7 @@ def test_the_drawn_up_profile_is_the_recorded_one(golden: Callable[[str], Any]) 
 
 
 def test_the_drawn_up_profile_is_planned_as_the_page_says() -> None:
-    """Four stages and eight microbatches, as docs/domains/energy-reference.md says."""
+    """Four stages and eight microbatches, as docs/energy/reference.md says."""
     pipeline = synthetic((1.0, 1.05, 1.05, 1.25), 8, tuple(range(600, 1411, 30)))
     found, highest = frontier(pipeline), pipeline.run(pipeline.all_highest)
     assert max(point.energy_j / point.at_least_j for point in found) - 1 < 0.003

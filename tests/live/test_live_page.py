@@ -1,4 +1,4 @@
-"""The commands of docs/live.md, in order, as a reader would type them in two terminals (live.md)."""
+"""The commands of docs/live/index.md, in order, as a reader would type them in two terminals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     served: list[subprocess.Popen[bytes]] = []
     written: set[str] = set()
     try:
-        for kind, text in BLOCK.findall((ROOT / "docs" / "live.md").read_text(encoding="utf-8")):
+        for kind, text in BLOCK.findall((ROOT / "docs" / "live" / "index.md").read_text(encoding="utf-8")):
             named = re.match(r"# file: (\S+)\n", text)
             if named:
                 (tmp_path / named[1]).write_text(text.partition("\n")[2])

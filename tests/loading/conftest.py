@@ -30,8 +30,8 @@ def read_golden(name: str) -> Any:
 
 
 def on_the_page(head: str, label: str) -> list[str]:
-    """The numbers that the domain's page shows in a row of one of its tables, behind the row's name."""
-    page = (ROOT / "docs" / "domains" / "loading-reference.md").read_text(encoding="utf-8")
+    """The numbers in a row of a table of `shown.md`, behind the row's name."""
+    page = (ROOT / "tests" / "loading" / "shown.md").read_text(encoding="utf-8")
     (row,) = (row for row in table_rows(page) if row.head == head and row.cells[0] == label)
     return NUMBER.findall(" ".join(row.cells[1:]))
 

@@ -167,7 +167,7 @@ def test_the_plan_keeps_the_objective_when_simulated(mine: Path) -> None:
 
 def test_the_pipeline_of_ones_own_that_the_page_shows(tmp_path: Path) -> None:
     """Its costs, its plan and the next step of its frontier, as the page has them."""
-    for kind, text in BLOCK.findall((ROOT / "docs" / "domains" / "serving-reference.md").read_text()):
+    for kind, text in BLOCK.findall((ROOT / "docs" / "serving" / "reference.md").read_text()):
         if named := re.match(r"# file: (mine\.\S+)\n", text):
             (tmp_path / named[1]).write_text(text.partition("\n")[2] if kind == "csv" else text)
     made = plan(forerun.load(tmp_path / "mine.yaml"), frontier=True)

@@ -1,5 +1,5 @@
 """The exact semantics once more, slowly: whole tenths of a second, plain lists, nothing remembered that can be
-looked up.  Written from the description of the world (docs/domains/spot-reference.md, "What happens, exactly"), not from the
+looked up.  Written from the description of the world (docs/spot/reference.md, "What happens, exactly"), not from the
 simulator.
 """
 

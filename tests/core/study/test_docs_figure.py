@@ -1,4 +1,4 @@
-"""The picture in docs/studies.md is what its script draws."""
+"""The picture in docs/core/studies.md is what its script draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/traces.md: its examples run, and its tables name what there is."""
+"""docs/core/traces.md: its examples run, and its tables name what there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forerun.core.domain import domain_names
 from forerun.core.trace.arrivals import processes
 from forerun.core.trace.reader import readers
 
-PAGE = (Path(__file__).parents[3] / "docs" / "traces.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "core" / "traces.md").read_text()
 
 
 def names_in_table(after: str) -> set[str]:

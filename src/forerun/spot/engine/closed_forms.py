@@ -2,7 +2,7 @@
 
 All formulas assume a fixed world size, instant repair after the pause, and hits at rate `lam` per second (a hit
 during the pause starts it again).  `s` step, `d` stall, `C` write counted from the end of the stall, `R`
-pause. They are derived by renewal arguments in `docs/domains/spot-reference.md`; the synchronous optimum is Daly's (FGCS
+pause. They are derived by renewal arguments in `docs/spot/reference.md`; the synchronous optimum is Daly's (FGCS
 2006).
 """
 

@@ -2,7 +2,7 @@
 
 The closed form knows one world size and instant repair; the simulation has the fleet as it is, with idle time, growth
 and other sizes.  Young's and Daly's intervals are those for the stall alone, as a write beside training does not move
-the optimum (`docs/domains/spot-reference.md`).
+the optimum (`docs/spot/reference.md`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Restart(RecoveryPolicy, frozen=True, kw_only=True, tag="restart"):
     """
 
     def replay(self, setting: Setting) -> Replay:
-        """The exact semantics of `docs/domains/spot-reference.md`."""
+        """The exact semantics of `docs/spot/reference.md`."""
         return replay(
             setting.fleet, setting.job, setting.growth, setting.outlook, goal_steps=setting.goal_steps
         )
