@@ -498,12 +498,9 @@ def test_the_figure_of_each_gpu_shows_its_jobs() -> None:
         assert (drawn["to_s"][mine][order][:-1] <= drawn["from_s"][mine][order][1:] + 1e-9).all()
 
 
-def test_the_page_describes_every_policy() -> None:
-    """One row of the page's table names each policy; each class documents its paper, needs, guarantee and cost."""
-    page = (Path(__file__).parents[2] / "docs" / "cluster" / "reference.md").read_text()
-    table = page[page.index("| name | source | needs |") : page.index("## Your own policy")]
+def test_every_policy_is_documented() -> None:
+    """Each class says its paper, what it needs and guarantees, and its cost."""
     for name in schedulers().names():
-        assert f"`{name}`" in table, name
         policy = schedulers().get(name)
         assert policy.paper and policy.needs and policy.guarantees and policy.cost, name
 

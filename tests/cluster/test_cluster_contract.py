@@ -131,8 +131,8 @@ def test_a_policy_without_a_name_is_caught() -> None:
 
 
 def test_the_example_of_the_page_passes_every_law() -> None:
-    """docs/development/extending.md: the block is read, and each test that pytest would collect from it passes."""
-    page = (ROOT / "docs" / "development" / "extending.md").read_text()
+    """CONTRIBUTING.md: the block is read, and each test that pytest would collect from it passes."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
     block = next(
         text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "SchedulerContract" in text
     )

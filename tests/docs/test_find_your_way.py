@@ -11,7 +11,7 @@ from forerun.core.domain import domain_names
 
 from .claims import ROOT
 
-PAGE = ROOT / "docs" / "development" / "stranger.md"
+PAGE = ROOT / "CONTRIBUTING.md"
 #: what every domain has
 REQUIRED = {
     "domain",

@@ -1,7 +1,7 @@
 """Defects that public traces really have, each with a small file that shows it and the data set it is known from.
 
 The expected message is not written here: reading the file gives it. `python -m tests.core.malformed.examples` prints the
-table of docs/development/malformed-inputs.md, and a test compares the two.
+table of outcomes.md beside this file, and a test compares the two.
 """
 
 from __future__ import annotations

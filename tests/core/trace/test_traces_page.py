@@ -1,4 +1,4 @@
-"""docs/core/traces.md: its examples run, and its tables name what there is."""
+"""docs/core/traces.md: its examples run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,8 @@ from pathlib import Path
 
 from forerun.core.cli.main import run
 from forerun.core.domain import domain_names
-from forerun.core.trace.arrivals import processes
-from forerun.core.trace.reader import readers
 
 PAGE = (Path(__file__).parents[3] / "docs" / "core" / "traces.md").read_text()
-
-
-def names_in_table(after: str) -> set[str]:
-    parts = [part.strip() for part in PAGE.split(after, 1)[1].split("\n\n")]
-    rows = next(part for part in parts if part.startswith("|")).splitlines()[2:]
-    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-
-
-def test_the_tables_name_what_there_is():
-    requests = {name for name in readers().names() if readers().get(name).makes in ("requests", "any")}
-    assert names_in_table("Those for requests:") <= set(readers().names())
-    assert {"deltas", "azure_llm", "csv", "forerun"} <= names_in_table("Those for requests:") <= requests
-    assert names_in_table("-o day.parquet\n```\n") == set(processes().names())
 
 
 def test_the_process_file_and_commands_run(tmp_path, monkeypatch, capsys):
