@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from forerun.replication.reproductions import reproductions
-
 from .claims import (
     GAP,
     RESULTS,
@@ -82,23 +80,6 @@ def test_a_shown_number_stands_for_what_rounds_to_it(text: str, value: float, ha
 def test_a_number_in_words_is_renewed_in_words() -> None:
     assert [restated("nine", 10.0), restated("Nine", 10.0), restated("nine", 25.0)] == ["ten", "Ten", "25"]
     assert restated("eight", 8.4) == "eight" and restated("4,100", 4388.0) == "4,400"
-
-
-def test_the_list_of_results_is_the_programs() -> None:
-    """Id, domain, title and data of each; to renew it, put the lines below into the document."""
-    domains = {
-        "cluster": {"elasticflow"},
-        "serving": {"inferline"},
-        "spot": {"bamboo", "oobleck", "cant_be_late", "reliability"},
-        "loading": {"cndlsys"},
-        "energy": {"zeus"},
-    }
-    page = (ROOT / "docs" / "replication" / "published.md").read_text(encoding="utf-8")
-    for entry in reproductions():
-        system = entry.run.__module__.split(".")[2]
-        (domain,) = (name for name, systems in domains.items() if system in systems)
-        data = ", ".join(f"`{name}`" for name in entry.datasets) or "with the package"
-        assert f"| `{entry.id}` | {domain} | {entry.title} | {data} |" in page
 
 
 def test_the_composed_figures_come_out(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class Machines(Spec, frozen=True, kw_only=True):
     site: tuple[Input, ...] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """One of the two."""
+        """A file or nodes, not both."""
         if (self.file is None) == (not self.nodes):
             return [("", "give either file, or nodes: [{count: 4, gpus: 8}, ...]")]
         if not self.is_slurm and (self.partition is not None or self.included is not None):
@@ -162,7 +162,7 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
     extrapolate: bool = False
 
     def problems(self) -> list[tuple[str, str]]:
-        """One of the two."""
+        """Tables or a preset, not both."""
         if bool(self.tables) == bool(self.analytic):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
         if self.analytic == RIGID and self.kinds:

@@ -131,14 +131,14 @@ def _meanings(text: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     if not names:
         return " ".join(text.split()), {}
     name = "|".join(map(re.escape, names))
-    head = re.compile(rf"(?:^|(?<=[.)\]] ))((?:{name})(?:(?:, | and )(?:{name}))*): ", re.MULTILINE)
+    head = re.compile(rf"(?:^|(?<=[.)\]] ))((?:{name})(?:(?:,\s+| and )(?:{name}))*): ", re.MULTILINE)
     about: list[str] = []
     meanings: dict[str, str] = {}
     for paragraph in text.split("\n\n"):
         first, *rest = head.split(paragraph)
         about.append(first)
         for said, meaning in zip(rest[::2], rest[1::2], strict=True):
-            meanings |= dict.fromkeys(re.split(", | and ", said), " ".join(meaning.split()))
+            meanings |= dict.fromkeys(re.split(r",\s+| and ", said), " ".join(meaning.split()))
     return " ".join(" ".join(about).split()), meanings
 
 

@@ -133,7 +133,7 @@ class Zone(SpotPrice, frozen=True, kw_only=True):
     fleet: Fleet
 
     def problems(self) -> list[tuple[str, str]]:
-        """A name."""
+        """The zone has a name."""
         return super().problems() + ([] if self.name else [("name", "is empty")])
 
 
@@ -211,7 +211,7 @@ class Choices(Spec, frozen=True, kw_only=True):
     trials: int = 4000
 
     def problems(self) -> list[tuple[str, str]]:
-        """Lists in range."""
+        """Every value of a list is in its range."""
         problems = []
         if any(steps < 1 for steps in self.every_steps):
             problems.append(("every_steps", "needs numbers of at least 1"))

@@ -97,7 +97,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     added_later: ClassVar[tuple[str, ...]] = ("hidden_prefill_tokens",)
 
     def problems(self) -> list[tuple[str, str]]:
-        """No more is hidden than there is time."""
+        """The hidden prefill tokens take no longer than `a_ms`."""
         hidden_ms = (self.hidden_prefill_tokens or 0.0) * self.prefill_ms_per_token
         if hidden_ms > self.a_ms * (1 + 1e-9):
             each = f"of {self.prefill_ms_per_token:g} ms each take {hidden_ms:g} ms"
