@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.errors import Problem, ScenarioError
+from forerun.core.kernels.records import Rows, records
 from forerun.serving.engine.kernels import layout
 from forerun.serving.engine.kernels.advance import NO_ROOM, advance, route
-from forerun.serving.engine.kernels.layout import Plan, Record, Rows, State
+from forerun.serving.engine.kernels.layout import Plan, Record, State
 from forerun.serving.engine.kernels.serve import serve_woken
 from forerun.serving.engine.outcome import Batches, Run, Visits
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Floats, Law, Pipeline, Stage
@@ -271,7 +272,7 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
     widest = max((stage.max_batch for stage in stages), default=1) + 1
     measured_at, measured_ms = _measured(stages, widest)
     service_ms = np.full((len(stages), widest), np.nan)
-    facts = layout.rows(len(stages), layout.STAGE)
+    facts = records(len(stages), layout.STAGE)
     for s, stage in enumerate(stages):
         own, service = facts[s], stage.service
         batching, own.delay_ms = stage.batching.compiled() or ("", 0.0)
@@ -288,7 +289,7 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
         own.end = ends.index(s) if s in ends else -1
         own.leads_on = any(edge.parent == s for edge in edges)
         service_ms[s, : stage.max_batch + 1] = service.table_ms[: stage.max_batch + 1]
-    rows = layout.rows(len(edges), layout.EDGE)
+    rows = records(len(edges), layout.EDGE)
     for row, edge in zip(rows, edges):
         share = 1.0 if edge.share is None else edge.share
         row.parent, row.kind, row.share = edge.parent + 1, _edge_kind(edge), share
@@ -308,7 +309,7 @@ def _with_changes(stages: Rows, capacity: Sequence[Sequence[tuple[float, int]]])
     at = np.cumsum([0, *(len(changes) for changes in capacity)])
     changed = stages.copy()
     changed["change_first"], changed["change_stop"] = at[:-1], at[1:]
-    rows = layout.rows(int(at[-1]), layout.CHANGE)
+    rows = records(int(at[-1]), layout.CHANGE)
     for row, (at_ms, replicas) in zip(rows, (change for changes in capacity for change in changes)):
         row.at_ms, row.to = at_ms, replicas
     return changed, rows
@@ -390,15 +391,15 @@ def _state_of(plan: Plan, pipeline: Pipeline, capacity: int, most_replicas: int)
         times=np.empty((streams, capacity + 1)),
         stops=np.zeros((streams, capacity + 1), dtype=np.int64),
         ids=np.empty((streams, capacity), dtype=np.int32),
-        streams=layout.rows(streams, layout.STREAM),
-        whole=layout.rows(1, layout.WHOLE),
+        streams=records(streams, layout.STREAM),
+        whole=records(1, layout.WHOLE),
         ended_ms=np.empty((plan.stages["end"].max() + 1, capacity + layout.SPILL)),
         joining=np.zeros((stages, capacity if counted else 0), dtype=np.int32),
         taken=np.zeros((edges, capacity if plan.routed else 0), dtype=np.uint8),
-        stages=layout.rows(stages, layout.STAGE_STATE),
+        stages=records(stages, layout.STAGE_STATE),
         ends_ms=np.zeros((stages, places)),
-        ring=layout.rows((stages, places), layout.PLACE),
-        wakes=layout.rows((stages, places), layout.WAKE),
+        ring=records((stages, places), layout.PLACE),
+        wakes=records((stages, places), layout.WAKE),
         edge_run=np.zeros(edges, dtype=np.int64),
         firsts=np.empty(capacity, dtype=np.int64),
     )

@@ -4,23 +4,35 @@ Fast tiers, such as the memory of a neighbour, come first; the last tier is the 
 Each fast tier has one copy, the latest; the store keeps all. Steps that are kept since a tier's copy are at risk: if a
 failure destroys the faster copies, they are lost after all, which may be many segments later.
 
-Arrays of copies have a row more than there are tiers: the last clean checkpoint of the store, to which the check for a
-silent corruption goes back. It means something only while the job is corrupted.
+There is a row more than there are tiers: the last clean checkpoint of the store, to which the check for a silent corruption
+goes back. It means something only while the job is corrupted.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.core.kernels.jit import kernel
+from forerun.core.kernels.records import record_type
 from forerun.spot.engine.kernels import ROUNDING_S
 
 NO_COPY = -2
 
+TIER: Final = record_type(
+    "copy_at corrupted",
+    "durable stall_s kept_s kept_stall_s kept_node_s kept_stall_node_s due writing_until writing_steps writing_stall_s",
+)
+"""A tier.
 
-@kernel
+copy_at: the last step in its copy, NO_COPY for none. corrupted: 1 if that copy is. durable, stall_s: of this segment, the
+steps of its last durable checkpoint, 0 for none, and the stall up to it. kept_*: useful and stall seconds kept since the
+copy, then node seconds of both: at risk. due ... writing_stall_s: scratch of `walk`.
+"""
+
+
+@kernel(allocates=False)
 def walk(
     u: Any,
     most: Any,
@@ -30,8 +42,7 @@ def walk(
     stall_s: Any,
     write_s: Any,
     clean_steps: Any,
-    durable: Any,
-    stalls: Any,
+    tiers: Any,
 ) -> Any:
     """Follow a stretch of training for `u` seconds, or to the end of its step `most`, from checkpoint to checkpoint.
 
@@ -39,18 +50,18 @@ def walk(
     running write is skipped. Checkpoints of one step block together, and their writes begin after it. clean_steps: later
     ones are corrupted.
 
-    Returns (steps complete, stall until then, seconds); writes to `durable` and `stalls`, for each tier, the steps of its
-    last durable checkpoint and the stall up to it, and in the last row those of the store's last clean one.
+    Returns (steps complete, stall until then, seconds); writes what is durable to `tiers`.
     """
-    tiers = stall_s.size
-    store = tiers - 1
-    due, writing_until = first_steps.copy(), np.full(tiers, -1.0)
-    writing_steps, writing_stall = np.zeros(tiers), np.zeros(tiers)
-    durable[:] = 0.0
-    stalls[:] = 0.0
+    count = stall_s.size
+    for i in range(count + 1):
+        tiers[i].durable = tiers[i].stall_s = 0.0
+    for i in range(count):
+        tiers[i].due, tiers[i].writing_until = first_steps[i], -1.0
     now, steps, stall = 0.0, 0.0, 0.0
     while True:
-        at = due.min()
+        at = np.inf
+        for i in range(count):
+            at = min(at, tiers[i].due)
         if at >= most:
             end = now + (most - steps) * s
             if end <= u + ROUNDING_S:
@@ -63,98 +74,121 @@ def walk(
             now = u
             break
         block_s = 0.0
-        for t in range(tiers):
-            if due[t] == at and writing_until[t] <= end + ROUNDING_S:
-                block_s += stall_s[t]
+        for i in range(count):
+            if tiers[i].due == at and tiers[i].writing_until <= end + ROUNDING_S:
+                block_s += stall_s[i]
         steps, now = at, end + block_s
         stall += max(0.0, min(block_s, u - end))
-        for t in range(tiers):
-            if due[t] != at:
+        for i in range(count):
+            tier = tiers[i]
+            if tier.due != at:
                 continue
-            due[t] += every_steps[t]
-            if writing_until[t] > end + ROUNDING_S:
+            tier.due += every_steps[i]
+            if tier.writing_until > end + ROUNDING_S:
                 continue
-            if writing_until[t] >= 0.0:
-                durable[t], stalls[t] = writing_steps[t], writing_stall[t]
-                if t == store and writing_steps[t] <= clean_steps:
-                    durable[tiers], stalls[tiers] = writing_steps[t], writing_stall[t]
-            writing_until[t], writing_steps[t], writing_stall[t] = now + write_s[t], at, stall
+            if tier.writing_until >= 0.0:
+                _written(tiers, i, clean_steps)
+            tier.writing_until, tier.writing_steps, tier.writing_stall_s = now + write_s[i], at, stall
         if now >= u:
             now = u
             break
-    for t in range(tiers):
-        if 0.0 <= writing_until[t] <= u + ROUNDING_S:
-            durable[t], stalls[t] = writing_steps[t], writing_stall[t]
-            if t == store and writing_steps[t] <= clean_steps:
-                durable[tiers], stalls[tiers] = writing_steps[t], writing_stall[t]
+    for i in range(count):
+        if 0.0 <= tiers[i].writing_until <= u + ROUNDING_S:
+            _written(tiers, i, clean_steps)
     return steps, stall, now
 
 
-@kernel
-def drop_corrupted(
-    clean_steps: Any, durable: Any, stalls: Any, copy_at: Any, risk: Any, corrupted: Any
-) -> Any:
+@kernel(inline=True)
+def _written(tiers: Any, i: Any, clean_steps: Any) -> None:
+    """The running write of a tier is durable."""
+    tier, clean = tiers[i], tiers.size - 1
+    tier.durable, tier.stall_s = tier.writing_steps, tier.writing_stall_s
+    if i == clean - 1 and tier.writing_steps <= clean_steps:
+        tiers[clean].durable, tiers[clean].stall_s = tier.writing_steps, tier.writing_stall_s
+
+
+@kernel(inline=True)
+def copy_from(tiers: Any, to: Any, i: Any) -> None:
+    """A row has the copy of another one, and what is at risk since."""
+    tiers[to].copy_at = tiers[i].copy_at
+    tiers[to].kept_s, tiers[to].kept_stall_s = tiers[i].kept_s, tiers[i].kept_stall_s
+    tiers[to].kept_node_s, tiers[to].kept_stall_node_s = tiers[i].kept_node_s, tiers[i].kept_stall_node_s
+
+
+@kernel(inline=True)
+def hold(tiers: Any, i: Any, at: Any) -> None:
+    """A row has a copy of all that is kept until now, up to a step."""
+    tiers[i].copy_at = at
+    tiers[i].kept_s = tiers[i].kept_stall_s = 0.0
+    tiers[i].kept_node_s = tiers[i].kept_stall_node_s = 0.0
+
+
+@kernel(inline=True)
+def risk(tiers: Any, i: Any, kept_s: Any, kept_stall_s: Any, world: Any) -> None:
+    """What is kept on so many nodes, and is not in the copy of a row."""
+    tiers[i].kept_s += kept_s
+    tiers[i].kept_stall_s += kept_stall_s
+    tiers[i].kept_node_s += kept_s * world
+    tiers[i].kept_stall_node_s += kept_stall_s * world
+
+
+@kernel(allocates=False)
+def drop_corrupted(clean_steps: Any, tiers: Any) -> None:
     """What a check leaves to load from: clean copies of the fast tiers, and the last clean checkpoint of the store.
 
-    clean_steps: steps of the segment whose checkpoints are clean. The other parameters are those of `keep`.
+    clean_steps: steps of the segment whose checkpoints are clean.
     """
-    tiers = copy_at.size - 1
-    store = tiers - 1
-    for t in range(store):
+    clean = tiers.size - 1
+    store = clean - 1
+    for i in range(store):
         # A tier has one copy: a corrupted one has replaced the clean one before it.
-        if durable[t] > clean_steps or (durable[t] == 0.0 and corrupted[t]):
-            copy_at[t], durable[t] = NO_COPY, 0.0
-    copy_at[store], durable[store], stalls[store] = copy_at[tiers], durable[tiers], stalls[tiers]
-    risk[store] = risk[tiers]
-    corrupted[store] = False
+        if tiers[i].durable > clean_steps or (tiers[i].durable == 0.0 and tiers[i].corrupted):
+            tiers[i].copy_at, tiers[i].durable = NO_COPY, 0.0
+    copy_from(tiers, store, clean)
+    tiers[store].durable, tiers[store].stall_s = tiers[clean].durable, tiers[clean].stall_s
+    tiers[store].corrupted = 0
 
 
-@kernel
+@kernel(allocates=False)
 def keep(
-    saved: Any,
-    rank: Any,
-    survives: Any,
-    is_training: Any,
-    world: Any,
-    s: Any,
-    clean_steps: Any,
-    durable: Any,
-    stalls: Any,
-    copy_at: Any,
-    risk: Any,
-    corrupted: Any,
-    moved: Any,
+    saved: Any, rank: Any, survives: Any, world: Any, s: Any, clean_steps: Any, tiers: Any, moved: Any
 ) -> Any:
     """What a failure of a rank leaves: the tier to load from, and steps and stall that are kept of the segment.
 
-    saved: step at which the segment began. survives: rank that each tier survives. clean_steps, durable, stalls: as `walk`
-    says. copy_at: the last step in each tier's copy, NO_COPY for none. risk: float64[tiers + 1, 4], useful and stall seconds
-    since that copy, then node seconds of both. corrupted: whether the copy is. moved: float64[4], what was kept until now
-    and is lost by this failure.
+    saved: step at which the segment began. survives: rank that each tier survives. world: nodes that train, 0 if the job
+    does not. moved: float64[4], as `kept_*` of a tier: what was kept until now and is lost by this failure.
     """
-    tiers = survives.size
     moved[:] = 0.0
-    for t in range(tiers):
-        if survives[t] < rank:
-            copy_at[t] = NO_COPY
-            durable[t] = 0.0
-    best = np.argmax(durable[:tiers])
-    if is_training and durable[best] > 0.0:
-        steps, stall = durable[best], stalls[best]
-        for t in range(tiers + 1):
-            if durable[t] > 0.0:
-                copy_at[t] = saved + np.int64(durable[t])
-                corrupted[t] = durable[t] > clean_steps
-                risk[t, :] = 0.0
-            kept_s = (steps - durable[t]) * s
-            kept_stall_s = stall - (stalls[t] if durable[t] > 0.0 else 0.0)
-            risk[t, 0] += kept_s
-            risk[t, 1] += kept_stall_s
-            risk[t, 2] += kept_s * world
-            risk[t, 3] += kept_stall_s * world
+    best = 0
+    for i in range(survives.size):
+        if survives[i] < rank:
+            tiers[i].copy_at, tiers[i].durable = NO_COPY, 0.0
+        if tiers[i].durable > tiers[best].durable:
+            best = i
+    if world > 0 and tiers[best].durable > 0.0:
+        steps, stall = tiers[best].durable, tiers[best].stall_s
+        for i in range(tiers.size):
+            has = tiers[i].durable > 0.0
+            if has:
+                hold(tiers, i, saved + np.int64(tiers[i].durable))
+                tiers[i].corrupted = tiers[i].durable > clean_steps
+            kept_stall_s = stall - (tiers[i].stall_s if has else 0.0)
+            risk(tiers, i, (steps - tiers[i].durable) * s, kept_stall_s, world)
         return best, steps, stall
-    best = np.argmax(copy_at[:tiers])
-    moved[:] = risk[best]
-    for t in range(tiers + 1):
-        risk[t] -= moved
+    best = 0
+    for i in range(1, survives.size):
+        if tiers[i].copy_at > tiers[best].copy_at:
+            best = i
+    lost = tiers[best]
+    moved[0], moved[1], moved[2], moved[3] = (
+        lost.kept_s,
+        lost.kept_stall_s,
+        lost.kept_node_s,
+        lost.kept_stall_node_s,
+    )
+    for i in range(tiers.size):
+        tiers[i].kept_s -= moved[0]
+        tiers[i].kept_stall_s -= moved[1]
+        tiers[i].kept_node_s -= moved[2]
+        tiers[i].kept_stall_node_s -= moved[3]
     return best, 0.0, 0.0

@@ -4,8 +4,7 @@ A *stream* is a sorted sequence of runs: run r says that positions stops[r-1]..s
 Stream 0 is the source, stream 1 + s what stage s emits, later ones are inputs put together from several parents.
 On an *ordered* stream position p is query p; on the others `ids` tells.
 
-Scalars that belong together are a row of an array of records, so kernels read and write them by name, and a row is handed
-on as one pointer. Arrays are handed on as few tuples: each array of an argument is some seven numbers, and many of them
+Arrays are handed on as few tuples: each array of an argument is some seven numbers, and many of them
 would make up most of what compiling costs.
 """
 
@@ -16,16 +15,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.kernels.records import Rows, record_type
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-#: rows of one of the types below, and one of them
-Rows: TypeAlias = NDArray[np.void]
+#: a row of one of the types below
 Row: TypeAlias = Any
-
-
-def record_type(integers: str, reals: str = "") -> np.dtype[np.void]:
-    """A record of int64 and of float64 fields, named between blanks."""
-    return np.dtype([(name, "i8") for name in integers.split()] + [(name, "f8") for name in reals.split()])
 
 
 STREAM: Final = record_type("runs before count id_base ordered")
@@ -103,11 +98,6 @@ MERGED: Final = 2  # anything else
 
 #: cells behind the last query of a row, that a run of equal values may spill over
 SPILL: Final = 8
-
-
-def rows(shape: int | tuple[int, ...], kind: np.dtype[np.void]) -> Rows:
-    """Records that are all zero, whose fields plain Python too reads by name."""
-    return np.zeros(shape, kind).view(np.recarray)
 
 
 class Plan(NamedTuple):

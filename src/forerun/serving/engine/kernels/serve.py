@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.core.kernels.jit import kernel
+from forerun.core.kernels.records import Rows
 from forerun.serving.engine.kernels.draws import batch_ms
-from forerun.serving.engine.kernels.layout import ABSENT, IDLE, Plan, Record, Rows, StageArrays, State
+from forerun.serving.engine.kernels.layout import ABSENT, IDLE, Plan, Record, StageArrays, State
 from forerun.serving.engine.kernels.stage import (
     change_replicas,
     insert,

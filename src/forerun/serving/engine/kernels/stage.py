@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from forerun.core.kernels.jit import kernel
+from forerun.core.kernels.records import Rows
 from forerun.serving.engine.kernels.layout import (
     ABSENT,
     DIRECT,
@@ -15,7 +16,6 @@ from forerun.serving.engine.kernels.layout import (
     Floats,
     Plan,
     Record,
-    Rows,
     StageArrays,
     State,
 )

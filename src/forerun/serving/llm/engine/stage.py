@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.serving.engine.kernels.layout import rows as records
+from forerun.core.kernels.records import records
 from forerun.serving.engine.outcome import Batches, Guesses, Iterations, Requests, Visits
 from forerun.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.serving.llm.engine.kernels import requests as kernel

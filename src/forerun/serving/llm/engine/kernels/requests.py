@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.kernels.jit import kernel
-from forerun.serving.engine.kernels.layout import Rows, record_type
+from forerun.core.kernels.records import Rows, record_type
 from forerun.serving.llm.engine.kernels.gaps import CELLS, FIRST_EXPONENT, LEAST_MS, PER_OCTAVE
 
 Floats = NDArray[np.float64]
