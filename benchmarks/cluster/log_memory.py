@@ -27,7 +27,7 @@ CHUNK: Final = 20_000
 #: peak resident memory in MB (Linux tells KiB), processor seconds, and how many jobs there are
 PROGRAM: Final = """
 import json, resource, sys
-from forerun.site.replay.history import read_history
+from forerun.site.history import read_history
 jobs = len(read_history(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps({"mb": used.ru_maxrss * 1024 / 1e6, "cpu_s": used.ru_utime + used.ru_stime, "jobs": jobs}))

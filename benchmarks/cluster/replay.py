@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from wait_time import log
 
-from forerun.site.replay.history import History, read_history
+from forerun.site.history import History, read_history
 from forerun.site.replay.play import policy_name
 from forerun.site.replay.replay import replay_log
 

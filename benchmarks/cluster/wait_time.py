@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.site.replay.history import read_history
+from forerun.site.history import read_history
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time.answer import answer
 from forerun.site.wait_time.backtest import BackTest, back_test

@@ -154,7 +154,7 @@ def test_an_edit_of_a_callee_in_another_package_of_forerun_is_noticed(tmp_path: 
     kernel = tmp_path / "forerun" / "site" / "replay" / "kernels" / "restore.py"
     asked = (
         "from pathlib import Path; from forerun.core.kernels.jit import _cache_folder; "
-        f"print(_cache_folder('forerun.site.replay.kernels.restore', Path({str(kernel)!r})))"
+        f"print(_cache_folder('forerun.site.kernels.restore', Path({str(kernel)!r})))"
     )
 
     def folder() -> str:

@@ -15,15 +15,15 @@ from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.cli.main import run
 from forerun.core.errors import InputError, ScenarioError
 from forerun.core.result.numbers import shown_instant
-from forerun.site.replay.cases import Case, case_of
-from forerun.site.replay.history import F64, History, Names
-from forerun.site.replay.infer import infer
-from forerun.site.replay.machine import small_pool
+from forerun.site.cases import Case, case_of
+from forerun.site.history import F64, History, Names
+from forerun.site.inference import infer
+from forerun.site.machine import Outage, Pool, System, read_system
 from forerun.site.replay.play import CANDIDATES, one_step, policy_name, replayed, with_holds
 from forerun.site.replay.replay import replay_log
 from forerun.site.replay.stored import identified_of, replay_figures
-from forerun.site.replay.system import Outage, Pool, System, read_system
 from forerun.site.replay.whatif import Change, what_if
+from forerun.site.shown import small_pool
 
 DAY_S = 86_400.0
 NODES = 100
@@ -136,21 +136,21 @@ def test_what_the_machine_has_is_inferred() -> None:
     jobs = drawn(4, jobs=2500)
     announced = tuple(msgspec.structs.replace(one, announced_s=one.from_s - 3 * DAY_S) for one in OUTAGES)
     log = made_by(policy, jobs, machine(msgspec.structs.replace(BUSY, launch_s=0.0), announced))
-    found = infer(log, 50 * DAY_S)
-    (pool,) = found.system.pools
+    found, findings = infer(log, 50 * DAY_S)
+    (pool,) = found.pools
     assert abs(pool.nodes - NODES) <= 4
-    assert len(found.system.windows) <= 4, "idle hours while the machine is drained are apart from the outage"
+    assert len(found.windows) <= 4, "idle hours while the machine is drained are apart from the outage"
     for real in announced:
-        (window,) = (one for one in found.system.windows if abs(one.to_s - real.to_s) <= 3600)
+        (window,) = (one for one in found.windows if abs(one.to_s - real.to_s) <= 3600)
         assert window.from_s <= real.from_s + 1
         assert window.announced_s < real.from_s - DAY_S
-    assert {finding.about for finding in found.findings} >= {"pools", "windows", "limits"}
+    assert {finding.about for finding in findings} >= {"pools", "windows", "limits"}
     assert abs(pool.turnover_s + pool.launch_s - 60) <= 10
     assert pool.running_per_user == BUSY.running_per_user
-    nothing = infer(log, 50 * DAY_S, off=("pools", "windows", "latencies", "limits", "holds"))
-    assert nothing.system.windows == ()
-    assert nothing.system.held_after_s == 0
-    assert nothing.findings == ()
+    nothing, findings = infer(log, 50 * DAY_S, off=("pools", "windows", "latencies", "limits", "holds"))
+    assert nothing.windows == ()
+    assert nothing.held_after_s == 0
+    assert findings == ()
 
 
 @pytest.mark.parametrize("policy", CANDIDATES, ids=policy_name)
@@ -195,17 +195,17 @@ def test_an_outage_in_which_some_jobs_run_on() -> None:
     )
     jobs["nodes"][0], jobs["run_s"][0], jobs["requested_s"][0] = 8.0, 59 * DAY_S, 59 * DAY_S
     log = made_by(policy, jobs, machine(windows=outages))
-    found = infer(log, 50 * DAY_S)
+    found, _ = infer(log, 50 * DAY_S)
     for real in outages:
-        (window,) = (one for one in found.system.windows if abs(one.to_s - real.to_s) <= 3600)
+        (window,) = (one for one in found.windows if abs(one.to_s - real.to_s) <= 3600)
         assert window.nodes == {"all": NODES - 8}
     for number in range(len(log)):
         inside = [
             one.from_s - log.origin_s < log.start_s[number] < one.to_s - log.origin_s for one in outages
         ]
         assert not any(inside)
-    alone = infer(made_by(policy, jobs, machine()), 50 * DAY_S)
-    assert alone.system.windows == ()
+    alone, _ = infer(made_by(policy, jobs, machine()), 50 * DAY_S)
+    assert alone.windows == ()
 
 
 def test_what_if_knows_the_answer() -> None:

@@ -18,12 +18,13 @@ from forerun.cluster.engine.kernels import priority as qk
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.cli.main import run
 from forerun.core.errors import UnknownName, UsageError
-from forerun.site.replay.cases import Case, case_of
-from forerun.site.replay.explain import CAUSES, JobStory, explain_job
-from forerun.site.replay.history import History, read_history
+from forerun.site.cases import Case, case_of
+from forerun.site.history import History, read_history
+from forerun.site.machine import Outage, Pool, System
+from forerun.site.replay.explain import explain_job
 from forerun.site.replay.play import CANDIDATES, policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
-from forerun.site.replay.system import Outage, Pool, System
+from forerun.site.replay.story import CAUSES, JobStory
 
 from .test_replay import BUSY, DAY_S, NODES, OUTAGES, drawn, machine, made_by, written
 
@@ -157,12 +158,12 @@ def test_the_parts_of_each_wait_are_those_of_the_engine(
     seen: set[str] = set()
     for row in range(len(case)):
         story = explained(made, case, policy, row)
-        assert story.by_cause == {name: expected[row][name] for name in CAUSES if name in expected[row]}
+        assert story.by_cause_s == {name: expected[row][name] for name in CAUSES if name in expected[row]}
         edges = [story.submit_s, *(one.to_s for one in story.stretches)]
         assert [one.from_s for one in story.stretches] == edges[:-1]
         assert edges[-1] == story.start_s
-        assert math.fsum(story.by_cause.values()) == story.start_s - story.submit_s
-        seen |= set(story.by_cause)
+        assert math.fsum(story.by_cause_s.values()) == story.start_s - story.submit_s
+        seen |= set(story.by_cause_s)
     wanted = {"eligible", "few", "behind", "outage", "drain"} | (
         {"limit", "launch"} if pool.launch_s else set()
     )
@@ -213,7 +214,7 @@ def test_the_earliest_start_by_requests() -> None:
     case = replace(case_of(log, system, 0), begin_s=-1.0)
     first, wide = explained(made, case, policy, 2), explained(made, case, policy, 3)
     assert (first.expected_s, first.start_s) == (1000.0, 400.0)
-    assert first.by_cause == {"few": 390.0}
+    assert first.by_cause_s == {"few": 390.0}
     # were it first, its 2000 s end after 4000 if it starts with the last believed end
     assert (wide.expected_s, wide.start_s) == (5000.0, 5000.0)
     assert not wide.promised
@@ -264,7 +265,7 @@ def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
             assert float(start_s[case.rows == place][0]) - shift_s == pytest.approx(tried.start_s, abs=0.01)
             checked += 1
             moved += bool(tried.note.startswith("then it is in pool small"))
-        if "limit" in story.by_cause:
+        if "limit" in story.by_cause_s:
             (free,) = (one for one in story.tried if one.what.startswith("no limit"))
             other = System(pools=(small, msgspec.structs.replace(main, running_per_user=0)), held_after_s=0)
             case = replace(case_of(log, other, 1), begin_s=made.calibrated_s)
@@ -289,14 +290,14 @@ def test_held_jobs_and_those_of_either_part() -> None:
         whole = log.submit_s[row] < made.calibrated_s
         assert story.begin_s == (made.log.complete_from_s if whole else made.calibrated_s)
         assert story.released_s is not None
-        assert story.by_cause["held"] == story.released_s - story.submit_s
+        assert story.by_cause_s["held"] == story.released_s - story.submit_s
         (free,) = (one for one in story.tried if one.what == "not held")
         assert free.start_s < story.start_s
         assert "it was held" in story.why
     plain = explain_job(made, str(np.flatnonzero(~case.held & (case.submit_s > 35 * DAY_S))[0]))
-    assert plain.error is not None
-    assert plain.error.median_s <= plain.error.ninth_s
-    assert dict(plain.alike)[policy_name(policy)] == plain.start_s
+    assert plain.class_error is not None
+    assert plain.class_error.median_s <= plain.class_error.ninth_s
+    assert {one.policy: one.start_s for one in plain.alike}[policy_name(policy)] == plain.start_s
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from forerun.core.errors import TraceError, UsageError
-from forerun.site.replay.history import History, Selection, read_history
+from forerun.site.history import History, Selection, read_history
 
 DAY_S = 86_400.0
 SACCT = (

@@ -12,11 +12,11 @@ import pytest
 
 from forerun.core.cli.main import run
 from forerun.core.errors import ScenarioError
-from forerun.site.replay.cases import case_of, pool_of
-from forerun.site.replay.history import History, Names
+from forerun.site.cases import case_of
+from forerun.site.history import History, Names
+from forerun.site.machine import Outage, Pool, System, pool_of, read_system
 from forerun.site.replay.play import CANDIDATES, replayed
-from forerun.site.replay.site import Given
-from forerun.site.replay.system import Outage, Pool, System, read_system
+from forerun.site.slurm import Given
 
 from .test_replay import DAY_S, drawn, machine, made_by, written
 

@@ -8,7 +8,7 @@ import pytest
 
 import forerun
 from forerun.core.errors import ScenarioError
-from forerun.site.replay.history import read_history
+from forerun.site.history import read_history
 
 QUEUES = Path(__file__).parent / "kueue_cpu_queue_beside"
 CONF = """NodeName=n[1-4] CPUs=64 Gres=gpu:4

@@ -17,14 +17,15 @@ from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.inputs.arrays import Cluster, Jobs
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.core.cli.main import run
-from forerun.site.replay.history import History, Names, read_history
-from forerun.site.replay.machine import outages_of
+from forerun.site.history import History, Names, read_history
+from forerun.site.inference import KnownAt
+from forerun.site.kernels import play_on as kernel
+from forerun.site.shown import outages_of
 from forerun.site.wait_time import forecast as fc
-from forerun.site.wait_time import kernel, reference
+from forerun.site.wait_time import reference
 from forerun.site.wait_time.answer import Answer, answer
 from forerun.site.wait_time.backtest import block_interval, pinball
 from forerun.site.wait_time.classes import class_of
-from forerun.site.wait_time.machine import nodes_of, pools_of, regular_maintenance
 from forerun.site.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
 
 DAY_S = 86_400.0
@@ -215,9 +216,8 @@ def test_with_true_times_the_middle_of_a_run_goes_on_as_the_run_did(seed: int, o
         none.astype(np.float64),
     )
     found = np.zeros(1)
-    kernel.play_on(
-        situation._arrays(draws, ()), situation.queue, draws, order, GRACE_S, at_s + HORIZON_S, found
-    )
+    arrays, begun = situation._arrays(draws, ())
+    kernel.play_on(arrays, situation.queue, draws, begun, order, GRACE_S, at_s + HORIZON_S, found)
     assert found[0] == start_s[-1]
 
 
@@ -235,6 +235,13 @@ def test_run_times_are_those_of_jobs_that_ran_longer() -> None:
     )
     situation = Situation(log.as_of(100_000.0), Question(100_000.0, 1, 10.0), 1, ())
     assert set(situation.waits_s(situation.draw(np.random.default_rng(0), 40)).tolist()) == {400.0}
+
+
+def test_the_nodes_of_a_job_beyond_its_limit_are_not_free() -> None:
+    """The only node has a job that has outlived its limit of 100 s by 200: nobody starts beside it."""
+    log = history([0.0, 700.0], [0.0, 700.0], [100.0, np.nan], [1, 1], [100.0, 100.0])
+    situation = Situation(log.as_of(1000.0), Question(1000.0, 1, 10.0), 1, ())
+    assert situation.waits_s(situation.draw(np.random.default_rng(0), 20)).min() > 0.0
 
 
 def test_a_job_that_is_passed_over_is_kept_back() -> None:
@@ -261,11 +268,12 @@ def test_maintenance_that_comes_every_other_week_is_expected() -> None:
         start_s[(submit_s > begin_s - 3600.0) & (submit_s < begin_s + 8 * 3600.0)] = begin_s + 8 * 3600.0
     log = history(submit_s, start_s, start_s + 3600.0, [1] * len(submit_s), [3600.0] * len(submit_s))
     assert [round(one.to_s / DAY_S) for one in outages_of(log, 1, 0)] == [10, 24, 38]
-    assert regular_maintenance(log.as_of(20 * DAY_S), 20 * DAY_S) == ()
-    (window,) = regular_maintenance(log.as_of(30 * DAY_S), 30 * DAY_S)
+    early, late = KnownAt(20 * DAY_S), KnownAt(30 * DAY_S)
+    assert early.windows(early.seen(log), 1) == ()
+    (window,) = late.windows(late.seen(log), 1)
     assert window.from_s == pytest.approx(38 * DAY_S, abs=3600.0)
     assert window.to_s - window.from_s == pytest.approx(8 * 3600.0, abs=3600.0)
-    assert nodes_of(log.as_of(DAY_S), DAY_S) == 1
+    assert KnownAt(DAY_S).nodes(log.as_of(DAY_S))[0] == 1
 
 
 def test_a_job_that_an_empty_machine_has_room_for_waits_for_nobody() -> None:
@@ -308,12 +316,13 @@ def test_pools_are_seen_by_their_ceiling() -> None:
         [2000.0] * 600,
     )
     log = log.of(np.argsort(log.submit_s, kind="stable"))
-    known = TWO_POOLS.as_of(7 * DAY_S)
-    assert [str(pool) for pool in pools_of(known)] == ["jobs of up to 1 nodes", "jobs of 2 nodes and more"]
-    assert regular_maintenance(known.of(pools_of(known)[1].has(known)), 7 * DAY_S)
-    small, large = pools_of(log)
-    assert (small.most, large.least) == (1, 2)
-    assert len(pools_of(log.as_of(50_000.0))) == 1
+    known, forecaster = KnownAt(7 * DAY_S), fc.Forecaster(TWO_POOLS)
+    words = [forecaster.pool(7 * DAY_S, nodes) for nodes in (1, 2)]
+    assert words == ["jobs of up to 1 nodes", "jobs of 2 nodes and more"]
+    assert known.windows(forecaster.known(7 * DAY_S, 2), 32)
+    (small, large), _ = known.pools(log)
+    assert (small.most_nodes, large.most_nodes) == (1, 0)
+    assert len(KnownAt(50_000.0).pools(log.as_of(50_000.0))[0]) == 1
 
 
 # -- real logs and the command line --------------------------------------------------------------------------------------

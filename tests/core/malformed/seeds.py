@@ -311,7 +311,7 @@ def one(name: str, text: str | bytes, read: Callable[[Path], Any], file: str = "
 @functools.cache
 def replayed_log() -> Any:
     """A log of two jobs, which a machine is for."""
-    from forerun.site.replay.history import read_history
+    from forerun.site.history import read_history
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.csv"
@@ -343,7 +343,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.replication.zeus.windows import read_windows
     from forerun.serving.inputs.profile import read_profile
     from forerun.serving.llm.inputs.medians import read_medians
-    from forerun.site.replay.site import Given
+    from forerun.site.slurm import Given
     from forerun.spot.traces.measured_run import read_run
     from forerun.spot.traces.statistics import read_counts
 

@@ -20,6 +20,7 @@ from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.gpus import nodes_of
 from forerun.cluster.summary.ledgers import TIME_PARTS
+from forerun.cluster.summary.spans import Spans
 from forerun.cluster.summary.tables import nodes_text
 from forerun.cluster.summary.waits import (
     horizon_of,
@@ -28,11 +29,24 @@ from forerun.cluster.summary.waits import (
     waits_of,
 )
 from forerun.core.domain import Domain
-from forerun.core.errors import StoreError, UnknownName, UsageError
+from forerun.core.errors import StoreError, UsageError
 from forerun.core.result.figures import Axis, Figure, by_series
-from forerun.core.result.job import Ahead, Fate, JobExplainer, Moment, Others, Search, Story, Wait
+from forerun.core.result.job import (
+    Ahead,
+    Fate,
+    JobExplainer,
+    Moment,
+    Others,
+    Search,
+    Story,
+    Wait,
+    came,
+    mostly,
+    row_of,
+    seconds_by_cause,
+)
 from forerun.core.result.ledger import Ledger
-from forerun.core.result.numbers import format_number, quantity
+from forerun.core.result.numbers import duration, format_number
 from forerun.core.result.run import Result, SavedRun
 
 #: causes of waiting, in words
@@ -66,9 +80,7 @@ class ClusterJobExplainer(JobExplainer[Scenario]):
             raise UsageError.at("--job", what)
         jobs = run.tables["jobs"]
         names = [str(name) for name in jobs["job"].tolist()]
-        if job not in names:
-            raise UnknownName.among("job", job, names, where="--job")
-        row = names.index(job)
+        row = row_of(names, job)
         inputs, seen = self.domain.prepare(scenario), _Blocked(row)
         record = self.domain.run(inputs).record
         if record.fragmentation_s[row] or record.quota_s[row]:
@@ -256,10 +268,11 @@ class _Telling:
 
     def _since(self, other: int) -> str:
         """How another job came to be ahead of this one."""
-        if self.record.first_start_s[other] <= self.submit_s and self.jobs.submit_s[other] < self.submit_s:
-            return "ran when it came"
-        before = (self.jobs.submit_s[other], other) < (self.jobs.submit_s[self.row], self.row)
-        return "came before it" if before else "came after it"
+        submit_s = self.jobs.submit_s
+        return came(
+            ran=self.record.first_start_s[other] <= self.submit_s and submit_s[other] < self.submit_s,
+            before=(submit_s[other], other) < (submit_s[self.row], self.row),
+        )
 
     def _moments(self, waits: Sequence[Wait], fate: Fate) -> list[Moment]:
         """Its life in order."""
@@ -298,10 +311,10 @@ class _Telling:
     def _ledger(self, waits: Sequence[Wait]) -> Ledger:
         """Its time from submission to end, or to the refusal."""
         all_waits = waits_of(self.record, self.stretches)
-        parts = {}
+        parts, by_cause_s = {}, seconds_by_cause(waits, CAUSES)
         for part, (column, _) in TIME_PARTS.items():
             if column in CAUSES:
-                parts[part] = math.fsum(wait.seconds for wait in waits if wait.cause == column)
+                parts[part] = by_cause_s.get(column, 0.0)
             else:
                 working = all_waits.running if column == "running" else all_waits.reconfiguration
                 parts[part] = float(working[self.row])
@@ -321,12 +334,8 @@ class _Telling:
         )
         if not waited_s:
             return f"{name} never waited; {ended}"
-        by_cause = {cause: math.fsum(w.seconds for w in waits if w.cause == cause) for cause in CAUSES}
-        worst = max(by_cause, key=lambda cause: by_cause[cause])
-        text = (
-            f"{name} waited {_time(waited_s)} of {_time(whole_s)}, {100 * by_cause[worst] / waited_s:.0f} % of it because "
-            f"{CAUSES[worst]}"
-        )
+        worst, most = mostly(seconds_by_cause(waits, CAUSES), CAUSES, waited_s)
+        text = f"{name} waited {duration(waited_s)} of {duration(whole_s)}, {most}"
         if ahead := total_ahead(waits, (worst,)):
             first = [f"job {other} ({_gpu_time(gpu_s)})" for other, gpu_s in ahead[:2]]
             text += f"; most of the GPU time then went to {' and '.join(first)}"
@@ -339,12 +348,10 @@ class _Telling:
     def _mean_gpus(self, numbers: I64, edges: F64) -> F64:
         """The mean GPUs of some stretches between each two of some instants."""
         of = self.stretches
-        at_s = np.concatenate((of.from_s[numbers], of.to_s[numbers]))
-        order = np.argsort(at_s, kind="stable")
-        at_s, steps = at_s[order], np.concatenate((of.gpus[numbers], -of.gpus[numbers]))[order]
+        at_s, in_use = Spans(of.from_s[numbers], of.to_s[numbers], of.gpus[numbers]).levels()
         if not len(at_s):
             return np.zeros(len(edges) - 1)
-        gpu_s = np.append(0.0, np.cumsum(np.cumsum(steps)[:-1] * np.diff(at_s)))
+        gpu_s = np.append(0.0, np.cumsum(in_use[:-1] * np.diff(at_s)))
         means: F64 = np.diff(np.interp(edges, at_s, gpu_s)) / np.diff(edges)
         return means
 
@@ -408,16 +415,14 @@ def _in_time(fate: Fate) -> str:
     if (early_s := fate.early_s) is None:
         return ""
     return (
-        f" {_time(early_s)} before its deadline" if early_s >= 0 else f" {_time(-early_s)} after its deadline"
+        f" {duration(early_s)} before its deadline"
+        if early_s >= 0
+        else f" {duration(-early_s)} after its deadline"
     )
 
 
 def _gpus(count: int) -> str:
     return f"{count} GPU{'s' * (count != 1)}"
-
-
-def _time(seconds: float) -> str:
-    return quantity(seconds, "s", seconds)
 
 
 def _gpu_time(gpu_s: float) -> str:

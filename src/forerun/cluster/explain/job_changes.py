@@ -17,7 +17,7 @@ from forerun.cluster.policy import Allocator
 from forerun.cluster.scenario import Scenario
 from forerun.core.registry import member_name
 from forerun.core.result.job import Changes, Fate, Others, Search, Story, Tried
-from forerun.core.result.numbers import quantity
+from forerun.core.result.numbers import duration
 from forerun.core.result.tables import Table
 from forerun.core.scenario.spec import to_data
 
@@ -108,11 +108,11 @@ class _Changes:
         earlier_s = max(submit_s - SHIFT_S, int(self.setting.jobs.submit_s.min()))
         if earlier_s < submit_s:
             sooner = self._once(
-                f"submitted {_time(submit_s - earlier_s)} earlier", self._edit("submit_s", earlier_s)
+                f"submitted {duration(submit_s - earlier_s)} earlier", self._edit("submit_s", earlier_s)
             )
         else:
             sooner = _never("submitted earlier", "no job of the log is submitted before it")
-        later = self._once(f"submitted {_time(SHIFT_S)} later", self._edit("submit_s", submit_s + SHIFT_S))
+        later = self._once(f"submitted {duration(SHIFT_S)} later", self._edit("submit_s", submit_s + SHIFT_S))
         return [sooner, later]
 
     def _later_deadline(self) -> Search:
@@ -130,9 +130,11 @@ class _Changes:
         slots = yield from _least(changes, admitted, MOST_SLOTS, seen)
         if slots is None:
             return (
-                Tried("due later", why_not=f"refused however much later, up to {_time(MOST_SLOTS * slot_s)}"),
+                Tried(
+                    "due later", why_not=f"refused however much later, up to {duration(MOST_SLOTS * slot_s)}"
+                ),
             )
-        what = f"due {_time(slots * slot_s)} later: admitted"
+        what = f"due {duration(slots * slot_s)} later: admitted"
         return (self.beside.tried(what, changes(slots), seen[slots]),)
 
     def _most_added(self) -> int:
@@ -337,7 +339,3 @@ def _jct_s(jobs: Table) -> F64:
     """Completion times; nan for jobs that did not end."""
     jct_s: F64 = jobs["end_s"] - jobs["submit_s"]
     return jct_s
-
-
-def _time(seconds: float) -> str:
-    return quantity(seconds, "s", seconds)

@@ -9,23 +9,20 @@ import numpy as np
 
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import F64, I64
+from forerun.cluster.summary.spans import Spans
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
+class Stretches(Spans):
     """Stretches of constant allocation, by (job, start).
 
     Parameters
     ----------
+    from_s, to_s, gpus : as of `Spans`; at least one GPU.
     row : the job.
-    from_s, to_s : begin, and end (not included).
-    gpus : its GPUs throughout, at least 1.
     """
 
     row: I64
-    from_s: F64
-    to_s: F64
-    gpus: I64
 
     def held_s(self, jobs: int) -> F64:
         """Seconds in which each job had GPUs."""
@@ -93,7 +90,7 @@ def stretches_of(record: Record) -> Stretches:
     ends_job = np.append(rows[1:] != rows[:-1], True) if len(rows) else np.zeros(0, np.bool_)
     until = np.where(ends_job, last, until)
     worked = (gpus > 0) & (until > times)
-    return Stretches(rows[worked], times[worked], until[worked], gpus[worked])
+    return Stretches(times[worked], until[worked], gpus[worked], rows[worked])
 
 
 def waits_of(record: Record, stretches: Stretches) -> Waits:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from forerun.core.errors import UnknownName
 from forerun.core.result.figures import Figure
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import format_number, signed
@@ -63,7 +64,57 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Stretch:
+    """A stretch in which a job waited for one cause.
+
+    Parameters
+    ----------
+    from_s, to_s : begin and end.
+    cause : of those that the explanation knows.
+    """
+
+    from_s: float
+    to_s: float
+    cause: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.to_s - self.from_s
+
+
+def seconds_by_cause(stretches: Sequence[Stretch], causes: Mapping[str, str]) -> dict[str, float]:
+    """Seconds of waiting by cause, in the order of all causes; those that occur."""
+    of = {cause: math.fsum(one.seconds for one in stretches if one.cause == cause) for cause in causes}
+    return {cause: seconds for cause, seconds in of.items() if seconds}
+
+
+def mostly(by_cause_s: Mapping[str, float], causes: Mapping[str, str], whole_s: float) -> tuple[str, str]:
+    """The cause of most of the waiting, and in words how much of it that is. causes: in words."""
+    worst = max(by_cause_s, key=lambda cause: by_cause_s[cause])
+    return worst, f"{100 * by_cause_s[worst] / whole_s:.0f} % of it because {causes[worst]}"
+
+
+def came(*, ran: bool, before: bool) -> str:
+    """How another job came to be ahead of one that waits.
+
+    Parameters
+    ----------
+    ran : whether it had GPUs or nodes when the other one came.
+    before : whether it was submitted before it.
+    """
+    return "ran when it came" if ran else "came before it" if before else "came after it"
+
+
+def row_of(names: Sequence[str], job: str) -> int:
+    """Where a job stands. Raises UnknownName, which says what was meant."""
+    if job not in names:
+        raise UnknownName.among("job", job, names, where="--job")
+    return names.index(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Stretch):
     """A stretch in which the job waited for one cause.
 
     Parameters
@@ -76,19 +127,11 @@ class Wait:
     queued_before : jobs that waited, too, when it began, and got GPUs before this one did: the first of them.
     """
 
-    from_s: float
-    to_s: float
-    cause: str
     because: str
     in_use_gpu_s: float
     free_gpu_s: float
     ahead: tuple[Ahead, ...]
     queued_before: tuple[str, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """How long it was."""
-        return self.to_s - self.from_s
 
 
 @dataclass(frozen=True, slots=True)

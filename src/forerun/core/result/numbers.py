@@ -56,6 +56,11 @@ def quantity(value: float, unit: str, largest: float) -> str:
     return f"{format_number(float(value) / size)} {shown}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds in words, in the unit that suits them: `3.5 h`."""
+    return quantity(seconds, "s", abs(seconds))
+
+
 def signed(value: float) -> str:
     """A difference as people read it: with its sign, if it is not zero."""
     return ("+" if value > 0 else "") + format_number(value)

@@ -10,8 +10,8 @@ import numpy as np
 
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.rng import stream
-from forerun.site.replay.cases import Case
-from forerun.site.replay.history import F64, Mask
+from forerun.site.cases import Case
+from forerun.site.history import F64, Mask
 from forerun.site.replay.play import (
     CANDIDATES,
     OneStep,
@@ -234,7 +234,7 @@ def report_card(
     starts = tuple(replays[0][1] for replays in played)
     last = scored(main, starts[place], calibrated_s, until_s)
     step = one_step(main, policy, calibrated_s, until_s)
-    wait_s = main.start_s - main.submit_s
+    wait_s = main.wait_s
     part = (main.submit_s >= calibrated_s) & (main.submit_s < until_s)
     held_share = float(main.held[part].mean()) if part.any() else 0.0
     held_waiting = float(wait_s[part & main.held].sum() / max(wait_s[part].sum(), 1.0))
@@ -326,7 +326,7 @@ def _own_log(case: Case, start_s: F64) -> Case:
     return replace(
         case,
         start_s=start_s,
-        end_s=start_s + (case.end_s - case.start_s),
+        end_s=start_s + case.run_s,
         submit_s=case.since_s,
         eligible_s=np.maximum(case.eligible_s, case.released_s),
         doubted_s=never,
@@ -337,7 +337,7 @@ def _own_log(case: Case, start_s: F64) -> Case:
 
 def main_case(cases: Sequence[Case]) -> Case:
     """The pool whose jobs hold the most node-seconds."""
-    return max(cases, key=lambda case: float(((case.end_s - case.start_s) * case.nodes).sum()))
+    return max(cases, key=lambda case: float((case.run_s * case.nodes).sum()))
 
 
 def scored(case: Case, start_s: F64, from_s: float, until_s: float) -> Mask:
@@ -350,13 +350,13 @@ def _mean(wait_s: F64, rows: Mask) -> float:
 
 
 def _relative(case: Case, start_s: F64, rows: Mask) -> float:
-    real_s = _mean(case.start_s - case.submit_s, rows)
+    real_s = _mean(case.wait_s, rows)
     return (_mean(start_s - case.submit_s, rows) - real_s) / max(real_s, _ALIKE_S)
 
 
 def _log10(case: Case, start_s: F64, rows: Mask) -> F64:
     ours_s = np.maximum((start_s - case.submit_s)[rows], _ALIKE_S)
-    real_s = np.maximum((case.start_s - case.submit_s)[rows], _ALIKE_S)
+    real_s = np.maximum(case.wait_s[rows], _ALIKE_S)
     errors: F64 = np.abs(np.log10(ours_s / real_s))
     return errors
 
@@ -372,7 +372,7 @@ def daily(case: Case, start_s: F64, from_s: float, until_s: float) -> F64:
     edges = from_s + _DAY_S * np.arange(days + 1)
     known = np.isfinite(start_s)
     begin_s, nodes = start_s[known], case.nodes[known]
-    end_s = begin_s + (case.end_s - case.start_s)[known]
+    end_s = begin_s + case.run_s[known]
     order, done = np.argsort(begin_s), np.argsort(end_s)
     # node-seconds until an instant: those begun by then, less what is left of them
     begun = np.searchsorted(begin_s[order], edges, "right")
@@ -422,5 +422,5 @@ def _classes(case: Case, replays: Sequence[tuple[Case, F64]], rows: Mask) -> tup
         of = rows & mine
         if of.sum() >= _CLASS:
             ours_s = float(np.mean([_mean(start_s - one.submit_s, of) for one, start_s in replays]))
-            classes.append(WaitClass(name, int(of.sum()), _mean(case.start_s - case.submit_s, of), ours_s))
+            classes.append(WaitClass(name, int(of.sum()), _mean(case.wait_s, of), ours_s))
     return tuple(classes)

@@ -12,8 +12,9 @@ from forerun.core.result.figures import Figure
 from forerun.core.result.reading import check_figures, record
 from forerun.core.scenario.spec import Spec
 from forerun.core.version import VERSION
-from forerun.site.replay.explain import JobStory, explain_job
+from forerun.site.replay.explain import explain_job
 from forerun.site.replay.stored import REPLAY_FORMAT, kept_replay, replay_figures
+from forerun.site.replay.story import JobStory
 
 #: title and explanation of each table of a job
 _TABLES: Final = {

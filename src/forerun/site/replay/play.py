@@ -19,10 +19,11 @@ from forerun.cluster.policies.first_fit import FirstFit
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.orders.wfp3 import Wfp3
+from forerun.cluster.summary.spans import Spans
 from forerun.core.registry import member_name
-from forerun.site.replay.cases import Case
-from forerun.site.replay.history import F64, I64
-from forerun.site.replay.kernels import restore as hk
+from forerun.site.cases import Case
+from forerun.site.history import F64, I64
+from forerun.site.kernels import restore as hk
 
 #: the policies that are tried on a log
 CANDIDATES: Final[tuple[BackfillPolicy, ...]] = tuple(
@@ -310,14 +311,13 @@ class _Asked:
 def _queue(case: Case, order: I64, ready_s: F64, since_s: F64, *, stepwise: bool) -> tuple[bk.Backfill, I64]:
     """The queue of a pool in an order, and how many jobs each user may run."""
     pool = case.pool
-    extra_s = pool.launch_s + pool.turnover_s
     allowed = np.full(case.users, pool.running_per_user or _NO_USER_LIMIT)
     allowed[0] = _NO_USER_LIMIT
     queue = build_queue(
         ready_s[order],
         case.nodes[order],
-        (case.end_s - case.start_s)[order] + extra_s,
-        case.request_s[order] + extra_s,
+        case.run_s[order] + case.extra_s,
+        case.request_s[order] + case.extra_s,
         pool.nodes,
         case.windows,
         1 << 16,
@@ -335,9 +335,8 @@ def _queue(case: Case, order: I64, ready_s: F64, since_s: F64, *, stepwise: bool
 
 def _at_once(case: Case) -> int:
     """How many jobs of a history run at once at most; more than there are nodes, where rows overlap."""
-    begun_s = np.sort(case.start_s - case.pool.launch_s)
-    ended = np.searchsorted(np.sort(case.end_s + case.pool.turnover_s), begun_s, "right")
-    return int((np.arange(1, len(case) + 1) - ended).max(initial=0))
+    begun_s, ended_s = case.start_s - case.pool.launch_s, case.end_s + case.pool.turnover_s
+    return int(Spans(begun_s, ended_s, np.ones(len(case), np.int64)).levels()[1].max(initial=0))
 
 
 def _parameters(case: Case, policy: BackfillPolicy) -> tuple[int, bool, int, int, float, float]:

@@ -10,12 +10,12 @@ import numpy as np
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.errors import InputError, Problem
 from forerun.core.result.numbers import shown_instant
+from forerun.site.cases import Case, case_of
+from forerun.site.history import F64, History
+from forerun.site.inference import infer
+from forerun.site.machine import Finding, System, pool_of
 from forerun.site.replay.card import ReportCard, main_case, report_card
-from forerun.site.replay.cases import Case, case_of, pool_of
-from forerun.site.replay.history import F64, History
-from forerun.site.replay.infer import infer
 from forerun.site.replay.play import policy_name
-from forerun.site.replay.system import Finding, System
 
 #: where the part of a log ends on which everything is inferred, if that is not said
 FIRST_PART = 0.6
@@ -107,9 +107,9 @@ def replay_log(
         what = f"ends outside of what can be scored, {begin_s + log.origin_s:.0f} to {until_s + log.origin_s:.0f}"
         raise InputError.at("--calibrate-until", what)
     progress("inferring the machine")
-    found = infer(log, calibrated_s, given=system, off=off)
-    overlaps = _overlaps(log, found.system)
-    cases = tuple(case_of(log, found.system, number) for number in range(len(found.system.pools)))
+    system, findings = infer(log, calibrated_s, given=system, off=off)
+    overlaps = _overlaps(log, system)
+    cases = tuple(case_of(log, system, number) for number in range(len(system.pools)))
     cases = tuple(case for case in cases if len(case))
     if not cases:
         raise InputError.at(name, "no job fits in any pool of the machine")
@@ -117,20 +117,20 @@ def replay_log(
         cases,
         calibrated_s,
         until_s,
-        held_after_s=found.system.held_after_s,
+        held_after_s=system.held_after_s,
         identify=identify,
         progress=progress,
     )
     return Replay(
         log,
-        found.system,
-        (*found.findings, *_holds(cases, found.system.held_after_s, card.tried[0].policy)),
+        system,
+        (*findings, *_holds(cases, system.held_after_s, card.tried[0].policy)),
         calibrated_s,
         until_s,
         cases,
         starts,
         card,
-        (*_notes(log, found.system), *overlaps),
+        (*_notes(log, system), *overlaps),
     )
 
 
@@ -164,7 +164,7 @@ def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Ite
     jobs, held, wait_s, theirs_s = 0, 0, 0.0, 0.0
     for case in cases:
         mine = case.submit_s >= case.begin_s
-        waited_s = (case.start_s - case.submit_s)[mine]
+        waited_s = case.wait_s[mine]
         jobs, held = jobs + len(waited_s), held + int(case.held[mine].sum())
         wait_s, theirs_s = wait_s + float(waited_s.sum()), theirs_s + float(waited_s[case.held[mine]].sum())
     yield Finding(

@@ -10,16 +10,17 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from forerun.cluster.summary.spans import Spans
 from forerun.core.errors import StoreError, worded
 from forerun.core.result.figures import Axis, Figure, Rule
 from forerun.core.scenario.spec import to_data
 from forerun.core.version import VERSION
+from forerun.site.cases import Case
+from forerun.site.history import F64, History, read_history
+from forerun.site.machine import System
 from forerun.site.replay.card import daily
-from forerun.site.replay.cases import Case
-from forerun.site.replay.history import F64, History, read_history
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
-from forerun.site.replay.system import System
 
 REPLAY_FORMAT: Final = "forerun.replay/1"
 _DAY_S: Final = 86_400.0
@@ -196,11 +197,7 @@ def _over_time(case: Case, start_s: F64, replay: Replay) -> dict[str, list[float
 
 def _queued(case: Case, start_s: F64, at: F64) -> F64:
     """Nodes that waiting jobs ask for at some instants."""
-    come, go = np.argsort(case.submit_s), np.argsort(start_s)
-    came = np.append(0, np.cumsum(case.nodes[come]))[np.searchsorted(case.submit_s[come], at, "right")]
-    gone = np.append(0, np.cumsum(case.nodes[go]))[np.searchsorted(start_s[go], at, "right")]
-    queued: F64 = (came - gone).astype(np.float64)
-    return queued
+    return Spans(case.submit_s, start_s, case.nodes).at(at).astype(np.float64)
 
 
 def replay_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.rng import stream
+from forerun.site.cases import Case
+from forerun.site.history import F64, I64
 from forerun.site.replay.card import scored
-from forerun.site.replay.cases import Case
-from forerun.site.replay.history import F64, I64
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay
 

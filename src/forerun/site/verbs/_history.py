@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from forerun.site.replay.history import History
+    from forerun.site.history import History
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ class Reading:
 
     def read(self, path: Path) -> History:
         """The history in a file. Raises TraceError, UsageError."""
-        from forerun.site.replay.history import read_history
+        from forerun.site.history import read_history
 
         return read_history(path, self.format, columns=self.columns, zone=self.zone)
 

@@ -62,10 +62,10 @@ def replay(
 
     from forerun.core.errors import UsageError, known_names
     from forerun.core.result.plan import write_document
+    from forerun.site.machine import INFERRED
     from forerun.site.replay.replay import replay_log
-    from forerun.site.replay.site import Given
     from forerun.site.replay.stored import Asked, content_of
-    from forerun.site.replay.system import INFERRED
+    from forerun.site.slurm import Given
 
     for name in without:
         if name not in INFERRED:

@@ -16,7 +16,7 @@ from forerun.site.verbs._history import Reading, reading_options
 
 if TYPE_CHECKING:
     from forerun.cluster.inputs.setting import Window
-    from forerun.site.replay.history import History
+    from forerun.site.history import History
     from forerun.site.wait_time.answer import Answer
     from forerun.site.wait_time.backtest import BackTest
 
@@ -74,9 +74,9 @@ def ask(
     the instant is all that is used. `forerun wait-time backtest LOG` says how well such answers do.
     """
     from forerun.core.errors import UsageError
+    from forerun.site.inference import KnownAt
     from forerun.site.wait_time.answer import answer
     from forerun.site.wait_time.forecast import Forecaster
-    from forerun.site.wait_time.machine import nodes_of
     from forerun.site.wait_time.situation import Question
 
     wanted = _job(job)
@@ -88,7 +88,7 @@ def ask(
         known, seed=seed, windows=windows, partition=str(wanted.get("partition", "")), nodes=nodes or 0
     )
     question = Question(at_s, int(wanted["nodes"]), float(wanted["requested"]))
-    there = nodes or nodes_of(forecaster.known(at_s, question.nodes), at_s)
+    there = nodes or KnownAt(at_s).nodes(forecaster.known(at_s, question.nodes))[0]
     if 0 < there < question.nodes:
         what = f"asks for {question.nodes} nodes; the pool has {there}"
         raise UsageError.at(

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.site.replay.history import F64, I64, Mask
+from forerun.site.history import F64, I64, Mask
+from forerun.site.kernels.play_on import KEPT_BACK, Draws
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time.classes import class_name
-from forerun.site.wait_time.kernel import KEPT_BACK, Draws
 from forerun.site.wait_time.situation import Question, Situation
 
 #: what is added from one line to the next of what a job waits for
@@ -142,7 +142,7 @@ def answer(
     return Answer(
         question=question,
         at_s=question.at_s + forecaster.log.origin_s,
-        pool=str(forecaster.pool(question.at_s, question.nodes)),
+        pool=forecaster.pool(question.at_s, question.nodes),
         nodes=int(queue.nodes[0]),
         free=situation.free_nodes,
         running=len(queue.running_nodes),

@@ -12,7 +12,7 @@ from forerun.core.errors import TraceError
 from forerun.core.result.numbers import format_number
 from forerun.core.rng import stream
 from forerun.core.version import VERSION
-from forerun.site.replay.history import F64, I64
+from forerun.site.history import F64, I64
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time import reference
 from forerun.site.wait_time.answer import Covered, covered
@@ -200,7 +200,7 @@ def back_test(
     return BackTest(
         source=log.source,
         sha256=log.sha256,
-        pool=str(pool),
+        pool=pool,
         asked=len(rows),
         unanswered=int(np.count_nonzero(~answered)),
         unknown=int(np.count_nonzero(answered & np.isnan(wait))),

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.site.replay.history import F64, I64
+from forerun.site.history import F64, I64
 
 _HOUR_S: Final = 3600.0
 #: the longest request of each class, and one class beyond; in hours

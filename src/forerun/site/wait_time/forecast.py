@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 from forerun.cluster.inputs.setting import Window
 from forerun.core.errors import TraceError, UsageError
 from forerun.core.rng import stream
-from forerun.site.replay.history import F64, I64, History, Mask
+from forerun.site.history import F64, I64, History, Mask
+from forerun.site.inference import KnownAt
+from forerun.site.machine import Pool, first_of
 from forerun.site.wait_time.classes import class_of, request_class
-from forerun.site.wait_time.machine import Pool, nodes_of, pools_of, regular_maintenance
 from forerun.site.wait_time.situation import Question, Situation
 
 _DAY_S: Final = 86_400.0
@@ -191,27 +192,44 @@ class Forecaster:
         self.log, self.seed, self.windows = log, seed, tuple(windows)
         self.partition, self.nodes = partition, nodes
         self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
-        self._rows: dict[Pool, I64] = {}
+        self._rows: dict[tuple[tuple[Pool, ...], int], I64] = {}
 
     def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
         """The pools, and from when on the log is complete, by what was known when the day began."""
         day = int(np.floor(at_s / _DAY_S))
         if day not in self._days:
-            known = self.log.as_of(day * _DAY_S)
-            pools = (Pool(partition=self.partition),) if self.partition else pools_of(known)
-            self._days[day] = pools, known.complete_from_s
+            inference = KnownAt(day * _DAY_S)
+            known = inference.seen(self.log)
+            pools = (Pool(name=self.partition, nodes=1, partition=self.partition),)
+            self._days[day] = pools if self.partition else inference.pools(known)[0], known.complete_from_s
         return self._days[day]
 
-    def pool(self, at_s: float, nodes: int) -> Pool:
-        """The pool of a job of so many nodes, by what was known when the day began."""
-        return next(pool for pool in self._day(at_s)[0] if nodes <= pool.most)
+    def _pool(self, at_s: float, nodes: int) -> tuple[tuple[Pool, ...], int]:
+        """The pools that were known when the day began, and which of them a job of so many nodes is in."""
+        pools = self._day(at_s)[0]
+        return pools, next(at for at, pool in enumerate(pools) if nodes <= (pool.most_nodes or nodes))
+
+    def pool(self, at_s: float, nodes: int) -> str:
+        """The pool of a job of so many nodes, by what was known when the day began, in words."""
+        pools, number = self._pool(at_s, nodes)
+        if self.partition:
+            return f"partition {self.partition}"
+        if len(pools) == 1:
+            return "all nodes"
+        most = pools[0].most_nodes
+        return f"jobs of {most + 1} nodes and more" if number else f"jobs of up to {most} nodes"
+
+    def _jobs(self, at_s: float, nodes: int) -> I64:
+        """The jobs of the pool of one with so many nodes."""
+        pools, number = key = self._pool(at_s, nodes)
+        if key not in self._rows:
+            of = first_of([pool.takes(self.log) for pool in pools])
+            self._rows[key] = np.flatnonzero(of == number)
+        return self._rows[key]
 
     def known(self, at_s: float, nodes: int, before: int | None = None) -> History:
         """The pool of a job of so many nodes, as of an instant; as `situation` takes them."""
-        pool = self.pool(at_s, nodes)
-        if pool not in self._rows:
-            self._rows[pool] = np.flatnonzero(pool.has(self.log))
-        rows = self._rows[pool]
+        rows = self._jobs(at_s, nodes)
         came = int(np.searchsorted(self.log.submit_s, at_s, side="right"))
         rows = rows[: np.searchsorted(rows, came if before is None else min(came, before))]
         return replace(self.log.of(rows).until(at_s), complete_from_s=self._day(at_s)[1])
@@ -226,8 +244,10 @@ class Forecaster:
         """
         at_s = question.at_s
         known = self.known(at_s, question.nodes, before)
-        windows = (*self.windows, *regular_maintenance(known, at_s))
-        return Situation(known, question, self.nodes or nodes_of(known, at_s), windows)
+        inference = KnownAt(at_s)
+        nodes = self.nodes or inference.nodes(known)[0]
+        whole = max(nodes, int(known.nodes.max(initial=0)))
+        return Situation(known, question, nodes, (*self.windows, *inference.windows(known, whole)))
 
     def rng(self, question: Question) -> np.random.Generator:
         """The random stream of a question, which depends on nothing but the seed and the question."""
@@ -256,14 +276,14 @@ class Forecaster:
         log = self.log
         requested_s = float(log.requested_s[row])
         if np.isnan(requested_s):
-            requested_s = float(np.nanmax(log.requested_s[: row + 1], initial=_DAY_S))
+            requested_s = float(log.of(slice(row + 1)).request_s(longest_s=_DAY_S)[-1])
         return Question(float(log.submit_s[row]), int(log.nodes[row]), requested_s)
 
     def rows_like(self, at_s: float, nodes: int) -> I64:
         """The jobs of a pool that were submitted before an instant and since the log is complete."""
-        log, begin_s = self.log, self._day(at_s)[1]
-        among = self.pool(at_s, nodes).has(log) & (log.submit_s >= begin_s) & (log.submit_s <= at_s)
-        return np.flatnonzero(among)
+        rows = self._jobs(at_s, nodes)
+        submit_s = self.log.submit_s[rows]
+        return rows[(submit_s >= self._day(at_s)[1]) & (submit_s <= at_s)]
 
 
 def class_history(known: History, question: Question) -> F64:

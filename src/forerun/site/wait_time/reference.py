@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from forerun.core.result.stats import normal_quantile
-from forerun.site.replay.history import F64, I64, History
+from forerun.site.history import F64, I64, History
 from forerun.site.wait_time.classes import class_of, request_class, size_class
 from forerun.site.wait_time.forecast import LEVELS, scale
 

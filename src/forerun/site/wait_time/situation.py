@@ -13,8 +13,9 @@ from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.wfp3 import Wfp3
-from forerun.site.replay.history import F64, I64, History, Mask
-from forerun.site.wait_time import kernel
+from forerun.site.cases import overtakings
+from forerun.site.history import F64, History
+from forerun.site.kernels import play_on as kernel
 from forerun.site.wait_time.classes import request_class
 
 _HOUR_S: Final = 3600.0
@@ -73,14 +74,10 @@ class Situation:
         now_s = question.at_s
         self.question, self.known = question, known
         self.windows = [w for w in windows if w.announced_s <= now_s < w.to_s]
-        requested_s = known.requested_s
-        if np.isnan(requested_s).any():  # no limit: as long as any
-            longest_s = np.nanmax(requested_s, initial=question.requested_s)
-            requested_s = np.where(np.isnan(requested_s), longest_s, requested_s)
-        requested_s = np.maximum(requested_s, 1.0)
+        requested_s = known.request_s(longest_s=question.requested_s)
         running = np.flatnonzero(known.running_at(now_s))
         waiting = np.flatnonzero(known.waiting_at(now_s))
-        self.kept_back = _misses(known, requested_s, waiting, now_s - MISSES_S) >= MISSES
+        self.kept_back = overtakings(known, requested_s, 0.0, now_s - MISSES_S)[1][waiting] >= MISSES
         self._ratios = _Ratios(known, requested_s)
         past = np.flatnonzero(
             (known.submit_s >= max(known.complete_from_s, now_s - ARRIVALS_S))
@@ -138,41 +135,26 @@ class Situation:
         windows : whether there is maintenance.
         """
         until_s = self.question.at_s + HORIZON_S
-        arrays = self._arrays(draws, self.windows if windows else ())
+        arrays, begun = self._arrays(draws, self.windows if windows else ())
         start_s = np.empty(len(draws.running_end_s))
         share = -(-len(start_s) // len(ORDERS))
         for k, order in enumerate(ORDERS):
             part = slice(k * share, (k + 1) * share)
-            kernel.play_on(
-                arrays,
-                self.queue,
-                _some(draws, part),
-                order,
-                GRACE_S,
-                until_s,
-                start_s[part],
-            )
+            some = draws._replace(**{name: column[part] for name, column in draws._asdict().items()})
+            kernel.play_on(arrays, self.queue, some, begun, order, GRACE_S, until_s, start_s[part])
         waits_s: F64 = np.minimum(start_s - self.question.at_s, HORIZON_S)
         return waits_s
 
-    def _arrays(self, draws: kernel.Draws, windows: Sequence[Window]) -> bk.Backfill:
+    def _arrays(self, draws: kernel.Draws, windows: Sequence[Window]) -> tuple[bk.Backfill, kernel.Begun]:
         """Arrays for the queue to work in, reused by all draws."""
         queue, now_s = self.queue, self.question.at_s
         coming = (draws.block_last - draws.block_first).sum(axis=1).max(initial=0)
         jobs = len(queue.running_nodes) + len(queue.waiting_nodes) + min(int(coming), _MOST_ARRIVALS)
         marks = {now_s, *(at_s for w in windows for at_s in (w.from_s, w.to_s) if at_s > now_s)}
         announced = [replace(w, gpus=w.gpus or int(queue.nodes[0]), announced_s=now_s) for w in windows]
-        return blank_backfill(jobs, jobs + 1, np.ones(1, np.int64), announced, sorted(marks), 0)
-
-
-def _some(draws: kernel.Draws, which: slice) -> kernel.Draws:
-    return kernel.Draws(
-        draws.running_end_s[which],
-        draws.waiting_work_s[which],
-        draws.block_first[which],
-        draws.block_last[which],
-        draws.block_shift_s[which],
-    )
+        start_s, end_s, withheld_s = np.empty((3, jobs))
+        begun = kernel.Begun(start_s, end_s, withheld_s, np.arange(jobs), np.full(1, jobs))
+        return blank_backfill(jobs, jobs + 1, np.ones(1, np.int64), announced, sorted(marks), 0), begun
 
 
 class _Ratios:
@@ -216,33 +198,3 @@ class _Ratios:
         medians = {c: float(np.median(values)) for c, values in self._of.items()}
         other = float(np.median(self._all))
         return np.array([medians.get(c, other) for c in request_class(requested_s).tolist()], np.float64)
-
-
-def _misses(known: History, requested_s: F64, waiting: I64, since_s: float) -> I64:
-    """int64[waiting], how many jobs started instead of each that came later, ask for no less, and have less priority.
-
-    Parameters
-    ----------
-    known, requested_s : all jobs.
-    waiting : rows of those that wait.
-    since_s : from when on starts are counted.
-    """
-    count = np.zeros(len(waiting), np.int64)
-    if len(waiting):
-        others = np.flatnonzero(known.start_s > max(since_s, known.submit_s[waiting].min()))
-        for chunk in np.array_split(others, len(others) * len(waiting) // 1_000_000 + 1):
-            count += _instead(known, requested_s, waiting[:, None], chunk[None, :]).sum(axis=1)
-    return count
-
-
-def _instead(known: History, requested_s: F64, waiting: I64, other: I64) -> Mask:
-    start_s = known.start_s[other]
-    utility = ((start_s - known.submit_s[waiting]) / requested_s[waiting]) ** 3 * known.nodes[waiting]
-    less = ((start_s - known.submit_s[other]) / requested_s[other]) ** 3 * known.nodes[other]
-    instead: Mask = (
-        (known.submit_s[waiting] < known.submit_s[other])
-        & (known.nodes[waiting] <= known.nodes[other])
-        & (requested_s[waiting] <= requested_s[other])
-        & (utility > less)
-    )
-    return instead

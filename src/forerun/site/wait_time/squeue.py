@@ -22,7 +22,7 @@ from forerun.core.errors import Problem, TraceError
 from forerun.core.regular import read_regular, unreadable
 from forerun.core.trace.repair import shown
 from forerun.core.trace.rows import TEXT, parse_instant
-from forerun.site.replay.history import History, Names
+from forerun.site.history import History, Names
 
 #: the command whose output is read
 COMMAND: Final = 'squeue -a -r -o "%i|%u|%P|%D|%l|%T|%V|%S|%M"'

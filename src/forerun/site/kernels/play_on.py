@@ -14,9 +14,9 @@ import numpy as np
 from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.engine.kernels import free_profile as fp
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.heap import push_least
-from forerun.cluster.engine.kernels.priority import ARRIVED, EVENTS, FREE, LOGGED, RUNNING
+from forerun.cluster.engine.kernels.priority import ARRIVED, EVENTS, LOGGED
 from forerun.core.kernels.jit import kernel
+from forerun.site.kernels.restore import restore
 
 #: after each stretch of so many seconds we look whether the job has started
 STRETCH_S: Final = 21_600.0
@@ -68,15 +68,37 @@ class Draws(NamedTuple):
     block_shift_s: F64
 
 
+class Begun(NamedTuple):
+    """Columns to work in, as of `restore`; one element a job of the arrays that a draw is played in, one of `allowed`.
+
+    Parameters
+    ----------
+    start_s, end_s, withheld_s, open_jobs, allowed : written, but for the last two.
+    """
+
+    start_s: F64
+    end_s: F64
+    withheld_s: F64
+    open_jobs: I64
+    allowed: I64
+
+
 @kernel(allocates=False)
 def play_on(
-    q: bk.Backfill, queue: Queue, draws: Draws, order: int, grace_s: float, until_s: float, start_s: F64
+    q: bk.Backfill,
+    queue: Queue,
+    draws: Draws,
+    at: Begun,
+    order: int,
+    grace_s: float,
+    until_s: float,
+    start_s: F64,
 ) -> None:
     """When the job in question starts in each draw, by EASY; infinite: not before `until_s`.
 
     Parameters
     ----------
-    q : arrays to work in, with the windows and the instants at which there is a pass; as `arrays_for` makes them.
+    q, at : arrays to work in, with the windows and the instants at which there is a pass.
     queue, draws : where the draws begin, and in what they differ.
     order : of the queue, a number of `backfill`.
     grace_s : as `backfill.advance` takes it.
@@ -84,10 +106,9 @@ def play_on(
     start_s : float64[draws], filled with instants.
     """
     for draw in range(len(start_s)):
-        ours = _set_up(q, queue, draws, draw, order)
+        ours = _set_up(q, queue, draws, draw, at, order, grace_s)
         reached_s = queue.now_s[0]
         # a pass at once: where nothing runs, no end would bring one
-        bk._announce(q, reached_s, False)
         bk._pass_once(q, reached_s, order, 1, len(q.submit), np.inf)
         while q.first_start[ours] < 0.0 and reached_s < until_s:
             stop_s = min(reached_s + STRETCH_S, until_s)
@@ -98,35 +119,32 @@ def play_on(
 
 
 @kernel(allocates=False)
-def _set_up(q: bk.Backfill, queue: Queue, draws: Draws, draw: int, order: int) -> int:
+def _set_up(
+    q: bk.Backfill, queue: Queue, draws: Draws, draw: int, at: Begun, order: int, grace_s: float
+) -> int:
     """Bring the arrays to the instant at which the draw begins; the place of the job in question."""
-    now, meta = queue.now_s[0], q.meta
-    for place in range(len(meta)):
-        meta[place] = 0
-    meta[FREE] = queue.nodes[0]
-    fp.start_over(q.time, q.free, meta, now, queue.nodes[0])
-    q.wake[0] = np.inf
-    q.allowed[0] = len(q.submit)  # whatever the draw before has left running
+    now = queue.now_s[0]
+    for place in range(len(q.meta)):
+        q.meta[place] = 0
+    fp.start_over(q.time, q.free, q.meta, now, queue.nodes[0])
     job = 0
     for k in range(len(queue.running_nodes)):
-        start_s, need, end_s = queue.running_start_s[k], queue.running_nodes[k], draws.running_end_s[draw, k]
-        _add(q, job, start_s, need, queue.running_request_s[k], end_s - start_s)
-        q.first_start[job], q.belief[job] = start_s, start_s + queue.running_request_s[k]
-        meta[FREE] -= need
-        meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, end_s)
-        fp.take(q.time, q.free, meta, now, q.belief[job], need)
-        if end_s > q.belief[job]:
-            meta[bk.BELIEVED] = push_least(q.believed, q.believed_key, meta[bk.BELIEVED], job, q.belief[job])
+        start_s, end_s = queue.running_start_s[k], draws.running_end_s[draw, k]
+        _add(q, job, start_s, queue.running_nodes[k], queue.running_request_s[k], end_s - start_s)
+        at.start_s[job], at.end_s[job], at.withheld_s[job] = start_s, end_s, np.inf
         job += 1
     for k in range(len(queue.waiting_nodes)):
         work_s = draws.waiting_work_s[draw, k]
         _add(q, job, queue.waiting_submit_s[k], queue.waiting_nodes[k], queue.waiting_request_s[k], work_s)
-        if work_s != KEPT_BACK:
-            bk._join(q, job, order)
+        at.start_s[job] = at.end_s[job] = np.inf
+        at.withheld_s[job] = -np.inf if work_s == KEPT_BACK else np.inf
         job += 1
-    ours = job - 1
-    meta[ARRIVED] = job
-    most = len(q.submit)
+    restore(
+        q, now, order, False, queue.nodes[0], grace_s,
+        at.start_s, at.end_s, at.open_jobs, job, at.withheld_s, at.allowed,
+    )  # fmt: skip
+    q.meta[ARRIVED] = job
+    ours, most = job - 1, len(q.submit)
     for block in range(draws.block_first.shape[1]):
         shift_s = draws.block_shift_s[draw, block]
         for k in range(draws.block_first[draw, block], draws.block_last[draw, block]):

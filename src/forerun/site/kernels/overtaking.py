@@ -17,25 +17,29 @@ def _urgency(wait_s: float, request_s: float, nodes: int) -> float:
 
 @kernel
 def overtaken(
-    submit_s: F64, start_s: F64, nodes: I64, request_s: F64, by_start: I64, patience_s: float, first_s: F64
+    submit_s: F64,
+    start_s: F64,
+    nodes: I64,
+    request_s: F64,
+    by_start: I64,
+    patience_s: float,
+    first_s: F64,
+    times: I64,
 ) -> None:
-    """Write when each job is first overtaken; columns are by submission, infinite where never.
+    """Write when each job is first overtaken, and how many times; columns are by submission, infinite where never.
 
     Parameters
     ----------
     submit_s, start_s, nodes, request_s : of the jobs.
-    by_start : int64[jobs], jobs by `start_s`.
+    by_start : int64[overtaking], the jobs that may overtake others, by `start_s`.
     patience_s : only jobs that came so much later overtake it.
-    first_s : float64[jobs], written.
+    first_s, times : float64[jobs] and int64[jobs], written.
     """
     jobs = len(submit_s)
     waiting = np.zeros(jobs, np.int64)
     count = came = 0
-    for at in range(jobs):
-        job = by_start[at]
+    for job in by_start:
         now = start_s[job]
-        if now == np.inf:
-            return
         while came < jobs and submit_s[came] <= now:
             waiting[count] = came
             count += 1
@@ -55,4 +59,5 @@ def overtaken(
                 <= _urgency(now - submit_s[other], request_s[other], nodes[other])
             ):
                 first_s[other] = min(first_s[other], now)
+                times[other] += 1
         count = still

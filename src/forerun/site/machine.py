@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
+import numpy as np
 
+from forerun.cluster.inputs.setting import Window
 from forerun.core.errors import ScenarioError, known_names
 from forerun.core.scenario.decode import decode
 from forerun.core.scenario.spec import Spec
 from forerun.core.scenario.text import read_document
+from forerun.site.history import I64, History, Mask
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -38,6 +42,23 @@ class Pool(Spec, frozen=True, kw_only=True):
     turnover_s: Seconds = 0.0
     running_per_user: Annotated[int, msgspec.Meta(ge=0)] = 0
 
+    def takes(self, log: History) -> Mask:
+        """bool[jobs]: those that may belong to it by their partition or size, however many nodes it has."""
+        if not self.partition:
+            return log.nodes <= (self.most_nodes or np.inf)
+        codes = [code for code, name in enumerate(log.partition.names) if name in self.partition.split(",")]
+        return np.isin(log.partition.codes, codes)
+
+
+def first_of(taken: Sequence[Mask]) -> I64:
+    """int64[jobs]: the number of the first pool that takes each job; -1: none does."""
+    return np.where(np.any(taken, axis=0), np.argmax(taken, axis=0), -1)
+
+
+def pool_of(log: History, pools: Sequence[Pool]) -> I64:
+    """int64[jobs]: the pool of each job; -1: it fits in none, such as a job on the whole machine."""
+    return first_of([pool.takes(log) & (log.nodes <= pool.nodes) for pool in pools])
+
 
 class Outage(Spec, frozen=True, kw_only=True):
     """A time in which no job runs on some nodes. Times in seconds since 1970, on the log's clock.
@@ -51,9 +72,23 @@ class Outage(Spec, frozen=True, kw_only=True):
     announced_s: float
     nodes: dict[str, Positive] = {}
 
+    @classmethod
+    def seen(cls, window: Window, pool: Pool, origin_s: float) -> Outage:
+        """From a window of the last pool on the clock of a log: others are out as well, unless some of its nodes are not."""
+        from_s, to_s, announced_s = (
+            at_s + origin_s for at_s in (window.from_s, window.to_s, window.announced_s)
+        )
+        nodes = {pool.name: window.gpus} if window.gpus < pool.nodes else {}
+        return cls(from_s=from_s, to_s=to_s, announced_s=announced_s, nodes=nodes)
+
     def of(self, pool: Pool) -> int:
         """How many nodes of a pool are away."""
         return min(self.nodes.get(pool.name, 0), pool.nodes) if self.nodes else pool.nodes
+
+    def window(self, pool: Pool, origin_s: float) -> Window:
+        """On the clock of a log, as a window of a pool; an outage of others takes none of its nodes."""
+        from_s, to_s, announced_s = (at_s - origin_s for at_s in (self.from_s, self.to_s, self.announced_s))
+        return Window(from_s=from_s, to_s=to_s, gpus=self.of(pool), announced_s=announced_s)
 
 
 class System(Spec, frozen=True, kw_only=True):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from forerun.cluster.engine.kernels.overtaking import overtaken
 from forerun.cluster.inputs.setting import Window
-from forerun.site.replay.history import F64, I64, History, Mask
-from forerun.site.replay.system import Pool, System
+from forerun.site.history import F64, I64, History, Mask
+from forerun.site.kernels.overtaking import overtaken
+from forerun.site.machine import Pool, System, pool_of
 
 #: jobs that came so much later overtake a waiting one
 _PATIENCE_S: Final = 3600.0
@@ -55,6 +54,21 @@ class Case:
         return len(self.rows)
 
     @property
+    def run_s(self) -> F64:
+        """float64[jobs]: how long each runs."""
+        return self.end_s - self.start_s
+
+    @property
+    def wait_s(self) -> F64:
+        """float64[jobs]: how long each waited in history."""
+        return self.start_s - self.submit_s
+
+    @property
+    def extra_s(self) -> float:
+        """For how much longer than it runs a job has its nodes."""
+        return self.pool.launch_s + self.pool.turnover_s
+
+    @property
     def held(self) -> Mask:
         """bool[jobs]: whether it was ever seen to be held."""
         return np.isfinite(self.held_s)
@@ -70,19 +84,6 @@ class Case:
         return int(self.user.max(initial=0)) + 1
 
 
-def pool_of(log: History, pools: Sequence[Pool]) -> I64:
-    """int64[jobs]: the pool of each job; -1: it fits in none, such as a job on the whole machine."""
-    of = np.full(len(log), -1)
-    names = {name: code for code, name in enumerate(log.partition.names)}
-    for number, pool in enumerate(pools):
-        if pool.partition:
-            mine = np.isin(log.partition.codes, [names.get(name, -2) for name in pool.partition.split(",")])
-        else:
-            mine = log.nodes <= (pool.most_nodes or pool.nodes)
-        of[(of < 0) & mine & (log.nodes <= pool.nodes)] = number
-    return of
-
-
 def case_of(log: History, system: System, number: int) -> Case:
     """The jobs of one pool.
 
@@ -95,16 +96,12 @@ def case_of(log: History, system: System, number: int) -> Case:
     pool = system.pools[number]
     rows = np.flatnonzero((pool_of(log, system.pools) == number) & log.started)
     mine = log.of(rows)
-    most_s = pool.most_s or float(np.nanmax(mine.requested_s, initial=1.0))
-    request_s = np.where(np.isnan(mine.requested_s), most_s, np.maximum(mine.requested_s, 1.0))
+    request_s = mine.request_s(pool.most_s)
     believed_s = np.maximum(mine.start_s + request_s, log.last_s + 1.0)
     end_s = np.where(np.isnan(mine.end_s), believed_s, mine.end_s)
     eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
     never_s = np.full(len(rows), np.inf)
-    doubted_s = never_s.copy()
-    if system.held_after_s:
-        order = np.argsort(mine.start_s, kind="stable")
-        overtaken(mine.submit_s, mine.start_s, mine.nodes, request_s, order, _PATIENCE_S, doubted_s)
+    doubted_s = overtakings(mine, request_s, _PATIENCE_S)[0] if system.held_after_s else never_s
     return Case(
         pool=pool,
         rows=rows,
@@ -118,19 +115,26 @@ def case_of(log: History, system: System, number: int) -> Case:
         doubted_s=doubted_s,
         held_s=never_s,
         released_s=-never_s,
-        windows=windows_of(log, system, pool),
+        windows=tuple(window.window(pool, log.origin_s) for window in system.windows),
         begin_s=log.complete_from_s,
     )
 
 
-def windows_of(log: History, system: System, pool: Pool) -> tuple[Window, ...]:
-    """All outages on the log's clock, as windows of a pool; one of others takes none of its nodes."""
-    return tuple(
-        Window(
-            from_s=window.from_s - log.origin_s,
-            to_s=window.to_s - log.origin_s,
-            gpus=window.of(pool),
-            announced_s=window.announced_s - log.origin_s,
-        )
-        for window in system.windows
-    )
+def overtakings(
+    jobs: History, request_s: F64, patience_s: float, since_s: float = -np.inf
+) -> tuple[F64, I64]:
+    """When each job was first overtaken while it waited, infinite: never; and how many times.
+
+    Parameters
+    ----------
+    jobs : all of a pool.
+    request_s : what they ask for.
+    patience_s : only jobs that came so much later overtake it.
+    since_s : from when on starts are looked at (default: all are).
+    """
+    first_s, times = np.full(len(jobs), np.inf), np.zeros(len(jobs), np.int64)
+    began = np.flatnonzero(jobs.start_s > since_s)
+    began = began[np.argsort(jobs.start_s[began], kind="stable")]
+    gone_s = np.where(jobs.started, jobs.start_s, jobs.end_s)
+    overtaken(jobs.submit_s, gone_s, jobs.nodes, request_s, began, patience_s, first_s, times)
+    return first_s, times

@@ -20,8 +20,8 @@ from forerun.cluster.readers.local_clock import LocalClock
 from forerun.core.errors import ScenarioError
 from forerun.core.regular import read_regular, unreadable
 from forerun.core.trace.repair import RepairLog
-from forerun.site.replay.history import History
-from forerun.site.replay.system import Outage, Pool, System, read_system
+from forerun.site.history import History
+from forerun.site.machine import Outage, Pool, System, read_system
 
 #: files that describe a machine in our own words
 _OWN: Final = (".yaml", ".yml", ".json", ".toml")

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.inputs.setting import Window
-from forerun.site.replay.history import F64, I64, History
-from forerun.site.replay.system import Finding, Pool
+from forerun.cluster.summary.spans import Spans
+from forerun.site.history import F64, I64, History
+from forerun.site.machine import Finding, Pool
 
 #: the nodes in use are above the ceiling of a pool for no longer than this share of the time: rows that overlap
 ABOVE: Final = 0.001
@@ -56,11 +57,7 @@ def ceiling(busy: I64, seconds: F64) -> tuple[int, float]:
 
 def waiting_at(jobs: History, at_s: F64) -> I64:
     """int64[instants], how many jobs wait right after each."""
-    gone_s = np.fmin(jobs.start_s, jobs.end_s)
-    gone_s = np.sort(np.where(np.isnan(gone_s), np.inf, gone_s))
-    came = np.searchsorted(np.sort(jobs.submit_s), at_s, "right")
-    counts: I64 = came - np.searchsorted(gone_s, at_s, "right")
-    return counts
+    return Spans(jobs.submit_s, np.fmin(jobs.start_s, jobs.end_s), np.ones(len(jobs), np.int64)).at(at_s)
 
 
 def small_pool(known: History) -> tuple[Pool, Finding] | None:

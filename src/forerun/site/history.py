@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.cluster.readers.local_clock import LocalClock
+from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader
 from forerun.core.errors import TraceError, UsageError, known_names
 from forerun.core.trace.reader import reader_for, sniff
@@ -152,6 +153,17 @@ class History:
         """float64[jobs], from submission to start; nan: it did not start."""
         return self.start_s - self.submit_s
 
+    def request_s(self, unlimited_s: float = 0.0, longest_s: float = 1.0) -> F64:
+        """float64[jobs], what each asks for, at least a second.
+
+        Parameters
+        ----------
+        unlimited_s : for those without a limit (default 0: as long as the longest).
+        longest_s : of a job beside these (default: there is none).
+        """
+        unlimited_s = unlimited_s or float(np.nanmax(self.requested_s, initial=longest_s))
+        return np.maximum(np.where(np.isnan(self.requested_s), unlimited_s, self.requested_s), 1.0)
+
     @property
     def last_s(self) -> float:
         """The last instant that the log speaks of."""
@@ -173,14 +185,7 @@ class History:
 
     def busy(self) -> tuple[F64, I64]:
         """Nodes in use over time: the instants of change, ascending, and how many from each on."""
-        ran = self.started
-        ends = ran & np.isfinite(self.end_s)
-        at = np.concatenate([self.start_s[ran], self.end_s[ends]])
-        by = np.concatenate([self.nodes[ran], -self.nodes[ends]])
-        instants, place = np.unique(at, return_inverse=True)
-        change = np.zeros(len(instants), np.int64)
-        np.add.at(change, place, by)
-        return instants, np.cumsum(change)
+        return Spans(self.start_s, self.end_s, self.nodes).levels()
 
     def of(self, rows: Mask | I64 | slice) -> History:
         """The history of some jobs, on the same clock."""

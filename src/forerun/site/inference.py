@@ -1,0 +1,250 @@
+"""What a log says of its machine: pools, outages, latencies and limits, each with its evidence.
+
+Two policies say what of a log may be looked at. A replay takes `WholeLog`, with outages as they were; a forecast of waits
+takes `KnownAt` the instant of its question, with maintenance that is to come. Nothing here looks at when a job that is
+scored started, other than in sums over many jobs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from forerun.cluster.inputs.setting import Window
+from forerun.cluster.summary.spans import Spans
+from forerun.site.cases import Case, case_of
+from forerun.site.history import History
+from forerun.site.machine import Finding, Outage, Pool, System, pool_of
+from forerun.site.shown import ABOVE, ceiling, in_use, outages_of, small_pool, waiting_at
+
+_HOUR_S: Final = 3600.0
+_DAY_S: Final = 24 * _HOUR_S
+#: a start sooner after a submission or an end than this has not waited for anything else
+_AT_ONCE_S: Final = 600.0
+#: share of the nodes that may still be in use in an outage
+_RUNS_ON: Final = 0.1
+#: jobs that show a latency, at least
+_SHOWN: Final = 30
+#: users who reach a limit, at least, and how often they do while more of their jobs wait
+_USERS: Final = 2
+_REACHED: Final = 20
+#: at an instant a pool has the nodes that were in use in the last weeks
+FULL_S: Final = 28 * _DAY_S
+#: maintenance: an outage of so long that comes back after whole days, this precisely
+OUTAGE_S: Final = 3 * _HOUR_S
+REGULAR_S: Final = 4 * _HOUR_S
+
+
+class Inference(ABC):
+    """A policy of what may be inferred from a log."""
+
+    @abstractmethod
+    def seen(self, log: History) -> History:
+        """What of a log may be looked at."""
+
+    @abstractmethod
+    def nodes(self, jobs: History) -> tuple[int, float]:
+        """The nodes of a pool, and the share of time in which exactly so many were in use. 0: nothing ever ran.
+
+        jobs: of the pool, as `seen`.
+        """
+
+    @abstractmethod
+    def windows(self, jobs: History, nodes: int) -> tuple[Window, ...]:
+        """The outages of a pool of so many nodes, on the clock of its jobs; `gpus` are the nodes out, 0: all."""
+
+    def pools(self, log: History) -> tuple[tuple[Pool, ...], tuple[Finding, ...]]:
+        """A pool of small jobs, if sizes tell one apart, and one of all others; and what shows that. log: as `seen`."""
+        small = small_pool(log)
+        rest = log if small is None else log.of(log.nodes > small[0].most_nodes)
+        nodes, share = self.nodes(rest)
+        pool = Pool(name="all" if small is None else "main", nodes=max(nodes, 1))
+        if not nodes:
+            return (pool,), ()
+        beyond = int((rest.nodes > nodes).sum())
+        finding = Finding(
+            about="pools",
+            what=f"pool {pool.name}: {nodes} nodes",
+            evidence=f"exactly {nodes} in use for {100 * share:.2f} % of the time, more for at most {100 * ABOVE:g} %"
+            + (f"; {beyond} jobs on more nodes set aside, as of the whole machine" if beyond else ""),
+        )
+        return ((pool,), (finding,)) if small is None else ((small[0], pool), (small[1], finding))
+
+
+class WholeLog(Inference):
+    """What the whole log shows: the machine as it was."""
+
+    def seen(self, log: History) -> History:
+        """All of it."""
+        return log
+
+    def nodes(self, jobs: History) -> tuple[int, float]:
+        """As many as were in use since the log is complete."""
+        return ceiling(*in_use(jobs, jobs.complete_from_s, jobs.last_s))
+
+    def windows(self, jobs: History, nodes: int) -> tuple[Window, ...]:
+        """Every outage that there was."""
+        return outages_of(jobs, nodes, int(_RUNS_ON * nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAt(Inference):
+    """What is known at an instant.
+
+    Parameters
+    ----------
+    at_s : the instant, on the log's clock.
+    """
+
+    at_s: float
+
+    def seen(self, log: History) -> History:
+        """What had happened by then."""
+        return log.as_of(self.at_s)
+
+    def nodes(self, jobs: History) -> tuple[int, float]:
+        """As many as were in use lately, and no fewer than a job of that time had."""
+        since_s = self.at_s - FULL_S
+        ran = jobs.of(jobs.started & ~(jobs.end_s <= since_s) & (jobs.start_s <= self.at_s))
+        nodes, share = ceiling(*in_use(ran, since_s, self.at_s))
+        return max(nodes, int(ran.nodes.max(initial=0))), share
+
+    def windows(self, jobs: History, nodes: int) -> tuple[Window, ...]:
+        """The next maintenance, where the last ones came at equal distances of whole days; else none."""
+        outages = [one for one in outages_of(jobs, nodes, 0) if one.to_s - one.from_s >= OUTAGE_S]
+        if len(outages) < 2:
+            return ()
+        apart_s = outages[-1].from_s - outages[-2].from_s
+        days = round(apart_s / _DAY_S)
+        if days < 1 or abs(apart_s - days * _DAY_S) > REGULAR_S:
+            return ()
+        length_s = float(np.median([one.to_s - one.from_s for one in outages[-3:]]))
+        begin_s = outages[-1].from_s + days * _DAY_S
+        if self.at_s >= begin_s + length_s:  # it did not come
+            return ()
+        return (Window(from_s=begin_s, to_s=begin_s + length_s, gpus=0, announced_s=self.at_s),)
+
+
+def infer(
+    log: History, until_s: float, *, given: System | None = None, off: Collection[str] = ()
+) -> tuple[System, tuple[Finding, ...]]:
+    """The machine of a replay, and what was found out about it.
+
+    Parameters
+    ----------
+    log : the history.
+    until_s : latencies and limits are inferred from what happened before; outages and pools from the whole log.
+    given : a machine of which only latencies, limits and windows that it leaves out are inferred (default: none is given).
+    off : of `machine.INFERRED`, what is not inferred (default: everything is).
+    """
+    whole, known = WholeLog(), log.as_of(until_s)
+    findings: list[Finding] = []
+    if given is not None:
+        system = given
+    elif "pools" in off:
+        system = System(pools=(Pool(name="all", nodes=max(whole.nodes(log)[0], 1)),))
+    else:
+        pools, shown = whole.pools(log)
+        system, findings = System(pools=pools), [*shown]
+    if "windows" not in off and not system.windows:
+        system = msgspec.structs.replace(system, windows=_windows(log, system, whole, findings))
+    if "holds" in off:
+        system = msgspec.structs.replace(system, held_after_s=0.0)
+    found = []
+    for number, pool in enumerate(system.pools):
+        case = case_of(known, system, number)
+        if "latencies" not in off and not pool.launch_s and not pool.turnover_s:
+            pool = _latencies(known, case, findings)
+        if "limits" not in off and not pool.running_per_user:
+            pool = _limits(known, case, pool, findings)
+        found.append(pool)
+    return msgspec.structs.replace(system, pools=tuple(found)), tuple(findings)
+
+
+def _windows(
+    log: History, system: System, inference: Inference, findings: list[Finding]
+) -> tuple[Outage, ...]:
+    """The outages of the last pool; the others are out as well, unless some of its nodes are not."""
+    pool = system.pools[-1]
+    jobs = log.of(pool_of(log, system.pools) == len(system.pools) - 1)
+    windows = inference.windows(jobs, pool.nodes)
+    if not windows:
+        return ()
+    hours = sum(window.to_s - window.from_s for window in windows) / _HOUR_S
+    drained_s = [one.from_s - one.announced_s for one in windows if one.announced_s < one.from_s]
+    drained = f"; the scheduler drained for {np.median(drained_s) / _HOUR_S:.0f} h (median) before those"
+    findings.append(
+        Finding(
+            about="windows",
+            what=f"{len(windows)} outages of {hours:.0f} h together, {len(drained_s)} of them announced",
+            evidence=f"at most {100 * _RUNS_ON:g} % of the nodes were in use for an hour or more although somebody waited"
+            f"{drained if drained_s else ''}",
+        )
+    )
+    return tuple(Outage.seen(window, pool, log.origin_s) for window in windows)
+
+
+def _latencies(log: History, case: Case, findings: list[Finding]) -> Pool:
+    """The pool with its launch, from jobs that came when enough was free, and turnover, from those that needed an end."""
+    pool = case.pool
+    if len(case) < _SHOWN:
+        return pool
+    jobs = log.of(case.rows)
+    at, busy = jobs.busy()
+    free = pool.nodes - busy
+    came = np.maximum(np.searchsorted(at, case.submit_s, "left") - 1, 0)
+    begun = np.maximum(np.searchsorted(at, case.start_s, "left") - 1, 0)
+    wait_s = case.start_s - np.maximum(case.submit_s, case.eligible_s)
+    alone = waiting_at(jobs, case.submit_s) <= 1
+    # an end frees nodes at the instant before the start, and there were too few before it
+    fits_at_once = (free[came] >= case.nodes) & (wait_s < _AT_ONCE_S) & alone
+    ended_s, enough_before = at[begun], free[np.maximum(begun - 1, 0)] >= case.nodes
+    since_s = case.start_s - ended_s
+    by_end = ~enough_before & (free[begun] >= case.nodes) & (since_s < _AT_ONCE_S) & (wait_s > _AT_ONCE_S)
+    launch_s = float(np.median(wait_s[fits_at_once])) if fits_at_once.sum() >= _SHOWN else 0.0
+    turnover_s = 0.0
+    if by_end.sum() >= _SHOWN:
+        turnover_s = max(0.0, float(np.median(since_s[by_end])) - launch_s)
+    if launch_s == 0 and turnover_s == 0:
+        return pool
+    findings.append(
+        Finding(
+            about="latencies",
+            what=f"pool {pool.name}: launch {launch_s:.0f} s, turnover {turnover_s:.0f} s",
+            evidence=f"median of {int(fits_at_once.sum())} jobs that came alone when enough nodes were free, and of "
+            f"{int(by_end.sum())} that started after an end that they needed",
+        )
+    )
+    return msgspec.structs.replace(pool, launch_s=launch_s, turnover_s=turnover_s)
+
+
+def _limits(log: History, case: Case, pool: Pool, findings: list[Finding]) -> Pool:
+    """The pool with its limit of running jobs a user, where several reach the same number and nobody exceeds it."""
+    most: list[tuple[int, int]] = []
+    for user in range(1, case.users):
+        own = log.of(case.rows[case.user == user])
+        if len(own) < 3:
+            continue
+        instants, running = Spans(own.start_s, own.end_s, np.ones(len(own), np.int64)).levels()
+        top = int(running.max())
+        most.append((top, int((waiting_at(own, instants[running == top]) > 0).sum())))
+    if not most:
+        return pool
+    limit = max(top for top, _ in most)
+    at_limit = [times for top, times in most if top == limit and times > 0]
+    if limit < 2 or len(at_limit) < _USERS or sum(at_limit) < _REACHED:
+        return pool
+    findings.append(
+        Finding(
+            about="limits",
+            what=f"pool {pool.name}: at most {limit} running jobs a user",
+            evidence=f"{len(at_limit)} users reach {limit}, {sum(at_limit)} times with more of their "
+            "jobs waiting; nobody exceeds it",
+        )
+    )
+    return msgspec.structs.replace(pool, running_per_user=limit)
