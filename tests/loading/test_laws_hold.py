@@ -178,6 +178,7 @@ def threads_by_processes(
     tat = [0.0]
     loads: list[float] = []
     failures = np.zeros(len(reader.blocks), int) if reader.failures is None else reader.failures
+    factors = [1.0, *(times for _, times in store.changes)]
 
     def token() -> Any:
         if math.isfinite(store.requests_per_s):
@@ -198,7 +199,8 @@ def threads_by_processes(
             yield from token()
             with slots.request() as slot:
                 yield slot
-                yield env.timeout(next(grants))
+                passed = sum(at_s <= env.now for at_s, _ in store.changes)
+                yield env.timeout(next(grants) * factors[passed])
                 if math.isfinite(store.shared_bytes_per_s):
                     yield link.work(size)
                 else:
@@ -258,7 +260,7 @@ def random_case(seed: int, *, shared: bool) -> tuple[Reader, StoreModel, np.ndar
 @settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**32 - 1))
 def test_events_equal_processes(seed: int) -> None:
-    """Also with a shared link, cores, one interpreter, failures, a shuffle buffer and an early end."""
+    """Also with a shared link, cores, one interpreter, failures, changes, a shuffle buffer and an early end."""
     reader, store, latency = random_case(seed, shared=bool(seed % 2))
     rng = np.random.default_rng(seed + 1)
     if seed % 4 > 1:
@@ -275,6 +277,8 @@ def test_events_equal_processes(seed: int) -> None:
             timeout_s=0.02, backoff_s=0.003, retries=2, client_s_per_byte=float(rng.choice([0.0, 1e-9])),
         )  # fmt: skip
         latency = rng.exponential(0.01, 3 * len(reader.blocks) + 1)
+    at = sorted(rng.uniform(0, 0.4, int(rng.integers(0, 3))).tolist())
+    store = replace(store, changes=tuple((at_s, float(rng.uniform(0.2, 5))) for at_s in at))
     if not len(reader.batch_samples):
         return
     run = stream([reader], store, latency_s=latency)

@@ -22,7 +22,6 @@ from forerun.loading.figures.saved import plan_figures
 from forerun.loading.inputs import prepare
 from forerun.loading.policies.first_fit import FirstFit
 from forerun.loading.policies.no_merge import NoMerge
-from forerun.loading.policies.pace import ByInterval
 from forerun.loading.policy import Cell, placements
 from forerun.replication.cndlsys import reproduce
 
@@ -534,7 +533,7 @@ def test_what_takes_for_ever_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "key"),
-    [(FirstFit(), "policy"), (NoMerge(), "tuner"), (ByInterval(every_batches=5), "pace")],
+    [(FirstFit(), "policy"), (NoMerge(), "tuner")],
 )
 def test_a_policy_given_to_a_run_is_recorded_in_its_scenario(policy: Any, key: str) -> None:
     """Whatever its kind: the recorded scenario, run again as it is, gives the same result."""

@@ -6,7 +6,6 @@ law or a prediction. Other programs disturb them, so they are no part of the tes
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +23,8 @@ from forerun.loading.measure.corpus import make_corpus, open_corpus
 from forerun.loading.measure.probing import answer, measure_cell
 from forerun.loading.measure.runner import Piece, run_loader
 from forerun.loading.measure.store import LatencyStore, StoreSpec
-from forerun.loading.policies.pace import ByInterval
 from forerun.loading.policy import Ask, Cell, Load
 from validation.loading.jobs import run_jobs
-from validation.loading.paced import pace_named, run_paced
 
 
 @pytest.fixture(scope="module")
@@ -114,33 +111,6 @@ def test_four_probes_predict_other_cells(blocks: Blocks) -> None:
         rows = check(corpus, job, advice, [Cell(16, 1), Cell(16, 4)], 256, repeats=3)
     errors = [abs(row.error) for row in rows]
     assert np.mean(errors) <= 0.05 and max(errors) <= 0.10
-
-
-def test_a_paced_loader_follows_a_change_of_latency(blocks: Blocks) -> None:
-    """Behind 5 ms at most 8 threads are enough; when that becomes 40 ms the policy asks for all 16."""
-    job = Job(batch=16, step_s=0.02, decode_s=0.0)
-    with (
-        LatencyStore(blocks.folder, StoreSpec(latency_s=0.005, sigma=0.1)) as store,
-        open_corpus(store.url) as corpus,
-    ):
-        timer = threading.Timer(1.0, lambda: setattr(store, "spec", replace(store.spec, latency_s=0.04)))
-        timer.start()
-        paced = run_paced(
-            corpus, job, 1600, ByInterval(every_batches=8), start=Cell(1, 1), threads=(1, 2, 4, 8, 16), blocks=(1,), epochs=1
-        )  # fmt: skip
-        timer.join()
-    assert max(look.threads for look in paced.looks if look.at_s < 1.0) <= 8
-    assert paced.epochs[0].threads_at_end == 16
-
-
-def test_larger_blocks_double_the_rate_of_the_next_epoch(blocks: Blocks) -> None:
-    """Behind 20 ms, the blocks that the policy chooses for the second epoch more than double the rate."""
-    job = Job(batch=8, step_s=0.004, decode_s=0.0)
-    with LatencyStore(blocks.folder, StoreSpec(latency_s=0.02)) as store, open_corpus(store.url) as corpus:
-        paced = run_paced(
-            corpus, job, 128, pace_named("by_interval", 16), start=Cell(1, 1), threads=(1, 2), blocks=(1, 4, 16, 64),
-        )  # fmt: skip
-    assert paced.epochs[1].samples_per_s > 2 * paced.epochs[0].samples_per_s
 
 
 def test_the_recursion_predicts_torch_workers(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
-"""Jobs, caches, nodes and paces in real processes: what is read is what the simulator says, request by request."""
+"""Jobs, caches and nodes in real processes: what is read is what the simulator says, request by request."""
 
 from __future__ import annotations
 
 import math
 import multiprocessing
-import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from tests.loading.reference import equal_jobs_rate
 from forerun.blocks.container.container import Blocks, block_name
 from forerun.blocks.container.pack import PackSpec, pack
 from forerun.blocks.reader.clients import LocalFiles
-from forerun.core.errors import StoreError, TraceError, UnknownName
+from forerun.core.errors import StoreError, TraceError
 from forerun.loading.engine.calibration import StoreProfile
 from forerun.loading.engine.model import CacheModel, StoreModel
 from forerun.loading.engine.sharing import hit_shares
@@ -25,7 +23,6 @@ from forerun.loading.measure.answers import Job
 from forerun.loading.measure.corpus import make_corpus, open_corpus
 from forerun.loading.measure.probing import run_cell
 from forerun.loading.measure.store import LatencyStore, StoreSpec
-from forerun.loading.policies.pace import ByInterval
 from forerun.loading.policy import Ask, Cell, Load
 from forerun.loading.scenario import Nodes
 from forerun.replication.cndlsys.runs import features, flags, read_experiment
@@ -33,7 +30,6 @@ from validation.loading.caching import CACHING_POLICIES, CachedFiles
 from validation.loading.jobs import CacheSpec, predict_jobs, run_jobs
 from validation.loading.layout import Memory, write_run
 from validation.loading.nodes import predict_nodes, run_nodes
-from validation.loading.paced import pace_named, run_paced
 
 
 @pytest.fixture(scope="module")
@@ -157,47 +153,6 @@ def test_real_nodes_read_what_is_predicted(equal: Path, sharing: str, policy: st
         elif found.epoch:
             assert found.store_bytes == pytest.approx(law.store * whole, abs=0.2 * whole)
     assert (real[-1].peer_bytes > 0) == (sharing == "partitioned")
-
-
-# --- paces -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pace")
-    make_corpus(folder / "files", 512, mean_bytes=4000)
-    return pack(folder / "files", folder / "blocks", PackSpec(64)).folder
-
-
-def test_a_real_loader_is_paced_through_a_change_of_latency(small: Path) -> None:
-    """More threads behind 5 ms, more again when it becomes 40; every sample comes once, whatever the threads do."""
-    job = Job(batch=16, step_s=0.02, decode_s=0.0)
-    with (
-        LatencyStore(small, StoreSpec(latency_s=0.005, sigma=0.1)) as store,
-        open_corpus(store.url) as corpus,
-    ):
-        timer = threading.Timer(1.0, lambda: setattr(store, "spec", replace(store.spec, latency_s=0.04)))
-        timer.start()
-        found = run_paced(
-            corpus, job, 1600, ByInterval(every_batches=8), start=Cell(1, 1), threads=(1, 2, 4, 8, 16), blocks=(1,), epochs=1
-        )  # fmt: skip
-        timer.join()
-        asked = store.counters.requests
-    assert asked == 1600 + 2  # and the manifest and the index
-    assert sum(1 for look in found.looks) == 13 and found.looks[-1].batch == 100
-    assert found.looks[0].threads_before == 1 < found.looks[0].threads
-    assert found.epochs[0].threads_at_end >= 8
-
-
-def test_real_blocks_are_cut_anew_between_epochs(small: Path) -> None:
-    job = Job(batch=8, step_s=0.004, decode_s=0.0)
-    with LatencyStore(small, StoreSpec(latency_s=0.02)) as store, open_corpus(store.url) as corpus:
-        found = run_paced(
-            corpus, job, 128, pace_named("by_interval", 16), start=Cell(1, 1), threads=(1, 2), blocks=(1, 4, 16, 64),
-        )  # fmt: skip
-    assert found.epochs[0].block_samples == 1 < found.epochs[1].block_samples
-    with pytest.raises(UnknownName, match="by_luck"):
-        pace_named("by_luck", 10)
 
 
 # --- the published experiment's layout ---------------------------------------------------------------------------

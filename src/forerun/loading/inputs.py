@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -59,11 +59,6 @@ class Inputs:
         sizes : float64[samples], stored bytes (default: as they are).
         """
         return Inputs(scenario, self.sizes if sizes is None else sizes, self.recorded)
-
-    def merged_into(self, block_samples: int) -> Inputs:
-        """The same data, merged into blocks of another size [samples]."""
-        layout = self.scenario.layout.with_(block_samples=block_samples)
-        return replace(self, scenario=self.scenario.with_(layout=layout))
 
     @property
     def mean_bytes(self) -> float:

@@ -1,9 +1,8 @@
-"""The decisions of the loading domain: placement policies, tuners and pace policies, what they may see, what they return.
+"""The decisions of the loading domain: placement policies and tuners, what they may see, what they return.
 
 A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: it sees a `PlacementView` and
 returns a `WorkerPlacement`. A tuner asks for probes of cells (samples a block x threads), receives the measurements, and
-chooses a cell. A pace policy is asked while a loader runs: it sees a `PaceView` and returns a `Pace`, which changes the
-threads at once and the blocks when an epoch ends.
+chooses a cell.
 """
 
 from __future__ import annotations
@@ -321,115 +320,6 @@ class TunerSpec(NamedSpec, frozen=True, kw_only=True):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Look:
-    """The record of a running loader since it was last looked at.
-
-    Parameters
-    ----------
-    now_s : the instant, from the start of the epoch.
-    elapsed_s : seconds since the last look.
-    batch : batches taken of the epoch.
-    threads : that may take blocks.
-    load_s, step_s : float64, the wait for each batch taken and its step.
-    block_bytes, samples, asked_s, request_s, decode_s : float64, of each block whose last sample was delivered: its
-        bytes, its samples, when it was asked for (since the last look; negative if before), the seconds of its
-        request and of decoding it.
-    """
-
-    now_s: float
-    elapsed_s: float
-    batch: int
-    threads: int
-    load_s: F64
-    step_s: F64
-    block_bytes: F64
-    samples: F64
-    asked_s: F64
-    request_s: F64
-    decode_s: F64
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaceView(Look):
-    """What a pace policy may know of a running loader: its record since the policy was last asked, and what is on offer.
-
-    Parameters
-    ----------
-    epoch : the present one.
-    block_samples : samples a block.
-    offered_threads, offered_blocks : to choose from, ascending.
-    batch_samples : samples a batch.
-    memory_bytes : that blocks in memory may take (default: any).
-    epoch_ends : whether an epoch ends, when alone a block size counts (default: no).
-    epochs_left : epochs that would have it (default: 0).
-    epoch_samples : samples of an epoch (default: 0).
-    merge_s : seconds of making the blocks (default: 0).
-    """
-
-    epoch: int
-    block_samples: int
-    offered_threads: tuple[int, ...]
-    offered_blocks: tuple[int, ...]
-    batch_samples: int
-    memory_bytes: float = math.inf
-    epoch_ends: bool = False
-    epochs_left: int = 0
-    epoch_samples: int = 0
-    merge_s: float = 0.0
-
-    @property
-    def waited_share(self) -> float:
-        """Waits over waits and steps."""
-        whole = float(self.load_s.sum() + self.step_s.sum())
-        return float(self.load_s.sum()) / whole if whole else 0.0
-
-    @property
-    def samples_per_s(self) -> float:
-        """Samples a second that were taken."""
-        return self.batch_samples * len(self.load_s) / self.elapsed_s if self.elapsed_s else math.inf
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The decision of a pace policy.
-
-    Parameters
-    ----------
-    threads : that may take blocks from now on.
-    block_samples : samples a block from the next epoch on (default: None: as they are).
-    why : in words, for the record.
-    """
-
-    threads: int
-    block_samples: int | None = None
-    why: str = ""
-
-
-class PacePolicy(Protocol):
-    """A pace policy at work on one loader."""
-
-    def adjust(self, view: PaceView) -> Pace:
-        """The number of threads from now on, and the block size from the next epoch on."""
-
-
-class PaceSpec(NamedSpec, frozen=True, kw_only=True):
-    """A pace policy as a file names it.
-
-    every_batches: how often it is asked, in batches (default 50); it is also asked when an epoch ends.
-    """
-
-    every_batches: int = 50
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A batch at least."""
-        return [("every_batches", f"{self.every_batches} is not above 0")] if self.every_batches < 1 else []
-
-    def build(self, rng: np.random.Generator) -> PacePolicy:
-        """A policy for one loader."""
-        raise NotImplementedError
-
-
 @cache
 def placements() -> Registry[PlacementSpec]:
     """The placement policies."""
@@ -440,9 +330,3 @@ def placements() -> Registry[PlacementSpec]:
 def tuners() -> Registry[TunerSpec]:
     """The tuners."""
     return Registry("tuner", _PACKAGE, base=TunerSpec, group="forerun.loading.tuner")
-
-
-@cache
-def paces() -> Registry[PaceSpec]:
-    """The pace policies."""
-    return Registry("pace policy", _PACKAGE, base=PaceSpec, group="forerun.loading.pace")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from forerun.core.errors import known_names
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.loading.policies.csp import Csp
-from forerun.loading.policy import Cell, PaceSpec, PlacementSpec, TunerSpec, paces, placements, tuners
+from forerun.loading.policy import Cell, PlacementSpec, TunerSpec, placements, tuners
 
 Shape = Literal["constant", "exponential", "lognormal"]
 Partition = Literal["round_robin", "contiguous"]
@@ -587,13 +588,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
     dataset, layout, store, caches, cpu, loader, step, run: see these sections. jobs: equal jobs that share the store, each
     with a loader of its own (default 1). stagger_s: seconds between their starts (default 0). grid: cells to predict
     (default: none). goal: of a plan. tuner: chooses block size and threads from the grid by probes of the simulated store
-    (default: none). pace: is asked every few batches how many threads of the grid may read, and at the end of an epoch
-    for the next one's block size (default: none). cluster: of jobs and data to place (default: none). policy: that places
-    them (default `csp`). nodes: that share the data set, in place of `jobs` that each read all of it (default: none).
-    gpu_decode: decoding on the GPU (default: none; it is on the CPU). seed: of every random stream (default 0).
+    (default: none). cluster: of jobs and data to place (default: none). policy: that places them (default `csp`). nodes:
+    that share the data set, in place of `jobs` that each read all of it (default: none). gpu_decode: decoding
+    on the GPU (default: none; it is on the CPU). seed: of every random stream (default 0).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("nodes", "gpu_decode")
+    removed: ClassVar[Mapping[str, Any]] = {"pace": None}
 
     domain: Literal["loading"] = "loading"
     spec_version: int = 1
@@ -611,7 +612,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
     grid: Grid | None = None
     goal: Goal = Goal()
     tuner: Annotated[TunerSpec | None, chosen_from(tuners)] = None
-    pace: Annotated[PaceSpec | None, chosen_from(paces)] = None
     cluster: Cluster | None = None
     policy: Annotated[PlacementSpec, chosen_from(placements)] = Csp()
     nodes: Nodes | None = None
@@ -652,8 +652,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(
                 ("dataset.shuffle", f"block+buffer needs loader.mode threads, not {self.loader.mode}")
             )
-        if self.layout.block_bytes and (self.tuner is not None or self.pace is not None):
-            problems.append(("layout.block_bytes", "tuners and paces count samples: give block_samples"))
+        if self.layout.block_bytes and self.tuner is not None:
+            problems.append(("layout.block_bytes", "tuners count samples: give block_samples"))
         if not plain and self.jobs > 1:
             problems.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
         if not plain and self.caches:
@@ -666,14 +666,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems += self._node_problems(self.nodes)
         if self.grid is not None:
             problems += self._grid_problems(self.grid)
-        for name in ("tuner", "pace"):
-            if getattr(self, name) is not None and self.grid is None:
-                problems.append(("grid", f"a {name} needs a grid of cells to choose from"))
-        if not plain and (self.pace is not None or self.store.changes):
-            name = "pace" if self.pace is not None else "store.changes"
-            problems.append(
-                (name, f"needs loader.mode threads, not {self.loader.mode}: workers are known by a recursion")
-            )
+        if self.tuner is not None and self.grid is None:
+            problems.append(("grid", "a tuner needs a grid of cells to choose from"))
+        if not plain and self.store.changes:
+            what = f"needs loader.mode threads, not {self.loader.mode}: workers are known by a recursion"
+            problems.append(("store.changes", what))
         if self.run.partition == "contiguous" and plain:
             problems.append(
                 ("run.partition", "contiguous parts are for workers; threads take blocks in turn")
@@ -687,7 +684,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("nodes", f"needs loader.mode threads, not {mode}"))
         if self.jobs > 1:
             problems.append(("nodes", f"are one job's machines: jobs 1 is required, not {self.jobs}"))
-        for name in ("caches", "cluster", "pace", "tuner"):
+        for name in ("caches", "cluster", "tuner"):
             if getattr(self, name):
                 problems.append((name, "and nodes: give one of them"))
         if self.run.steps:
@@ -727,8 +724,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 ("grid.decoders", "gpu needs a `gpu_decode` section, which describes the decoder")
             )
         for name in ("cache_bytes", "placements", "decoders"):
-            if (self.tuner is not None or self.pace is not None) and getattr(grid, name):
-                problems.append((f"grid.{name}", "tuners and paces choose blocks and threads only"))
+            if self.tuner is not None and getattr(grid, name):
+                problems.append((f"grid.{name}", "tuners choose blocks and threads only"))
         if grid.placements and (self.cluster is None or not plain):
             problems.append(
                 ("grid.placements", "a cluster whose gangs are placed is required, and loader.mode threads")
@@ -737,11 +734,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
             if policy not in placements().names():
                 known = known_names(policy, placements().names())
                 problems.append(("grid.placements", f"no placement policy {policy!r}; {known}"))
-        if self.pace is not None and self.jobs > 1 and grid.blocks != (self.layout.block_samples,):
-            what = f"[{self.layout.block_samples}] is required: {self.jobs} jobs share one layout, a pace may change threads"
-            problems.append(("grid.blocks", what))
-        if self.pace is not None and self.dataset.shuffle == "global" and grid.blocks != (1,):
-            problems.append(("grid.blocks", "global shuffling reads single samples: [1] is required"))
         return problems
 
 

@@ -134,6 +134,9 @@ class _Decoder:
         """
         if key in declared:
             return key
+        removed = spec.removed if issubclass(spec, Spec) else {}
+        if key in removed and item == removed[key]:
+            return None
         config = spec.__struct_config__
         if config.tag_field == key:
             if item != config.tag:

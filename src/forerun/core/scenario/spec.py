@@ -13,7 +13,7 @@ import html
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -43,6 +43,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     #: fields that the run id omits while they are None, because runs without them were saved before they existed
     added_later: ClassVar[tuple[str, ...]] = ()
+    #: fields that are gone, with the value that stood for none: the run id counts it, and files of runs from before have it
+    removed: ClassVar[Mapping[str, Any]] = {}
 
     def problems(self) -> list[tuple[str, str]]:
         """Problems of this record as a whole: (path below it, message); empty if there are none."""
@@ -198,7 +200,7 @@ def content_id(scenario: Spec, version: str, *also: object) -> str:
 
     Files count by their content, not by where they lie, so a run has the same id on every machine.
     """
-    data = _without_added(scenario, to_data(scenario))
+    data = _as_before(scenario, to_data(scenario))
     parts = [canonical_json(_without_paths(data)), *(canonical_json(one) for one in also if one)]
     digest = hashlib.sha256(b"\0".join([version.encode(), *parts]))
     return digest.hexdigest()[:16]
@@ -213,19 +215,19 @@ def file_digest(path: Path) -> str:
         return digest.hexdigest()
 
 
-def _without_added(value: object, data: Any) -> Any:
-    """The data of a value without the fields, at any depth, that were added later and are None."""
+def _as_before(value: object, data: Any) -> Any:
+    """The data of a value, at any depth without the fields that were added later and are None, and with those removed."""
     if isinstance(value, Spec):
         return {
-            name: _without_added(getattr(value, name, None), item)
+            name: _as_before(getattr(value, name, None), item)
             for name, item in data.items()
             if not (name in value.added_later and item is None)
-        }
+        } | dict(value.removed)
     if isinstance(value, tuple | list):
-        return [_without_added(*both) for both in zip(value, data, strict=True)]
+        return [_as_before(*both) for both in zip(value, data, strict=True)]
     if isinstance(value, dict) and isinstance(data, dict):
         by_text = {str(key): item for key, item in value.items()}
-        return {key: _without_added(by_text.get(key), item) for key, item in data.items()}
+        return {key: _as_before(by_text.get(key), item) for key, item in data.items()}
     return data
 
 

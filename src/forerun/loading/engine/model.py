@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.loading.policy import F64, I64, UNBOUNDED, Look
+from forerun.loading.policy import F64, I64, UNBOUNDED
 from forerun.loading.scenario import CachePolicy, Partition, Sharing
 
 
@@ -150,23 +150,6 @@ class NodesModel:
 
 
 @dataclass(frozen=True)
-class Steering:
-    """Changes the threads of a loader while it runs.
-
-    Parameters
-    ----------
-    threads : at first.
-    every_batches : how often `look` is asked for the number of threads from then on.
-    ended : called with the record since the last look when the epoch is over.
-    """
-
-    threads: int
-    every_batches: int
-    look: Callable[[Look], int]
-    ended: Callable[[Look], None]
-
-
-@dataclass(frozen=True)
 class Reader:
     """One job's loader of threads.
 
@@ -183,7 +166,6 @@ class Reader:
     keys : of the blocks in the caches (default: their numbers).
     failures : failed attempts on each block (default: none).
     caches : numbers in the run's list of caches, asked in order (default: none).
-    steering : how many of the threads, which are then the most, take blocks.
     shuffle_samples : in the consumer's shuffle buffer, which is full before the first batch and empties at the end
         (default: 0).
     most_batches : the consumer stops after this many (default: 0: when the data end).
@@ -203,7 +185,6 @@ class Reader:
     keys: I64 | None = None
     failures: I64 | None = None
     caches: tuple[int, ...] = ()
-    steering: Steering | None = None
     shuffle_samples: int = 0
     most_batches: int = 0
     gpu_s: F64 | None = None

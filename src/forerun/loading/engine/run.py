@@ -14,13 +14,11 @@ from forerun.loading.engine.cells import Predicted, predict_cells, simulated_pro
 from forerun.loading.engine.kernels.cache import Caches
 from forerun.loading.engine.kernels.deliver import Delivery
 from forerun.loading.engine.model import Batches, NodesModel, Reader, Streamed, StreamRun
-from forerun.loading.engine.pacing import Pacer
 from forerun.loading.engine.placement import Placed, place_gangs
 from forerun.loading.engine.setup import (
     load_of,
     make_caches,
     make_nodes,
-    make_pacer,
     make_reader,
     make_store,
 )
@@ -112,7 +110,6 @@ class Epochs:
     prepared_s : if only the store is.
     threads : the first epoch of loaders of threads.
     batches, delivered : the first epoch of a loader of workers.
-    pacers : one a job, if there is a pace policy.
     """
 
     epochs: tuple[Epoch, ...]
@@ -121,7 +118,6 @@ class Epochs:
     threads: StreamRun | None = None
     batches: Batches | None = None
     delivered: Delivery | None = None
-    pacers: tuple[Pacer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -225,32 +221,19 @@ def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
     _prewarm(inputs, caches, of_job)
     epochs: list[Epoch] = []
     first: StreamRun | None = None
-    pacers = [make_pacer(inputs, job) for job in jobs]
-    now, elapsed_s = inputs, 0.0
+    elapsed_s = 0.0
     for number in range(scenario.run.epochs):
-        readers = [make_reader(now, number, job, caches=of_job[job], pacer=pacers[job]) for job in jobs]
-        store = make_store(now, since_s=elapsed_s)
-        streamed = stream(readers, store, latency_s=now.latencies(number), caches=caches, nodes=nodes)
+        readers = [make_reader(inputs, number, job, caches=of_job[job]) for job in jobs]
+        store = make_store(inputs, since_s=elapsed_s)
+        streamed = stream(readers, store, latency_s=inputs.latencies(number), caches=caches, nodes=nodes)
         first = first or streamed
         elapsed_s += streamed.end_s
-        for job in jobs:
-            epochs.append(_epoch(now, job, number, streamed.jobs[job], readers[job], pacers[job]))
+        epochs += [_epoch(inputs, job, number, streamed.jobs[job], readers[job]) for job in jobs]
         for observer in observers:
             observer.epoch(number, streamed)
-        if pacers[0] is not None and pacers[0].block_samples != now.scenario.layout.block_samples:
-            now = now.merged_into(pacers[0].block_samples)
-            # Blocks of another size are other objects: no cache has one of them.
-            caches = open_caches(models, len(now.block_edges()) - 1)
     assert first is not None
     # An instantaneous store does not fail either; sizes, order, steps, decoding and threads are the same.
-    undisturbed = [
-        replace(
-            make_reader(inputs, 0, job, pacer=pacer),
-            failures=None,
-            steering=pacer.replay(0) if pacer is not None else None,
-        )
-        for job, pacer in enumerate(pacers)
-    ]
+    undisturbed = [replace(make_reader(inputs, 0, job), failures=None) for job in jobs]
     free = None if nodes is None else NodesModel("none", nodes.owner)
     prepared = stream(undisturbed, make_store(inputs, instantaneous=True), nodes=free).jobs[0]
     return Epochs(
@@ -258,7 +241,6 @@ def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
         compute_s=float(first.jobs[0].step_s.sum()),
         prepared_s=prepared.total_s,
         threads=first,
-        pacers=tuple(pacer for pacer in pacers if pacer is not None),
     )
 
 
@@ -274,9 +256,7 @@ def _prewarm(inputs: Inputs, caches: Caches, of_job: list[tuple[int, ...]]) -> N
                 hits_of(caches, number, taken, sizes[taken])
 
 
-def _epoch(
-    inputs: Inputs, job: int, number: int, streamed: Streamed, reader: Reader, pacer: Pacer | None
-) -> Epoch:
+def _epoch(inputs: Inputs, job: int, number: int, streamed: Streamed, reader: Reader) -> Epoch:
     """What one job's epoch was, of its record.
 
     Parameters
@@ -285,7 +265,6 @@ def _epoch(
     job, number : which job and epoch, from 0.
     streamed : what the engine recorded.
     reader : what it was asked to do.
-    pacer : that changed its threads, None if nothing did.
     """
     requests = streamed.requests
     asked = np.isfinite(requests.taken_s)
@@ -294,9 +273,8 @@ def _epoch(
     delivered = through_buffer(streamed.put_block, reader.shuffle_samples, rng)
     share, spread = neighbours(delivered, streamed.batch_samples, len(reader.blocks))
     failed = int(reader.failures[from_store].sum()) if reader.failures is not None else 0
-    at_once = reader.threads if pacer is None else pacer.most_used(number)
     decoded_samples = streamed.most_buffered + reader.shuffle_samples + reader.batch
-    memory = float(requests.size_bytes.max()) * at_once + decoded_samples * inputs.decoded_bytes
+    memory = float(requests.size_bytes.max()) * reader.threads + decoded_samples * inputs.decoded_bytes
     return Epoch(
         job=job,
         number=number,

@@ -1,8 +1,7 @@
-"""What the engines take, made of a scenario's inputs: loaders, a store, caches, a pacer, the quantities of the laws."""
+"""What the engines take, made of a scenario's inputs: loaders, a store, caches, the quantities of the laws."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Literal
 
@@ -11,16 +10,13 @@ import numpy as np
 from forerun.core.rng import stream as random_stream
 from forerun.loading.engine.laws import NodeTerms, Setting, terms
 from forerun.loading.engine.model import CacheModel, NodesModel, Reader, StoreModel
-from forerun.loading.engine.pacing import Pacer
 from forerun.loading.engine.sharing import hit_shares
 from forerun.loading.inputs import Inputs
 from forerun.loading.policy import F64, I64, UNBOUNDED, Load
 from forerun.loading.scenario import Nodes, unlimited
 
 
-def make_reader(
-    inputs: Inputs, epoch: int, job: int, *, caches: tuple[int, ...] = (), pacer: Pacer | None = None
-) -> Reader:
+def make_reader(inputs: Inputs, epoch: int, job: int, *, caches: tuple[int, ...] = ()) -> Reader:
     """One job's loader in one epoch.
 
     Parameters
@@ -28,7 +24,6 @@ def make_reader(
     inputs : sizes and times, with the scenario.
     epoch, job : from 0; they name the random streams of order, steps and failures.
     caches : numbers of the caches that it asks, in order (default: none).
-    pacer : changes its threads (default: nothing does).
     """
     scenario, edges = inputs.scenario, inputs.block_edges()
     order = inputs.order(epoch, job)
@@ -39,8 +34,7 @@ def make_reader(
         failures = (rng.geometric(1 - errors.probability, len(order)) - 1).astype(np.int64)
     reader = Reader(
         blocks=[inputs.sizes[edges[block] : edges[block + 1]] for block in order.tolist()],
-        threads=pacer.most if pacer is not None else scenario.loader.threads,
-        steering=pacer.steering() if pacer is not None else None,
+        threads=scenario.loader.threads,
         batch=scenario.run.batch,
         step_s=inputs.steps(epoch, job) + scenario.step.overhead_s,
         decode_s=_in_order(inputs, "decode", order),
@@ -65,33 +59,6 @@ def _in_order(inputs: Inputs, which: Literal["decode", "decode cpu"], order: I64
     if len(each_s) == 1:
         return each_s
     return np.concatenate([each_s[edges[block] : edges[block + 1]] for block in order.tolist()])
-
-
-def make_pacer(inputs: Inputs, job: int) -> Pacer | None:
-    """The scenario's pace policy at work on one job's loader; None if the scenario has none.
-
-    Parameters
-    ----------
-    inputs : with the policy, and the grid that it chooses from.
-    job : whose random stream the policy has.
-    """
-    scenario, grid = inputs.scenario, inputs.scenario.grid
-    if scenario.pace is None or grid is None:
-        return None
-    return Pacer(
-        spec=scenario.pace,
-        threads=scenario.loader.threads,
-        block_samples=scenario.layout.block_samples,
-        offered_threads=grid.threads,
-        offered_blocks=tuple(block for block in grid.blocks if block <= scenario.dataset.samples),
-        batch_samples=scenario.run.batch,
-        epoch_samples=inputs.taken,
-        epochs=scenario.run.epochs,
-        memory_bytes=scenario.goal.memory_bytes or math.inf,
-        merge_s=scenario.layout.merge_s,
-        job=job,
-        seed=scenario.seed,
-    )
 
 
 def make_store(inputs: Inputs, *, instantaneous: bool = False, since_s: float = 0.0) -> StoreModel:

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.core.errors import Infeasible, PolicyError
+from forerun.core.errors import Infeasible
 from forerun.loading.engine.conservation import check_run
 from forerun.loading.engine.kernels import cache as cached
 from forerun.loading.engine.kernels import stream as kernels
@@ -23,7 +23,7 @@ from forerun.loading.engine.model import (
     Streamed,
     StreamRun,
 )
-from forerun.loading.policy import F64, I64, Look
+from forerun.loading.policy import F64, I64
 from forerun.loading.scenario import CachePolicy, Sharing
 
 #: a run that takes longer, some ten thousand years, is a slip in a rate or a time
@@ -131,19 +131,14 @@ def stream(
     cuts : instants at which the run is stopped and resumed, which changes nothing (default: none).
 
     Raises Infeasible, naming the block, if a request failed once more than the store's retries, or if something takes for
-    ever; PolicyError if a steering admits no thread or more than there are; CheckFailed if the record breaks a law (see
-    `conservation`).
+    ever; CheckFailed if the record breaks a law (see `conservation`).
     """
     arrays = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)), nodes)
     cache_state = caches if caches is not None else open_caches((), 0)
     f, i = arrays.f, arrays.i
     kernels.begin(f, i, arrays.at)
-    since = [0.0] * len(readers)
     for until_s in (*sorted(cuts), math.inf):
         kernels.advance(f, i, arrays.at, cache_state, float(until_s))
-        while (job := int(i[kernels.PAUSED]) - 1) >= 0:
-            kernels.admit(f, i, arrays.at, cache_state, job, _steered(arrays, readers[job], job, since))
-            kernels.advance(f, i, arrays.at, cache_state, float(until_s))
     failed = int(i[kernels.FAILED_BLOCK])
     if failed >= 0:
         job_block = arrays.ints("job_block", 0, len(readers) + 1)
@@ -157,10 +152,6 @@ def stream(
             f"after {float(f[kernels.NOW]):.6g} s",
             "something takes for ever: a rate is too small, or a time too large",
         )
-    for job, reader in enumerate(readers):
-        if reader.steering is not None:
-            ended_s = float(arrays.floats("end_s", job, job + 1)[0])
-            reader.steering.ended(_look(arrays, reader, job, since, ended_s))
     end_s = float(arrays.floats("end_s", 0, len(readers)).max())
     in_flight = f[kernels.FLIGHT_SUM] + i[kernels.IN_FLIGHT] * (end_s - f[kernels.FLIGHT_SINCE])
     run = StreamRun(
@@ -174,54 +165,6 @@ def stream(
     )
     check_run(run, readers, store, cache_state.about[:, cached.CAPACITY_BYTES])
     return run
-
-
-def _steered(arrays: _Arrays, reader: Reader, job: int, since: list[float]) -> int:
-    """Ask the job's steering how many threads may take blocks from now on."""
-    steering = reader.steering
-    assert steering is not None
-    look = _look(arrays, reader, job, since, float(arrays.f[kernels.NOW]))
-    threads = steering.look(look)
-    if not 1 <= threads <= reader.threads:
-        raise PolicyError.at(
-            f"job {job}, batch {look.batch}, {look.now_s:.6g} s",
-            f"{threads} threads were admitted; there are 1 to {reader.threads}",
-        )
-    arrays.ints("pause_at", job, job + 1)[0] += steering.every_batches
-    return threads
-
-
-def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: float) -> Look:
-    """What the job did since it was last looked at.
-
-    Parameters
-    ----------
-    arrays : the run's state.
-    reader, job : the loader and its number.
-    since : by job, when it was last looked at; updated.
-    now_s : on the run's clock.
-    """
-    assert reader.steering is not None
-    record, before_s = _record(arrays, job, reader), since[job]
-    since[job] = now_s
-    batch = arrays.whole("batch", job) - arrays.whole("job_batch", job)
-    ended_s = record.got_s[:batch] + record.step_s[:batch]
-    lately = slice(int(np.searchsorted(ended_s, before_s, side="right")), batch)
-    requests = record.requests
-    left = np.flatnonzero((requests.left_s > before_s) & (requests.left_s <= now_s))
-    return Look(
-        now_s=now_s,
-        elapsed_s=now_s - max(before_s, record.start_s),
-        batch=batch,
-        threads=arrays.whole("admitted", job),
-        load_s=record.load_s[lately].copy(),
-        step_s=np.array(record.step_s[lately], np.float64),
-        block_bytes=requests.size_bytes[left],
-        samples=np.array([len(reader.blocks[block]) for block in left.tolist()], np.float64),
-        asked_s=requests.taken_s[left] - before_s,
-        request_s=(requests.done_s - requests.taken_s)[left],
-        decode_s=(requests.left_s - requests.done_s - requests.put_wait_s)[left],
-    )
 
 
 def _lay_out(
@@ -294,10 +237,6 @@ def _lay_out(
         "job_cache": job_cache.ravel(), "owner": nodes.owner if nodes else np.empty(0),
         "job_cores": 1 + np.arange(jobs) * (machines > 1),
         "job_net": 1 + machines + np.arange(jobs) if nodes else np.full(jobs, kernels.NEITHER),
-        "admitted": [r.steering.threads if r.steering else r.threads for r in readers],
-        "pause_at": [
-            sum(map(len, batches[:job])) + r.steering.every_batches if r.steering else -1 for job, r in enumerate(readers)
-        ],
         **{name: np.zeros(n, np.int64) for name, n in zeros.items()},
         "by_thread": np.full(blocks, -1), "source": np.full(blocks, -1), "put_block": np.full(samples, -1),
     }  # fmt: skip

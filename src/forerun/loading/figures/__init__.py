@@ -25,7 +25,7 @@ _RATE = Axis("samples_per_s", "throughput", "samples/s")
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most informative first.
 
-    Figures of a grid, of a pace policy and of requests are there only if the run has these.
+    Figures of a grid and of requests are there only if the run has these.
 
     Parameters
     ----------
@@ -38,8 +38,6 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     shown.append(stall_split(run))
     if "split" in tables:
         shown.append(split_by_step(tables["split"]))
-    if "pace" in tables:
-        shown += pace(tables["pace"], tables["epochs"], tables["laws"])
     if "nodes" in tables:
         shown.append(nodes(tables["nodes"]))
     shown += [
@@ -222,47 +220,6 @@ def nodes(table: Table) -> Figure:
         series_label="read from",
         order=sources,
         caption=f"In the last epoch caches had {last:.1%} of the bytes{by_law}.",
-    )
-
-
-def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
-    """What the pace policy of the first job did, and how fast its loop went.
-
-    Parameters
-    ----------
-    looks : of all jobs.
-    epochs : whose times place looks of later epochs on one axis.
-    laws : of which the step's is drawn as a line.
-    """
-    begins_s = np.concatenate([[0.0], np.cumsum(epochs["total_s"][epochs["job"] == 0])])
-    looks = looks.rows(looks["job"] == 0)
-    now_s = looks["at_s"] + begins_s[looks["epoch"]]
-    threads, before = looks["threads"], looks["threads_before"]
-    blocks = [size for size, _ in itertools.groupby(looks["block_samples"].tolist())]
-    larger = (
-        f" Blocks changed between epochs: {', '.join(map(str, blocks))} samples." if len(blocks) > 1 else ""
-    )
-    compute = float(laws["samples_per_s"][list(laws["law"]).index("compute")])
-    return (
-        Figure.of(
-            "step",
-            "pace",
-            "Threads that may read",
-            {"at_s": [0.0, *now_s], "threads": [before[0], *threads]},
-            x=Axis("at_s", "time", "s"),
-            y="threads",
-            caption=f"Changed at {int(np.sum(threads != before))} of {len(threads)} looks of the pace policy.{larger}",
-        ),
-        Figure.of(
-            "line",
-            "pace-speed",
-            "Throughput between looks",
-            {**looks.columns, "at_s": now_s},
-            x=Axis("at_s", "time", "s"),
-            y=_RATE,
-            rules=[Rule(compute, "the step", axis="y")] if np.isfinite(compute) else [],
-            caption="Samples a second since the look before.",
-        ),
     )
 
 

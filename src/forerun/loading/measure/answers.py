@@ -16,7 +16,6 @@ from forerun.blocks.reader.clients import Client
 from forerun.core.result.stats import Interval
 from forerun.loading.engine.calibration import StoreProfile, predict, predicted_run
 from forerun.loading.engine.laws import Explanation
-from forerun.loading.engine.model import Steering
 from forerun.loading.measure.corpus import Corpus
 from forerun.loading.measure.decoders import decoder_named
 from forerun.loading.measure.runner import ACTS, Decoder, LoaderRun, Piece, nothing, run_loader
@@ -70,9 +69,7 @@ class Job:
         """
         return Load(samples, corpus.mean_bytes, self.batch, self.step_s, self.buffer_samples)
 
-    def load(
-        self, client: Client, pieces: Sequence[Piece], threads: int, steering: Steering | None = None
-    ) -> LoaderRun:
+    def load(self, client: Client, pieces: Sequence[Piece], threads: int) -> LoaderRun:
         """Load all pieces once with our loader, as this job decodes and steps; see `run_loader`.
 
         Parameters
@@ -80,12 +77,11 @@ class Job:
         client : reads the pieces.
         pieces : in the order in which threads take them.
         threads : of the loader.
-        steering : changes them while it runs (default: nothing does).
         """
         return run_loader(
             client, pieces, threads=threads, batch=self.batch, step_s=self.step_s, decode_s=self.decode_s,
             buffer_samples=self.buffer_samples, step=ACTS[self.step], decode=ACTS.get(self.decode, nothing),
-            decoder=self.decoder, steering=steering,
+            decoder=self.decoder,
         )  # fmt: skip
 
 

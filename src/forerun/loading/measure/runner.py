@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from forerun.blocks.container.samples import undecodable
 from forerun.blocks.reader.clients import Client
 from forerun.core.errors import DataError, ForerunError, StoreError
-from forerun.loading.engine.model import Steering
 from forerun.loading.measure.torch_step import small_step
-from forerun.loading.policy import Look
 
 #: no sample for so long means that the loader hangs
 STUCK_S: Final = 60.0
@@ -237,7 +235,6 @@ def run_loader(
     step: Act = time.sleep,
     decode: Act = time.sleep,
     decoder: Decoder | None = None,
-    steering: Steering | None = None,
 ) -> LoaderRun:
     """Load all pieces once, in threads, and take the samples in batches as a training loop does.
 
@@ -251,7 +248,6 @@ def run_loader(
     buffer_samples : decoded samples that may wait (default: 256).
     step, decode : what takes that long (default: sleeping).
     decoder : decodes what is read, in place of a `decode` that takes `decode_s` (default: none).
-    steering : how many threads read at first, and from each look on, in place of `threads` (default: nothing steers).
 
     Raises what a reading thread raised, or StoreError if nothing arrives for a minute.
     """
@@ -259,9 +255,10 @@ def run_loader(
     total = sum(len(piece.lengths) for piece in pieces)
     cpu_s, queued_before_s = time.process_time(), queued_s()
     begun = time.perf_counter()
-    state.admit(threads if steering is None else steering.threads)
-    watch = _Watch(state, begun)
-    loads, steps, taken = watch.load_s, watch.step_s, 0
+    state.start(threads)
+    loads: list[float] = []
+    steps: list[float] = []
+    taken = 0
     try:
         while taken < total:
             asked = time.perf_counter()
@@ -272,11 +269,7 @@ def run_loader(
             loads.append(got - asked)
             step(step_s)
             steps.append(time.perf_counter() - got)
-            if steering is not None and taken < total and len(loads) % steering.every_batches == 0:
-                state.admit(steering.look(watch.look()))
         ended = time.perf_counter()
-        if steering is not None:
-            steering.ended(watch.look())
     finally:
         state.stop()
     spare_s = state.busy_s - sum(state.requests) - sum(state.decodes)
@@ -294,45 +287,6 @@ def run_loader(
     )
 
 
-class _Watch:
-    """The record that steering receives: batches and pieces since the last look.
-
-    Parameters
-    ----------
-    state : of the threads.
-    begun : when the run began, by the clock of `time.perf_counter`.
-    """
-
-    def __init__(self, state: _State, begun: float) -> None:
-        self.state, self.begun = state, begun
-        self.load_s: list[float] = []
-        self.step_s: list[float] = []
-        self.batches = self.pieces = 0
-        self.looked_s = 0.0
-
-    def look(self) -> Look:
-        """What happened since the last one."""
-        now_s = time.perf_counter() - self.begun
-        whole = self.state.handed[self.pieces :]
-        size, samples, asked, request_s, decode_s = np.array(whole, np.float64).reshape(-1, 5).T
-        look = Look(
-            now_s=now_s,
-            elapsed_s=now_s - self.looked_s,
-            batch=len(self.load_s),
-            threads=self.state.admitted,
-            load_s=np.array(self.load_s[self.batches :]),
-            step_s=np.array(self.step_s[self.batches :]),
-            block_bytes=size,
-            samples=samples,
-            asked_s=asked - self.begun - self.looked_s,
-            request_s=request_s,
-            decode_s=decode_s,
-        )
-        self.batches, self.looked_s = len(self.load_s), now_s
-        self.pieces += len(whole)
-        return look
-
-
 @dataclass
 class _State:
     """What the threads share.
@@ -343,16 +297,13 @@ class _State:
     todo : pieces that nobody has taken.
     buffer : decoded samples, or what a thread raised.
     decode_s, decode, decoder : seconds of decoding a sample, what takes them, and what decodes in earnest instead.
-    lock : for `todo`, `reading` and the sums; lists are appended to without it.
+    lock : for `todo` and the sums; lists are appended to without it.
     requests, decodes : seconds of each piece read and of each sample decoded, in the order in which threads finished.
-    handed : of each piece handed over whole, its bytes, samples, when it was asked for, the seconds of reading it and
-        of what followed but for waiting.
     busy_s : of the threads that have ended, without waiting for space in the buffer.
     decode_cpu_s : processor seconds of decoding, in the threads that have ended.
     queued_s : seconds that these threads were ready to run and waited for a processor.
     stopped : no thread takes another piece.
-    admitted : threads that may read; those with higher numbers end with the piece that they have.
-    threads, reading : all that were started, and the numbers of those that read.
+    threads : all that were started.
     """
 
     client: Client
@@ -364,42 +315,27 @@ class _State:
     lock: threading.Lock = field(default_factory=threading.Lock)
     requests: list[float] = field(default_factory=list)
     decodes: list[float] = field(default_factory=list)
-    handed: list[tuple[int, int, float, float, float]] = field(default_factory=list)
     busy_s: float = 0.0
     decode_cpu_s: float = 0.0
     queued_s: float = 0.0
     stopped: bool = False
-    admitted: int = 0
     threads: list[threading.Thread] = field(default_factory=list)
-    reading: set[int] = field(default_factory=set)
 
-    def admit(self, threads: int) -> None:
-        """So many threads read from now on: some are started, or those above end with the piece that they have.
-
-        A thread that ended for want of work is started anew.
-
-        Parameters
-        ----------
-        threads : how many may read.
-        """
-        with self.lock:
-            self.admitted = threads
-            started = [number for number in range(threads) if number not in self.reading]
-            self.reading.update(started)
-        for number in started:
-            thread = threading.Thread(target=self.work, args=(number,), name=f"loader {number}", daemon=True)
+    def start(self, threads: int) -> None:
+        """Let so many threads read."""
+        for number in range(threads):
+            thread = threading.Thread(target=self.work, name=f"loader {number}", daemon=True)
             self.threads.append(thread)
             thread.start()
 
-    def work(self, number: int) -> None:
+    def work(self) -> None:
         """A thread: read pieces, decode their samples and hand them over, until there is nothing to do."""
         begun_s, waited_s, cpu_s = time.perf_counter(), 0.0, 0.0
         try:
-            while (piece := self.next(number)) is not None:
-                asked, waited_before_s = time.perf_counter(), waited_s
+            while (piece := self.next()) is not None:
+                asked = time.perf_counter()
                 data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
-                arrived = time.perf_counter()
-                self.requests.append(arrived - asked)
+                self.requests.append(time.perf_counter() - asked)
                 at = 0
                 for row, length in enumerate(piece.lengths):
                     sample = data[at : at + length]
@@ -410,8 +346,6 @@ class _State:
                     self.decodes.append(time.perf_counter() - begun)
                     waited_s += self.put(sample)
                     at += length
-                after_s = time.perf_counter() - arrived - (waited_s - waited_before_s)
-                self.handed.append((piece.length, len(piece.lengths), asked, arrived - asked, after_s))
         except ForerunError as error:
             self.put(error)
         with self.lock:
@@ -426,13 +360,10 @@ class _State:
         elif self.decode_s:
             self.decode(self.decode_s)
 
-    def next(self, number: int) -> Piece | None:
-        """The thread's next piece; None where there is none, or others are enough."""
+    def next(self) -> Piece | None:
+        """A thread's next piece; None where there is none."""
         with self.lock:
-            piece = None if self.stopped or number >= self.admitted else next(self.todo, None)
-            if piece is None:
-                self.reading.discard(number)
-            return piece
+            return None if self.stopped else next(self.todo, None)
 
     def put(self, item: memoryview | ForerunError) -> float:
         """Hand over; returns the seconds waited for space.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -113,7 +112,7 @@ class _Summary:
             figures["cost_usd"] = sum(parts.values())
         if self.scenario.layout.merge_s and self.scenario.loader.mode == "threads":
             figures["payback_epochs"] = self.payback()
-        return {**figures, **self.of_tuner(), **self.of_pace(), **self.of_placement(), **self.of_nodes()}
+        return {**figures, **self.of_tuner(), **self.of_placement(), **self.of_nodes()}
 
     @property
     def hidden(self) -> bool:
@@ -147,19 +146,6 @@ class _Summary:
         if self.cells:
             figures["regret_share"] = self.tuned.regret({entry.cell: entry.total_s for entry in self.cells})
         return figures
-
-    def of_pace(self) -> dict[str, Any]:
-        """What the pace policy of the first job did."""
-        if not self.simulated.pacers:
-            return {}
-        rows = self.simulated.pacers[0].record
-        return {
-            "pace_looks": len(rows),
-            "pace_changes": sum(row.threads != row.threads_before for row in rows),
-            "threads_at_end": rows[-1].threads,
-            "block_samples_at_end": rows[-1].block_samples,
-            "merges": len({epoch.block_samples for epoch in self.epochs}) - 1,
-        }
 
     def of_placement(self) -> dict[str, Any]:
         """How local the placed jobs' data are, and how long jobs waited."""
@@ -218,7 +204,7 @@ class _Summary:
         return tables.worker_timeline(simulated.batches, simulated.delivered)
 
     def tables(self) -> dict[str, Table]:
-        """The tables by name; those of a grid, a tuner, a pace policy and a cluster only where there is one."""
+        """The tables by name; those of a grid, a tuner and a cluster only where there is one."""
         made = {
             "epochs": tables.epochs_table(
                 self.epochs, cached=bool(self.scenario.caches or self.scenario.nodes)
@@ -237,16 +223,13 @@ class _Summary:
             made["cells"] = tables.cells_table(self.cells, chosen, self.scenario.layout.merge_s)
         if self.tuned is not None:
             made["probes"] = tables.probes_table(self.tuned.probes)
-        if self.simulated.pacers:
-            looks = [look for pacer in self.simulated.pacers for look in pacer.record]
-            made["pace"] = Table.of_records(tables.PACE, looks)
         if self.placed is not None:
             made["placed"] = Table.of_records(tables.PLACED, self.placed.workers)
         return made
 
     def why(self) -> str:
         """One sentence: what binds, and what would help; for workers, whether they keep up with the step."""
-        text = self.law.sentence if self.simulated.pacers else verdict(self.law, self.hidden)
+        text = verdict(self.law, self.hidden)
         bound = self.law.samples_per_s
         if self.scenario.loader.mode != "threads":
             workers = self.scenario.loader.workers
@@ -258,8 +241,6 @@ class _Summary:
                 return f"loading is hidden: {who} {verb} a batch within {time} of {step:.3g} s"
             waited = f"waits after the first batch take {stalled:.1%} of the epoch"
             return f"{who} cannot build a batch within {time} of {step:.3g} s: {waited}"
-        if self.simulated.pacers:
-            return f"at the start {text}; {self._pace()}"
         if self.scenario.nodes is not None:
             return f"{text}; {of_nodes(self.inputs)}"
         if self.scenario.caches:
@@ -290,28 +271,11 @@ class _Summary:
             f"the same mean give {run.samples_per_s:.4g} samples/s"
         )
 
-    def _pace(self) -> str:
-        """What the pace policy of the first job did, in words."""
-        rows = self.simulated.pacers[0].record
-        threads = [rows[0].threads_before]
-        threads += [row.threads for row in rows if row.threads != row.threads_before]
-        blocks = list(dict.fromkeys(epoch.block_samples for epoch in self.epochs))
-        text = (
-            f"the pace went {_course(threads)} threads"
-            if len(threads) > 1
-            else f"the pace stayed at {threads[0]} threads"
-        )
-        return text + (f" and {_course(blocks)} samples a block" if len(blocks) > 1 else "")
-
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: assumptions of the laws that do not hold, and what was left out."""
         notes = list(self.law.cautions)
         if self.scenario.store.changes:
             notes.append("laws, cells and the split by step are those of the store as it is at the start")
-        if len({epoch.block_samples for epoch in self.epochs}) > 1:
-            notes.append(
-                "the time that merging took between epochs is not in theirs; it is layout.merge_s each"
-            )
         if self.scenario.loader.threads > len(self.inputs.block_edges()) - 1:
             notes.append("more threads than blocks: some never read")
         if self.tuned is not None:
@@ -356,9 +320,3 @@ def of_nodes(inputs: Inputs) -> str:
     if free == 0:
         return f"{have}; the store's link would not bind without them either"
     return f"{have}; the store's link stops binding with {free:.4g} bytes of cache a node"
-
-
-def _course(values: Sequence[int]) -> str:
-    """From the first to the last, without the middle if there are many."""
-    shown = [str(value) for value in values]
-    return " to ".join(shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]])

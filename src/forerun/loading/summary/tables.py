@@ -159,24 +159,6 @@ PROBES: Final = TableSchema(
     ),
     "one probe of the tuner",
 )
-PACE: Final = TableSchema(
-    "pace",
-    (
-        Column("job", "", "job, from 0"),
-        Column("epoch", "", "epoch, from 0"),
-        Column("batch", "", "batches of the epoch taken when the policy was asked"),
-        Column("at_s", "s", "when, from the epoch's start"),
-        Column("threads_before", "", "threads that could read up to then"),
-        Column("threads", "", "threads that may read from then on"),
-        Column("block_samples", "", "samples a block, at an epoch's end those of the next"),
-        Column("waited_share", "", "of the time since the last look, what the loop waited"),
-        Column("samples_per_s", "1/s", "throughput since the last look"),
-        Column("request_s", "s", "mean time of a request since then (nan: none)"),
-        Column("decode_s", "s", "mean time of decoding a sample since then (nan: none)"),
-        Column("why", "", "what the policy says"),
-    ),
-    "one look of the pace policy at a running loader",
-)
 PLACED: Final = TableSchema(
     "placed",
     (

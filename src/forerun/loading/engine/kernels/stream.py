@@ -3,8 +3,7 @@
 Every thread has at most one future event, every consumer one; the next completion under processor sharing is not an event
 but an estimate, replaced whenever a request starts or ends. So the heap never has more than threads + jobs entries.
 
-`advance` may stop at any instant and be called again; it also stops where a job's threads are to be looked at anew
-(`pause_at`), and `admit` then sets how many there may be.
+`advance` may stop at any instant and be called again.
 
 All inputs, all state and the whole record are in two arrays, `f` (float64) and `i` (int64), because a function that takes
 two arrays and plain numbers costs next to nothing to call, which one that takes thirty arrays does not. Both begin with
@@ -21,11 +20,10 @@ clock `share_marked` as of `share_since`, `share_next` when the next is served, 
 In `i`, given: `block_at` first sample of each block, `block_key`, `block_failures` attempts that will fail; `job_block`,
 `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples a job; `job_cache`
 [job, layer]; `owner` of each key among the nodes; `thread_job`; per job `job_cores` and `job_net`, the numbers of its
-cores and of its link to other nodes among what is shared; per job `admitted` threads that may take blocks, and `pause_at`
-the batch before which `advance` stops. In `i`, state and record: heaps; queues for a slot and for space in the buffer; per
-thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `collected`, `waiting`, `batch`,
-`delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put `put_block`; of what is
-shared, `sharing`, how many share it, and `share_planned`, the order of the next.
+cores and of its link to other nodes among what is shared. In `i`, state and record: heaps; queues for a slot and for
+space in the buffer; per thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `collected`,
+`waiting`, `batch`, `delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put
+`put_block`; of what is shared, `sharing`, how many share it, and `share_planned`, the order of the next.
 
 `decode_many`, `cpu_many`, `latency_many` say whether there is one value each (1) or one for all (0). `heap_size` is the
 number of entries that a heap may have; the heaps of `share_*` lie one after the other.
@@ -65,7 +63,7 @@ APART, PARTITIONED, REPLICATED = range(3)
 # the first numbers of `i`
 (SLOTS, RETRIES, ONE_CORE_PYTHON, JOBS, THREADS, LAYERS, SHARES, NODES_SHARE, ON_GPU,
  ORDER, EVENTS, IN_FLIGHT, GRANTS, MOST_IN_FLIGHT, QUEUE_HEAD, QUEUED,
- FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, CHANGES, CHANGED, PAUSED, I_FIXED) = range(23)  # fmt: skip
+ FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, CHANGES, CHANGED, I_FIXED) = range(22)  # fmt: skip
 
 
 @kernel
@@ -96,11 +94,10 @@ def schedule(f: F64, i: I64, at: At, time_s: float, event: int) -> None:
 def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
     """Carry out what happens up to and at `until_s`; whether something is left to do.
 
-    Ends when every job has taken its last step, when nothing else happens in finite time, when a block failed once more
-    than retries allow (`i[FAILED_BLOCK]`), or when a job has reached the batch at which it pauses (`i[PAUSED]`, its number
-    and one).
+    Ends when every job has taken its last step, when nothing else happens in finite time, or when a block failed once more
+    than retries allow (`i[FAILED_BLOCK]`).
     """
-    while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0 and i[PAUSED] == 0:
+    while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0:
         time_s, order, which = np.inf, 0, NEITHER
         if i[EVENTS] > 0:
             time_s, order = f[at.event_s], i[at.event_order]
@@ -174,26 +171,11 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
 
 
 @kernel
-def admit(f: F64, i: I64, at: At, caches: Caches, job: int, threads: int) -> None:
-    """From now on this many of the job's threads may take blocks: those that rested begin, those above end their block."""
-    i[at.admitted + job] = threads
-    i[PAUSED] = 0
-    first = i[at.job_thread + job]
-    for thread in range(first, first + threads):
-        if i[at.block + thread] < 0:
-            take_block(f, i, at, caches, thread)
-
-
-@kernel
 def take_block(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
-    """The thread takes the job's next block and asks for it, of the caches first.
-
-    It rests where there is none left, or where fewer threads are admitted than would make its number one of them.
-    """
+    """The thread takes the job's next block and asks for it, of the caches first; it rests where there is none left."""
     job = i[at.thread_job + thread]
     block = i[at.next_block + job]
-    resting = thread - i[at.job_thread + job] >= i[at.admitted + job]
-    if resting or block >= i[at.job_block + job + 1]:
+    if block >= i[at.job_block + job + 1]:
         i[at.block + thread] = -1
         return
     i[at.next_block + job] += 1
@@ -475,5 +457,3 @@ def step_ended(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
         i[ACTIVE_JOBS] -= 1
         return
     ask_batch(f, i, at, caches, job)
-    if i[at.batch + job] == i[at.pause_at + job]:
-        i[PAUSED] = job + 1
