@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,10 @@ from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioE
 from forerun.core.result.reproduction import silent
 from forerun.core.scenarios import loads
 from forerun.loading import plan as planning
-from forerun.loading.engine.placement import place_gangs
 from forerun.loading.explain import LoadingExplainer
 from forerun.loading.figures import figures
-from forerun.loading.figures.saved import plan_figures
 from forerun.loading.inputs import prepare
-from forerun.loading.policies.first_fit import FirstFit
 from forerun.loading.policies.no_merge import NoMerge
-from forerun.loading.policy import Cell, placements
 from forerun.replication.cndlsys import reproduce
 
 from .conftest import shown_on_the_page
@@ -92,13 +87,9 @@ def test_errors_are_counted_and_may_be_too_many() -> None:
         run("store.errors={probability: 0.2, timeout_s: 0.1, retries: 0}")
 
 
-def test_tuners_and_placement_in_a_scenario() -> None:
+def test_a_tuner_in_a_scenario() -> None:
     result = run("grid={blocks: [1, 4, 16], threads: [1, 2, 4]}", "tuner=three_probes")
     assert result.summary["probes"] <= 4 and result.summary["regret_share"] <= 0.05
-    node = "{gpus: 4, cpus: 16, disk: 100}"
-    gang = "{arrive_s: 0, chunks: [30, 30], jobs: [{workers: 2, gpus: 1, cpus: 2, run_s: 60}]}"
-    placed = run(f"cluster={{nodes: [{node}, {node}], gangs: [{gang}]}}", "policy=first_fit")
-    assert placed.summary["local_hit_share"] == 1.0 and len(placed.table("placed")) == 2
 
 
 @pytest.mark.parametrize(
@@ -126,8 +117,8 @@ def test_tuners_and_placement_in_a_scenario() -> None:
         ("grid={blocks: [1], threads: [1], cache_bytes: [5, 2]}", "cache_bytes"),
         ("grid={blocks: [4, 1]}", "grid.blocks"),
         ("caches=[{capacity_bytes: 0}]", "caches[0].capacity_bytes"),
-        ("cluster={nodes: [], gangs: []}", "cluster.nodes"),
-        ("policy=frist_fit", "did you mean 'first_fit'"),
+        ("cluster={nodes: [], gangs: []}", "unknown key 'cluster'"),
+        ("tuner=three_prods", "did you mean 'three_probes'"),
     ],
 )
 def test_bad_scenarios_name_the_place(override: str, where: str) -> None:
@@ -207,7 +198,7 @@ def test_published_results_are_regenerated(published: Path, monkeypatch: pytest.
     monkeypatch.setenv("FORERUN_DATA_DIR", str(published.parent))
     for entry in reproduce.REPRODUCTIONS:
         if entry.id == "blocks-placement":
-            continue  # its streams are placed in test_placement
+            continue  # its streams are placed in tests/replication/test_placement.py
         found = entry.run(silent)
         assert found.rows and not found.failed, [row.name for row in found.failed]
     for rows, label in (
@@ -352,73 +343,6 @@ def test_bad_values_of_those_fields_name_the_place(override: str, where: str) ->
     assert where in str(caught.value)
 
 
-# --- block size, threads, cache, placement and dollars together ----------------------------------------------------
-
-GANGS = [
-    {"arrive_s": 60.0 * i, "chunks": [100, 100, 100, 100], "jobs": [
-        {"workers": 2, "gpus": 1, "cpus": 3, "run_s": 900}, {"workers": 4, "gpus": 1, "cpus": 4, "run_s": 700}]}
-    for i in range(8)
-]  # fmt: skip
-CLUSTER = {"nodes": [{"gpus": 4, "cpus": 16, "disk": 600}] * 6, "gangs": GANGS, "local_bytes_per_s": 2e9}
-
-
-def test_plans_over_placements_too() -> None:
-    """What a policy puts on the jobs' own nodes need not be fetched: time and dollars follow; a cache comes on top."""
-    grid = {
-        "blocks": [1, 4],
-        "threads": [1, 2, 4],
-        "cache_bytes": [0, 16e6],
-        "placements": ["csp", "first_fit"],
-    }
-    scenario = loads(
-        BASE,
-        [
-            f"grid={json.dumps(grid)}",
-            f"cluster={json.dumps(CLUSTER)}",
-            "store.price.per_1k_get_usd=1",
-            "goal.minimise=cost",
-        ],
-    )
-    made = planning.plan(scenario)
-    assert len(made.cells) == 24 and made.chosen.cell.placement == "csp"
-    shares = {entry.cell.placement: entry.local_share for entry in made.cells}
-    placed = {
-        name: place_gangs(scenario.cluster.nodes, scenario.cluster.gangs, placements().get(name)())
-        for name in shares
-    }  # type: ignore[attr-defined]
-    assert shares == {name: found.local_bytes_pct / 100 for name, found in placed.items()}
-    assert shares["csp"] > shares["first_fit"] > 0
-    for cell in (Cell(4, 2, 0, 0.0, "csp"), Cell(4, 2, 0, 0.0, "first_fit")):
-        entry = next(entry for entry in made.cells if entry.cell == cell)
-        assert entry.gets == pytest.approx(320 * (1 - entry.local_share), abs=1)
-        with_cache = next(other for other in made.cells if other.cell == replace(cell, cache_bytes=16e6))
-        # A quarter of the data, of which none lies on the node.
-        assert with_cache.gets == pytest.approx(max(0, entry.gets - 80), abs=2)
-        assert (
-            with_cache.total_s <= entry.total_s * 1.001 and with_cache.held_bytes == entry.held_bytes + 16e6
-        )
-    assert "at hand" in made.why and any("csp" in note and "wait" in note for note in made.notes)
-    # The mixture bounds: as slow as nothing at hand, as quick as everything.
-    plain, free = (
-        planning.plan(loads(BASE, ["grid={blocks: [4], threads: [2]}", *more])).chosen.total_s
-        for more in ([], ["store.latency_s=0"])
-    )
-    local = next(entry for entry in made.cells if entry.cell == Cell(4, 2, 0, 0.0, "csp"))
-    assert free <= local.total_s <= plain
-    result = forerun.simulate(scenario).check()
-    assert set(result.table("cells")["placement"]) == {"csp", "first_fit"} and len(figures(result)) > 5
-    drawn = plan_figures(made.data(), {})
-    assert len(drawn[0].data["block"]) == 6  # of the chosen cache and placement
-    for override, where in (
-        ('grid.placements=["nobody"]', "grid.placements"),
-        ("cluster.local_latency_s=-1", "cluster.local_latency_s"),
-    ):
-        with pytest.raises(ScenarioError, match=where):
-            loads(BASE, [f"grid={json.dumps(grid)}", f"cluster={json.dumps(CLUSTER)}", override])
-    with pytest.raises(ScenarioError, match=r"grid\.placements"):
-        loads(BASE, ['grid={blocks: [1], threads: [1], placements: ["csp"]}'])
-
-
 # --- anything may stand in a file ----------------------------------------------------------------------------------
 
 FIELDS = [
@@ -531,15 +455,11 @@ def test_what_takes_for_ever_is_told() -> None:
                 run(override, f"loader.mode={mode}", "layout.block_samples=1")
 
 
-@pytest.mark.parametrize(
-    ("policy", "key"),
-    [(FirstFit(), "policy"), (NoMerge(), "tuner")],
-)
-def test_a_policy_given_to_a_run_is_recorded_in_its_scenario(policy: Any, key: str) -> None:
-    """Whatever its kind: the recorded scenario, run again as it is, gives the same result."""
+def test_a_policy_given_to_a_run_is_recorded_in_its_scenario() -> None:
+    """The recorded scenario, run again as it is, gives the same result."""
     scenario = loads(BASE, ["grid={blocks: [1, 4], threads: [1, 2]}", "run.epochs=1"])
-    result = forerun.simulate(scenario, policy=policy)
-    assert getattr(result.scenario, key) == policy and getattr(scenario, key) != policy
+    result = forerun.simulate(scenario, policy=NoMerge())
+    assert result.scenario.tuner == NoMerge() and scenario.tuner is None
     assert forerun.simulate(result.scenario).summary == result.summary
 
 

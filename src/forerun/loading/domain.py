@@ -7,7 +7,7 @@ of other nodes that train together. The GPU may decode beside its steps.
 Loaders are threads with a buffer, worker processes like torch's, or workers that decode with a pool of threads.
 Compiled code simulates threads event by event; a recursion gives the batches of workers exactly; closed-form laws bound
 the throughput. Differential runs split the time of an epoch into compute, preparation and fetch.
-Tuners choose block size and threads from a few probes, and placement policies place jobs and their data on nodes.
+Tuners choose block size and threads from a few probes.
 `blocks` is the domain's own file format, for users of the library too.
 Not modelled: the kernel's page cache, network file system clients, and the effect of shuffling on accuracy.
 """
@@ -21,7 +21,7 @@ from forerun.core.domain import Domain
 from forerun.core.registry import Registry
 from forerun.core.result.objective import Objective
 from forerun.loading.observer import Observer
-from forerun.loading.policy import PlacementSpec, placements, tuners
+from forerun.loading.policy import tuners
 from forerun.loading.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ class Loading(Domain[Scenario, "Inputs", "Outcome"]):
     name = "loading"
     scenario_type = Scenario
     observer_type = Observer
-    policy_kinds: Mapping[str, Registry[Any]] = {
-        "placement": placements(),
-        "tuner": tuners(),
-    }
+    policy_kinds: Mapping[str, Registry[Any]] = {"tuner": tuners()}
     objectives = (
         Objective("samples_per_s", "higher", "samples a second"),
         Objective("stall_share", "lower", "share of the time that the loop waits", 0.0, 1.0),
@@ -70,12 +67,6 @@ class Loading(Domain[Scenario, "Inputs", "Outcome"]):
         from forerun.loading.summary import summarize
 
         return summarize(outcome)
-
-    def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
-        """The scenario under another placement policy or tuner."""
-        if isinstance(policy, PlacementSpec):
-            return scenario.with_(policy=policy)
-        return super().with_policy(scenario, policy)
 
     def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
         """The figures of a run."""

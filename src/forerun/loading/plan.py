@@ -17,10 +17,9 @@ from forerun.core.result.plan import Planner, ShownPlan
 from forerun.core.result.tables import Table
 from forerun.loading.engine.cells import Predicted, best_of, predict_cells
 from forerun.loading.engine.laws import Explanation, explain, payback_epochs, verdict
-from forerun.loading.engine.placement import place_gangs
 from forerun.loading.engine.setup import law_setting
 from forerun.loading.inputs import Inputs, prepare
-from forerun.loading.policy import Cell, placements
+from forerun.loading.policy import Cell
 from forerun.loading.scenario import Goal, Grid, Scenario
 from forerun.loading.summary import of_nodes
 from forerun.loading.summary.tables import cells_table
@@ -42,8 +41,7 @@ TERMINAL: Final = 79
 
 #: what a plan says of its cell
 _OF_CELL = (
-    "block_samples", "threads", "workers", "cache_bytes", "placement", "local_share", "total_s", "samples_per_s",
-    "held_bytes", "cost_usd", "hidden",
+    "block_samples", "threads", "workers", "cache_bytes", "total_s", "samples_per_s", "held_bytes", "cost_usd", "hidden",
 )  # fmt: skip
 
 
@@ -110,13 +108,11 @@ class Plan(ShownPlan):
                 f"{workers} with {threads} each" if self.scenario.loader.mode == "pooled_workers" else workers
             )
         threads += f" and a cache of {cell.cache_bytes:.4g} bytes" if cell.cache_bytes else ""
-        if cell.placement:
-            threads += f", placed by {cell.placement} ({self.chosen.local_share:.0%} of the bytes at hand),"
         if cell.sharing and cell.cache_bytes:
             threads += f" a node ({cell.cache_policy}, sharing {cell.sharing})"
         threads += f", decoded on the {cell.decoder.upper()}," if cell.decoder else ""
         margin = self.scenario.goal.margin_share
-        if (cell.workers or cell.cache_bytes or cell.placement) and not (cell.sharing or cell.decoder):
+        if (cell.workers or cell.cache_bytes) and not (cell.sharing or cell.decoder):
             says = "loading is hidden" if self.chosen.hidden else "loading is not hidden"
         else:
             says = verdict(self.law, self.chosen.hidden)
@@ -283,7 +279,7 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
     one = predict_cells(inputs, [replace(cell, block=1)])[0]
     payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
-    notes = [*law.cautions, *_placements(scenario), *_present(scenario, inputs, chosen)]
+    notes = [*law.cautions, *_present(scenario, inputs, chosen)]
     if scenario.nodes is not None:
         notes.append(of_nodes(settled))
     return Plan(scenario, cells, chosen, law, payback, tuple(notes)).check()
@@ -312,20 +308,6 @@ def as_planned(scenario: Scenario, cell: Cell) -> Scenario:
         return scenario
     nodes = scenario.nodes.with_(cache_bytes=cell.cache_bytes, sharing=cell.sharing, policy=cell.cache_policy)
     return scenario.with_(nodes=nodes)
-
-
-def _placements(scenario: Scenario) -> list[str]:
-    """What each placement policy on offer does to data and waits, in words."""
-    if scenario.grid is None or scenario.cluster is None:
-        return []
-    cluster, notes = scenario.cluster, []
-    for name in scenario.grid.placements:
-        placed = place_gangs(cluster.nodes, cluster.gangs, placements().get(name)())
-        notes.append(
-            f"{name}: {placed.local_bytes_pct:.3g} % of the jobs' bytes on their own nodes, jobs wait "
-            f"{placed.mean_wait_s:.4g} s in the mean"
-        )
-    return notes
 
 
 class LoadingPlanner(Planner[Scenario]):

@@ -1,14 +1,11 @@
-"""The decisions of the loading domain: placement policies and tuners, what they may see, what they return.
+"""The decisions of the loading domain: tuners, what they may see, what they return.
 
-A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: it sees a `PlacementView` and
-returns a `WorkerPlacement`. A tuner asks for probes of cells (samples a block x threads), receives the measurements, and
-chooses a cell.
+A tuner asks for probes of cells (samples a block x threads), receives the measurements, and chooses a cell.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol
@@ -28,156 +25,6 @@ HIDDEN: Final = 0.01
 UNBOUNDED = int(np.iinfo(np.int64).max // 4)
 #: where policies are looked for
 _PACKAGE = "forerun.loading.policies"
-
-
-@dataclass(frozen=True)
-class NodeView:
-    """A node as it is now. Disk is in bytes, or any unit that chunks use.
-
-    Parameters
-    ----------
-    gpus, cpus, disk : that it has.
-    free_gpus, free_cpus, free_disk : of these, what nobody has taken.
-    """
-
-    gpus: int
-    cpus: int
-    disk: float
-    free_gpus: int
-    free_cpus: int
-    free_disk: float
-
-
-@dataclass(frozen=True)
-class WorkerView:
-    """A worker to be placed.
-
-    Parameters
-    ----------
-    gpus, cpus : that it needs.
-    chunk_sizes : of its chunks.
-    chunk_node : the node where each chunk lies, -1 if it must be brought.
-    """
-
-    gpus: int
-    cpus: int
-    chunk_sizes: tuple[float, ...]
-    chunk_node: tuple[int, ...]
-
-    @property
-    def total(self) -> float:
-        """Size of its chunks."""
-        return sum(self.chunk_sizes)
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """Its chunks that must be brought, the largest first."""
-        away = [i for i, node in enumerate(self.chunk_node) if node < 0]
-        return tuple(sorted(away, key=lambda i: (-self.chunk_sizes[i], i)))
-
-    @property
-    def missing_size(self) -> float:
-        """Size of the chunks that must be brought."""
-        return sum(self.chunk_sizes[i] for i in self.missing)
-
-    def resident(self, node: int) -> float:
-        """Size of its chunks on a node."""
-        return sum(size for size, at in zip(self.chunk_sizes, self.chunk_node) if at == node)
-
-
-@dataclass(frozen=True)
-class PlacementView:
-    """What a placement policy may know.
-
-    Parameters
-    ----------
-    nodes : as they are now, workers placed before included.
-    worker : to be placed.
-    brings_data : whether its job is the first of its gang, whose workers bring the gang's data.
-    """
-
-    nodes: tuple[NodeView, ...]
-    worker: WorkerView
-    brings_data: bool
-
-
-@dataclass(frozen=True)
-class WorkerPlacement:
-    """Where a worker runs, and where the data that it brings lie.
-
-    Parameters
-    ----------
-    node : of the worker.
-    chunks : the node of each chunk that it brings, by the number of the chunk among the worker's own.
-    """
-
-    node: int
-    chunks: dict[int, int]
-
-
-class PlacementSpec(NamedSpec, frozen=True, kw_only=True):
-    """A placement policy as a file names it. It has no state: equal views give equal placements."""
-
-    def order(self, workers: Sequence[int]) -> list[int]:
-        """The order in which a gang's jobs are placed.
-
-        Parameters
-        ----------
-        workers : of each job.
-        """
-        return list(range(len(workers)))
-
-    def place(self, view: PlacementView) -> WorkerPlacement | None:
-        """The placement of a worker, None if it fits nowhere."""
-        raise NotImplementedError
-
-
-class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
-    """A placement policy that puts a worker and its chunks on the node of least rank among those where it fits."""
-
-    def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
-        """The rank of a node; the least is taken, of equal ranks the lower node.
-
-        Parameters
-        ----------
-        view : the nodes and the worker.
-        node : whose rank is asked for.
-        fitting : the nodes where the worker fits.
-        """
-        raise NotImplementedError
-
-    def place(self, view: PlacementView) -> WorkerPlacement | None:
-        """The worker and its chunks on the fitting node of least rank."""
-        worker = view.worker
-        fitting = [
-            number
-            for number, node in enumerate(view.nodes)
-            if node.free_gpus >= worker.gpus
-            and node.free_cpus >= worker.cpus
-            and (not view.brings_data or node.free_disk >= worker.missing_size)
-        ]
-        if not fitting:
-            return None
-        best = min(fitting, key=lambda number: (self.rank(view, number, fitting), number))
-        return WorkerPlacement(best, dict.fromkeys(worker.missing, best))
-
-
-def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
-    """Sum of a node's shares of what is free on all fitting nodes: GPUs, CPUs, and disk where data are brought.
-
-    Parameters
-    ----------
-    view : the nodes and the worker.
-    node : whose share is asked for.
-    fitting : the nodes where the worker fits.
-    """
-
-    def free(number: int) -> tuple[float, ...]:
-        one = view.nodes[number]
-        return (one.free_gpus, one.free_cpus, one.free_disk)[: 3 if view.brings_data else 2]
-
-    whole = [sum(amounts) for amounts in zip(*map(free, fitting))]
-    return float(sum(mine / amount for mine, amount in zip(free(node), whole) if amount))
 
 
 @dataclass(frozen=True)
@@ -210,7 +57,6 @@ class Cell:
     threads : of the loader, or of each worker's pool.
     workers : worker processes (default: 0: a loader of threads).
     cache_bytes : of a cache before the store (default: 0: none).
-    placement : the policy that places jobs and data (default: empty: all data are read from the store).
     sharing, cache_policy : of the caches of nodes, `cache_bytes` each (default: empty: no nodes).
     decoder : `cpu` or `gpu` (default: empty: as the scenario has it).
     """
@@ -219,7 +65,6 @@ class Cell:
     threads: int
     workers: int = 0
     cache_bytes: float = 0.0
-    placement: str = ""
     sharing: str = ""
     cache_policy: str = ""
     decoder: str = ""
@@ -239,8 +84,7 @@ class Cell:
         text += f" x {self.workers} workers" if self.workers else ""
         text += f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else ""
         text += f", {self.cache_policy}, sharing {self.sharing}" if self.sharing else ""
-        text += f", decoded on the {self.decoder}" if self.decoder else ""
-        return text + (f", placed by {self.placement}" if self.placement else "")
+        return text + (f", decoded on the {self.decoder}" if self.decoder else "")
 
 
 @dataclass(frozen=True)
@@ -318,12 +162,6 @@ class TunerSpec(NamedSpec, frozen=True, kw_only=True):
     def build(self, view: TunerView) -> Tuner:
         """A tuner for one run."""
         raise NotImplementedError
-
-
-@cache
-def placements() -> Registry[PlacementSpec]:
-    """The placement policies."""
-    return Registry("placement policy", _PACKAGE, base=PlacementSpec, group="forerun.loading.placement")
 
 
 @cache

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from forerun.core.errors import known_names
 from forerun.core.scenario.spec import Input, Spec, chosen_from
-from forerun.loading.policies.csp import Csp
-from forerun.loading.policy import Cell, PlacementSpec, TunerSpec, placements, tuners
+from forerun.loading.policy import Cell, TunerSpec, tuners
 
 Shape = Literal["constant", "exponential", "lognormal"]
 Partition = Literal["round_robin", "contiguous"]
@@ -434,19 +432,18 @@ class Grid(Spec, frozen=True, kw_only=True):
 
     blocks: samples a block. threads: of a loader, or of each worker's pool. workers: worker processes, for loaders of
     workers (default: none). cache_bytes: sizes of a warm cache before the store, for loaders of threads; as the scenario's
-    first cache, or pinned (default: none; 0: without a cache). placements: policies that place the cluster's gangs; a job
-    reads its share of local bytes on its own node, the rest from the store (default: none). sharings, cache_policies: of
-    the caches of nodes, of which `cache_bytes` are then the sizes (default: as in `nodes`). decoders: `cpu` and `gpu`, the
-    latter as `gpu_decode` describes it (default: as the scenario has it).
+    first cache, or pinned (default: none; 0: without a cache). sharings, cache_policies: of the caches of nodes, of which
+    `cache_bytes` are then the sizes (default: as in `nodes`). decoders: `cpu` and `gpu`, the latter as `gpu_decode`
+    describes it (default: as the scenario has it).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("sharings", "cache_policies", "decoders")
+    removed: ClassVar[Mapping[str, Any]] = {"placements": []}
 
     blocks: tuple[int, ...] = (1, 4, 16, 64)
     threads: tuple[int, ...] = (1, 2, 4, 8)
     workers: tuple[int, ...] = ()
     cache_bytes: tuple[float, ...] = ()
-    placements: tuple[str, ...] = ()
     sharings: tuple[Sharing, ...] | None = None
     cache_policies: tuple[NodeCachePolicy, ...] | None = None
     decoders: tuple[Literal["cpu", "gpu"], ...] | None = None
@@ -477,12 +474,11 @@ class Grid(Spec, frozen=True, kw_only=True):
     def cells(self) -> tuple[Cell, ...]:
         """Every cell, nodes left aside."""
         return tuple(
-            Cell(block, threads, workers, cache, placement, decoder=decoder)
+            Cell(block, threads, workers, cache, decoder=decoder)
             for block in self.blocks
             for threads in self.threads
             for workers in self.workers or (0,)
             for cache in self.cache_bytes or (0.0,)
-            for placement in self.placements or ("",)
             for decoder in self.decoders or ("",)
         )
 
@@ -523,78 +519,18 @@ class Goal(Spec, frozen=True, kw_only=True):
         return not_negative(self, "memory_bytes", "margin_share")
 
 
-class Node(Spec, frozen=True, kw_only=True):
-    """A node: its GPUs and CPUs, and its disk in bytes (or any unit that chunks have)."""
-
-    gpus: int
-    cpus: int
-    disk: float
-
-    def problems(self) -> Problems:
-        """Everything is above zero."""
-        return above_zero(self, "gpus", "cpus", "disk")
-
-
-class GangJob(Spec, frozen=True, kw_only=True):
-    """A job of a gang: workers, the GPUs and CPUs that each needs, and how long it runs."""
-
-    workers: int
-    gpus: int
-    cpus: int
-    run_s: float
-
-    def problems(self) -> Problems:
-        """A worker at least; nothing negative."""
-        problems = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
-        return problems + not_negative(self, "gpus", "cpus", "run_s")
-
-
-class Gang(Spec, frozen=True, kw_only=True):
-    """Jobs that share a data set of chunks (their sizes), and when they arrive."""
-
-    arrive_s: float
-    chunks: tuple[float, ...]
-    jobs: tuple[GangJob, ...]
-
-    def problems(self) -> Problems:
-        """Sizes are above zero; there is a job."""
-        problems = [
-            (f"chunks.{i}", f"{size} is not above 0") for i, size in enumerate(self.chunks) if not size > 0
-        ]
-        return problems + ([] if self.jobs else [("jobs", "is empty")])
-
-
-class Cluster(Spec, frozen=True, kw_only=True):
-    """A cluster whose jobs and data the scenario's `policy` places.
-
-    nodes: the machines. gangs: jobs that share data sets. local_latency_s, local_bytes_per_s: of reading on the own node
-    (defaults 0 and no limit).
-    """
-
-    nodes: tuple[Node, ...]
-    gangs: tuple[Gang, ...]
-    local_latency_s: float = 0.0
-    local_bytes_per_s: float = 0.0
-
-    def problems(self) -> Problems:
-        """There are some of each; nothing is negative."""
-        problems = [(name, "is empty") for name in ("nodes", "gangs") if not getattr(self, name)]
-        return problems + not_negative(self, "local_latency_s", "local_bytes_per_s")
-
-
 class Scenario(Spec, frozen=True, kw_only=True):
     """A training job: its data, where they are stored, the loader, and the step that must hide the loading.
 
     dataset, layout, store, caches, cpu, loader, step, run: see these sections. jobs: equal jobs that share the store, each
     with a loader of its own (default 1). stagger_s: seconds between their starts (default 0). grid: cells to predict
     (default: none). goal: of a plan. tuner: chooses block size and threads from the grid by probes of the simulated store
-    (default: none). cluster: of jobs and data to place (default: none). policy: that places them (default `csp`). nodes:
-    that share the data set, in place of `jobs` that each read all of it (default: none). gpu_decode: decoding
-    on the GPU (default: none; it is on the CPU). seed: of every random stream (default 0).
+    (default: none). nodes: that share the data set, in place of `jobs` that each read all of it (default: none).
+    gpu_decode: decoding on the GPU (default: none; it is on the CPU). seed: of every random stream (default 0).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("nodes", "gpu_decode")
-    removed: ClassVar[Mapping[str, Any]] = {"pace": None}
+    removed: ClassVar[Mapping[str, Any]] = {"pace": None, "cluster": None, "policy": {"name": "csp"}}
 
     domain: Literal["loading"] = "loading"
     spec_version: int = 1
@@ -612,8 +548,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
     grid: Grid | None = None
     goal: Goal = Goal()
     tuner: Annotated[TunerSpec | None, chosen_from(tuners)] = None
-    cluster: Cluster | None = None
-    policy: Annotated[PlacementSpec, chosen_from(placements)] = Csp()
     nodes: Nodes | None = None
     gpu_decode: GpuDecode | None = None
     seed: int = 0
@@ -684,7 +618,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("nodes", f"needs loader.mode threads, not {mode}"))
         if self.jobs > 1:
             problems.append(("nodes", f"are one job's machines: jobs 1 is required, not {self.jobs}"))
-        for name in ("caches", "cluster", "tuner"):
+        for name in ("caches", "tuner"):
             if getattr(self, name):
                 problems.append((name, "and nodes: give one of them"))
         if self.run.steps:
@@ -717,23 +651,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
             problems.append(("grid.threads", "workers without a pool have no threads: [1] is required"))
         if self.nodes is None and (grid.sharings or grid.cache_policies):
             problems.append(("grid.sharings", "and cache_policies are of the caches of `nodes`: give them"))
-        if self.nodes is not None and grid.placements:
-            problems.append(("grid.placements", "and nodes: give one of them"))
         if grid.decoders and "gpu" in grid.decoders and self.gpu_decode is None:
             problems.append(
                 ("grid.decoders", "gpu needs a `gpu_decode` section, which describes the decoder")
             )
-        for name in ("cache_bytes", "placements", "decoders"):
+        for name in ("cache_bytes", "decoders"):
             if self.tuner is not None and getattr(grid, name):
                 problems.append((f"grid.{name}", "tuners choose blocks and threads only"))
-        if grid.placements and (self.cluster is None or not plain):
-            problems.append(
-                ("grid.placements", "a cluster whose gangs are placed is required, and loader.mode threads")
-            )
-        for policy in grid.placements:
-            if policy not in placements().names():
-                known = known_names(policy, placements().names())
-                problems.append(("grid.placements", f"no placement policy {policy!r}; {known}"))
         return problems
 
 

@@ -9,10 +9,8 @@ import numpy as np
 
 from forerun.core.errors import ProfileError
 from forerun.core.rng import stream as random_stream
-from forerun.loading.engine.kernels.cache import CAPACITY_BYTES
 from forerun.loading.engine.laws import get_usd_per_epoch, terms
 from forerun.loading.engine.model import Reader, equal_blocks
-from forerun.loading.engine.placement import place_gangs
 from forerun.loading.engine.setup import (
     law_setting,
     load_of,
@@ -25,7 +23,7 @@ from forerun.loading.engine.threads import hits_of, open_caches, stream
 from forerun.loading.engine.tuning import Evaluate
 from forerun.loading.engine.workers import delivery, planned_batches
 from forerun.loading.inputs import Inputs
-from forerun.loading.policy import Ask, Cell, Probe, placements
+from forerun.loading.policy import Ask, Cell, Probe
 from forerun.loading.scenario import Cache, Scenario
 
 #: an epoch longer than this is predicted by its beginning
@@ -47,7 +45,6 @@ class Predicted:
     request_usd : the part of it that requests cost.
     hidden : whether the step hides loading.
     gets : requests of an epoch.
-    local_share : of the job's bytes, those that its placement has on its own node (0: no placement).
     nodes : what caches of several nodes do (None: there are none).
     """
 
@@ -59,7 +56,6 @@ class Predicted:
     hidden: bool
     gets: int = 0
     request_usd: float = 0.0
-    local_share: float = 0.0
     nodes: NodesPredicted | None = None
 
 
@@ -93,12 +89,11 @@ def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...
     Raises Infeasible for a cell that would take for ever.
     """
     asked = tuple(cells)
-    local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in asked}}
     as_given = {cell.decoder: _decoded_by(inputs, cell.decoder) for cell in asked}
     if inputs.scenario.nodes is not None:
         bare: dict[Cell, float] = {}
         return tuple(_of_nodes(as_given[cell.decoder], cell, bare) for cell in asked)
-    return tuple(_predict(as_given[cell.decoder], cell, local[cell.placement]) for cell in asked)
+    return tuple(_predict(as_given[cell.decoder], cell) for cell in asked)
 
 
 def _decoded_by(inputs: Inputs, decoder: str) -> Inputs:
@@ -197,21 +192,8 @@ def _nodes_epoch(inputs: Inputs, cell: Cell) -> tuple[float, float, float, float
     return run.end_s * all_samples / samples, store / total, peers / total, hits / asked
 
 
-def _local_share(scenario: Scenario, placement: str) -> float:
-    """Of the bytes of the cluster's jobs, what a placement policy puts on their own nodes; nothing without one."""
-    if not placement or scenario.cluster is None:
-        return 0.0
-    cluster = scenario.cluster
-    return place_gangs(cluster.nodes, cluster.gangs, placements().get(placement)()).local_bytes_pct / 100
-
-
-def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
-    """One cell, as `predict_cells` gives it.
-
-    Parameters
-    ----------
-    local : of the job's bytes, the share on its own node.
-    """
+def _predict(inputs: Inputs, cell: Cell) -> Predicted:
+    """One cell, as `predict_cells` gives it."""
     load, scenario = load_of(inputs), inputs.scenario
     missed = 1.0
     if cell.workers:
@@ -223,9 +205,7 @@ def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
         # The beginning contains whole batches, so that start-up weighs no more than it must.
         samples = load.samples if load.samples <= enough else enough // load.batch * load.batch
         begun_s, missed = (
-            _cached(inputs, cell, samples, local)
-            if cell.cache_bytes or local
-            else (run_cell(inputs, cell, samples)[0], 1.0)
+            _cached(inputs, cell, samples) if cell.cache_bytes else (run_cell(inputs, cell, samples)[0], 1.0)
         )
         total_s = begun_s * load.samples / samples
         in_memory = cell.block * cell.threads * load.sample_bytes + cell.cache_bytes
@@ -239,7 +219,6 @@ def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
         rate >= 0.98 * terms(law_setting(inputs))["compute"],
         gets,
         gets / 1000 * scenario.store.price.per_1k_get_usd,
-        local,
     )
 
 
@@ -255,33 +234,23 @@ def _by_workers(inputs: Inputs, cell: Cell) -> float:
     return float(delivery(inputs.of(other), plan, 0, store=True, decode=True).total_s)
 
 
-def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[float, float]:
-    """Seconds of an epoch with a warm cache and a share of the bytes on the job's node, and the share of blocks that
-    still come from the store. The cache is reduced in the same ratio as the epoch.
+def _cached(inputs: Inputs, cell: Cell, samples: int) -> tuple[float, float]:
+    """Seconds of an epoch with a warm cache, and the share of blocks that still come from the store.
+
+    The cache is reduced in the same ratio as the epoch.
 
     Parameters
     ----------
-    cell : with a cache, a placement, or both.
+    cell : with a cache.
     samples : of the epoch that is simulated.
-    local : share of the bytes on the node.
     """
     scenario, load = inputs.scenario, load_of(inputs)
-    layers: tuple[Cache, ...] = ()
-    if local and scenario.cluster is not None:
-        layers = (
-            Cache(
-                capacity_bytes=local * samples * load.sample_bytes, policy="pinned", prewarm_share=local,
-                latency_s=scenario.cluster.local_latency_s, read_bytes_per_s=scenario.cluster.local_bytes_per_s,
-            ),
-        )  # fmt: skip
-    if cell.cache_bytes:
-        one = scenario.caches[0] if scenario.caches else Cache(capacity_bytes=1.0, policy="pinned")
-        layers = (*layers, one.with_(capacity_bytes=cell.cache_bytes * samples / load.samples))
+    cache = scenario.caches[0] if scenario.caches else Cache(capacity_bytes=1.0, policy="pinned")
     cut = scenario.with_(
         dataset=scenario.dataset.with_(samples=samples, sample_bytes=load.sample_bytes),
         layout=scenario.layout.with_(block_samples=cell.block, block_bytes=0.0),
         loader=scenario.loader.with_(threads=cell.threads),
-        caches=layers,
+        caches=(cache.with_(capacity_bytes=cell.cache_bytes * samples / load.samples),),
         store=scenario.store.with_(
             latency_s=inputs.mean_s(scenario.store.latency_s), errors=None, changes=()
         ),
@@ -289,16 +258,8 @@ def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[flo
     )
     other = inputs.of(cut, np.full(samples, load.sample_bytes))
     models, of_job = make_caches(other)
-    edges = np.array(other.block_edges())
-    caches = open_caches(models, len(edges) - 1)
-    if local:
-        # The node's own blocks are there from the start; the cache is in addition to them.
-        blocks = np.diff(edges) * load.sample_bytes
-        local_blocks = np.flatnonzero(np.cumsum(blocks) <= local * blocks.sum() * (1 + 1e-9))
-        for number in {numbers[0] for numbers in of_job}:
-            hits_of(caches, number, local_blocks, blocks[local_blocks])
-            caches.about[number, CAPACITY_BYTES] = blocks[local_blocks].sum()
-    for epoch in range(2 if cell.cache_bytes else 1):
+    caches = open_caches(models, len(other.block_edges()) - 1)
+    for epoch in range(2):
         readers = [make_reader(other, epoch, job, caches=of_job[job]) for job in range(cut.jobs)]
         run = stream(readers, make_store(other), latency_s=other.latencies(epoch), caches=caches)
     job = run.jobs[0]

@@ -14,7 +14,6 @@ from forerun.loading.engine.cells import Predicted, predict_cells, simulated_pro
 from forerun.loading.engine.kernels.cache import Caches
 from forerun.loading.engine.kernels.deliver import Delivery
 from forerun.loading.engine.model import Batches, NodesModel, Reader, Streamed, StreamRun
-from forerun.loading.engine.placement import Placed, place_gangs
 from forerun.loading.engine.setup import (
     load_of,
     make_caches,
@@ -129,7 +128,6 @@ class Outcome:
     given : the scenario as it was given.
     inputs : of what ran, which is the tuner's choice if there is a tuner.
     cells : the grid's, predicted.
-    placed : the cluster's gangs.
     split : time of a batch by length of the step (see `split_by_step`).
     """
 
@@ -138,7 +136,6 @@ class Outcome:
     simulated: Epochs
     tuned: Tuned | None
     cells: tuple[Predicted, ...]
-    placed: Placed | None
     split: tuple[tuple[float, float, float, float], ...]
 
     @property
@@ -150,8 +147,7 @@ class Outcome:
 def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
     """Simulate what the inputs describe.
 
-    Raises Infeasible if a request fails more often than it may be repeated or a gang fits nowhere, PolicyError for an
-    impossible decision.
+    Raises Infeasible if a request fails more often than it may be repeated.
 
     Parameters
     ----------
@@ -170,9 +166,6 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
     cells: tuple[Predicted, ...] = ()
     if scenario.grid is not None:
         cells = predict_cells(inputs, scenario.grid.cells_of(scenario.nodes))
-    placed = None
-    if scenario.cluster is not None:
-        placed = place_gangs(scenario.cluster.nodes, scenario.cluster.gangs, scenario.policy)
     alone = scenario.loader.mode == "threads" and scenario.nodes is None
     steps = alone and load_of(inputs).step_s > 0
     return Outcome(
@@ -181,7 +174,6 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
         simulated=simulated,
         tuned=tuned,
         cells=cells,
-        placed=placed,
         split=tuple(split_by_step(inputs)) if steps else (),
     )
 

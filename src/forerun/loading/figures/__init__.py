@@ -62,9 +62,9 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 
 def _of_chosen(cells: Table) -> Table:
-    """The cells with the chosen one's workers, caches, placement and decoder: what a plane of two axes can show."""
+    """The cells with the chosen one's workers, caches and decoder: what a plane of two axes can show."""
     chosen, there = int(np.argmax(cells["chosen"])), {column.name for column in cells.schema.columns}
-    others = ("workers", "cache_bytes", "placement", "sharing", "cache_policy", "decoder")
+    others = ("workers", "cache_bytes", "sharing", "cache_policy", "decoder")
     same = [cells[name] == cells[name][chosen] for name in others if name in there]
     return cells.rows(np.all(same, axis=0))
 

@@ -30,8 +30,8 @@ def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
         return ()
     summary = plan["summary"]
     chosen = f"{summary['block_samples']} and {summary['threads']} threads"
-    # A plane shows blocks and threads: of the chosen one's workers, cache and placement.
-    axes = ("workers", "cache_bytes", "placement", "sharing", "cache_policy", "decoder")
+    # A plane shows blocks and threads: of the chosen one's workers and cache.
+    axes = ("workers", "cache_bytes", "sharing", "cache_policy", "decoder")
     cells = [cell for cell in cells if all(cell.get(name) == summary.get(name) for name in axes)]
     hidden = [bool(cell["hidden"]) for cell in cells]
     blocks = [f"{cell['block_samples']}" for cell in cells]

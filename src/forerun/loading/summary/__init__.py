@@ -50,14 +50,14 @@ class _Summary:
     def __init__(self, outcome: Outcome) -> None:
         self.inputs, self.scenario = outcome.inputs, outcome.inputs.scenario
         self.given, self.cells, self.split = outcome.given, outcome.cells, outcome.split
-        self.tuned, self.placed, self.simulated = outcome.tuned, outcome.placed, outcome.simulated
+        self.tuned, self.simulated = outcome.tuned, outcome.simulated
         self.epochs, self.first = outcome.epochs, outcome.epochs[0]
         self.law: Explanation = explain(law_setting(self.inputs), samples=self.inputs.taken)
 
     def result(self) -> Result:
         """All parts together."""
         summary = self.summary()
-        present = [name for name in ("cost_usd", "payback_epochs", "local_hit_share") if name in summary]
+        present = [name for name in ("cost_usd", "payback_epochs") if name in summary]
         return Result(
             scenario=self.given,
             summary=summary,
@@ -112,7 +112,7 @@ class _Summary:
             figures["cost_usd"] = sum(parts.values())
         if self.scenario.layout.merge_s and self.scenario.loader.mode == "threads":
             figures["payback_epochs"] = self.payback()
-        return {**figures, **self.of_tuner(), **self.of_placement(), **self.of_nodes()}
+        return {**figures, **self.of_tuner(), **self.of_nodes()}
 
     @property
     def hidden(self) -> bool:
@@ -146,16 +146,6 @@ class _Summary:
         if self.cells:
             figures["regret_share"] = self.tuned.regret({entry.cell: entry.total_s for entry in self.cells})
         return figures
-
-    def of_placement(self) -> dict[str, Any]:
-        """How local the placed jobs' data are, and how long jobs waited."""
-        if self.placed is None:
-            return {}
-        return {
-            "local_hit_share": self.placed.local_hit_pct / 100,
-            "local_bytes_share": self.placed.local_bytes_pct / 100,
-            "placement_wait_mean_s": self.placed.mean_wait_s,
-        }
 
     def payback(self) -> float | None:
         """Epochs until merging (to the layout's blocks, else to the best cell) pays back, against single samples."""
@@ -204,7 +194,7 @@ class _Summary:
         return tables.worker_timeline(simulated.batches, simulated.delivered)
 
     def tables(self) -> dict[str, Table]:
-        """The tables by name; those of a grid, a tuner and a cluster only where there is one."""
+        """The tables by name; those of a grid and a tuner only where there is one."""
         made = {
             "epochs": tables.epochs_table(
                 self.epochs, cached=bool(self.scenario.caches or self.scenario.nodes)
@@ -223,8 +213,6 @@ class _Summary:
             made["cells"] = tables.cells_table(self.cells, chosen, self.scenario.layout.merge_s)
         if self.tuned is not None:
             made["probes"] = tables.probes_table(self.tuned.probes)
-        if self.placed is not None:
-            made["placed"] = Table.of_records(tables.PLACED, self.placed.workers)
         return made
 
     def why(self) -> str:

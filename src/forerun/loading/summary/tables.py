@@ -103,8 +103,6 @@ CELLS: Final = TableSchema(
         Column("threads", "", "threads, or threads of each worker's pool"),
         Column("workers", "", "workers (0: a loader of threads)"),
         Column("cache_bytes", "bytes", "cache before the store, filled by an epoch before"),
-        Column("placement", "", "policy that places jobs and data (empty: none)"),
-        Column("local_share", "", "of a job's bytes, those that it puts on the job's node"),
         Column("total_s", "s", "predicted seconds of an epoch"),
         Column("samples_per_s", "1/s", "predicted throughput"),
         Column("held_bytes", "bytes", "blocks in memory at most, batches ahead, cache"),
@@ -159,20 +157,6 @@ PROBES: Final = TableSchema(
     ),
     "one probe of the tuner",
 )
-PLACED: Final = TableSchema(
-    "placed",
-    (
-        Column("gang", "", "gang, from 0"),
-        Column("job", "", "job of the gang"),
-        Column("worker", "", "worker of the job"),
-        Column("node", "", "node it ran on"),
-        Column("start_s", "s", "when its job started"),
-        Column("local_chunks", "", "its chunks on its node"),
-        Column("chunks", "", "its chunks"),
-    ),
-    "one worker, in the order placed",
-)
-
 MEANINGS: Final = {
     "compute": "steps: what an epoch takes if everything else is instantaneous",
     "preparation stall": "added by decoding, assembling and handing over, with an instantaneous store",
@@ -382,7 +366,7 @@ def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) 
         return _finite(payback_epochs(merge_s, alone_s.get(replace(entry.cell, block=0), 0.0), entry.total_s))
 
     more = any(entry.cell.sharing or entry.cell.decoder for entry in cells)
-    names = ["threads", "workers", "cache_bytes", "placement"]
+    names = ["threads", "workers", "cache_bytes"]
     given: dict[str, Any] = {}
     if more:
         names += ["sharing", "cache_policy", "decoder"]

@@ -18,9 +18,6 @@ from forerun.core.result.figures import Axis, Figure, from_points
 from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.core.result.stats import normal_quantile
 from forerun.core.rng import stream
-from forerun.loading.engine.placement import Placed, place_gangs
-from forerun.loading.policy import placements
-from forerun.loading.scenario import Gang, GangJob, Node
 from forerun.replication.cndlsys.law import (
     IDLE_OVERHEAD_S,
     FittedDelivery,
@@ -28,6 +25,7 @@ from forerun.replication.cndlsys.law import (
     fit_delivery,
     improvement_percent,
 )
+from forerun.replication.cndlsys.placement import POLICIES, Gang, Job, Node, local_hit_pct, place_gangs
 from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
 from forerun.replication.cndlsys.statistics import early_stop
 
@@ -462,14 +460,13 @@ def placing(progress: Progress) -> Reproduced:
     ----------
     progress : called with a message at each stream.
     """
-    hits: dict[str, list[float]] = {name: [] for name in placements().names()}
+    hits: dict[str, list[float]] = {name: [] for name in POLICIES}
     for seed in range(4):
         progress(f"placing stream {seed + 1} of 4")
         gangs = generated_gangs(seed)
         nodes = [Node(gpus=8, cpus=48, disk=2000)] * 24
         for name in hits:
-            placed: Placed = place_gangs(nodes, gangs, placements().get(name)())
-            hits[name].append(placed.local_hit_pct)
+            hits[name].append(local_hit_pct(place_gangs(nodes, gangs, name)))
     rows = []
     for name, values in hits.items():
         low, high = PUBLISHED["placement_hit_percent"][name]
@@ -499,7 +496,7 @@ def generated_gangs(seed: int, count: int = 160) -> list[Gang]:
         now += float(rng.exponential(420.0))
         chunks = (float(rng.integers(60, 200)),) * int(rng.choice([1, 2, 4, 8]))
         jobs = tuple(
-            GangJob(
+            Job(
                 workers=int(rng.choice([1, 1, 2, 4, 8])),
                 gpus=1,
                 cpus=int(rng.choice([3, 4, 6])),
