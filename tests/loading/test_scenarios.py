@@ -149,7 +149,7 @@ def test_plans_and_their_certificate() -> None:
         planning.plan(loads(BASE, ["goal.memory_bytes=1kB"]))
     worse = max(made.cells, key=lambda cell: cell.total_s)
     with pytest.raises(CheckFailed):
-        planning.Plan(made.scenario, made.cells, worse, made.law, made.payback, ()).check()
+        planning.Plan(made.scenario, made.cells, worse, made.law, made.payback, (), {}).check()
 
 
 def test_plans_over_workers_and_pools() -> None:

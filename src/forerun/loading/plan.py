@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from forerun.core.errors import CheckFailed, Infeasible, UsageError, known_names
 from forerun.core.result.plan import Planner, ShownPlan
 from forerun.core.result.tables import Table
@@ -35,6 +37,9 @@ OBJECTIVES = ("time", "cost")
 
 #: where nothing limits the samples that wait, at least so many, and two batches
 LEAST_WAITING = 256
+
+#: offsets in shards of MDS and LitData have 32 bits
+LARGEST_SHARD: Final = 2**32
 
 #: columns of a terminal: code to paste fits into them
 TERMINAL: Final = 79
@@ -66,6 +71,7 @@ class Plan(ShownPlan):
     law : what binds there, by the laws of a loader of threads.
     payback : epochs after which merging has paid for itself (0: nothing was merged; infinite: it never does).
     notes : what a reader should know besides.
+    settings : see `settings_of`.
     """
 
     scenario: Scenario
@@ -74,6 +80,7 @@ class Plan(ShownPlan):
     law: Explanation
     payback: float
     notes: tuple[str, ...]
+    settings: Mapping[str, Mapping[str, int]]
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -125,13 +132,19 @@ class Plan(ShownPlan):
 
     @property
     def code(self) -> str:
-        """The lines that load as planned."""
-        return code_of(self.scenario, self.chosen.cell)
+        """The lines that load as planned, and what other libraries call it."""
+        calls = (
+            f"#   {name}(..., {', '.join(f'{key}={number}' for key, number in given.items())})"
+            for name, given in self.settings.items()
+        )
+        return "\n".join(
+            (code_of(self.scenario, self.chosen.cell), "", "# or in a library of your own:", *calls)
+        )
 
     def data(self) -> dict[str, Any]:
         """Plain data.
 
-        Plain data, as a plan file has it: the summary, the sentence, the notes, and a row a cell.
+        Plain data, as a plan file has it: the summary, the sentence, the notes, other libraries' settings, and a row a cell.
         """
         rows = [
             {name: row[name] for name in _shown(row) if name != "samples_per_s"}
@@ -142,6 +155,7 @@ class Plan(ShownPlan):
             "summary": self.summary,
             "why": self.why,
             "notes": list(self.notes),
+            "settings": {name: dict(given) for name, given in self.settings.items()},
             "cells": rows,
         }
 
@@ -221,6 +235,38 @@ def code_of(scenario: Scenario, cell: Cell) -> str:
     ))  # fmt: skip
 
 
+def settings_of(inputs: Inputs, cell: Cell) -> dict[str, dict[str, int]]:
+    """What other libraries call a configuration: arguments by the callable that takes them.
+
+    A worker of torch reads and decodes one thing after another, as a thread does, so there are as many workers as threads,
+    and together they make as many samples ahead as wait in the buffer. MDS and LitData cut shards by bytes: the limit is
+    that of half a sample more than a block has, so that shards have as many samples in the mean. A tar ends by its samples;
+    its limit in bytes is above the largest block's. What the configuration leaves open is absent, as shards of one sample.
+
+    Parameters
+    ----------
+    inputs : whose samples are written and read.
+    cell : the configuration.
+    """
+    loader, workers = inputs.scenario.loader, cell.workers or cell.threads
+    torch = {"num_workers": workers}
+    if cell.workers:
+        torch["prefetch_factor"] = loader.prefetch
+    elif loader.buffer_samples:
+        torch["prefetch_factor"] = -(-loader.buffer_samples // (inputs.scenario.run.batch * workers))
+    settings = {"torch.utils.data.DataLoader": torch}
+    if cell.block == 1:
+        return settings
+    limit = int(float(f"{(cell.block + 0.5) * inputs.mean_bytes:.4g}"))
+    if limit < LARGEST_SHARD:
+        settings |= {"streaming.MDSWriter": {"size_limit": limit}, "litdata.optimize": {"chunk_bytes": limit}}
+    largest = np.add.reduceat(inputs.sizes, np.arange(0, len(inputs.sizes), cell.block)).max()
+    settings["webdataset.ShardWriter"] = {
+        "maxcount": cell.block, "maxsize": int(float(f"{1.001 * float(largest) + 1:.4g}"))
+    }  # fmt: skip
+    return settings
+
+
 def _call(begin: str, arguments: Sequence[str]) -> str:
     """A call as code, on several lines where it is wider than a terminal."""
     line = f"{begin}({', '.join(arguments)})"
@@ -282,7 +328,8 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     notes = [*law.cautions, *_present(scenario, inputs, chosen)]
     if scenario.nodes is not None:
         notes.append(of_nodes(settled))
-    return Plan(scenario, cells, chosen, law, payback, tuple(notes)).check()
+    settings = settings_of(inputs, cell)
+    return Plan(scenario, cells, chosen, law, payback, tuple(notes), settings).check()
 
 
 def _present(scenario: Scenario, inputs: Inputs, chosen: Predicted) -> list[str]:
