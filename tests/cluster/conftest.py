@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from forerun.cluster.engine import Engine
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, ThroughputTable
 from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
 from forerun.cluster.inputs.setting import Setting
+from forerun.replication.elasticflow.engine import Compat
 
 from ..conftest import SHARED, shared_path
 
@@ -92,6 +94,11 @@ def golden_jobs(name: str) -> dict[str, list[str]]:
 def golden_alloc(name: str) -> dict[str, Any] | None:
     path = GOLDEN / f"{name}.alloc.json.gz"
     return json.loads(gzip.decompress(path.read_bytes())) if path.exists() else None
+
+
+def engine_for(setting: Setting) -> Engine:
+    """The engine of published schedules with the switches of a setting."""
+    return Compat(dict.fromkeys(setting.corrected, "corrected"))
 
 
 def play(policy: Any, setting: Setting) -> Record:

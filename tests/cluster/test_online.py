@@ -40,6 +40,7 @@ from forerun.cluster.policy import Policy, PriorityPolicy
 from forerun.core.errors import ScenarioError
 from forerun.core.registry import member_name
 
+from .conftest import engine_for
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 
@@ -255,7 +256,7 @@ def changes(record: Record) -> list[F64]:
 
 def observed(policy: Policy, made: Setting, slow: F64) -> VirtualJobs:
     """The run over jobs that are so many times slower than their profiles."""
-    jobs = VirtualJobs(Online(policy, made, Terms(), 0), slow)
+    jobs = VirtualJobs(Online(engine_for(made), policy, made, Terms(), 0), slow)
     jobs.play()
     return jobs
 
@@ -340,7 +341,7 @@ def submitted(
     """The run of a setting whose jobs are submitted one by one, each at its instant."""
     nobody = made.jobs.take([])
     none = replace(made, jobs=nobody, costs=None if made.costs is None else made.costs.of(nobody))
-    online = Online(policy, none, terms, 0, is_open=True, capacity=capacity)
+    online = Online(engine_for(made), policy, none, terms, 0, is_open=True, capacity=capacity)
     comings = [Event(float(at_s), "submit", row) for row, at_s in enumerate(made.jobs.submit_s.tolist())]
     events = sorted([*comings, *others], key=lambda event: event.at_s)
     jobs = VirtualJobs(online, np.ones(len(made.jobs)) if slow is None else slow, made, events)
@@ -371,7 +372,7 @@ def test_room_for_jobs_changes_no_decision(policy: Policy) -> None:
     changed = 0
     for number in range(FEW):
         made = open_setting(policy, number)
-        known = Online(policy, made, Terms(), 0, is_open=True)
+        known = Online(engine_for(made), policy, made, Terms(), 0, is_open=True)
         jobs = VirtualJobs(known, np.ones(len(made.jobs)))
         jobs.play()
         expected = as_data(jobs.decisions)
@@ -457,7 +458,7 @@ def test_a_policy_that_trusts_its_own_model_is_rejected() -> None:
     with pytest.raises(
         ScenarioError, match="pollux decides by its own model of progress; it cannot follow real jobs"
     ):
-        Online(Pollux(), drawn(0), Terms(), 0)
+        Online(engine_for(drawn(0)), Pollux(), drawn(0), Terms(), 0)
 
 
 #: known bugs that misstate work or costs, by policy
@@ -480,7 +481,7 @@ def test_bugs_that_misstate_work_or_costs_are_rejected(policy: Policy) -> None:
     wanted = MISSTATED[member_of(policy)]
     made = replace(prepared(policy, drawn(0)), corrected=frozenset(), costs=None)
     with pytest.raises(ScenarioError) as caught:
-        Online(policy, made, Terms(), 0)
+        Online(engine_for(made), policy, made, Terms(), 0)
     assert {problem.where.removeprefix("$.compat.") for problem in caught.value.problems} == wanted
     for number in range(FEW):
         made = replace(prepared(policy, drawn(number)), corrected=frozenset(wanted), costs=None, slot_s=60)
@@ -505,7 +506,7 @@ def test_what_cannot_be_had_live_is_said() -> None:
         (Las(), made, Terms(quota=np.array([1, 0])), True, "quota"),
     ):
         with pytest.raises(ScenarioError, match=said):
-            Online(policy, setting, terms, 0, is_open=is_open)
+            Online(engine_for(setting), policy, setting, terms, 0, is_open=is_open)
 
 
 def test_instants_that_come_late_are_made_up_for() -> None:
@@ -513,7 +514,7 @@ def test_instants_that_come_late_are_made_up_for() -> None:
     for policy in EVERY:
         for number in range(4):
             made = open_setting(policy, number)
-            online = Online(policy, made, Terms(), 0)
+            online = Online(engine_for(made), policy, made, Terms(), 0)
             jobs = VirtualJobs(online, np.ones(len(made.jobs)), late_s=700.0)
             jobs.play()
             mine = online.record.admitted == 1

@@ -76,14 +76,16 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """Read the scenario's files, and check that its policy can run on them."""
+        from forerun.cluster.engine import engine_of
         from forerun.cluster.engine.record import Record
-        from forerun.cluster.engine.run import rules_for, terms_of
+        from forerun.cluster.engine.run import terms_of
         from forerun.cluster.inputs.prepare import prepare
 
         inputs = prepare(scenario)
         setting = inputs.setting
         if len(setting.jobs):
-            rules_for(inputs.policy, setting, Record(setting), terms_of(scenario, setting), scenario.seed)
+            terms = terms_of(scenario, setting)
+            engine_of(scenario).rules(inputs.policy, setting, Record(setting), terms, scenario.seed)
         return inputs
 
     def run(self, inputs: Inputs, *, observers: Sequence[Observer] = ()) -> Outcome:

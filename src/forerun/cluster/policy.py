@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -37,13 +37,16 @@ class Policy(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     paper: where it was published. needs: the columns of a trace that it uses. guarantees, cost: what it promises and the
     time that a decision takes, in words. All four are for the documentation; `needs` also says whether a policy keeps
-    jobs on the GPUs that they ask for ("gpus") or plans their work ("iterations").
+    jobs on the GPUs that they ask for ("gpus") or plans their work ("iterations"). modes: those that play it (default: all).
+    plans_slots: whether it plans whole slots ahead, so that which jobs it admits hangs on the slot (default: no).
     """
 
     paper: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     guarantees: ClassVar[str] = ""
     cost: ClassVar[str] = ""
+    modes: ClassVar[tuple[str, ...]] = ()
+    plans_slots: ClassVar[bool] = False
 
     @property
     def keeps_requests(self) -> bool:
@@ -77,6 +80,12 @@ def schedulers() -> Registry[Policy]:
         base=Policy,
         group="forerun.cluster.policy",
     )
+
+
+def played_in(mode: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Such of some policies as are installed and are played in a mode."""
+    known = (name for name in names if name in schedulers())
+    return tuple(name for name in known if mode in (schedulers().get(name).modes or (mode,)))
 
 
 # ------------------------------------------------------------------------------------------------ what a policy sees

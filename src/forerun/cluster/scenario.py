@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from forerun.cluster.engine.known_bugs import MODES, SWITCHES
+from forerun.cluster.engine import engine_of, engines
 from forerun.cluster.inputs.costs import PRESETS, faults
 from forerun.cluster.inputs.limits import LimitColumn
 from forerun.cluster.policies.backfilling.base import BACKFILLING
@@ -378,11 +378,17 @@ class Live(Spec, frozen=True, kw_only=True):
         return problems
 
 
+def _usual_mode() -> Literal["default", "corrected"]:
+    """The published schedules with their known bugs corrected, where they are installed."""
+    return "corrected" if "corrected" in engines() else "default"
+
+
 class Scenario(Spec, frozen=True, kw_only=True):
     """Jobs, machines, throughput, and the policy that decides.
 
     policy: default ElasticFlow with admission control. mode: `compat` repeats the known bugs of the published
-    simulators, `corrected` (default) fixes them; compat: overrides single switches (`{marginal_order: corrected}`).
+    simulators, `corrected` (default) fixes them, `default` has no published schedules; compat: overrides single switches
+    (`{marginal_order: corrected}`).
     slot_s: the slot of published schedules (default 60). placement, costs, multi_node_penalty (speed on 1, 2, 3 ...
     nodes), quota and limits apply to policies that decide through a view. loading: slows steps down to the arrival of data;
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
@@ -401,7 +407,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     machines: Machines
     profile: tuple[ProfileSpec, ...] = ()
     policy: Annotated[Policy, chosen_from(schedulers)] = ElasticFlow()
-    mode: Literal["compat", "corrected"] = "corrected"
+    mode: Literal["default", "compat", "corrected"] = msgspec.field(default_factory=_usual_mode)
     compat: dict[str, Literal["compat", "corrected"]] = {}
     slot_s: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 60
     placement: Placement = "anywhere"
@@ -418,12 +424,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Unknown switches, and sections that do not fit together."""
-        problems = [
-            (f"compat.{name}", f"no switch {name!r}; {known_names(name, SWITCHES)}")
-            for name in self.compat
-            if name not in SWITCHES
-        ]
+        """An unknown mode or switch, and sections that do not fit together."""
+        if self.mode not in engines():
+            return [("mode", f"no mode {self.mode!r}; {known_names(self.mode, engines())}")]
+        engine = engine_of(self)
+        problems = engine.problems(self.policy)
         types = [profile.gpu_type for profile in self.profile]
         if len(set(types)) < len(types):
             problems.append(("profile", "two profiles are of one gpu_type"))
@@ -437,7 +442,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 )
             if self.loading or (self.bill and self.bill.power):
                 problems.append(("profile", "has no kinds, which supply and power profiles need"))
-        if self.slowdown is not None and not self._replans():
+        if self.slowdown is not None and not engine.replans(self.policy):
             problems.append(
                 (
                     "slowdown",
@@ -468,14 +473,3 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if not self.multi_node_penalty:
             problems.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
         return problems
-
-    def _replans(self) -> bool:
-        """Whether the policy plans by the work that is left, not by its first plan."""
-        from forerun.cluster.engine.promises import NEEDED  # here: it brings compiled code
-
-        return isinstance(self.policy, ElasticFlow) and self.corrected >= NEEDED | {"overrun"}
-
-    @property
-    def corrected(self) -> frozenset[str]:
-        """The switches that are corrected."""
-        return frozenset(name for name in SWITCHES if self.compat.get(name, self.mode) == MODES[1])

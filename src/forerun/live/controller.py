@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from forerun.cluster.engine.expected_pace import expected_pace
+from forerun.cluster.engine import engine_of
 from forerun.cluster.engine.online import Decision, Online
 from forerun.cluster.engine.rules import Progress
 from forerun.cluster.engine.run import terms_of
@@ -169,7 +169,12 @@ class Controller:
         self.inputs, self.course = inputs, course
         self.terms: Live = scenario.live or Live()
         self.online = Online(
-            scenario.policy, setting, terms_of(scenario, setting), scenario.seed, is_open=is_open
+            engine_of(scenario),
+            scenario.policy,
+            setting,
+            terms_of(scenario, setting),
+            scenario.seed,
+            is_open=is_open,
         )
         sizes = setting.cluster.node_gpus().tolist()
         first = [0, *itertools.accumulate(sizes)]
@@ -682,11 +687,10 @@ class Controller:
 
     def _plan_pace(self, decision: Decision) -> None:
         """How fast jobs are expected to be on their GPUs, and when their first step on changed ones is."""
-        rules = self.online.rules
         gpus = np.zeros(len(self.online.setting.jobs), np.int64)
         for row, count in decision.gpus.items():
             gpus[row] = count
-        work_per_s, owed_s = expected_pace(rules, gpus, decision.now_s)
+        work_per_s, owed_s = self.online.rules.pace(gpus, decision.now_s)
         for row, slots in decision.slots.items():
             job = self.rows[row]
             assert isinstance(row, int)

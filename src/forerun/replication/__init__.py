@@ -6,6 +6,7 @@ SLICE = Slice(
     verbs="forerun.replication.verbs",
     members={
         "forerun.arrival_processes": ("forerun.replication.inferline.legacy_gamma",),
+        "forerun.cluster.engine": ("forerun.replication.elasticflow.engine",),
         "forerun.energy.engine": ("forerun.replication.zeus.compiled",),
         "forerun.loading.run_layout": ("forerun.replication.cndlsys.statistics",),
         "forerun.loading.tuner": (

@@ -176,6 +176,16 @@ class AllocatorRules(ObservingRules[float]):
         """The clock is continuous."""
         return now_s
 
+    def pace(self, gpus: I64, now_s: float) -> tuple[F64, F64]:
+        """Jobs work at their present speed, from when their changes are over."""
+        f, holds = self.state.f, gpus > 0
+        return np.where(holds, f[ak.SPEED], 0.0), np.where(holds, np.maximum(f[ak.SINCE] - now_s, 0.0), 0.0)
+
+    def slots(self, gpus: Mapping[int, int]) -> Mapping[int, tuple[int, ...]] | None:
+        """Those of the scenario's placement, where it has one."""
+        owner = self.state.owner
+        return {row: tuple(np.flatnonzero(owner == row).tolist()) for row in gpus} if len(owner) else None
+
     def expected_s(self) -> float | None:
         """The next arrival, end or wake-up, or the next round at which anybody is there."""
         moment = self._next_decision_s()

@@ -12,18 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forerun.cluster.engine import Engine
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.known_bugs import SWITCHES, touching
-from forerun.cluster.engine.plan_ahead import PlanAheadRules
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress, whole_s
 from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, NEVER_S, Jobs
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policy import Allocator, Policy, Schedule
-from forerun.core.errors import Problem, ScenarioError
+from forerun.cluster.policy import Allocator, Policy
+from forerun.core.errors import ScenarioError
 from forerun.core.registry import member_name
 from forerun.core.rng import stream
 
@@ -56,6 +53,7 @@ class Online:
 
     Parameters
     ----------
+    engine : of the scenario's mode.
     policy : the spec that a scenario names.
     setting : the jobs known beforehand, none or more, and the cluster.
     terms : placement, costs and quotas, for policies that decide through a view.
@@ -72,6 +70,7 @@ class Online:
 
     def __init__(
         self,
+        engine: Engine,
         policy: Policy,
         setting: Setting,
         terms: Terms,
@@ -80,20 +79,19 @@ class Online:
         is_open: bool = False,
         capacity: int = 0,
     ) -> None:
-        self.policy, self.terms, self.seed = policy, terms, seed
+        self.engine, self.policy, self.terms, self.seed = engine, policy, terms, seed
         setting = replace(setting, placement_kept=True)  # whoever really moves pays for it
         self.jobs = len(setting.jobs)
         require_live(policy, setting, terms, is_open=is_open)
         self.setting = setting = with_room(setting, max(capacity, self.jobs, 1))
         self.record = Record(setting)
         self.record.seeks_remedies = False
-        self.rules = online_rules(policy, setting, self.record, terms, seed)
+        self.rules = online_rules(engine, policy, setting, self.record, terms, seed)
         self.rules.stop_at_each_instant()
         if is_open:
             self.rules.open_up()
         self.work: F64 = self.rules.work()[: self.jobs]
-        mine = self.rules.seats if isinstance(self.rules, PlanAheadRules) else None
-        self.seats = mine or Seats(setting.cluster.node_gpus(), together=False)
+        self.seats = self.rules.seats or Seats(setting.cluster.node_gpus(), together=False)
         self._admitted = np.full(len(self.record.admitted), -1, np.int8)
         self._cancelled: dict[int, float] = {}
         self._ended: set[int] = set()
@@ -105,9 +103,7 @@ class Online:
 
     def planned_end_s(self, row: int) -> float | None:
         """When a job ends by the policy's present plan; None where it has none."""
-        if isinstance(self.rules, PlanAheadRules) and (end_s := int(self.rules.m.j[mk.PLANNED, row])) >= 0:
-            return float(end_s)
-        return None
+        return self.rules.planned_end_s(row)
 
     def ended(self, row: int, end_s: float) -> None:
         """Note an end; the policy acts on it at the next instant that it expects."""
@@ -137,7 +133,7 @@ class Online:
         alone = replace(self.setting, jobs=job, slowness=None)
         if alone.costs is not None:
             alone = replace(alone, costs=alone.costs.of(job))
-        its = online_rules(self.policy, alone, Record(alone), self.terms, self.seed)
+        its = online_rules(self.engine, self.policy, alone, Record(alone), self.terms, self.seed)
         if row == len(known):
             self._grow(2 * row)
         self._write(row, job)
@@ -208,16 +204,15 @@ class Online:
             ended_s[row] = at_s
         return Progress(np.append(seen.left, np.zeros(more)), np.append(seen.owed_s, np.zeros(more)), ended_s)
 
-    def _slots(self, gpus: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    def _slots(self, gpus: Mapping[int, int]) -> Mapping[int, tuple[int, ...]]:
         """The GPUs of each job that has some: those of the policy's own placement, where it has one."""
-        if isinstance(self.rules, AllocatorRules) and len(owner := self.rules.state.owner):
-            return {row: tuple(np.flatnonzero(owner == row).tolist()) for row in gpus}
-        if not isinstance(self.rules, PlanAheadRules):
-            self.seats.settle(gpus)
+        if (slots := self.rules.slots(gpus)) is not None:
+            return slots
+        self.seats.settle(gpus)
         return {row: tuple(self.seats.of[row].tolist()) for row in gpus}
 
     def _late(self) -> tuple[int, ...]:
-        rows = np.flatnonzero(self.rules.late).tolist() if isinstance(self.rules, PromisingRules) else ()
+        rows = self.rules.late_rows()
         return tuple(row for row in rows if self.record.end_s[row] < 0 and row not in self._cancelled)
 
     def _resize(self, up: BOOL, lost: list[int], now_s: float) -> None:
@@ -273,26 +268,17 @@ def require_live(policy: Policy, setting: Setting, terms: Terms, *, is_open: boo
 
 
 def online_rules(
-    policy: Policy, setting: Setting, record: Record, terms: Terms, seed: int
+    engine: Engine, policy: Policy, setting: Setting, record: Record, terms: Terms, seed: int
 ) -> AnyObservingRules:
     """The rules of a policy that decide one instant at a time."""
-    if isinstance(policy, Schedule):
-        name, rules = member_name(type(policy)), policy.rules(setting, record)
-        if not isinstance(rules, ObservingRules):
-            raise ScenarioError.at(
-                "$.policy", f"{name} decides by its own model of progress; it cannot follow real jobs"
-            )
-        ignored = {"cost_table"} if setting.costs is not None and "cost_table" in touching(name) else set()
-        if missing := sorted((rules.needs | ignored) - setting.corrected):
-            raise ScenarioError(
-                *(
-                    Problem(
-                        f"$.compat.{switch}",
-                        f"real jobs do not follow {name} as published: {SWITCHES[switch].published}; it must be corrected",
-                    )
-                    for switch in missing
-                )
-            )
-        return rules
-    assert isinstance(policy, Allocator), policy
-    return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
+    if isinstance(policy, Allocator):
+        return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
+    rules = engine.rules(policy, setting, record, terms, seed)
+    if not isinstance(rules, ObservingRules):
+        name = member_name(type(policy))
+        raise ScenarioError.at(
+            "$.policy", f"{name} decides by its own model of progress; it cannot follow real jobs"
+        )
+    if problems := engine.against_live(policy, rules, setting):
+        raise ScenarioError(*problems)
+    return rules

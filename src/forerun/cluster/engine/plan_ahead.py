@@ -345,6 +345,23 @@ class PlanAheadRules(WholeSecondRules):
         """Iterations."""
         return self.setting.jobs.iterations.astype(np.float64)
 
+    def pace(self, gpus: I64, now_s: float) -> tuple[F64, F64]:
+        """Jobs work at their throughput, once the restarts are over that they were charged for."""
+        m, holds = self.m, gpus > 0
+        counts = np.minimum(gpus, len(m.floor_level) - 1)
+        rate = np.where(holds, m.rate[m.j[mk.KIND], m.floor_level[counts]], 0.0)
+        return rate, np.where(holds, self.owed_s(), 0.0)
+
+    def owed_s(self) -> F64:
+        """What is left of the restart of each job."""
+        owed_s: F64 = self.m.j[mk.CHARGED].astype(np.float64)
+        return owed_s
+
+    def planned_end_s(self, row: int) -> float | None:
+        """The end by the plan last made."""
+        end_s = int(self.m.j[mk.PLANNED, row])
+        return float(end_s) if end_s >= 0 else None
+
     def expected_s(self) -> int | None:
         """The next event; events within a slot are postponed to its end, but for a single last one."""
         moment = mk.next_instant(self.m, self.now_s, self.setting.slot_s if self.started else 0)

@@ -158,6 +158,15 @@ class PromisingRules(ElasticRules):
         self.best[:] = self._best()
         self.is_resized = True
 
+    def owed_s(self) -> F64:
+        """What is left of the restart of each job."""
+        return self.pause_s
+
+    def late_rows(self) -> Sequence[int]:
+        """Those without a plan in time."""
+        rows: list[int] = np.flatnonzero(self.late).tolist()
+        return rows
+
     def expected_s(self) -> int | None:
         """The next instant on the grid at which somebody comes, ends or changes GPUs."""
         slot_s = self.setting.slot_s

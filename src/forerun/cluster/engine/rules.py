@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Self, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, I64
 from forerun.cluster.inputs.setting import Setting
 
@@ -154,12 +155,13 @@ class ObservingRules(Rules[InstantT]):
 
     Attributes
     ----------
-    needs : known bugs that must be corrected before the rules decide over real jobs, because they misstate work or costs.
+    seats : which GPUs jobs have, of rules that place jobs on GPUs themselves and leave them there (default: none).
     seen : what was observed by the present instant; None in a simulation.
     is_open : whether more jobs may always come, so that nothing rests on which are known to.
     """
 
     needs: frozenset[str] = frozenset()
+    seats: Seats | None = None
     seen: Progress | None = None
     is_open: bool = False
 
@@ -170,6 +172,39 @@ class ObservingRules(Rules[InstantT]):
     @abstractmethod
     def instant(self, now_s: float) -> InstantT:
         """The instant of the schedule's clock at a time in seconds."""
+
+    @abstractmethod
+    def pace(self, gpus: I64, now_s: float) -> tuple[F64, F64]:
+        """What is expected of jobs with GPUs, just after the decision of an instant.
+
+        Parameters
+        ----------
+        gpus : int64[jobs], GPUs of each job from now on.
+        now_s : the instant.
+
+        Returns
+        -------
+        Work a second in the unit of `work`, and seconds until the work begins, by job.
+        """
+
+    def planned_end_s(self, row: int) -> float | None:
+        """When a job ends by the present plan; None where it has none."""
+        return None
+
+    def late_rows(self) -> Sequence[int]:
+        """Jobs so far behind their plans that no plan is in time any more, of rules that promise ends."""
+        return ()
+
+    def slots(self, gpus: Mapping[int, int]) -> Mapping[int, tuple[int, ...]] | None:
+        """The GPUs of each job that has some, by the rules' own placement; None if they have none.
+
+        Parameters
+        ----------
+        gpus : how many, by row.
+        """
+        if self.seats is None:
+            return None
+        return {row: tuple(self.seats.of[row].tolist()) for row in gpus}
 
     @abstractmethod
     def expected_s(self) -> InstantT | None:

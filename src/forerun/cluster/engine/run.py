@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.cluster.engine import engine_of
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.priority import PriorityRules
@@ -45,7 +46,8 @@ def run(inputs: Inputs, record: Record, observers: Sequence[Observer] = ()) -> N
     decision; the record then has the run up to it.
     """
     scenario, setting = inputs.scenario, inputs.setting
-    rules = rules_for(inputs.policy, setting, record, terms_of(scenario, setting), scenario.seed)
+    terms = terms_of(scenario, setting)
+    rules = engine_of(scenario).rules(inputs.policy, setting, record, terms, scenario.seed)
     run_rules(rules, [_shows(observer, record) for observer in observers])
 
 
@@ -69,7 +71,7 @@ def run_rules(rules: AnyRules, on_instant: Sequence[OnInstant] = ()) -> None:
 
 
 def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, seed: int) -> AnyRules:
-    """The rules of a policy for one run, writing into a record. terms, seed: for policies that decide through a view."""
+    """The rules of a policy in the default mode; parameters as of `Engine.rules`."""
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy

@@ -1,4 +1,4 @@
-"""What `forerun explain` asks of a cluster: its question, its what-if parameters, and the effect of each known bug."""
+"""What `forerun explain` asks of a cluster: its question, its what-if parameters, and what the mode can change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.cluster.engine.known_bugs import SWITCHES, Switch
+from forerun.cluster.engine import engine_of
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.inputs.arrays import F64, Jobs
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.policies.backfilling.base import BACKFILLING
-from forerun.cluster.policy import Schedule
+from forerun.cluster.policy import Schedule, played_in
 from forerun.cluster.scenario import Costs, Scenario
 from forerun.cluster.summary.refusals import refusals, sentences
-from forerun.cluster.summary.summarize import SLOTTED
 from forerun.core.domain import Answer, Change, Domain, Explainer, Orders, Untied, WhatIf
 from forerun.core.registry import member_name
 from forerun.core.result.run import Result, SavedRun
@@ -68,7 +67,7 @@ class ClusterExplainer(Explainer[Scenario]):
         ]
         policy = member_name(type(scenario.policy))
         # only policies that plan by requested times know of maintenance
-        others = () if scenario.maintenance else OTHERS
+        others = () if scenario.maintenance else played_in(scenario.mode, OTHERS)
         if "requested_s" in scenario.policy.needs:
             others = (*BACKFILLING, *others)
         parameters.append(
@@ -79,7 +78,7 @@ class ClusterExplainer(Explainer[Scenario]):
             values = tuple(now * share for share in shares)
             parameters.append(WhatIf(path, now, values, meaning))
         slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if yes else (0.5, 0.2, 0.1))]
-        if policy in SLOTTED:
+        if scenario.policy.plans_slots:
             slots += [slot for slot in SLOTS if slot not in slots]
         parameters.append(
             WhatIf(
@@ -97,34 +96,12 @@ class ClusterExplainer(Explainer[Scenario]):
         return sentences(refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True)))
 
     def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
-        """Each known bug of the published simulator that touches this policy, switched alone; and other slots.
+        """What the mode can change, each alone; and other slots.
 
         Schedules that plan ahead admit other jobs with each slot, now more and now fewer.
-
-        ElasticFlow keeps its promises only where eight switches are corrected together. So that a single one of them shows
-        its own effect, it is compared with a run that keeps none, and `promises_kept` stands for what they do together.
         """
-        from forerun.cluster.engine.promises import NEEDED  # here: it brings compiled code
-
-        policy = member_name(type(scenario.policy))
-        corrected = scenario.corrected
-
-        def change(name: str, switch: Switch) -> Change:
-            meaning = f"{switch.published} → {switch.corrected}"
-            given: tuple[tuple[str, str], ...] = ()
-            if name in corrected:
-                meaning = f"{switch.corrected} → {switch.published}"
-            if policy in SWITCHES["promises_kept"].touches and name in NEEDED:
-                together = corrected ^ {name} >= NEEDED or corrected >= NEEDED
-                if name == "promises_kept" and together:
-                    others = ", ".join(sorted(NEEDED - {name}))
-                    meaning += f"; promises end, too, where one of {others} is compat"
-                elif together:
-                    given = (("compat.promises_kept", "compat"),)
-            return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
-
-        switches = [change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches]
-        slots = [slot for slot in SLOTS if slot != scenario.slot_s and policy in SLOTTED]
+        slots = [slot for slot in SLOTS if slot != scenario.slot_s and scenario.policy.plans_slots]
+        switches = engine_of(scenario).changes(scenario.policy)
         return (*switches, *(Change("slot_s", slot, f"a slot of {slot} s") for slot in slots))
 
     def relaxations(self, scenario: Scenario) -> tuple[Change, ...]:

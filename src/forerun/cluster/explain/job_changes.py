@@ -13,7 +13,7 @@ from forerun.cluster.inputs.arrays import BOOL, F64
 from forerun.cluster.inputs.edit import levels_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.backfilling.base import BACKFILLING
-from forerun.cluster.policy import Allocator
+from forerun.cluster.policy import Allocator, played_in
 from forerun.cluster.scenario import Scenario
 from forerun.core.registry import member_name
 from forerun.core.result.job import Changes, Fate, Others, Search, Story, Tried
@@ -214,7 +214,9 @@ class _Changes:
             ]
         deadlines = bool(self.setting.jobs.has_deadline.any())
         requests = bool(np.isfinite(self.setting.jobs.request_s).all())
-        known = [name for name in OTHERS if deadlines or name not in BY_DEADLINE]
+        known = [
+            name for name in played_in(self.scenario.mode, OTHERS) if deadlines or name not in BY_DEADLINE
+        ]
         names = [name for name in (*known, *(BACKFILLING if requests else ())) if name != self.policy]
         return [self._once(f"policy {name}", (("policy", name),)) for name in names]
 

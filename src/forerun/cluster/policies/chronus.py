@@ -27,7 +27,7 @@ from forerun.cluster.engine.rules import (
     lengthen,
     whole_s,
 )
-from forerun.cluster.inputs.arrays import BOOL, F64, NEVER_S, NO_DEADLINE_S
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import Schedule
 
@@ -188,6 +188,15 @@ class ChronusRules(LoggedRules, WholeSecondRules):
     def work(self) -> F64:
         """Seconds on the requested GPUs."""
         return self.setting.jobs.duration_s.astype(np.float64)
+
+    def pace(self, gpus: I64, now_s: float) -> tuple[F64, F64]:
+        """Jobs work at the speed of their duration, after their restarts so far."""
+        owed_s = np.zeros(len(gpus))
+        for job in self.running:
+            assert self.seen is not None
+            needed_s = job.duration_s + job.resumes * job.restart_s
+            owed_s[job.row] = max(needed_s - job.done_s - self.seen.left[job.row], 0.0)
+        return (gpus > 0).astype(np.float64), owed_s
 
     def expected_s(self) -> int | None:
         """The next tick at which anything can happen."""

@@ -17,6 +17,7 @@ class _PlanAhead(Schedule, frozen=True, kw_only=True):
     """What the four schedules need of a trace."""
 
     needs: ClassVar[tuple[str, ...]] = ("profile", "iterations", "deadline")
+    plans_slots: ClassVar[bool] = True
 
 
 class ElasticFlow(_PlanAhead, tag="ef-accessctrl", frozen=True, kw_only=True):

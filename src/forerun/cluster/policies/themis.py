@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules, Column, Progress, Step, WholeSecondRules, longer
-from forerun.cluster.inputs.arrays import BOOL, F64, NEVER_S
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S
 from forerun.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
 from forerun.cluster.policy import Schedule
 
@@ -155,6 +155,11 @@ class ThemisSlots(WholeSecondRules):
     def work(self) -> F64:
         """Iterations."""
         return self.state.left.copy()
+
+    def pace(self, gpus: I64, now_s: float) -> tuple[F64, F64]:
+        """Jobs work at their throughput, once their pauses are over."""
+        holds = gpus > 0
+        return np.where(holds, self.jobs.rate, 0.0), np.where(holds, self.state.pause_s, 0.0)
 
     def expected_s(self) -> int | None:
         """The next slot, until all jobs are done that are known."""

@@ -27,7 +27,7 @@ from forerun.cluster.engine.rules import (
     whole_s,
 )
 from forerun.cluster.engine.standstill import Standstill
-from forerun.cluster.inputs.arrays import BOOL, F64
+from forerun.cluster.inputs.arrays import BOOL, F64, I64
 from forerun.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
 from forerun.cluster.policy import Schedule
 
@@ -133,6 +133,11 @@ class TiresiasRules(LoggedRules, WholeSecondRules):
     def work(self) -> F64:
         """Seconds on the requested GPUs."""
         return np.array(self.duration_s, np.float64)
+
+    def pace(self, gpus: I64, now_s: float) -> tuple[F64, F64]:
+        """Jobs work at the speed of their duration, once what they owe is paid."""
+        holds = gpus > 0
+        return holds.astype(np.float64), np.where(holds, self.owed_s, 0.0)
 
     def expected_s(self) -> int | None:
         """The next arrival, end or change of queue."""

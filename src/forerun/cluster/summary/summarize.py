@@ -10,7 +10,7 @@ import numpy as np
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.policies.backfilling.base import BACKFILLING
-from forerun.cluster.policy import Allocator
+from forerun.cluster.policy import Allocator, played_in
 from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.bill import with_steps_and_bill
 from forerun.cluster.summary.gpus import nodes_of, timeline_of
@@ -33,9 +33,6 @@ from forerun.core.result.stats import Interval, normal_quantile, proportion_inte
 
 #: the figures that are printed first, where a run has them
 HEADLINE: Final = ("deadline_ratio", "jct_mean_s", "refused_jobs", "gpu_time_useful_share", "makespan_s")
-
-#: schedules that plan whole slots ahead: which jobs they admit hangs on the slot
-SLOTTED: Final = ("ef-accessctrl", "ef", "edf-accessctrl", "edf")
 
 
 def summarize(outcome: Outcome) -> Result:
@@ -62,7 +59,7 @@ def summarize(outcome: Outcome) -> Result:
         summary["scaling_efficiency"] = one_gpu_s / held_gpu_s
     refused = refusals((record.setting.jobs.id[row], why) for row, why in sorted(record.refusals.items()))
     notes = (*notes, *sentences(refused))
-    if record.refusals and member_name(type(scenario.policy)) in SLOTTED:
+    if record.refusals and scenario.policy.plans_slots:
         what = f"with slot_s at {scenario.slot_s}; other slots, longer or shorter, admit other jobs, more or fewer"
         notes = (*notes, f"{len(record.refusals)} jobs were refused {what}: forerun explain shows how many")
     if record.spread_gpu_s:
@@ -189,7 +186,7 @@ def _next_steps(scenario: Scenario, record: Record) -> tuple[str, ...]:
     if "requested_s" in scenario.policy.needs:
         own = member_name(type(scenario.policy))
         chosen = tuple(name for name in BACKFILLING if name != own)
-    compare = " ".join(f"--policy {name}" for name in chosen)
+    compare = " ".join(f"--policy {name}" for name in played_in(scenario.mode, chosen))
     views = isinstance(scenario.policy, Allocator)  # published schedules place by rules of their own
     placed = (
         ("forerun simulate {scenario} --set placement=best-fit",)
