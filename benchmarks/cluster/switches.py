@@ -12,10 +12,12 @@ import sys
 
 import numpy as np
 
-from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
-from forerun.cluster.policy import Schedule, schedulers
+from forerun.cluster.policy import schedulers
+from forerun.replication.elasticflow.engine import Compat
+from forerun.replication.elasticflow.known_bugs import SWITCHES
 from forerun.replication.elasticflow.public import public_setting
 
 SCENES = (
@@ -29,11 +31,11 @@ def measure(
 ) -> tuple[int, int, float]:
     """Accepted by the schedule's own rule, met by the logged end, mean completion time in seconds."""
     trace, cluster, slot_s, gpu_type = scene
-    setting = public_setting(trace, cluster, slot_s, gpu_type, corrected=corrected)
+    setting = public_setting(trace, cluster, slot_s, gpu_type)
     record = Record(setting)
     recipe = schedulers().get(schedule)()
-    assert isinstance(recipe, Schedule)
-    run_rules(recipe.rules(setting, record))
+    engine = Compat(dict.fromkeys(corrected, "corrected"))
+    run_rules(engine.rules(recipe, setting, record, Terms(), 0))
     jobs = setting.jobs
     ended = record.end_s >= 0
     met = np.count_nonzero(ended & jobs.has_deadline & (record.end_s <= jobs.deadline_s))

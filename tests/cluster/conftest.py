@@ -6,25 +6,43 @@ import csv
 import gzip
 import json
 import os
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from forerun.cluster import testing
 from forerun.cluster.engine import Engine
+from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, ThroughputTable
 from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
 from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.testing import Scene
 from forerun.replication.elasticflow.engine import Compat
 
 from ..conftest import SHARED, shared_path
 
 DATA = Path(os.environ.get("FORERUN_DATA_DIR", SHARED / "data")) / "cluster"
 GOLDEN = SHARED / "golden" / "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Switched(Setting):
+    """A setting, and the known bugs that published schedules do without on it."""
+
+    corrected: frozenset[str] = frozenset()
+
+
+def switched(setting: Setting, corrected: Iterable[str]) -> Switched:
+    """A setting with switches."""
+    parts = {field.name: getattr(setting, field.name) for field in fields(Setting)}
+    return Switched(**parts, corrected=frozenset(corrected))
 
 
 def shared_or_skip() -> None:
@@ -50,7 +68,7 @@ def setting(
     slot_s: int,
     gpu_type: str = "A100",
     corrected: tuple[str, ...] | frozenset[str] = (),
-) -> Setting:
+) -> Switched:
     """A setting of the public data: trace file name, cluster specification name (or its three numbers)."""
     shared_or_skip()
     from forerun.cluster.inputs.arrays import Cluster
@@ -61,7 +79,7 @@ def setting(
         else Cluster.uniform(*cluster)
     )
     rates = profile(gpu_type)
-    return Setting(
+    return Switched(
         jobs=jobs_of(read_jobs(trace_path(trace)), rates),
         cluster=machines,
         profile=rates,
@@ -97,16 +115,28 @@ def golden_alloc(name: str) -> dict[str, Any] | None:
 
 
 def engine_for(setting: Setting) -> Engine:
-    """The engine of published schedules with the switches of a setting."""
-    return Compat(dict.fromkeys(setting.corrected, "corrected"))
+    """The engine of published schedules with the switches of a setting, where it has some."""
+    return Compat(dict.fromkeys(getattr(setting, "corrected", ()), "corrected"))
+
+
+def rules_of(
+    policy: Any, setting: Setting, record: Record, terms: Terms | None = None, seed: int = 0
+) -> AnyRules:
+    """The rules of a policy with the switches of its setting."""
+    return engine_for(setting).rules(policy, setting, record, terms or Terms(), seed)
 
 
 def play(policy: Any, setting: Setting) -> Record:
     """Run a schedule on a setting; what it left behind."""
     setting = replace(setting, applications=policy.applications())
     record = Record(setting)
-    run_rules(policy.rules(setting, record))
+    run_rules(rules_of(policy, setting, record))
     return record
+
+
+def lawful(policy: Any, scene: Scene, *, watch: bool = True) -> tuple[Record, int]:
+    """As `forerun.cluster.testing.play`, with the switches of the scene's setting."""
+    return testing.play(policy, scene, watch=watch, engine=engine_for(scene.setting))
 
 
 def in_file_order(setting: Setting, column: Any) -> list[Any]:

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.cluster.engine.known_bugs import SWITCHES
 from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.replication.elasticflow.known_bugs import SWITCHES
 
 from ..conftest import shared_path
-from .conftest import play, setting
+from .conftest import Switched, play, setting
 from .test_rigid_laws import PROFILE, RATE
 
 ALL = frozenset(SWITCHES)
@@ -37,7 +37,7 @@ def drawn_world(rng: np.random.Generator) -> Setting:
         effort, ("u",) * count, due,
     )  # fmt: skip
     nodes, slot_s = int(rng.choice([1, 2, 4])), int(rng.choice([60, 240]))
-    return Setting(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=ALL)
+    return Switched(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=ALL)
 
 
 WORLDS = 520

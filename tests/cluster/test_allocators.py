@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forerun
+from forerun.cluster.engine import engine_of
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.priority import PriorityRules
 from forerun.cluster.engine.record import Record
@@ -36,6 +37,8 @@ from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.core.errors import InputError, PolicyError, ScenarioError, TraceError
 from forerun.core.scenarios import load, loads
 from forerun.core.trace.repair import RepairLog
+
+from .conftest import rules_of
 
 RIGID = (Fifo(), Sjf(), Srtf(), EdfRigid())
 PROFILE = analytic([("a", 64), ("b", 32)], "balanced", levels=(1, 2, 4, 8))
@@ -80,7 +83,7 @@ def cluster_of(nodes: int = 2, gpus: int = 4) -> Cluster:
 def play(policy: Any, setting: Setting, terms: Terms | None = None) -> Record:
     record = Record(setting)
     if isinstance(policy, Schedule):
-        run_rules(policy.rules(setting, record))
+        run_rules(rules_of(policy, setting, record))
     else:
         scheduler = policy.build(np.random.default_rng(0))
         run_rules(AllocatorRules(setting, record, policy, scheduler, terms or Terms()))
@@ -455,7 +458,7 @@ def test_the_demonstration_runs_under_every_kind_of_policy(policy: str) -> None:
 
 def test_a_switch_can_be_set_alone() -> None:
     scenario = load(DEMO, ["cluster.mode=compat", "cluster.compat.marginal_order=corrected"])
-    assert scenario.corrected == {"marginal_order"}
+    assert engine_of(scenario).corrected == {"marginal_order"}
     with pytest.raises(ScenarioError, match="did you mean 'marginal_order'"):
         load(DEMO, ["cluster.compat.marginal_ordr=corrected"])
 

@@ -12,12 +12,14 @@ import pytest
 from forerun.cluster import testing as contract
 from forerun.cluster.engine.kernels import allocator as ak
 from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.known_bugs import SWITCHES, touching
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.policy import Schedule, schedulers
-from forerun.cluster.testing import Scene, Witness, drawn_world, play
+from forerun.cluster.testing import Scene, Witness, drawn_world
+from forerun.replication.elasticflow.known_bugs import SWITCHES, touching
+
+from .conftest import lawful, rules_of, switched
 
 NAMES = schedulers().names()
 WORLDS = 60
@@ -31,7 +33,7 @@ def scene_for(name: str, number: int) -> Scene:
     switches = sorted(touching(name))
     chosen = [[], switches, switches[number % len(switches) :][:1] if switches else []][number % 3]
     made = drawn_world(number, published=True)
-    return replace(made, setting=replace(made.setting, corrected=frozenset(chosen)))
+    return replace(made, setting=switched(made.setting, chosen))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,7 +41,7 @@ def test_laws_hold_after_every_event(name: str) -> None:
     """No GPU held twice, capacity never exceeded, work conserved, quotas kept, waits and ledger sum."""
     events = 0
     for number in range(WORLDS):
-        _, seen = play(schedulers().get(name)(), scene_for(name, number))
+        _, seen = lawful(schedulers().get(name)(), scene_for(name, number))
         events += seen
     assert events > 3 * WORLDS
 
@@ -74,7 +76,7 @@ def test_the_random_settings_are_many_and_different() -> None:
 def broken(scene: Scene, damage: Any, policy: str = "srtf") -> None:
     """A run in which the setting is damaged by hand as soon as GPUs are held, under a witness."""
     record = Record(scene.setting)
-    rules = rules_for(schedulers().get(policy)(), scene.setting, record, scene.terms, 0)
+    rules = rules_of(schedulers().get(policy)(), scene.setting, record, scene.terms)
     if not hasattr(rules, "state") and not isinstance(schedulers().get(policy)(), Schedule):
         from forerun.cluster.engine.allocator import AllocatorRules
 
@@ -164,7 +166,7 @@ def test_seconds_that_get_lost_are_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(contract, "waits_of", forgetful)
     with pytest.raises(AssertionError, match="do not sum"):
-        play(schedulers().get("fifo")(), whole())
+        lawful(schedulers().get("fifo")(), whole())
 
 
 def test_a_ledger_that_does_not_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +179,7 @@ def test_a_ledger_that_does_not_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(contract, "ledger_of", short)
     with pytest.raises(CheckFailed):
-        play(schedulers().get("fifo")(), whole())
+        lawful(schedulers().get("fifo")(), whole())
 
 
 def test_two_jobs_on_one_track_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +189,7 @@ def test_two_jobs_on_one_track_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(contract, "nodes_of", all_on_the_first)
     with pytest.raises(AssertionError, match="is held twice at"):
         for number in range(10):
-            play(schedulers().get("fifo")(), whole(number))
+            lawful(schedulers().get("fifo")(), whole(number))
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) 
     told: dict[str, int] = {}
     for number in range(120):
         scene = scene_for(name, number)
-        record, _ = play(schedulers().get(name)(), scene, watch=False)
+        record, _ = lawful(schedulers().get(name)(), scene, watch=False)
         jobs, setting = scene.setting.jobs, scene.setting
         assert setting.profile is not None
         rate = setting.profile.rate_at()[:, : setting.cluster.gpus + 1]
@@ -239,7 +241,7 @@ def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
         iterations=5 * jobs.iterations,
         duration_s=5 * jobs.duration_s,
     )
-    return replace(made, setting=replace(made.setting, jobs=jobs, slot_s=30, corrected=corrected))
+    return replace(made, setting=switched(replace(made.setting, jobs=jobs, slot_s=30), corrected))
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -249,7 +251,7 @@ def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected
     tried = 0
     for number in range(60):
         scene = one_by_one(number, frozenset(touching(name)) if corrected else frozenset())
-        record, _ = play(schedulers().get(name)(), scene, watch=False)
+        record, _ = lawful(schedulers().get(name)(), scene, watch=False)
         jobs = scene.setting.jobs
         for row in np.flatnonzero(record.admitted == 0).tolist():
             said = re.search(r"with a deadline (\d+) s later", record.refusals[row])
@@ -258,7 +260,7 @@ def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected
             later = jobs.deadline_s.copy()
             later[row] += int(said[1])
             moved = replace(scene, setting=replace(scene.setting, jobs=replace(jobs, deadline_s=later)))
-            again, _ = play(schedulers().get(name)(), moved, watch=False)
+            again, _ = lawful(schedulers().get(name)(), moved, watch=False)
             assert again.admitted[row] == 1, f"{scene}: job {jobs.id[row]}, {record.refusals[row]}"
             tried += 1
     assert tried >= 2
@@ -279,10 +281,10 @@ def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bo
         need_s = np.array([jobs.iterations[0] / best[1] * 0.4 + 60], np.int64)
         jobs = replace(jobs, deadline_s=jobs.submit_s + need_s)
         two = Cluster.uniform(1, 1, 2, "slow")
-        record, _ = play(
+        record, _ = lawful(
             schedulers().get(name)(),
             replace(
-                scene, setting=replace(scene.setting, jobs=jobs, cluster=two, corrected=corrects, slot_s=30)
+                scene, setting=switched(replace(scene.setting, jobs=jobs, cluster=two, slot_s=30), corrects)
             ),
             watch=False,
         )
@@ -290,10 +292,10 @@ def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bo
         if said is None:
             continue
         more = Cluster.uniform(1, 1 + int(said[1]) // 2, 2, "slow")
-        again, _ = play(
+        again, _ = lawful(
             schedulers().get(name)(),
             replace(
-                scene, setting=replace(scene.setting, jobs=jobs, cluster=more, corrected=corrects, slot_s=30)
+                scene, setting=switched(replace(scene.setting, jobs=jobs, cluster=more, slot_s=30), corrects)
             ),
             watch=False,
         )
@@ -308,7 +310,7 @@ def test_waiting_for_themis_next_slot_is_waiting_for_admission() -> None:
 
     for number in range(5):
         scene = drawn_world(number, published=True)
-        record, _ = play(schedulers().get("themis")(), scene)
+        record, _ = lawful(schedulers().get("themis")(), scene)
         jobs, slot_s = scene.setting.jobs, scene.setting.slot_s
         first_s = int(jobs.submit_s[0])
         slot = first_s + -(-(jobs.submit_s - first_s) // slot_s) * slot_s
@@ -357,5 +359,5 @@ def test_themis_in_small_blocks_is_the_same_run() -> None:
     recipe = schedulers().get("themis")
     for number in range(12):
         scene = drawn_world(number, published=True)
-        runs = [play(recipe(block_events=size), scene, watch=False)[0] for size in (1, 3, 4096)]
+        runs = [lawful(recipe(block_events=size), scene, watch=False)[0] for size in (1, 3, 4096)]
         assert all(contract.same_run(runs[0], other) for other in runs[1:])

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.known_bugs import SWITCHES
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.costs import PRESETS, CostTable, cost_table, plain, read_costs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
-from forerun.cluster.policies.themis import Themis
-from forerun.cluster.policies.tiresias import Tiresias
 from forerun.cluster.policy import Allocation, Allocator, View, schedulers
 from forerun.cluster.summary.ledgers import ledger_of
 from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.cluster.testing import drawn_world
 from forerun.core.cli.main import run as forerun
 from forerun.core.errors import ScenarioError
+from forerun.replication.elasticflow.known_bugs import SWITCHES
+from forerun.replication.elasticflow.schedules.themis import Themis
+from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 
-from .conftest import play, setting
+from .conftest import play, setting, switched
 
 OWN = {
     "a": {"1->2": 2.5, "2->1": 1.25, "4->8": 4.5, "8->4": 3.0, "migrate": 7.0, "restart": 9.5},
@@ -268,7 +268,7 @@ def test_rigid_schedules_pay_for_each_start_after_the_first(policy: Any) -> None
         scene = drawn_world(number, published=True)
         jobs = replace(scene.setting.jobs, duration_s=scene.setting.jobs.duration_s * 10)
         jobs = replace(jobs, iterations=jobs.iterations * 10)
-        made = table(replace(scene.setting, jobs=jobs, slot_s=60, corrected=switches))
+        made = table(switched(replace(scene.setting, jobs=jobs, slot_s=60), switches))
         record = play(policy, made)
         assert made.costs is not None
         _, rows, gpus = record.changes()
@@ -295,7 +295,7 @@ def test_the_other_schedules_follow_the_table_too(name: str) -> None:
         assert play(policy, table(scene.setting, dear)).end_s.tolist() == published.end_s.tolist()
         switches = frozenset({"cost_table", "overhead_when_unchanged", "gandiva_between_arrivals"})
         for which, costs in (("dear", dear), ("free", free)):
-            record = play(policy, table(replace(scene.setting, corrected=switches), costs))
+            record = play(policy, table(switched(scene.setting, switches), costs))
             stretches = stretches_of(record)
             overhead[which] += ledger_of(record, stretches, waits_of(record, stretches)).parts["overhead"]
     assert overhead["dear"] > overhead["free"]

@@ -17,7 +17,7 @@ import pytest
 
 import forerun
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.explain.job import CAUSES, ClusterJobExplainer, _Blocked, _Telling
 from forerun.cluster.inputs.prepare import prepare
 from forerun.cluster.policy import Allocator, Schedule, schedulers
@@ -29,6 +29,8 @@ from forerun.core.errors import ForerunError, ScenarioError
 from forerun.core.result.job import Others, Story, Tried
 from forerun.core.result.run import Result
 from forerun.core.scenario.spec import override
+
+from .conftest import rules_of
 
 EXPLAINER = get_domain("cluster").job_explainer
 NAMES = sorted(schedulers().names())
@@ -167,7 +169,7 @@ def test_it_adds_up_in_random_settings(policy: str) -> None:
         scene = drawn_world(number, published=issubclass(kind, Schedule))
         setting, record = scene.setting, Record(scene.setting)
         seen = [_Blocked(row) for row in range(len(setting.jobs))]
-        rules = rules_for(kind(), setting, record, scene.terms, number)
+        rules = rules_of(kind(), setting, record, scene.terms, number)
         run_rules(rules, [partial(one.instant, record=record) for one in seen])
         waits, (times, _, _, free, _) = waits_of(record, stretches_of(record)), record.events()
         used = np.concatenate(([0], setting.cluster.gpus - free))

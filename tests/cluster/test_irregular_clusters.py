@@ -11,17 +11,16 @@ import pytest
 import forerun
 from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.known_bugs import SWITCHES
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policy import schedulers
 from forerun.cluster.testing import Scene
-from forerun.cluster.testing import play as lawful
 from forerun.core.errors import PolicyError
+from forerun.replication.elasticflow.known_bugs import SWITCHES
 
-from .conftest import play, setting
+from .conftest import Switched, lawful, play, setting
 
 ALL = frozenset(SWITCHES)
 #: random settings in a run of the suite; FORERUN_CASES asks for more
@@ -82,7 +81,7 @@ def hostile_world(number: int, corrected: frozenset[str] = ALL) -> Setting:
         changes = ("1->2", "2->1", "8->16", "16->8", "migrate")
         drawn = dict(zip(changes, rng.uniform(0.0, most_s, len(changes)).tolist(), strict=True))
         costs = cost_table({"*": drawn}, jobs, plain(0, 0, 0), "here")
-    return Setting(jobs, cluster, profile, slot_s, "A", corrected=corrected, costs=costs)
+    return Switched(jobs, cluster, profile, slot_s, "A", corrected=corrected, costs=costs)
 
 
 def test_no_admitted_job_is_late_and_no_run_fails() -> None:

@@ -18,29 +18,29 @@ from forerun.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyObservingRules, Progress
-from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.chronus import Chronus, ChronusRules
-from forerun.cluster.policies.elasticflow import (
-    AdmittingEdf,
-    EarliestDeadlineFirst,
-    ElasticFlow,
-    ElasticScaling,
-)
-from forerun.cluster.policies.gandiva import Gandiva, GandivaRules
+from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
 from forerun.cluster.policies.las import Las
 from forerun.cluster.policies.pollux import Pollux
 from forerun.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
-from forerun.cluster.policies.themis import Themis, ThemisSlots
-from forerun.cluster.policies.tiresias import Tiresias, TiresiasRules
 from forerun.cluster.policy import Policy, PriorityPolicy
 from forerun.core.errors import ScenarioError
 from forerun.core.registry import member_name
+from forerun.replication.chronus.schedule import Chronus, ChronusRules
+from forerun.replication.elasticflow.schedules.gandiva import Gandiva, GandivaRules
+from forerun.replication.elasticflow.schedules.plan_ahead import (
+    AdmittingEdf,
+    EarliestDeadlineFirst,
+    ElasticScaling,
+)
+from forerun.replication.elasticflow.schedules.themis import Themis, ThemisSlots
+from forerun.replication.elasticflow.schedules.tiresias import Tiresias, TiresiasRules
 
-from .conftest import engine_for
+from .conftest import engine_for, rules_of
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 
@@ -243,7 +243,7 @@ def simulated(policy: Policy, made: Setting) -> Record:
     """The run under the policy's own model of work."""
     record = Record(made)
     record.seeks_remedies = False
-    run_rules(rules_for(policy, made, record, Terms(), 0))
+    run_rules(rules_of(policy, made, record))
     return record
 
 

@@ -20,11 +20,10 @@ from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.testing import Scene
-from forerun.cluster.testing import play as lawful
 from forerun.core.errors import PolicyError, ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
 
-from .conftest import play
+from .conftest import lawful, play
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import ALL, hostile_world
 

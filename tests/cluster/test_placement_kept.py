@@ -19,11 +19,10 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policy import schedulers
 from forerun.cluster.testing import Scene
-from forerun.cluster.testing import play as lawful
 from forerun.core.errors import ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
 
-from .conftest import play, setting
+from .conftest import lawful, play, setting
 from .test_admitted_in_time import ALL, drawn_world
 from .test_irregular_clusters import hostile_world
 

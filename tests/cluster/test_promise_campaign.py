@@ -21,7 +21,7 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.errors import PolicyError
 
-from .conftest import play
+from .conftest import Switched, play
 from .test_irregular_clusters import ALL
 
 WORLDS = max(60, int(os.environ.get("FORERUN_CASES", "0")))
@@ -95,7 +95,7 @@ def drawn_world(number: int, most: int = 40) -> Setting:
             for name, _ in profile.kinds
         }
         costs = cost_table(models, jobs, plain(0, 0, 0), "here")
-    return Setting(
+    return Switched(
         jobs,
         cluster,
         profile,
@@ -184,10 +184,10 @@ def test_plans_that_forget_a_cost_break_the_promise(change: str, monkeypatch: py
 def test_runs_end_in_errors_where_only_halves_of_nodes_are_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law can fail: without the placement by counts, many runs do."""
 
-    def raises(self: PlanAheadRules, rows: I64) -> None:
+    def raises(self: PlanAheadRules, rows: I64, now_s: int) -> None:
         raise PolicyError.at("here", "no placement")
 
-    monkeypatch.setattr(PlanAheadRules, "_place_by_count", raises)
+    monkeypatch.setattr(PlanAheadRules, "place_by_count", raises)
     seen = Count()
     for number in range(40):
         seen.add(drawn_world(number))

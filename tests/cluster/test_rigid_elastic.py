@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cluster.engine.known_bugs import SWITCHES
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
 from forerun.cluster.inputs.jobs import on_what_they_ask_for
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.inputs.throughput import analytic, held_rigid, joined, rigid
-from forerun.cluster.policies.elasticflow import (
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.core.cli.main import run
+from forerun.replication.elasticflow.known_bugs import SWITCHES
+from forerun.replication.elasticflow.schedules.plan_ahead import (
     AdmittingEdf,
     EarliestDeadlineFirst,
-    ElasticFlow,
     ElasticScaling,
 )
-from forerun.core.cli.main import run
 
-from .conftest import play
+from .conftest import Switched, play
 
 ELASTIC = (ElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf())
 SCALING = analytic((("m", 64), ("n", 16)), "balanced", levels=(1, 2, 4, 8))
@@ -52,7 +52,7 @@ def drawn_world(rng: np.random.Generator, *, scaling: bool) -> Setting:
     if (kind < 0).any():
         jobs, profile, _ = on_what_they_ask_for(jobs, profile, cluster)
     corrected = frozenset(SWITCHES) if rng.random() < 0.5 else frozenset()
-    return Setting(jobs, cluster, profile, int(rng.choice([60, 240])), corrected=corrected)
+    return Switched(jobs, cluster, profile, int(rng.choice([60, 240])), corrected=corrected)
 
 
 def check(made: Setting, record: Record) -> int:

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.known_bugs import touching
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.inputs.throughput import analytic
-from forerun.cluster.policies.chronus import Chronus
-from forerun.cluster.policies.gandiva import Gandiva
 from forerun.cluster.policies.pollux import Pollux
-from forerun.cluster.policies.themis import Themis
-from forerun.cluster.policies.tiresias import Tiresias
+from forerun.replication.chronus.schedule import Chronus
+from forerun.replication.elasticflow.known_bugs import touching
+from forerun.replication.elasticflow.schedules.gandiva import Gandiva
+from forerun.replication.elasticflow.schedules.themis import Themis
+from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 
-from .conftest import play
+from .conftest import Switched, play
 
 RIGID = (Tiresias(), Gandiva(), Themis(), Chronus(), Chronus(solver="highs"))
 ALL = (*RIGID, Pollux())
@@ -60,7 +60,7 @@ def worlds(draw: Any, corrected: frozenset[str] = frozenset()) -> Setting:
     )
     nodes = draw(st.sampled_from([1, 2, 4]))
     slot_s = draw(st.sampled_from([60, 240]))
-    return Setting(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=corrected)
+    return Switched(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=corrected)
 
 
 def held_seconds(record: Record) -> tuple[Any, Any]:

@@ -12,28 +12,27 @@ from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.kernels import allocator as ak
 from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import F64, Jobs
 from forerun.cluster.inputs.costs import CostTable, cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import (
-    AdmittingEdf,
-    EarliestDeadlineFirst,
-    ElasticFlow,
-    ElasticScaling,
-)
-from forerun.cluster.policies.gandiva import Gandiva
+from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
 from forerun.cluster.policies.las import Las
 from forerun.cluster.policies.priority import Fifo, Srtf
-from forerun.cluster.policies.themis import Themis
-from forerun.cluster.policies.tiresias import Tiresias
 from forerun.cluster.policy import Policy
 from forerun.cluster.testing import Scene
-from forerun.cluster.testing import play as lawful
 from forerun.core.registry import member_name
+from forerun.replication.elasticflow.schedules.gandiva import Gandiva
+from forerun.replication.elasticflow.schedules.plan_ahead import (
+    AdmittingEdf,
+    EarliestDeadlineFirst,
+    ElasticScaling,
+)
+from forerun.replication.elasticflow.schedules.themis import Themis
+from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 
-from .conftest import play
+from .conftest import lawful, play, rules_of
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 from .test_rigid_laws import PROFILE
@@ -57,7 +56,7 @@ def table(jobs: Jobs, **seconds: float) -> CostTable:
 def run_of(policy: Policy, made: Setting) -> Record:
     record = Record(made)
     record.seeks_remedies = False
-    run_rules(rules_for(policy, made, record, Terms(), 0))
+    run_rules(rules_of(policy, made, record))
     return record
 
 
@@ -139,7 +138,7 @@ def test_who_gets_gpus_waits_for_those_who_give_some_up(policy: Policy) -> None:
         made = replace(made, costs=table(made.jobs, drain=11.0), placement_kept=True)
         record = Record(made)
         record.seeks_remedies = False
-        rules = rules_for(policy, made, record, Terms(), 0)
+        rules = rules_of(policy, made, record)
         seen: list[tuple[float, F64]] = []
 
         def look(now_s: float, rules: object = rules, seen: list[tuple[float, F64]] = seen) -> None:

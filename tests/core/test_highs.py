@@ -7,10 +7,10 @@ import highspy
 import numpy as np
 import pytest
 
-from forerun.cluster.engine.lease_program import Limits, Proof, best_plan
-from forerun.cluster.engine.leases import Claim
 from forerun.cluster.policies.gavel_maxmin import fair_shares
 from forerun.core.highs import new_solver, solve
+from forerun.replication.chronus.lease_program import Limits, Proof, best_plan
+from forerun.replication.chronus.leases import Claim
 
 
 @pytest.fixture(params=[1, 2, 5])

@@ -19,20 +19,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from forerun.cluster.engine import Engine, engines
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.kernels import allocator as ak
 from forerun.cluster.engine.kernels import plan_state as mk
 from forerun.cluster.engine.plan_ahead import PlanAheadRules
-from forerun.cluster.engine.priority import PriorityRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
-from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, Cluster, Jobs, NodeGroup, ThroughputTable
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.inputs.throughput import analytic
-from forerun.cluster.policies.gandiva import GandivaRules
-from forerun.cluster.policies.themis import ThemisSlots
-from forerun.cluster.policies.tiresias import TiresiasRules
 from forerun.cluster.policy import Policy, Schedule
 from forerun.cluster.summary.gpus import nodes_of
 from forerun.cluster.summary.ledgers import ledger_of
@@ -42,7 +39,6 @@ from forerun.core.testing import written_and_read
 
 _PLACEMENTS = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
 _TOLERANCE_S = 1e-6
-_RIGID_RULES = (TiresiasRules, GandivaRules, ThemisSlots, PriorityRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +286,7 @@ class Witness:
         ended, end_s = record.end_s >= 0, record.end_s
         assert not (ended & (record.admitted == 0)).any(), f"{self.scene}: a refused job ended"
         self._require_of_all(~ended | (end_s >= jobs.submit_s), end_s, "ended before it came")
-        if not self._credits_others:
+        if not self.rules.credits_others:
             early = ended & (record.first_start_s < jobs.submit_s)
             self._require_of_all(~early, record.first_start_s, "started before it came")
         completed = sorted(record.completed) == np.flatnonzero(ended).tolist()
@@ -300,17 +296,11 @@ class Witness:
         held_s = np.maximum(to_s - stretches.from_s, 0.0)
         if isinstance(self.rules, PlanAheadRules):
             self._work_within_a_slot(stretches, held_s)
-        elif isinstance(self.rules, _RIGID_RULES) and not self._credits_others:
+        elif self.rules.is_rigid and not self.rules.credits_others:
             # a rigid job holds its GPUs for its duration; a slot less where ends are seen a slot early
-            grace_s = self.scene.setting.slot_s if isinstance(self.rules, ThemisSlots) else 0
-            longest_s = np.bincount(stretches.row, held_s, len(jobs)) + grace_s + _TOLERANCE_S
+            longest_s = np.bincount(stretches.row, held_s, len(jobs)) + self.rules.early_s + _TOLERANCE_S
             enough = ~ended | (longest_s >= jobs.duration_s)
             self._require_of_all(enough, end_s, "held GPUs for less than its duration")
-
-    @property
-    def _credits_others(self) -> bool:
-        """Gandiva as published credits elapsed time to the jobs that have a turn now, not to those that had the GPUs."""
-        return isinstance(self.rules, GandivaRules) and not self.rules.acts_between
 
     def _work_within_a_slot(self, stretches: Stretches, held_s: F64) -> None:
         """Elastic schedules as published: GPU time times throughput is a job's iterations, but for overhead and a slot."""
@@ -362,10 +352,16 @@ class Witness:
                 self._require(one[1] <= other[0], other[0], f"GPU {gpu} is held twice at {other[0]:g} s")
 
 
-def play(policy: Policy, scene: Scene, *, watch: bool = True) -> tuple[Record, int]:
-    """A run of a policy in a setting, with a witness; its record and how many events were looked at."""
+def play(
+    policy: Policy, scene: Scene, *, watch: bool = True, engine: Engine | None = None
+) -> tuple[Record, int]:
+    """A run of a policy in a setting, with a witness; its record and how many events were looked at.
+
+    engine: what plays it (default: that of the first mode that does).
+    """
     record = Record(scene.setting)
-    rules = rules_for(policy, scene.setting, record, scene.terms, scene.number)
+    engine = engine or engines().get((policy.modes or ("default",))[0])({})
+    rules = engine.rules(policy, scene.setting, record, scene.terms, scene.number)
     witness = Witness(scene, rules, record)
     run_rules(rules, [lambda now_s: witness.instant(now_s, record)] if watch else [])
     if watch:

@@ -7,6 +7,10 @@ SLICE = Slice(
     members={
         "forerun.arrival_processes": ("forerun.replication.inferline.legacy_gamma",),
         "forerun.cluster.engine": ("forerun.replication.elasticflow.engine",),
+        "forerun.cluster.policy": (
+            "forerun.replication.elasticflow.schedules",
+            "forerun.replication.chronus.schedule",
+        ),
         "forerun.energy.engine": ("forerun.replication.zeus.compiled",),
         "forerun.loading.run_layout": ("forerun.replication.cndlsys.statistics",),
         "forerun.loading.tuner": (

@@ -197,8 +197,8 @@ def test_every_domain_has_a_question_and_what_if_parameters(domain: str, tmp_pat
 
 def test_what_each_accident_of_a_published_simulator_does(tmp_path: Path) -> None:
     """One row for each switch that touches the policy, put right alone; others are not told."""
-    from forerun.cluster.engine.known_bugs import SWITCHES
     from forerun.core.catalog import demo
+    from forerun.replication.elasticflow.known_bugs import SWITCHES
 
     changes = get_domain("cluster").explainer.changes
     scenario = forerun.load(demo("cluster").scenario, ["mode=compat", "policy=edf"])
@@ -254,8 +254,8 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
 @pytest.mark.parametrize("mode", ["compat", "corrected"])
 def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> None:
     """Seven switches end ElasticFlow's promises with them; none of their rows shows what the end of promises does."""
-    from forerun.cluster.engine.promises import NEEDED
     from forerun.core.catalog import demo
+    from forerun.replication.elasticflow.engine import NEEDED
 
     asked = [f"mode={mode}", "trace.generate.jobs=100"]
     path = demo("cluster").scenario

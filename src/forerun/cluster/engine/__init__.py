@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from forerun.core.registry import Registry
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from forerun.cluster.engine.rules import AnyObservingRules, AnyRules
     from forerun.cluster.inputs.setting import Setting
     from forerun.cluster.policy import Policy
-    from forerun.cluster.scenario import Scenario
     from forerun.core.domain import Change
     from forerun.core.errors import Problem
 
@@ -38,7 +37,6 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
-    corrected: frozenset[str] = frozenset()
 
     def __init__(self, switches: Mapping[str, str]) -> None:
         self.switches = switches
@@ -83,6 +81,18 @@ def engines() -> Registry[Engine]:
     )
 
 
-def engine_of(scenario: Scenario) -> Engine:
+class Moded(Protocol):
+    """What says how a policy is played: a scenario."""
+
+    @property
+    def mode(self) -> str:
+        """The name of an engine."""
+
+    @property
+    def compat(self) -> Mapping[str, str]:
+        """Its switches."""
+
+
+def engine_of(scenario: Moded) -> Engine:
     """The engine of a scenario's mode. Raises UnknownName if no installed package has one."""
     return engines().get(scenario.mode, where="$.mode")(scenario.compat)

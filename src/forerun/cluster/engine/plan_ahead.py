@@ -1,55 +1,27 @@
-"""Schedules that plan the future of every job: ElasticFlow and EDF, as published and corrected.
+"""Schedules that plan the future of every job: the compiled state and the steps that they share.
 
-`PlanAheadRules` has the compiled state and the steps that these four schedules share; each schedule adds how it admits,
-plans and starts jobs.
+Each adds a clock, and how it admits, plans and starts jobs; `promises` is the one of this package. What schedules differ in
+beyond that (which levels a job may use, what changes cost, where jobs go that no set of nodes fits, which groups are known)
+are small methods and attributes of `PlanAheadRules`.
 """
 
 from __future__ import annotations
 
-import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 import numpy as np
 
 from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.kernels.common import overhead_s
 from forerun.cluster.engine.kernels.planner import Grid
 from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.cluster.engine.rules import Column, Progress, Step, WholeSecondRules, longer, whole_s
 from forerun.cluster.engine.seats import Seats
-from forerun.cluster.engine.standstill import Standstill
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S, ThroughputTable
 from forerun.cluster.inputs.costs import CostTable
 from forerun.cluster.inputs.setting import Setting
-from forerun.core.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
-
-#: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
-_A100_LIMITS: Final = {
-    ("gpt2", 128): 16,
-    ("gpt2", 256): 32,
-    ("bert", 64): 8,
-    ("inception3", 64): 16,
-    ("inception3", 128): 32,
-    ("resnet50", 64): 32,
-    ("vgg16", 64): 32,
-}
-_T4_LIMITS: Final = {"bert": 16, "cifar10": 16, "yolov3": 4, "ncf": 1}
-
-
-def fixed_limit(gpu_type: str, model: str, batch: int) -> int:
-    """The GPU count beyond which the published ElasticFlow code never scales a job."""
-    if gpu_type == "T4":
-        return 32 if (model, batch) == ("deepspeech2", 320) else _T4_LIMITS.get(model, 64)
-    if model == "bert":
-        return _A100_LIMITS.get((model, batch), 16)
-    return _A100_LIMITS.get((model, batch), batch if model == "deepspeech2" else min(batch, 64))
-
-
-def usable_levels(profile: ThroughputTable, counts: I64) -> I64:
-    """How many of the profile's levels lie within each of some GPU counts."""
-    levels: I64 = np.searchsorted(profile.levels, counts, side="right").astype(np.int64)
-    return levels
+from forerun.core.errors import Problem, ProfileError, ScenarioError, TraceError
 
 
 def least_levels(profile: ThroughputTable) -> I64:
@@ -205,18 +177,13 @@ def least_that(admits: Callable[[int], bool], step: int, most: int) -> int:
     return high
 
 
-#: restarts that a plan keeps time for, where overhead is reserved at admission
-RESERVED_RESTARTS: Final = 4
-
-
 class PlanAheadRules(WholeSecondRules):
-    """What the four schedules have in common. A subclass adds how jobs are admitted, planned and started.
+    """What schedules that plan ahead have in common. A subclass adds a clock, and how jobs are admitted and planned.
 
     Parameters
     ----------
     setting : what is run.
     record : written: what happens.
-    top : int64[jobs], how many levels of the profile each job may use.
 
     Attributes
     ----------
@@ -227,18 +194,17 @@ class PlanAheadRules(WholeSecondRules):
     owner : the job on each GPU where jobs are placed by count; empty: the buddy placement's sets say it.
     spread_gpus, placed_s : GPUs of jobs on more nodes than they need, since the last placement.
     table : costs of changes of GPUs, where a table says them; None: the published formula.
-    begun : whether each job has run before: first starts have a cost of their own in a table.
     """
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
-    #: an instant on the grid of slots; below 0: the moment of planning, as published
-    anchor_s = -1
+    #: an instant on the grid of slots; below 0: the moment of planning
+    anchor_s = 0
 
-    def __init__(self, setting: Setting, record: Record, top: I64) -> None:
-        self.setting = setting
-        self.record, self.standstill = record, Standstill(record)
+    def __init__(self, setting: Setting, record: Record) -> None:
+        self.setting, self.record = setting, record
         self.profile = require_plannable(setting)
+        top = self.levels(self.profile)
         works = working_levels(self.profile)
         for kind in np.unique(setting.jobs.kind[top > works[setting.jobs.kind]]).tolist():
             model, batch = self.profile.kinds[kind]
@@ -263,8 +229,7 @@ class PlanAheadRules(WholeSecondRules):
         #: GPUs of jobs on more nodes than they need, since the last placement
         self.spread_gpus = 0
         self.placed_s = self.now_s
-        self.table = setting.costs if setting.is_corrected("cost_table") else None
-        self.begun: BOOL = np.zeros(len(setting.jobs), np.bool_)
+        self.table = self.charges()
         #: which GPUs jobs have, where they keep them; None: everybody is placed afresh at every event
         self.seats = Seats(setting.cluster.node_gpus(), together=True) if setting.placement_kept else None
         #: jobs that were moved by the present placement
@@ -275,6 +240,14 @@ class PlanAheadRules(WholeSecondRules):
         self.parked: list[int] = []
         self.kept_out: list[int] = []
         self.returned: list[int] = []
+
+    def levels(self, profile: ThroughputTable) -> I64:
+        """How many levels of the profile each job may use: up to the count of greatest throughput."""
+        return fastest_levels(profile)[self.setting.jobs.kind]
+
+    def charges(self) -> CostTable | None:
+        """What changes of GPUs cost: a table, where the scenario has one; None: a formula."""
+        return self.setting.costs
 
     @property
     def arrivals(self) -> Sequence[int]:
@@ -306,10 +279,6 @@ class PlanAheadRules(WholeSecondRules):
         """Jobs that wait or run, in the schedule's own order."""
         return self.m.lists[mk.RUNNABLE, : self.m.meta[mk.RUNNABLE]]
 
-    def running(self) -> I64:
-        """Jobs that have been started."""
-        return self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
-
     def best_end_s(self, row: int, now_s: int) -> float:
         """When a job would end if it had its best count from now on."""
         rates = self.m.rate[self.m.j[mk.KIND, row], : self.m.j[mk.TOP, row]]
@@ -322,25 +291,6 @@ class PlanAheadRules(WholeSecondRules):
             return ""
         return f"own speed: alone at its best count it would end {over_s:.0f} s after its deadline"
 
-    def next_moment(self) -> int | None:
-        """Events within a slot are postponed to its end; a single last event is not."""
-        everybody_came = self.m.meta[mk.ARRIVED] == len(self.setting.jobs)
-        if everybody_came and self.standstill.check(self.now_s, self._done):
-            return None
-        moment = int(mk.go_on(self.m, self.now_s, self.setting.slot_s if self.started else 0))
-        if moment < 0:
-            idle_s = self.idle_s()
-            if idle_s is None:
-                return None
-            moment = idle_s
-            mk.take_events(self.m, moment)
-        self._go_to(moment)
-        return moment
-
-    def idle_s(self) -> int | None:
-        """Where to go on if no event is left; nowhere."""
-        return None
-
     def work(self) -> F64:
         """Iterations."""
         return self.setting.jobs.iterations.astype(np.float64)
@@ -352,30 +302,18 @@ class PlanAheadRules(WholeSecondRules):
         rate = np.where(holds, m.rate[m.j[mk.KIND], m.floor_level[counts]], 0.0)
         return rate, np.where(holds, self.owed_s(), 0.0)
 
+    @abstractmethod
     def owed_s(self) -> F64:
         """What is left of the restart of each job."""
-        owed_s: F64 = self.m.j[mk.CHARGED].astype(np.float64)
-        return owed_s
+
+    @abstractmethod
+    def wake_at(self, time_s: int) -> None:
+        """Ask for an instant, which may be postponed to the next at which anything may happen."""
 
     def planned_end_s(self, row: int) -> float | None:
         """The end by the plan last made."""
         end_s = int(self.m.j[mk.PLANNED, row])
         return float(end_s) if end_s >= 0 else None
-
-    def expected_s(self) -> int | None:
-        """The next event; events within a slot are postponed to its end, but for a single last one."""
-        moment = mk.next_instant(self.m, self.now_s, self.setting.slot_s if self.started else 0)
-        return self.idle_s() if moment < 0 else int(moment)
-
-    def ended(self, row: int, end_s: float) -> None:
-        """A job ended: its end event is then, wherever it was expected."""
-        self.m.j[mk.EVENT_AT, row] = max(math.ceil(end_s), self.now_s)
-
-    def observe(self, now_s: int, seen: Progress) -> None:
-        """Take the events up to now; jobs whose end was expected by now and was not seen are expected to end later."""
-        self.seen = seen
-        mk.take_events(self.m, now_s)
-        self._go_to(now_s)
 
     def act(self, now_s: float, seen: Progress) -> None:
         """Take the steps of an instant over real jobs; who came and can never run is refused."""
@@ -391,14 +329,9 @@ class PlanAheadRules(WholeSecondRules):
             elif least > self.capacity:
                 self.kept_out.append(row)
 
-    def open_up(self) -> None:
-        """More jobs may always come."""
-        super().open_up()
-        self.m.meta[mk.OPEN] = 1
-
     def columns(self) -> list[Column]:
-        """The machine's columns, and whether each job has run."""
-        return [self.m.j, self.m.left, self.m.useful, self.begun]
+        """The machine's columns."""
+        return [self.m.j, self.m.left, self.m.useful]
 
     def grow(self, setting: Setting) -> None:
         """Grow the arrays for more jobs."""
@@ -414,7 +347,6 @@ class PlanAheadRules(WholeSecondRules):
             wakes=longer(m.wakes, 4 * count + 1024),
         )
         self.places = self.places._replace(j=j)
-        self.begun = longer(self.begun, count)
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:
         """A job takes a spare row; its submission is an event."""
@@ -461,33 +393,11 @@ class PlanAheadRules(WholeSecondRules):
         self.kept_out = [row for row in self.kept_out if self.least_gpus(row) > gpus]
         self.wake_at(max(whole_s(now_s), self.now_s))
 
-    def wake_at(self, time_s: int) -> None:
-        """Ask for an instant, which may be postponed like all others."""
-        mk.add_wake(self.m, time_s)
-
     def _return_to_lists(self, row: int) -> None:
         m = self.m
         for which in (mk.RUNNABLE, mk.RUNNING if m.j[mk.STATE, row] == mk.HOLDING else mk.PENDING):
             m.lists[which, m.meta[which]] = row
             m.meta[which] += 1
-
-    def _go_to(self, moment: int) -> None:
-        """Move the clock."""
-        self.elapsed_s = moment - self.now_s if self.started else 0
-        self.started = True
-        self.now_s = moment
-        self.reserve()
-
-    def _done(self) -> tuple[int, int, float]:
-        return int(self.m.meta[mk.FINISHED]), int(self.m.meta[mk.RUNNING]), float(self.m.left.sum())
-
-    def reserve(self) -> None:
-        """Enlarge the tables of plans before an instant that may need more."""
-        active = self.runnable_count + len(self.arrivals)
-        _, slots, keys = self.m.plans.shape
-        if active < slots and 2 * active + 16 < keys:
-            return
-        self.enlarge(max(slots, 2 * active), max(keys, 4 * active + 32))
 
     def enlarge(self, new_slots: int, new_keys: int) -> None:
         """Enlarge the tables of plans to this many jobs and instants."""
@@ -503,23 +413,12 @@ class PlanAheadRules(WholeSecondRules):
             free=np.pad(m.free, ((0, 0), (0, 2 * new_keys - m.free.shape[1]))),
         )
 
-    def advance(self, now_s: int) -> None:
-        """Count the work done since the last instant."""
-        if self.seen is None:
-            mk.progress(self.m, self.elapsed_s, now_s)
-        else:
-            mk.see(self.m, self.elapsed_s, now_s, self.seen.left, self.seen.owed_s, self.seen.ended_s)
+    def judged_end_s(self, row: int) -> int:
+        """The end by which a job is late: the one that it really had."""
+        return int(self.m.j[mk.END, row])
 
-    def finish(self, now_s: int) -> None:
-        """Jobs that are done leave; they are late by their real ends."""
-        self.leave(now_s, late_by_plan=False)
-
-    def charge(self, now_s: int) -> None:
-        """Running jobs that have GPUs pay."""
-        self.pay(self.running())
-
-    def leave(self, now_s: int, late_by_plan: bool) -> None:
-        """Jobs whose end event this is leave and are written down. late_by_plan: lateness is judged by the planned end."""
+    def leave(self, now_s: int) -> None:
+        """Jobs whose end event this is leave and are written down."""
         m = self.m
         for row in m.lists[mk.ENDING, : m.meta[mk.ENDS]].tolist():
             if self.seen is None and m.j[mk.SET_OF, row] < 0:
@@ -533,8 +432,7 @@ class PlanAheadRules(WholeSecondRules):
             m.j[mk.EVENT_AT, row] = -1
             self.give_slot(row)
             end_s, planned_s = int(m.j[mk.END, row]), int(m.j[mk.PLANNED, row])
-            judged_s = planned_s if late_by_plan else end_s
-            late = bool(m.j[mk.SLO, row]) and judged_s > m.j[mk.DEADLINE, row]
+            late = bool(m.j[mk.SLO, row]) and self.judged_end_s(row) > m.j[mk.DEADLINE, row]
             m.meta[mk.ACCEPTED] -= late
             m.meta[mk.FINISHED] += 1
             if planned_s >= 0:
@@ -567,8 +465,7 @@ class PlanAheadRules(WholeSecondRules):
     def place(self, rows: I64, now_s: int) -> None:
         """Put all jobs on nodes, in the order given; where one does not fit, anew with the largest first.
 
-        Where the buddy placement fails even so, corrected, all are placed by their number of GPUs alone. Raises
-        PolicyError as published.
+        Where the buddy placement fails even so, all are placed by their number of GPUs alone.
         """
         self.record.spread_gpu_s += self.spread_gpus * (now_s - self.placed_s)
         self.spread_gpus, self.placed_s = 0, now_s
@@ -583,18 +480,14 @@ class PlanAheadRules(WholeSecondRules):
         sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
         if mk.place_in_order(self.places, largest_first, len(rows), self.gpus_per_node):
             return
-        planned, total = int(self.m.j[mk.GPUS, rows].sum()), self.setting.cluster.gpus
-        if planned <= total and self.setting.is_corrected("buddy_only"):
-            self.release(rows, everybody=True)
-            self._place_by_count(largest_first)
-            return
-        node = self.gpus_per_node
-        odd = "" if node & (node - 1) == 0 else f" (nodes of {node} GPUs cannot be halved down to one)"
-        raise PolicyError.at(
-            f"t={now_s} s",
-            f"the buddy placement, by halves of nodes and whole nodes, has none for {planned} planned GPUs of "
-            f"{total}{odd}; compat.buddy_only: corrected also spreads jobs over nodes",
-        )
+        self.place_by_count(largest_first, now_s)
+
+    def place_all(self, rows: I64, now_s: int) -> None:
+        """Put jobs on nodes, those of whole nodes first, then largest first; find out whose groups are known."""
+        largest_first = rows.copy()
+        sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
+        self.place(largest_first, now_s)
+        self.learn_groups(rows)
 
     def _keep(self, seats: Seats, rows: I64, now_s: int) -> None:
         """Put jobs on nodes round those that keep their GPUs."""
@@ -619,8 +512,9 @@ class PlanAheadRules(WholeSecondRules):
         """Give jobs their GPUs, and say who is moved; anybody may be."""
         return seats.settle(wanted)
 
-    def _place_by_count(self, rows: I64) -> None:
+    def place_by_count(self, rows: I64, now_s: int) -> None:
         """Jobs take free GPUs wherever they are, on few nodes each; for the machine all nodes are one set then."""
+        self.release(rows, everybody=True)
         places, j, node = self.places, self.m.j, self.gpus_per_node
         held, sets, total = rows[j[mk.GPUS, rows] > 0], places.sets, self.setting.cluster.gpus
         self.owner = np.empty(total, np.int64)
@@ -676,9 +570,6 @@ class PlanAheadRules(WholeSecondRules):
         if len(self.owner):
             self._learn_groups_by_count(rows)
             return
-        if not self.setting.is_corrected("rank_cache"):
-            mk.learn_groups(self.places, rows, len(rows), self.gpus_per_node)
-            return
         m, places = self.m, self.places
         met = set()
         for row in rows[m.j[mk.GPUS, rows] > 0].tolist():
@@ -694,7 +585,6 @@ class PlanAheadRules(WholeSecondRules):
     def _learn_groups_by_count(self, rows: I64) -> None:
         """As `learn_groups`, of jobs placed by count."""
         m, node = self.m, self.gpus_per_node
-        exact = self.setting.is_corrected("rank_cache")
         holding = rows[m.j[mk.GPUS, rows] > 0]
         gpus = [np.flatnonzero(self.owner == row) for row in holding]
         ranks, levels = np.array([mine[0] for mine in gpus], np.int64), m.j[mk.LEVEL, holding]
@@ -706,37 +596,18 @@ class PlanAheadRules(WholeSecondRules):
             for mine in gpus
         ]
         m.j[mk.HIT, rows] = 0
-        m.j[mk.HIT, holding] = (
-            [group in self.groups for group in groups] if exact else self.places.known[ranks, levels]
-        )
+        m.j[mk.HIT, holding] = self.met(groups, ranks, levels)
         self.groups.update(groups)
-        self.places.known[ranks, levels] = True
 
-    def pay(self, rows: I64) -> None:
-        """Jobs pay for their restarts; on some events all communication groups are forgotten first."""
-        rebuilt = mk.tick(self.places, self.setting.slot_s)
-        if rebuilt:
-            self.groups.clear()
-        if self.table is not None:
-            self._pay_by_table(self.table, rows)
-            return
-        unchanged_free = self.setting.is_corrected("overhead_when_unchanged")
-        if self.moved:
-            self.m.j[mk.LAST_GPUS, list(self.moved)] = -1  # no number that they have
-        mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.charged_gpus)
+    def met(self, groups: Sequence[tuple[int, ...]], ranks: I64, levels: I64) -> Sequence[bool] | BOOL:
+        """Which communication groups were met before.
 
-    def _pay_by_table(self, table: CostTable, rows: I64) -> None:
-        """Jobs whose GPUs changed pay what the table says, rounded up to whole seconds."""
-        m, wait_s = self.m, self.wait_s(rows)
-        cost_s = np.zeros(len(rows), np.int64)
-        for at, row in enumerate(rows.tolist()):
-            gpus, before = int(m.j[mk.GPUS, row]), int(m.j[mk.LAST_GPUS, row])
-            if gpus and (gpus != before or row in self.moved):
-                needed_s = table.change_s(row, before, gpus) if self.begun[row] else table.start_s(row, gpus)
-                needed_s += wait_s if gpus > before or row in self.moved else 0.0
-                cost_s[at] = math.ceil(needed_s - 1e-9)
-            self.begun[row] |= gpus > 0
-        mk.charge_each(m, rows, cost_s)
+        Parameters
+        ----------
+        groups : by their real GPUs.
+        ranks, levels : the first rank of each, and the level of its size.
+        """
+        return [group in self.groups for group in groups]
 
     def wait_s(self, rows: I64) -> float:
         """How long those who get GPUs at this instant wait for those who give some up, at most."""
@@ -783,28 +654,3 @@ class PlanAheadRules(WholeSecondRules):
         if not changes:
             return ""
         return f"; {'alone, ' if alone else ''}{' or '.join(changes)} it would be admitted"
-
-    def restart_reserve_s(self, restarts: int = RESERVED_RESTARTS) -> I64:
-        """Seconds per job that a plan keeps for overhead: restarts at the job's largest count, all groups new."""
-        largest = self.m.levels[np.maximum(self.m.j[mk.TOP] - 1, 0)]
-        if self.table is not None:
-            return np.ceil(restarts * self.table.worst_s(largest)).astype(np.int64)
-        total = self.charged_gpus
-        each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
-        return np.array([restarts * each[int(gpus)] for gpus in largest], np.int64)
-
-
-def by_column(setting: Setting, profile: ThroughputTable) -> I64:
-    """Usable levels by the published rule for EDF: the largest column not literally `nan`, within 64 and the batch."""
-    if setting.is_corrected("max_gpus_rule"):
-        return fastest_levels(profile)[setting.jobs.kind]
-    most = np.minimum(np.minimum(profile.largest_column[setting.jobs.kind], 64), setting.jobs.batch)
-    return usable_levels(profile, most)
-
-
-def by_fixed_limit(setting: Setting, profile: ThroughputTable) -> I64:
-    """Usable levels by the published ElasticFlow code's table."""
-    limits = np.array(
-        [fixed_limit(setting.gpu_type, model, batch) for model, batch in profile.kinds], np.int64
-    )
-    return usable_levels(profile, limits)[setting.jobs.kind]

@@ -103,6 +103,8 @@ class PriorityRules(QueueRules):
     terms : the seconds of a restart; nothing else of them matters here.
     """
 
+    is_rigid = True
+
     def __init__(self, setting: Setting, record: Record, policy: PriorityPolicy, terms: Terms) -> None:
         require_room(setting.jobs, setting.cluster.gpus, f"the cluster has {setting.cluster.gpus}")
         self.policy, self.terms = policy, terms

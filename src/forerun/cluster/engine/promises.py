@@ -1,4 +1,4 @@
-"""ElasticFlow with every known bug fixed: each admitted job ends by its deadline.
+"""ElasticFlow: each admitted job ends by its deadline.
 
 A committed plan is a promise. It covers the work and what its changes of GPUs cost (`kernels.promises`), and is carried out
 to the second: plans change on one grid of slots, and so does the cluster. At each instant all jobs are planned afresh,
@@ -15,37 +15,21 @@ deadline, as best effort, and promised again as soon as a plan is. The promises 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
-from forerun.cluster.engine.elastic import ElasticRules
 from forerun.cluster.engine.kernels import plan_state as mk
 from forerun.cluster.engine.kernels import promises as pk
 from forerun.cluster.engine.kernels.common import overhead_s
-from forerun.cluster.engine.plan_ahead import sort_by
+from forerun.cluster.engine.plan_ahead import PlanAheadRules, sort_by
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import SLIP_S, Column, Progress, longer, whole_s
 from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
 
-#: the switches that must all be corrected for plans to be promises
-NEEDED: Final = frozenset(
-    {
-        "promises_kept",
-        "admission",
-        "late_incumbent",
-        "admission_overhead",
-        "late_test",
-        "grid_anchor",
-        "overhead_when_unchanged",
-        "rank_cache",
-    }
-)
 
-
-class PromisingRules(ElasticRules):
+class PromisingRules(PlanAheadRules):
     """Admission control whose plans are promises.
 
     Attributes
@@ -54,7 +38,9 @@ class PromisingRules(ElasticRules):
     pause_s : float64[jobs], what is left of a restart.
     worked_s : float64[jobs], seconds of work so far.
     slowness : float64[jobs], how many times as long as planned the work takes.
-    replans : whether jobs that are behind their plans are planned again.
+    replans : whether jobs that are behind their plans are planned again (default: yes).
+    least_first : whether spare GPUs go first to the job that wastes least GPU time (default: yes).
+    trials : trials of one more level so far.
     late : jobs with a deadline that have no plan in time; their deadlines in the state are none.
     due_s : all deadlines.
     best : float64[jobs], iterations a second at the best count.
@@ -63,7 +49,8 @@ class PromisingRules(ElasticRules):
     is_resized : whether other nodes offer GPUs than at the last instant, so that no promise counts unless it is made anew.
     """
 
-    needs = frozenset({"overrun"})
+    replans = True
+    least_first = True
 
     def __init__(self, setting: Setting, record: Record) -> None:
         super().__init__(setting, record)
@@ -73,7 +60,7 @@ class PromisingRules(ElasticRules):
         self.worked_s: F64 = np.zeros(jobs)
         self.ends_s: dict[int, int] = {}
         self.slowness: F64 = np.ones(jobs) if setting.slowness is None else setting.slowness
-        self.replans = setting.is_corrected("overrun")
+        self.trials = 0
         #: jobs with a deadline that have no plan in time, and all deadlines: theirs are none in the machine
         self.late: BOOL = np.zeros(jobs, np.bool_)
         self.due_s: I64 = self.m.j[mk.DEADLINE].copy()
@@ -253,14 +240,14 @@ class PromisingRules(ElasticRules):
         _, slots, capacity = self.m.plans.shape
         if active < slots and max(6 * active + 32, 2 * keys) < capacity:
             return
-        super().enlarge(max(slots, 2 * active), max(capacity, 12 * active + 64, 4 * keys))
+        self.enlarge(max(slots, 2 * active), max(capacity, 12 * active + 64, 4 * keys))
 
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave."""
         before = len(self.record.completed)
         ending = self.m.lists[mk.ENDING, : self.m.meta[mk.ENDS]]
         self.m.j[mk.DEADLINE, ending] = self.due_s[ending]
-        self.leave(now_s, late_by_plan=False)
+        self.leave(now_s)
         ended = self.record.completed[before:]
         self.record.worked_s[ended] = self.worked_s[ended]
         self.release(self.runnable(), everybody=True)
@@ -439,7 +426,7 @@ class PromisingRules(ElasticRules):
         waiting = self.m.lists[mk.PENDING, : self.m.meta[mk.PENDING]]
         self._start(waiting[self.m.j[mk.GPUS, waiting] > 0])
         sort_by(rows, -self.m.j[mk.GPUS, rows])
-        self.place(self.runnable(), now_s)
+        self.place_all(self.runnable(), now_s)
         self.note(now_s)
 
     def _take_turns(self, now_s: int) -> None:

@@ -92,9 +92,15 @@ class Rules(ABC, Generic[InstantT]):
     Attributes
     ----------
     order : the steps of an instant, in the order in which they happen.
+    is_rigid : whether jobs have their GPUs for their durations.
+    early_s : how much before its end a job may be noticed to have ended.
+    credits_others : whether time that has passed counts as work of jobs that have GPUs now, not of those that had them.
     """
 
     order: tuple[Step, ...] = ()
+    is_rigid: bool = False
+    early_s: float = 0.0
+    credits_others: bool = False
 
     @abstractmethod
     def next_moment(self) -> InstantT | None:
@@ -160,7 +166,6 @@ class ObservingRules(Rules[InstantT]):
     is_open : whether more jobs may always come, so that nothing rests on which are known to.
     """
 
-    needs: frozenset[str] = frozenset()
     seats: Seats | None = None
     seen: Progress | None = None
     is_open: bool = False

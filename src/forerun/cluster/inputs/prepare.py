@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from forerun.cluster.engine import engine_of
 from forerun.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs, NodeGroup, ThroughputTable
 from forerun.cluster.inputs.costs import PRESETS, SOURCES, CostTable, cost_table, plain, read_costs
 from forerun.cluster.inputs.edit import edited
@@ -151,7 +150,6 @@ def prepare(scenario: Scenario) -> Inputs:
         profile=profile,
         slot_s=scenario.slot_s,
         gpu_type=cluster.node_types()[0] or (profile.gpu_type if profile else ""),
-        corrected=engine_of(scenario).corrected,
         seed=scenario.seed,
         profiles=profiles if len(profiles) > 1 else (),
         costs=costs_of(scenario, jobs),

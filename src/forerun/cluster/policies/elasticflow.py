@@ -1,7 +1,4 @@
-"""ElasticFlow and its baseline EDF, with and without admission control [Gu et al., ASPLOS'23].
-
-All four plan the future of every job at each event, from its throughput and the work it has left.
-"""
+"""ElasticFlow [Gu et al., ASPLOS'23]: it plans the future of every job, from its throughput and the work it has left."""
 
 from __future__ import annotations
 
@@ -13,78 +10,22 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import Schedule
 
 
-class _PlanAhead(Schedule, frozen=True, kw_only=True):
-    """What the four schedules need of a trace."""
-
-    needs: ClassVar[tuple[str, ...]] = ("profile", "iterations", "deadline")
-    plans_slots: ClassVar[bool] = True
-
-
-class ElasticFlow(_PlanAhead, tag="ef-accessctrl", frozen=True, kw_only=True):
+class ElasticFlow(Schedule, tag="ef-accessctrl", frozen=True, kw_only=True):
     """Deadline guarantees by elastic scaling: least shares first, spare GPUs by marginal return.
 
     Gu et al., ElasticFlow, ASPLOS'23, sections 4.2 (admission, minimum satisfactory share) and 4.3 (elastic scaling).
     """
 
     paper: ClassVar[str] = "Gu et al., ElasticFlow, ASPLOS'23"
+    needs: ClassVar[tuple[str, ...]] = ("profile", "iterations", "deadline")
+    plans_slots: ClassVar[bool] = True
     guarantees: ClassVar[str] = (
         "every admitted job has a plan that meets its deadline; corrected, it ends by it"
     )
     cost: ClassVar[str] = "O(jobs² · keys) an event, nearly all in trials of one more level"
 
     def rules(self, setting: Setting, record: Record) -> AnyRules:
-        """The schedule at work; where every known bug that touches them is fixed, plans are promises."""
-        from forerun.cluster.engine.promises import NEEDED
+        """The schedule at work: plans are promises."""
+        from forerun.cluster.engine.promises import PromisingRules  # here: it brings compiled code
 
-        if setting.corrected >= NEEDED:
-            from forerun.cluster.engine.promises import PromisingRules
-
-            return PromisingRules(setting, record)
-        from forerun.cluster.engine.elastic import AdmittingRules
-
-        return AdmittingRules(setting, record)
-
-
-class ElasticScaling(_PlanAhead, tag="ef", frozen=True, kw_only=True):
-    """ElasticFlow's planner and elastic scaling for every job submitted; nothing is refused.
-
-    Gu et al., ElasticFlow, ASPLOS'23: the "EDF + elastic scaling" bar of figure 9.
-    """
-
-    paper: ClassVar[str] = "Gu et al., ElasticFlow, ASPLOS'23"
-    guarantees: ClassVar[str] = "none: a late job takes what it can"
-    cost: ClassVar[str] = "O(jobs² · keys) an event"
-
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
-        """The schedule at work."""
-        from forerun.cluster.engine.elastic import OpenRules
-
-        return OpenRules(setting, record)
-
-
-class EarliestDeadlineFirst(_PlanAhead, tag="edf", frozen=True, kw_only=True):
-    """Jobs in deadline order, each at the largest count it may use; replanned at every event, nothing refused."""
-
-    paper: ClassVar[str] = "baseline of Gu et al., ElasticFlow, ASPLOS'23"
-    guarantees: ClassVar[str] = "none"
-    cost: ClassVar[str] = "O(jobs · keys) an event"
-
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
-        """The schedule at work."""
-        from forerun.cluster.engine.deadline_first import EdfRules
-
-        return EdfRules(setting, record)
-
-
-class AdmittingEdf(_PlanAhead, tag="edf-accessctrl", frozen=True, kw_only=True):
-    """EDF that refuses a newcomer if with it any job would be late by the plan."""
-
-    paper: ClassVar[str] = "baseline of Gu et al., ElasticFlow, ASPLOS'23 (figure 9)"
-    guarantees: ClassVar[str] = "every admitted job has a plan that meets its deadline"
-    cost: ClassVar[str] = "O(arrivals · jobs · keys) an event"
-
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
-        """The schedule at work."""
-        from forerun.cluster.engine.deadline_first import AdmittingEdfRules
-
-        return AdmittingEdfRules(setting, record)
+        return PromisingRules(setting, record)

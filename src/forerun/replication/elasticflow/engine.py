@@ -9,20 +9,49 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from forerun.cluster.engine.known_bugs import SWITCHES, touching
 from forerun.cluster.engine.modes.default import Default
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.domain import Change
 from forerun.core.errors import Problem, known_names
 from forerun.core.registry import member_name
+from forerun.replication.elasticflow.known_bugs import SWITCHES, Corrections, touching
+from forerun.replication.elasticflow.schedule import PublishedSchedule
 
 if TYPE_CHECKING:
-    from forerun.cluster.engine.rules import AnyObservingRules
+    from forerun.cluster.engine.allocator import Terms
+    from forerun.cluster.engine.record import Record
+    from forerun.cluster.engine.rules import AnyObservingRules, AnyRules
     from forerun.cluster.inputs.setting import Setting
     from forerun.cluster.policy import Policy
 
 COMPAT: Final = "compat"
 CORRECTED: Final = "corrected"
+
+
+#: the switches that must all be corrected for ElasticFlow's plans to be promises
+NEEDED: Final = frozenset(
+    {
+        "promises_kept",
+        "admission",
+        "late_incumbent",
+        "admission_overhead",
+        "late_test",
+        "grid_anchor",
+        "overhead_when_unchanged",
+        "rank_cache",
+    }
+)
+
+
+def elasticflow(setting: Setting, record: Record, corrected: Corrections) -> AnyRules:
+    """ElasticFlow with admission control at work: where every known bug that touches promises is fixed, plans are such."""
+    if corrected.switches >= NEEDED:
+        from forerun.replication.elasticflow.planning.promises import SwitchedPromises
+
+        return SwitchedPromises(setting, record, corrected)
+    from forerun.replication.elasticflow.planning.elastic import AdmittingRules
+
+    return AdmittingRules(setting, record, corrected)
 
 
 class _Published(Default):
@@ -45,10 +74,17 @@ class _Published(Default):
             if name not in SWITCHES
         ]
 
+    def rules(self, policy: Policy, setting: Setting, record: Record, terms: Terms, seed: int) -> AnyRules:
+        """Those of a published schedule, with the switches; all others as in the default mode."""
+        corrected = Corrections(self.corrected)
+        if isinstance(policy, PublishedSchedule):
+            return policy.played(setting, record, corrected)
+        if isinstance(policy, ElasticFlow):
+            return elasticflow(setting, record, corrected)
+        return super().rules(policy, setting, record, terms, seed)
+
     def replans(self, policy: Policy) -> bool:
         """ElasticFlow does where its plans are promises, and `overrun` is corrected."""
-        from forerun.cluster.engine.promises import NEEDED  # here: it brings compiled code
-
         return isinstance(policy, ElasticFlow) and self.corrected >= NEEDED | {"overrun"}
 
     def against_live(self, policy: Policy, rules: AnyObservingRules, setting: Setting) -> Sequence[Problem]:
@@ -60,7 +96,7 @@ class _Published(Default):
                 f"$.compat.{switch}",
                 f"real jobs do not follow {name} as published: {SWITCHES[switch].published}; it must be corrected",
             )
-            for switch in sorted((rules.needs | ignored) - self.corrected)
+            for switch in sorted((getattr(rules, "needs", frozenset()) | ignored) - self.corrected)
         ]
 
     def changes(self, policy: Policy) -> tuple[Change, ...]:
@@ -69,8 +105,6 @@ class _Published(Default):
         ElasticFlow keeps its promises only where eight switches are corrected together. So that a single one of them shows
         its own effect, it is compared with a run that keeps none, and `promises_kept` stands for what they do together.
         """
-        from forerun.cluster.engine.promises import NEEDED  # here: it brings compiled code
-
         corrected, schedule = self.corrected, member_name(type(policy))
 
         def change(name: str) -> Change:

@@ -47,7 +47,6 @@ def public_setting(
     gpu_type: str = "A100",
     *,
     first: int = 0,
-    corrected: frozenset[str] = frozenset(),
 ) -> Setting:
     """A setting of the public data: a trace on a cluster, with the measured throughput.
 
@@ -58,7 +57,6 @@ def public_setting(
     slot_s : length of a scheduling slot [s].
     gpu_type : `A100` or `T4` (default: A100).
     first : only so many jobs of the trace (default: 0, all).
-    corrected : known bugs of the published simulator that are corrected (default: none).
 
     Raises
     ------
@@ -72,5 +70,4 @@ def public_setting(
         profile=profile,
         slot_s=slot_s,
         gpu_type=gpu_type,
-        corrected=corrected,
     )

@@ -18,24 +18,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.cluster.engine.known_bugs import SWITCHES
+from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policy import Schedule, schedulers
+from forerun.cluster.policy import schedulers
 from forerun.core.result.figures import Axis, Figure, by_series, from_points
 from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.core.result.stats import standard_error, student_quantile
 from forerun.core.study.executors.interrupts import blocked, end_quietly
+from forerun.replication.elasticflow.engine import Compat, Corrected
 from forerun.replication.elasticflow.live import fig6a_live, fig6b_live, fig7
 from forerun.replication.elasticflow.overheads import QUICK_PLAN, fig12
 from forerun.replication.elasticflow.public import public_profile, public_setting
 from forerun.replication.elasticflow.published import LABEL, PAPER, PUBLISHED, RATIO, SIX
 
 Floats = NDArray[np.float64]
-
-ALL: Final = frozenset(SWITCHES)
-NONE: Final[frozenset[str]] = frozenset()
 
 #: cluster of each trace of figure 8(b)
 CLUSTERS_8B: Final = {
@@ -114,11 +112,11 @@ def play(job: Job) -> RunFigures:
     DataError : the public data that it needs is missing.
     """
     policy = schedulers().get(job.schedule)(**_parameters(job))
-    assert isinstance(policy, Schedule)
     setting = replace(_setting(job), applications=policy.applications())
     record = Record(setting)
     record.seeks_remedies = False
-    run_rules(policy.rules(setting, record))
+    engine = (Corrected if job.corrected else Compat)({})
+    run_rules(engine.rules(policy, setting, record, Terms(), job.seed))
     return outcome(record, keep_events=job.keep_events)
 
 
@@ -136,11 +134,8 @@ def _parameters(job: Job) -> dict[str, Any]:
 
 def _setting(job: Job) -> Setting:
     """The setting of a run, from a public trace or from a drawn one."""
-    corrected = ALL if job.corrected else NONE
     if job.drawn is None:
-        made = public_setting(
-            job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first, corrected=corrected
-        )
+        made = public_setting(job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first)
         return replace(made, seed=job.seed)
     from forerun.cluster.inputs.files import JobTable, jobs_of, read_cluster
     from forerun.cluster.traces.published import PublishedGenerator, published
@@ -156,7 +151,6 @@ def _setting(job: Job) -> Setting:
         profile=profile,
         slot_s=job.slot_s,
         gpu_type=job.gpu_type,
-        corrected=corrected,
     )
 
 

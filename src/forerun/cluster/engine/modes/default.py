@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forerun.cluster.engine import Engine
-from forerun.cluster.engine.known_bugs import SWITCHES
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.registry import member_name
 
@@ -21,12 +20,12 @@ class Default(Engine):
     """The semantics of this package."""
 
     name = "default"
-    corrected = frozenset(SWITCHES)
 
     def problems(self, policy: Policy) -> list[tuple[str, str]]:
         """No published schedules, and no switches."""
-        problems = [("compat", f"has switches of published schedules; mode: {self.name} plays none")]
-        problems = problems if self.switches else []
+        problems = []
+        if self.switches:
+            problems.append(("compat", f"has switches of published schedules; mode: {self.name} plays none"))
         if policy.modes and self.name not in policy.modes:
             known = " or ".join(policy.modes)
             problems.append(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import I64
-from forerun.cluster.engine.kernels.elastic import hold
 from forerun.cluster.engine.kernels.plan_state import (
     DEADLINE,
     END,
@@ -19,9 +18,6 @@ from forerun.cluster.engine.kernels.plan_state import (
     STATE,
     TOP,
     PlanState,
-    register,
-    set_end,
-    start,
 )
 from forerun.cluster.engine.kernels.planner import (
     Grid,
@@ -35,6 +31,8 @@ from forerun.cluster.engine.kernels.planner import (
     whole_up,
 )
 from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.elastic import hold
+from forerun.replication.elasticflow.kernels.events import register, set_end, start
 
 
 @kernel

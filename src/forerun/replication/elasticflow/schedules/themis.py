@@ -16,14 +16,16 @@ import numpy as np
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules, Column, Progress, Step, WholeSecondRules, longer
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S
-from forerun.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
-from forerun.cluster.policy import Schedule
+from forerun.cluster.inputs.setting import Setting
+from forerun.replication.elasticflow.costs import first_costs_s, restart_costs_s, uses_table
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.schedule import PublishedSchedule
 
 _BLOCK_EVENTS: Final = 8192
 _ORDERS: Final = ("centre", "least", "leximin")
 
 
-class Themis(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="themis"):
+class Themis(PublishedSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="themis"):
     """The largest slowdown against a fair share is minimised each slot; jobs keep their requested GPUs.
 
     `themis_order`: how jobs are ranked where the optimum leaves a choice: its analytic `centre` (what an
@@ -41,9 +43,9 @@ class Themis(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     )
     cost: ClassVar[str] = "O(active jobs x 60) per slot"
 
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
+    def played(self, setting: Setting, record: Record, corrected: Corrections) -> AnyRules:
         """The schedule at work on a setting."""
-        return ThemisSlots(self, setting, record)
+        return ThemisSlots(self, setting, record, corrected)
 
 
 def requested_rate(setting: Setting) -> F64:
@@ -61,22 +63,23 @@ def requested_rate(setting: Setting) -> F64:
 class ThemisSlots(WholeSecondRules):
     """Blocks of slots, each one kernel call; the clock is the slot at which the kernel stopped."""
 
+    is_rigid = True
     needs = frozenset({"themis_overhead"})
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
 
-    def __init__(self, policy: Themis, setting: Setting, record: Record) -> None:
+    def __init__(self, policy: Themis, setting: Setting, record: Record, corrected: Corrections) -> None:
         """Parameters
         ----------
         policy : how to order within the optimum, and how many slots to play at a time.
         setting, record : what is run; the kernel writes overhead and admissions into the record's own columns.
         """
-        from forerun.cluster.engine.kernels import themis as kernels
+        from forerun.replication.elasticflow.kernels import themis as kernels
 
         jobs, count = setting.jobs, len(setting.jobs)
-        self.record = record
+        self.record, self.early_s = record, float(setting.slot_s)
         self.advance_kernel, self.see_kernel = kernels.advance, kernels.see
-        restart_s = np.array(restart_costs_s(setting)[False], np.int64)
-        start_s, drain_s = (np.array(seconds, np.int64) for seconds in first_costs_s(setting))
+        restart_s = np.array(restart_costs_s(setting, corrected)[False], np.int64)
+        start_s, drain_s = (np.array(seconds, np.int64) for seconds in first_costs_s(setting, corrected))
         rate = requested_rate(setting)
         self.jobs = kernels.ThemisJobs(
             jobs.submit_s,
@@ -84,7 +87,7 @@ class ThemisSlots(WholeSecondRules):
             rate,
             restart_s,
             start_s,
-            drain_s if self._drains(setting) else drain_s[:0],
+            drain_s if self._drains(setting, corrected) else drain_s[:0],
         )
         work = np.maximum(jobs.iterations, 1).astype(np.float64)
         self.state = kernels.ThemisState(
@@ -116,24 +119,26 @@ class ThemisSlots(WholeSecondRules):
             total_gpus=setting.cluster.gpus,
             slot_s=setting.slot_s,
             order_by=_ORDERS.index(policy.themis_order),
-            unit_is_throughput=setting.is_corrected("themis_unit"),
-            now_is_present=setting.is_corrected("themis_now"),
-            restarts_cost=setting.is_corrected("themis_overhead"),
-            first_apart=uses_table(setting),
-            ends_with_work=setting.is_corrected("themis_end"),
+            unit_is_throughput="themis_unit" in corrected,
+            now_is_present="themis_now" in corrected,
+            restarts_cost="themis_overhead" in corrected,
+            first_apart=uses_table(setting, corrected),
+            ends_with_work="themis_end" in corrected,
         )
         self.block = self._block_of(policy.block_events)
         self.noted = 0
         record.admitted[:] = 1
 
     @staticmethod
-    def _drains(setting: Setting) -> bool:
+    def _drains(setting: Setting, corrected: Corrections) -> bool:
         """Whether any job's GPUs can be free later than they are taken away."""
-        return uses_table(setting) and setting.costs is not None and setting.costs.longest_drain_s > 0
+        return (
+            uses_table(setting, corrected) and setting.costs is not None and setting.costs.longest_drain_s > 0
+        )
 
     def _block_of(self, events: int) -> Any:
         """Arrays for this many events."""
-        from forerun.cluster.engine.kernels.themis import EventBlock
+        from forerun.replication.elasticflow.kernels.themis import EventBlock
 
         changes = max(1 << 16, 4 * len(self.jobs.gpus))
         sizes = (events, events, events + 1, changes, changes)

@@ -64,7 +64,7 @@ def fill_backwards(free: I64, size: int, needed: int) -> I64 | None:
 
 def packs(claims: Sequence[Claim], free: I64) -> bool:
     """Whether all claims fit when filled backwards: large first, then tight, then far. `free` is not changed."""
-    from forerun.cluster.engine.kernels.chronus import fits
+    from forerun.replication.chronus.kernels import fits
 
     rows = [(claim.size, claim.needed, claim.within) for claim in claims]
     rows.sort(key=lambda row: (-row[0], row[2] - row[1], -row[2]))

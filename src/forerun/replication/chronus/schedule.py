@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from forerun.cluster.engine.event_log import LoggedRules
-from forerun.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import (
     AnyRules,
@@ -29,14 +28,16 @@ from forerun.cluster.engine.rules import (
 )
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policy import Schedule
+from forerun.replication.chronus.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.schedule import PublishedSchedule
 
 _LEASE_S: Final = 240
 _RESTART_S: Final = 0.5
 _ESTIMATE: Final = 1.1
 
 
-class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="chronus"):
+class Chronus(PublishedSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="chronus"):
     """Deadline jobs get leases, admitted if they can be packed; others fill the rest.
 
     `lease_s`: length of a lease and of the backfill slot. `solver`: `greedy` plans newly admitted jobs around the old
@@ -58,9 +59,9 @@ class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     guarantees: ClassVar[str] = "an admitted job gets the leases its estimate needs before its deadline"
     cost: ClassVar[str] = "O(batch x horizon) per lease; an integer program per lease with solver: highs"
 
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
+    def played(self, setting: Setting, record: Record, corrected: Corrections) -> AnyRules:
         """The schedule at work on a setting."""
-        return ChronusRules(self, setting, record)
+        return ChronusRules(self, setting, record, corrected)
 
 
 class Rank(IntEnum):
@@ -141,18 +142,18 @@ class ChronusRules(LoggedRules, WholeSecondRules):
     needs = frozenset({"chronus_waiting_counts", "overhead_when_unchanged"})
     order: tuple[Step, ...] = (Step.ADVANCE, Step.ROUND, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, policy: Chronus, setting: Setting, record: Record) -> None:
-        from forerun.cluster.engine.lease_program import Limits
+    def __init__(self, policy: Chronus, setting: Setting, record: Record, corrected: Corrections) -> None:
+        from forerun.replication.chronus.lease_program import Limits
 
         super().__init__(record)
         self.policy, self.setting = policy, setting
         self.lease_s = policy.lease_s
         self.tick_s = math.gcd(setting.slot_s, policy.lease_s)
-        self.slot_s = self.tick_s if setting.is_corrected("chronus_slot_constant") else policy.lease_s
-        self.keeps_refused = not setting.is_corrected("chronus_refused_stay")
-        self.waiting_counts = not setting.is_corrected("chronus_waiting_counts")
-        self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
-        self.knows_best_effort = setting.is_corrected("chronus_best_effort_lost")
+        self.slot_s = self.tick_s if "chronus_slot_constant" in corrected else policy.lease_s
+        self.keeps_refused = "chronus_refused_stay" not in corrected
+        self.waiting_counts = "chronus_waiting_counts" not in corrected
+        self.pays_changes_only = "overhead_when_unchanged" in corrected
+        self.knows_best_effort = "chronus_best_effort_lost" in corrected
         self.limits = Limits(policy.solver_nodes, policy.solver_gap, policy.solver_columns)
         self.submit_s: list[int] = setting.jobs.submit_s.tolist()
         self.deadline_s: list[int] = setting.jobs.deadline_s.tolist()
@@ -443,7 +444,7 @@ class ChronusRules(LoggedRules, WholeSecondRules):
 
     def _solve(self) -> None:
         """Plan all admitted jobs anew, starting from the plans they have."""
-        from forerun.cluster.engine.lease_program import best_plan
+        from forerun.replication.chronus.lease_program import best_plan
 
         jobs = [job for job in self.pending if job.rank is Rank.LEASED and job.may_lease and job.still > 0]
         if not jobs:

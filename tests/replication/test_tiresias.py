@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.cluster.engine.known_bugs import touching
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
-from forerun.cluster.policies.tiresias import Tiresias, TiresiasRules
+from forerun.replication.elasticflow.known_bugs import touching
+from forerun.replication.elasticflow.schedules.tiresias import Tiresias, TiresiasRules
 
-from .conftest import (
+from ..cluster.conftest import (
     assert_equals_reference,
     assert_equals_small_setting,
     play,
+    rules_of,
     runs,
     setting,
     small_worlds,
@@ -58,7 +59,7 @@ def test_promotion_shortens_the_mean_completion_here() -> None:
 
 def test_learned_limits_part_the_ended_jobs_into_thirds() -> None:
     made = setting("195job.csv", "n16g8", 240, corrected=("queue_limits",))
-    rules = Tiresias().rules(made, Record(made))
+    rules = rules_of(Tiresias(), made, Record(made))
     assert isinstance(rules, TiresiasRules)
     run_rules(rules)
     sizes = made.jobs.gpus * made.jobs.duration_s

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from forerun.cluster.engine.leases import Claim
 from forerun.core.highs import new_solver, solve
+from forerun.replication.chronus.leases import Claim
 
 
 class Proof(Enum):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from forerun.cluster.policies.gandiva import Gandiva
+from forerun.replication.elasticflow.schedules.gandiva import Gandiva
 
-from .conftest import (
+from ..cluster.conftest import (
     assert_equals_reference,
     assert_equals_small_setting,
     play,

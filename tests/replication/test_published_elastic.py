@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from forerun.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import (
+from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.replication.elasticflow.schedules.plan_ahead import (
     AdmittingEdf,
     EarliestDeadlineFirst,
-    ElasticFlow,
     ElasticScaling,
 )
 
-from .conftest import (
+from ..cluster.conftest import (
     assert_equals_reference,
     play,
     runs,

@@ -14,7 +14,6 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.cluster.engine.arrivals import Arrivals
 from forerun.cluster.engine.event_log import LoggedRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import (
@@ -26,15 +25,18 @@ from forerun.cluster.engine.rules import (
     lengthen,
     whole_s,
 )
-from forerun.cluster.engine.standstill import Standstill
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NO_DEADLINE_S
-from forerun.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
-from forerun.cluster.policy import Schedule
+from forerun.cluster.inputs.setting import Setting
+from forerun.replication.elasticflow.arrivals import Arrivals
+from forerun.replication.elasticflow.costs import first_costs_s, restart_costs_s, uses_table
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.schedule import PublishedSchedule
+from forerun.replication.elasticflow.standstill import Standstill
 
 _TURN_S: Final = 60
 
 
-class Gandiva(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gandiva"):
+class Gandiva(PublishedSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gandiva"):
     """Node sets per job size, shared out by demand; jobs beyond a set's capacity take turns of a minute."""
 
     paper: ClassVar[str] = "Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI'18"
@@ -42,9 +44,9 @@ class Gandiva(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     guarantees: ClassVar[str] = "none; early feedback to every job by time slicing"
     cost: ClassVar[str] = "O(active jobs) per event"
 
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
+    def played(self, setting: Setting, record: Record, corrected: Corrections) -> AnyRules:
         """The schedule at work on a setting."""
-        return GandivaRules(setting, record)
+        return GandivaRules(setting, record, corrected)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,31 +71,33 @@ class GandivaRules(LoggedRules, WholeSecondRules):
     cluster, always.
     """
 
+    is_rigid = True
     needs = frozenset({"gandiva_between_arrivals", "overhead_when_unchanged", "restart_forgiven"})
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, setting: Setting, record: Record) -> None:
+    def __init__(self, setting: Setting, record: Record, corrected: Corrections) -> None:
         jobs, cluster = setting.jobs, setting.cluster
         super().__init__(record)
         self.standstill = Standstill(record)
         self.slot_s, self.total_gpus, self.node_gpus = setting.slot_s, cluster.gpus, cluster.gpus_per_node
         self.free_nodes = cluster.gpus // cluster.gpus_per_node
-        self.full_capacity = setting.is_corrected("gandiva_strict")
-        self.rank_present = setting.is_corrected("gandiva_util")
-        self.acts_between = setting.is_corrected("gandiva_between_arrivals")
+        self.full_capacity = "gandiva_strict" in corrected
+        self.rank_present = "gandiva_util" in corrected
+        self.acts_between = "gandiva_between_arrivals" in corrected
+        self.credits_others = not self.acts_between
         if self.acts_between:
             self.order = (Step.ADVANCE, Step.ROUND, *self.order[2:])
-        self.counts_growth = setting.is_corrected("gandiva_loop_variable")
-        self.scans_all = setting.is_corrected("gandiva_pending_scan")
-        self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
-        self.forgives = not setting.is_corrected("restart_forgiven")
+        self.counts_growth = "gandiva_loop_variable" in corrected
+        self.scans_all = "gandiva_pending_scan" in corrected
+        self.pays_changes_only = "overhead_when_unchanged" in corrected
+        self.forgives = "restart_forgiven" not in corrected
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
-        self.restart_s = restart_costs_s(setting)
-        self.start_s, self.drain_s = first_costs_s(setting)
-        self.by_table = uses_table(setting)
+        self.restart_s = restart_costs_s(setting, corrected)
+        self.start_s, self.drain_s = first_costs_s(setting, corrected)
+        self.by_table = uses_table(setting, corrected)
         self.arrivals = Arrivals(jobs.submit_s)
         self.sets: defaultdict[int, list[GpuSet]] = defaultdict(list)
         self.running: dict[int, None] = {}  # placed in a set, whether or not it is their turn

@@ -14,7 +14,6 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.cluster.engine.arrivals import Arrivals
 from forerun.cluster.engine.event_log import LoggedRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import (
@@ -26,10 +25,13 @@ from forerun.cluster.engine.rules import (
     lengthen,
     whole_s,
 )
-from forerun.cluster.engine.standstill import Standstill
 from forerun.cluster.inputs.arrays import BOOL, F64, I64
-from forerun.cluster.inputs.setting import Setting, first_costs_s, restart_costs_s, uses_table
-from forerun.cluster.policy import Schedule
+from forerun.cluster.inputs.setting import Setting
+from forerun.replication.elasticflow.arrivals import Arrivals
+from forerun.replication.elasticflow.costs import first_costs_s, restart_costs_s, uses_table
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.schedule import PublishedSchedule
+from forerun.replication.elasticflow.standstill import Standstill
 
 _NEVER_S: Final = 1 << 62
 _FITTED_SHARES: Final = (1 / 3, 2 / 3)
@@ -37,7 +39,7 @@ _FITTED_SHARES: Final = (1 / 3, 2 / 3)
 LEAST_ENDED: Final = 12
 
 
-class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="dlas-gpu"):
+class Tiresias(PublishedSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="dlas-gpu"):
     """Discretised two-dimensional LAS: three queues by attained GPU-seconds, first come first served in each.
 
     `queue_limits_gpu_s`: what a job may have had before it leaves the first and the second queue (values of the
@@ -64,36 +66,37 @@ class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             problems.append(("promote_after", f"must be positive, not {self.promote_after:g}"))
         return problems
 
-    def rules(self, setting: Setting, record: Record) -> AnyRules:
+    def played(self, setting: Setting, record: Record, corrected: Corrections) -> AnyRules:
         """The schedule at work on a setting."""
-        return TiresiasRules(self, setting, record)
+        return TiresiasRules(self, setting, record, corrected)
 
 
 class TiresiasRules(LoggedRules, WholeSecondRules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
+    is_rigid = True
     needs = frozenset({"tiresias_overhead_in_end", "overhead_when_unchanged", "restart_forgiven"})
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, policy: Tiresias, setting: Setting, record: Record) -> None:
+    def __init__(self, policy: Tiresias, setting: Setting, record: Record, corrected: Corrections) -> None:
         jobs, total_gpus = setting.jobs, setting.cluster.gpus
         super().__init__(record)
         self.standstill = Standstill(record)
         self.slot_s, self.total_gpus = setting.slot_s, total_gpus
         self.limits = policy.queue_limits_gpu_s
-        self.learns = setting.is_corrected("queue_limits")
+        self.learns = "queue_limits" in corrected
         #: GPU-seconds of the jobs that have ended, ascending
         self.sizes_gpu_s: list[int] = []
-        self.promote_after = policy.promote_after if setting.is_corrected("tiresias_promotion") else math.inf
-        self.overhead_in_end = setting.is_corrected("tiresias_overhead_in_end")
-        self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
-        self.forgives = not setting.is_corrected("restart_forgiven")
+        self.promote_after = policy.promote_after if "tiresias_promotion" in corrected else math.inf
+        self.overhead_in_end = "tiresias_overhead_in_end" in corrected
+        self.pays_changes_only = "overhead_when_unchanged" in corrected
+        self.forgives = "restart_forgiven" not in corrected
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
-        self.restart_s = restart_costs_s(setting)
-        self.start_s, self.drain_s = first_costs_s(setting)
-        self.by_table = uses_table(setting)
+        self.restart_s = restart_costs_s(setting, corrected)
+        self.start_s, self.drain_s = first_costs_s(setting, corrected)
+        self.by_table = uses_table(setting, corrected)
         count = len(jobs)
         self.arrivals = Arrivals(jobs.submit_s)
         self.runnable: list[int] = []

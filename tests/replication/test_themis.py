@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.kernels import themis as kernels
-from forerun.cluster.policies.themis import Themis
+from forerun.replication.elasticflow.kernels import themis as kernels
+from forerun.replication.elasticflow.schedules.themis import Themis
 
-from .conftest import (
+from ..cluster.conftest import (
     assert_equals_reference,
     assert_equals_small_setting,
     play,

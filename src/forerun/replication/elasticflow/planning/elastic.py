@@ -1,4 +1,4 @@
-"""ElasticFlow at work: the steps of an instant, with and without admission control."""
+"""Published ElasticFlow at work: the steps of an instant, with and without admission control."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import elastic as ek
 from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.plan_ahead import (
-    PlanAheadRules,
-    by_fixed_limit,
-    fastest_levels,
-    require_plannable,
-    sort_by,
-)
+from forerun.cluster.engine.plan_ahead import sort_by
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, longer
-from forerun.cluster.inputs.arrays import BOOL, I64
+from forerun.cluster.inputs.arrays import BOOL, I64, ThroughputTable
 from forerun.cluster.inputs.setting import Setting
+from forerun.replication.elasticflow.kernels import elastic as ek
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.planning.published import PublishedRules, by_fixed_limit
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
 #: the first 200 of 400 random clusters and traces (none of 1,377 admitted jobs late there; with four restarts and no
@@ -27,7 +23,7 @@ RESTARTS_KEPT: Final = 8
 SLOTS_KEPT: Final = 2
 
 
-class ElasticRules(PlanAheadRules):
+class ElasticRules(PublishedRules):
     """What both forms of ElasticFlow share: the planner's flags, boosting, placing.
 
     Attributes
@@ -41,23 +37,28 @@ class ElasticRules(PlanAheadRules):
 
     needs = frozenset({"overhead_when_unchanged"})
 
-    def __init__(self, setting: Setting, record: Record) -> None:
-        profile = require_plannable(setting)
-        corrected = setting.is_corrected("max_gpus_rule")
-        top = fastest_levels(profile)[setting.jobs.kind] if corrected else by_fixed_limit(setting, profile)
-        super().__init__(setting, record, top)
-        self.least_first = setting.is_corrected("marginal_order")
-        self.anchor_s = 0 if setting.is_corrected("grid_anchor") else -1
-        self.reserving = setting.is_corrected("admission_overhead")
+    def __init__(self, setting: Setting, record: Record, corrected: Corrections) -> None:
+        super().__init__(setting, record, corrected)
+        self.least_first = "marginal_order" in corrected
+        self.anchor_s = 0 if "grid_anchor" in corrected else -1
+        self.reserving = "admission_overhead" in corrected
         self.reserve_s: I64 = np.zeros(len(setting.jobs), np.int64)
         #: reserved up to the end: an event may be postponed to the end of its slot, and so may the one that acts on it
         self.least_reserve_s = SLOTS_KEPT * setting.slot_s
         if self.reserving:
             # where overhead falls due at every event, no number of restarts is enough
-            seldom = setting.is_corrected("overhead_when_unchanged")
+            seldom = "overhead_when_unchanged" in corrected
             self.reserve_s = self.restart_reserve_s(RESTARTS_KEPT if seldom else 2 * RESTARTS_KEPT)
             self.reserve_s += self.least_reserve_s
         self.trials = 0
+
+    def levels(self, profile: ThroughputTable) -> I64:
+        """Up to the count of greatest throughput, or to a limit fixed by hand."""
+        return (
+            by_fixed_limit(self.setting, profile)
+            if "max_gpus_rule" not in self.corrected
+            else super().levels(profile)
+        )
 
     def columns(self) -> list[Column]:
         """Those of the machine, and what is reserved."""
@@ -80,13 +81,6 @@ class ElasticRules(PlanAheadRules):
         """Hand out spare GPUs."""
         self.trials += ek.boost(self.m, self.grid(now_s), self.reserve_s, self.least_first, registered)
 
-    def place(self, rows: I64, now_s: int) -> None:
-        """Put jobs on nodes, those of whole nodes first, then largest first; find out whose groups are known."""
-        largest_first = rows.copy()
-        sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
-        super().place(largest_first, now_s)
-        self.learn_groups(rows)
-
 
 class AdmittingRules(ElasticRules):
     """ElasticFlow with admission control: new jobs are planned with all jobs, and refused if any job would be late.
@@ -95,9 +89,15 @@ class AdmittingRules(ElasticRules):
     at every event, so an admitted job may be late after all; `promises` has the schedule without that.
     """
 
+    def judged_end_s(self, row: int) -> int:
+        """The planned end."""
+        if "late_test" in self.corrected:
+            return super().judged_end_s(row)
+        return int(self.m.j[mk.PLANNED, row])
+
     def finish(self, now_s: int) -> None:
-        """Jobs that are done leave; they are late by their planned end."""
-        self.leave(now_s, late_by_plan=not self.setting.is_corrected("late_test"))
+        """Jobs that are done leave."""
+        self.leave(now_s)
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
 
@@ -109,7 +109,7 @@ class AdmittingRules(ElasticRules):
             return
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
-        one_by_one = self.setting.is_corrected("admission")
+        one_by_one = "admission" in self.corrected
         in_turn = newcomers[np.argsort(self.m.j[mk.DEADLINE, newcomers], kind="stable")]
         admitted = [
             self._admit_batch(batch, now_s) for batch in (in_turn[:, None] if one_by_one else [newcomers])
@@ -121,7 +121,7 @@ class AdmittingRules(ElasticRules):
         """Admit new jobs if they make no job late that would not be late anyway; else only those without deadline."""
         everybody = np.concatenate((self.runnable(), newcomers))
         late = everybody[self.plan(everybody, now_s, record=False)]
-        if len(late) and self.setting.is_corrected("late_incumbent"):
+        if len(late) and "late_incumbent" in self.corrected:
             late = np.setdiff1d(late, self._late_anyway(now_s))
         if not len(late):
             for row in newcomers:
@@ -169,13 +169,13 @@ class AdmittingRules(ElasticRules):
         if not what and needed_s > deadline:
             what = f"capacity in [{now_s}, {deadline}] s: planned with the others it would end {needed_s - deadline} s late"
         everybody = np.append(self.runnable(), row)
-        anyway = self._late_anyway(now_s) if self.setting.is_corrected("late_incumbent") else everybody[:0]
+        anyway = self._late_anyway(now_s) if "late_incumbent" in self.corrected else everybody[:0]
 
         def admits() -> bool:
             late = everybody[self.plan(everybody, now_s, record=False)]
             return not len(np.setdiff1d(late, anyway))
 
-        batch = len(self.arrivals) > 1 and not self.setting.is_corrected("admission")
+        batch = len(self.arrivals) > 1 and "admission" not in self.corrected
         return (what or blame) + self.would_admit(row, admits, alone=batch)
 
     def decide(self, now_s: int) -> None:
@@ -187,7 +187,7 @@ class AdmittingRules(ElasticRules):
         ek.start_due(self.m, now_s, False, False)
         self.boost(now_s, registered=False)
         sort_by(rows, -self.m.j[mk.GPUS, rows])
-        self.place(self.runnable(), now_s)
+        self.place_all(self.runnable(), now_s)
         self.note(now_s)
         ek.look_ahead(self.m, now_s)
 
@@ -222,6 +222,6 @@ class OpenRules(ElasticRules):
         ek.start_due(self.m, now_s, True, True)
         self.boost(now_s, registered=True)
         running = self.running()
-        self.place(running, now_s)
+        self.place_all(running, now_s)
         self.note(now_s)
         ek.wake_at_changes(self.m, now_s)

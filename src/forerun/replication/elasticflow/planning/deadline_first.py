@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import deadline_first as dk
 from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.plan_ahead import PlanAheadRules, by_column, require_plannable, sort_by
+from forerun.cluster.engine.plan_ahead import sort_by
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, longer
-from forerun.cluster.inputs.arrays import BOOL, I64
+from forerun.cluster.inputs.arrays import BOOL, I64, ThroughputTable
 from forerun.cluster.inputs.setting import Setting
+from forerun.replication.elasticflow.kernels import deadline_first as dk
+from forerun.replication.elasticflow.kernels import events as ev
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.planning.published import PublishedRules, by_column
 
 
-class DeadlineFirstRules(PlanAheadRules):
+class DeadlineFirstRules(PublishedRules):
     """What both forms of EDF share: planning all jobs in deadline order, placing.
 
     Attributes
@@ -23,14 +26,22 @@ class DeadlineFirstRules(PlanAheadRules):
     gpus, ends : the plans last made: GPUs now, and the planned end, by row.
     """
 
-    def __init__(self, setting: Setting, record: Record) -> None:
-        super().__init__(setting, record, by_column(setting, require_plannable(setting)))
-        self.exact = setting.is_corrected("edf_key_overwrite")
+    def __init__(self, setting: Setting, record: Record, corrected: Corrections) -> None:
+        super().__init__(setting, record, corrected)
+        self.exact = "edf_key_overwrite" in corrected
         self.reserve_s: I64 = np.zeros(len(setting.jobs), np.int64)
-        if setting.is_corrected("admission_overhead"):
+        if "admission_overhead" in corrected:
             self.reserve_s = self.restart_reserve_s()
         self.gpus: I64 = np.zeros(len(setting.jobs), np.int64)
         self.ends: I64 = np.zeros(len(setting.jobs), np.int64)
+
+    def levels(self, profile: ThroughputTable) -> I64:
+        """Up to the count of greatest throughput, or to the largest column."""
+        return (
+            by_column(self.setting, profile)
+            if "max_gpus_rule" not in self.corrected
+            else super().levels(profile)
+        )
 
     def columns(self) -> list[Column]:
         """Those of the machine, what is reserved, and the plans last made."""
@@ -92,12 +103,12 @@ class EdfRules(DeadlineFirstRules):
 
     def charge(self, now_s: int) -> None:
         """Scaling is free as published; the scheduling event is counted."""
-        if self.setting.is_corrected("edf_overhead"):
+        if "edf_overhead" in self.corrected:
             rows = self.running()
             self.learn_groups(rows)
             self.pay(rows)
         else:
-            mk.tick(self.places, self.setting.slot_s)
+            ev.tick(self.places, self.setting.slot_s)
 
 
 class AdmittingEdfRules(DeadlineFirstRules):
@@ -109,7 +120,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
         """Jobs that are done leave; all GPUs are released."""
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
-        self.leave(now_s, late_by_plan=False)
+        self.leave(now_s)
         self.release(self.runnable(), everybody=True)
 
     def arrive(self, now_s: int) -> None:
@@ -119,7 +130,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
             everybody = np.append(self.runnable(), row)
             self.plan(everybody, now_s)
             late = everybody[self.would_be_late(everybody)]
-            if len(late) and self.setting.is_corrected("late_incumbent"):
+            if len(late) and "late_incumbent" in self.corrected:
                 late = np.setdiff1d(late, self._late_anyway(now_s))
                 self.plan(everybody, now_s)
             if len(late):
@@ -151,7 +162,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
             what = f"job {names[both[0]]}, admitted before, is predicted late in any case"
         else:
             what = f"it would make job {names[late[0]]} late"
-        excused = anyway if self.setting.is_corrected("late_incumbent") else anyway[:0]
+        excused = anyway if "late_incumbent" in self.corrected else anyway[:0]
 
         def admits() -> bool:
             self.plan(everybody, now_s)

@@ -1,11 +1,11 @@
 """The known bugs of the published simulators, each a switch.
 
-A schedule runs as published (`compat`) unless a switch says `corrected`. `mode: corrected` turns all of them; each also
-works alone. The table is known_bugs.json beside this file.
+The table is known_bugs.json beside this file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +30,23 @@ SWITCHES: Final = msgspec.json.decode(
     Path(__file__).with_name("known_bugs.json").read_bytes(), type=dict[str, Switch]
 )
 
-#: what each switch is called when it keeps the published behaviour, and when not
-MODES: Final = ("compat", "corrected")
-
 
 def touching(schedule: str) -> tuple[str, ...]:
     """The switches that can change a schedule's outcome."""
     return tuple(name for name, switch in SWITCHES.items() if schedule in switch.touches)
+
+
+class Corrections:
+    """The switches that are off the published behaviour in a run.
+
+    Parameters
+    ----------
+    switches : their names (default: none).
+    """
+
+    def __init__(self, switches: Iterable[str] = ()) -> None:
+        self.switches = frozenset(switches)
+
+    def __contains__(self, switch: str) -> bool:
+        assert switch in SWITCHES, switch
+        return switch in self.switches

@@ -11,7 +11,7 @@ import pytest
 from forerun.core.cli.main import run
 from forerun.replication.elasticflow.reference_logs import JOB_COLUMNS
 
-from .conftest import DATA, golden_alloc, golden_jobs, shared_or_skip
+from ..cluster.conftest import DATA, golden_alloc, golden_jobs, shared_or_skip
 
 SMALL = (
     "domain: cluster\ntrace: {file: jobs.csv}\nmachines: {nodes: [{count: 1, gpus: 4}]}\npolicy: {name: srtf}\n"

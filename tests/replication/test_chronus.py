@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.lease_program import Limits, Proof, best_plan
-from forerun.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
-from forerun.cluster.policies.chronus import Chronus
+from forerun.replication.chronus.lease_program import Limits, Proof, best_plan
+from forerun.replication.chronus.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.replication.chronus.schedule import Chronus
 
-from .conftest import GOLDEN, play, runs, setting
+from ..cluster.conftest import GOLDEN, play, rules_of, runs, setting
 
 GREEDY = [r for r in runs() if r["schedule"] == "chronus" and r["run"].endswith(".none")]
 
@@ -56,7 +56,7 @@ def test_the_greedy_runs_are_reproduced_job_by_job(reference: dict[str, Any]) ->
 def test_optimal_plans_meet_as_many_deadlines_as_the_greedy_less_two(reference: dict[str, Any]) -> None:
     made = of_run(reference)
     record = Record(made)
-    rules = Chronus(solver="highs").rules(made, record)
+    rules = rules_of(Chronus(solver="highs"), made, record)
     run_rules(rules)
     assert record.accepted >= reference["met"] - 2
     assert rules.solved.get(Proof.FALLBACK.name, 0) == 0  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""Chronus, as the published simulator of ElasticFlow has it for comparison: its schedule, leases and their program."""

@@ -1,0 +1,1 @@
+"""Published schedules that plan the future of every job, at work."""
