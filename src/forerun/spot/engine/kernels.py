@@ -12,13 +12,14 @@ against.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.kernels.jit import kernel
+from forerun.core.kernels.records import record_type
 
 REMOVAL_TIMES, REMOVAL_BATCHES, VICTIMS, ADD_TIMES, ADD_BATCHES = range(5)
 
@@ -100,6 +101,41 @@ class FleetNumbers(NamedTuple):
     cap: int
     on_demand: int
     hit_rate_per_s: NDArray[Any]
+
+
+NOTHING, CHANGED, HIT, GROWS, STARTS = range(5)
+"""What an event changes: nothing, nodes that do not train, nodes that do; the growth rule's instant; the beginning."""
+
+TRIAL: Final = record_type(
+    "state training active standby provisioning steady batches saved first n logged",
+    "t spell until goal_at drain_at next_removal next_add next_ready removal_gap add_gap removal_rate add_rate s",
+)
+"""Where a trial is.
+
+state: of the job. training: pipelines. active, standby, provisioning: nodes that train, wait, and are prepared. steady:
+on-demand nodes in pipelines. batches: in preparation. saved: the last step kept. first, n: steps of this segment to its
+first checkpoint, and between them. logged: rows of the log.
+
+t: now. spell: when the state began. until: its end. goal_at, drain_at: the goal, and the durable instant at which the job
+grows. next_*: events; inf for none. *_gap: from the next event to the one after it, sampled ahead, so that its logarithm
+is off the path to the next event. *_rate: of events a second. s: a step of this segment.
+"""
+
+
+class Trial(NamedTuple):
+    """One trial under way: what `run_trial` takes, and now: TRIAL[1].
+
+    Each kind of event has one function that changes it; all are copied into `_run`, so that handing it on is free.
+    """
+
+    job: Any
+    fleet: Any
+    streams: Any
+    out: Any
+    ready_s: Any
+    ready_nodes: Any
+    log: Any
+    now: Any
 
 
 @kernel(inline=True)
@@ -237,36 +273,36 @@ def _remove_from_batches(at: Any, batches: Any, ready_s: Any, ready_nodes: Any) 
 
 
 @kernel(inline=True)
-def _note(log: Any, logged: Any, t: Any, code: Any, value: Any) -> Any:
+def _note(trial: Any, code: Any, value: Any) -> None:
     """Write one row of the log, if it is not full."""
-    if logged < log.shape[0]:
-        log[logged, 0], log[logged, 1], log[logged, 2] = t, code, value
-        return logged + 1
-    return logged
+    now, log = trial.now[0], trial.log
+    if now.logged < log.shape[0]:
+        log[now.logged, 0], log[now.logged, 1], log[now.logged, 2] = now.t, code, value
+        now.logged += 1
 
 
-@kernel(inline=True)
-def _charge(
-    out: Any, state: Any, world: Any, u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any, final: Any
-) -> Any:
-    """Charge an interval of `u` seconds to the ledger; returns the steps of it that survive.
+@kernel(allocates=False)
+def _charge(now: Any, job: Any, out: Any, final: Any) -> Any:
+    """Charge the time in the present state to the ledger; returns the steps of it that survive.
 
     A segment that ends by a disruption keeps what is durable; at the end of the run (`final`), what is
     complete.
     """
-    if state == IDLE:
+    u, world = now.t - now.spell, now.training * job.depth
+    if now.state == IDLE:
         out[_IDLE] += u
         return 0.0
-    if state == RECONFIGURING:
+    if now.state == RECONFIGURING:
         out[_RECONFIG] += u
         out[_RECONFIG_N] += u * world
         return 0.0
+    s, d = now.s, job.stall_s
     if final:
-        steps, stall = executed_by(u, s, first, n, d)
+        steps, stall = executed_by(u, s, now.first, now.n, d)
         out[_INFLIGHT] += max(0.0, u - steps * s - stall)
         out[_INFLIGHT_N] += max(0.0, u - steps * s - stall) * world
     else:
-        steps, wall, stall = durable_by(u, s, first, n, d, hidden)
+        steps, wall, stall = durable_by(u, s, now.first, now.n, d, job.hidden_write_s)
         out[_LOST] += u - wall
         out[_LOST_N] += (u - wall) * world
         out[_ROLLBACKS] += u > wall + ROUNDING_S
@@ -277,152 +313,206 @@ def _charge(
     return steps
 
 
+@kernel(inline=True)
+def _advance(trial: Any) -> Any:
+    """Go to the next instant, and charge the nodes that wait; returns whether that is the horizon."""
+    now, horizon_s = trial.now[0], trial.job.horizon_s
+    before, ends = now.t, min(now.until, now.goal_at)
+    t = min(min(now.next_removal, now.next_add), min(now.next_ready, ends), now.drain_at)
+    at_end = t > horizon_s or (t == horizon_s and t < ends)
+    now.t = horizon_s if at_end else t
+    trial.out[_STANDBY_N] += now.standby * (now.t - before)
+    trial.out[_PREPPING_N] += now.provisioning * (now.t - before)
+    return at_end
+
+
+@kernel(inline=True)
+def _train(trial: Any) -> Any:
+    """The pipelines are built: a segment begins."""
+    now, job = trial.now[0], trial.job
+    _charge(now, job, trial.out, False)
+    now.state, now.spell, now.until = TRAINING, now.t, np.inf
+    now.s, now.first = job.step_s[now.training], job.first_steps[now.training]
+    now.n = job.spacing_steps[now.training]
+    if job.goal_steps >= 0:
+        now.goal_at = now.t + step_end(job.goal_steps - now.saved - 1, now.s, now.first, now.n, job.stall_s)
+    return NOTHING
+
+
+@kernel(inline=True)
+def _remove(trial: Any) -> Any:
+    """Spot nodes vanish, victims one by one, uniform over those alive."""
+    now, fleet, streams = trial.now[0], trial.fleet, trial.streams
+    spot = now.active + now.standby + now.provisioning - fleet.on_demand
+    now.next_removal = now.t + now.removal_gap
+    now.removal_gap = exponential(streams, REMOVAL_TIMES, now.removal_rate)
+    size = min(_batch(streams, REMOVAL_BATCHES, fleet.removal_cdf), spot)
+    if fleet.per_node and uniform(streams, REMOVAL_BATCHES) * fleet.cap >= spot:
+        size = 0
+    if size == 0:
+        return NOTHING
+    trial.out[_REMOVALS] += size
+    change = CHANGED
+    for alive in range(spot, spot - size, -1):
+        code, value = 0.0, 0.0
+        at = np.int64(uniform(streams, VICTIMS) * alive) - (now.active - now.steady)
+        idle = now.standby - (fleet.on_demand - now.steady)
+        if at < 0:
+            now.active -= 1
+            change = HIT
+        elif at < idle:
+            now.standby -= 1
+            code = 1.0
+        else:
+            now.batches, value = _remove_from_batches(
+                at - idle, now.batches, trial.ready_s, trial.ready_nodes
+            )
+            now.provisioning -= 1
+            code = 2.0
+            now.next_ready = trial.ready_s[0] if now.batches > 0 else np.inf
+        _note(trial, code, value)
+    return change
+
+
+@kernel(inline=True)
+def _ready(trial: Any) -> Any:
+    """The oldest batch is prepared."""
+    now, ready_s, ready_nodes = trial.now[0], trial.ready_s, trial.ready_nodes
+    now.standby += ready_nodes[0]
+    now.provisioning -= ready_nodes[0]
+    _drop_batch(0, now.batches, ready_s, ready_nodes)
+    now.batches -= 1
+    now.next_ready = ready_s[0] if now.batches > 0 else np.inf
+    return CHANGED
+
+
+@kernel(inline=True)
+def _add(trial: Any) -> Any:
+    """Spot nodes come."""
+    now, fleet, streams, prep_s = trial.now[0], trial.fleet, trial.streams, trial.job.prep_s
+    spot = now.active + now.standby + now.provisioning - fleet.on_demand
+    now.next_add = now.t + now.add_gap
+    now.add_gap = exponential(streams, ADD_TIMES, now.add_rate)
+    size = max(0, min(_batch(streams, ADD_BATCHES, fleet.add_cdf), fleet.cap - spot))
+    if fleet.per_node and uniform(streams, ADD_BATCHES) * fleet.cap < spot:
+        size = 0
+    if size == 0:
+        return NOTHING
+    trial.out[_ADDS] += size
+    _note(trial, 3.0, size)
+    if prep_s > 0.0:
+        trial.ready_s[now.batches], trial.ready_nodes[now.batches] = now.t + prep_s, size
+        now.next_ready = trial.ready_s[0]
+        now.batches += 1
+        now.provisioning += size
+    else:
+        now.standby += size
+    return CHANGED
+
+
+@kernel(inline=True)
+def _asks(trial: Any, pipelines: Any) -> Any:
+    """Whether the growth rule wants so many pipelines now; it may ask for the next durable instant instead."""
+    now, job, rates = trial.now[0], trial.job, trial.fleet.hit_rate_per_s
+    first, n, d, hidden = now.first, now.n, job.stall_s, job.hidden_write_s
+    # What growing throws away: the time since the last durable step, or since the pause began.
+    spent = now.t - now.spell
+    lost = spent - durable_by(spent, now.s, first, n, d, hidden)[1]
+    alive = now.active + now.standby + now.provisioning - trial.fleet.on_demand
+    rate = rates[min(alive, rates.shape[0] - 1), now.active - now.steady]
+    now_s, then_s = job.step_s[max(1, now.training)], job.step_s[pipelines]
+    answer = _wants_growth(job, now.state, now.training, now_s, then_s, lost, spent, rate)
+    if now.state == TRAINING:
+        now.drain_at = np.inf
+        if answer == 2:
+            now.drain_at = now.spell + _next_durable(spent, now.s, first, n, d, hidden)
+    return answer == 1
+
+
+@kernel(inline=True)
+def _replan(trial: Any, change: Any) -> None:
+    """One re-plan for the instant: if an active node was hit, or growth is possible and the rule asks for it."""
+    now, job = trial.now[0], trial.job
+    if change != HIT and now.standby < job.depth:
+        return  # not enough for another pipeline
+    pipelines = min(job.max_pipelines, (now.active + now.standby) // job.depth)
+    world = pipelines * job.depth
+    if change != HIT and world <= now.active:
+        return
+    if change == CHANGED and not _asks(trial, pipelines):
+        return
+    now.saved += np.int64(_charge(now, job, trial.out, False))
+    now.training = pipelines
+    now.standby -= world - now.active
+    now.active = world
+    now.steady = min(trial.fleet.on_demand, world)
+    now.spell, now.goal_at, now.drain_at = now.t, np.inf, np.inf
+    if world == 0:
+        now.state, now.until = IDLE, np.inf
+    elif change == STARTS:
+        now.state, now.until = RECONFIGURING, now.t  # a warm start builds its pipelines in no time
+    elif now.state == RECONFIGURING:
+        trial.out[_RESTARTS] += 1.0
+        now.until = (now.until if job.extend else now.t) + job.reconfig_s
+    else:
+        trial.out[_RECONFIGS] += 1.0
+        now.state, now.until = RECONFIGURING, now.t + job.reconfig_s
+
+
+@kernel(allocates=False)
+def _run(trial: Any) -> None:
+    """Membership events one by one, training between them in closed form."""
+    now, job, out = trial.now[0], trial.job, trial.out
+    change = STARTS
+    while True:
+        if change != NOTHING:
+            _replan(trial, change)
+        if _advance(trial):
+            break
+        if now.goal_at <= now.t:
+            out[_FINISHED] = 1.0
+            break
+        elif now.until <= now.t:
+            change = _train(trial)
+        elif now.drain_at <= now.t:
+            change, now.drain_at = GROWS, np.inf
+        elif now.next_removal <= now.t:
+            change = _remove(trial)
+        elif now.next_ready <= now.t:
+            change = _ready(trial)
+        else:
+            change = _add(trial)
+    out[_DURABLE] = now.saved + 1
+    if now.state == TRAINING:
+        out[_DURABLE] += durable_by(
+            now.t - now.spell, now.s, now.first, now.n, job.stall_s, job.hidden_write_s
+        )[0]
+    out[_COMPLETED] = now.saved + 1 + _charge(now, job, out, True)
+    out[_END] = now.t
+
+
 @kernel
 def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_nodes: Any, log: Any) -> Any:
-    """One trial into the row `out`: membership events one by one, training between them in closed form.
+    """One trial into the row `out`; returns the rows written to `log`.
 
     `ready_s`, `ready_nodes`: the batches in preparation, oldest first.  `log` receives (time, code,
     value) rows: a victim that was active (0), standby (1) or in preparation (2, value its ready time), or an
-    addition (3, value the nodes); rows beyond its length are dropped.  Returns the rows written.
+    addition (3, value the nodes); rows beyond its length are dropped.
     """
     out[:] = 0.0
-    depth, on_demand = job.depth, fleet.on_demand
-    active, standby, provisioning = 0, fleet.start + on_demand, 0
-    batches = steady = 0  # batches in preparation; on-demand nodes in pipelines
-    removal_rate = fleet.removal_per_s * (fleet.cap if fleet.per_node else 1)
-    add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
-    next_removal = exponential(streams, REMOVAL_TIMES, removal_rate)
-    next_add = exponential(streams, ADD_TIMES, add_rate)
-    # The gap after the next event is sampled ahead, so that its logarithm is off the path to the next event.
-    removal_gap = exponential(streams, REMOVAL_TIMES, removal_rate)
-    add_gap = exponential(streams, ADD_TIMES, add_rate)
-    next_ready = np.inf
-    state, world, training, spell = IDLE, 0, 0, 0.0
-    until = drain_at = goal_at = np.inf
-    standby_node_s = provisioning_node_s = 0.0
-    saved, logged, started = job.initial_saved, 0, False
-    s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
-    t = 0.0
-    while True:
-        hit = grow = False
-        if started:  # the start is a re-plan without an event
-            before = t
-            t = min(min(next_removal, next_add), min(next_ready, until), min(drain_at, goal_at))
-            if t > job.horizon_s or (t == job.horizon_s and t < until and t < goal_at):
-                t = job.horizon_s
-                standby_node_s += standby * (t - before)
-                provisioning_node_s += provisioning * (t - before)
-                break
-            standby_node_s += standby * (t - before)
-            provisioning_node_s += provisioning * (t - before)
-            spot = active + standby + provisioning - on_demand
-            if goal_at <= t:
-                out[_FINISHED] = 1.0
-                break
-            elif until <= t:  # the pipelines are built: a segment begins
-                _charge(out, state, world, t - spell, s, first, n, d, hidden, False)
-                state, spell, until = TRAINING, t, np.inf
-                s, first, n = job.step_s[training], job.first_steps[training], job.spacing_steps[training]
-                if job.goal_steps >= 0:
-                    goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
-                continue
-            elif drain_at <= t:
-                grow, drain_at = True, np.inf
-            elif next_removal <= t:
-                next_removal = t + removal_gap
-                removal_gap = exponential(streams, REMOVAL_TIMES, removal_rate)
-                size = min(_batch(streams, REMOVAL_BATCHES, fleet.removal_cdf), spot)
-                if fleet.per_node and uniform(streams, REMOVAL_BATCHES) * fleet.cap >= spot:
-                    size = 0
-                if size == 0:
-                    continue
-                out[_REMOVALS] += size
-                for _ in range(size):  # victims one by one, uniform over spot nodes alive
-                    code, value = 0.0, 0.0
-                    alive = active + standby + provisioning - on_demand
-                    at = np.int64(uniform(streams, VICTIMS) * alive) - (active - steady)
-                    if at < 0:
-                        active -= 1
-                        hit = True
-                    elif at < standby - (on_demand - steady):
-                        standby -= 1
-                        code = 1.0
-                    else:
-                        at -= standby - (on_demand - steady)
-                        batches, value = _remove_from_batches(at, batches, ready_s, ready_nodes)
-                        provisioning -= 1
-                        code = 2.0
-                        next_ready = ready_s[0] if batches > 0 else np.inf
-                    logged = _note(log, logged, t, code, value)
-            elif next_ready <= t:
-                standby += ready_nodes[0]
-                provisioning -= ready_nodes[0]
-                _drop_batch(0, batches, ready_s, ready_nodes)
-                batches -= 1
-                next_ready = ready_s[0] if batches > 0 else np.inf
-            else:
-                next_add = t + add_gap
-                add_gap = exponential(streams, ADD_TIMES, add_rate)
-                size = max(0, min(_batch(streams, ADD_BATCHES, fleet.add_cdf), fleet.cap - spot))
-                if fleet.per_node and uniform(streams, ADD_BATCHES) * fleet.cap < spot:
-                    size = 0
-                if size == 0:
-                    continue
-                out[_ADDS] += size
-                logged = _note(log, logged, t, 3.0, size)
-                if job.prep_s > 0.0:
-                    ready_s[batches], ready_nodes[batches] = t + job.prep_s, size
-                    next_ready = ready_s[0]
-                    batches += 1
-                    provisioning += size
-                else:
-                    standby += size
-        # One re-plan for the instant: if an active node was hit, or growth is possible and the rule asks for it.
-        starting, started = not started, True
-        if not hit and standby < depth:
-            continue  # not enough for another pipeline
-        pipelines = min(job.max_pipelines, (active + standby) // depth)
-        if not hit:
-            if pipelines * depth <= active:
-                continue
-            if not (grow or starting):
-                # What growing throws away: the time since the last durable step, or since the pause began.
-                spent = t - spell
-                lost = spent - durable_by(spent, s, first, n, d, hidden)[1]
-                alive = active + standby + provisioning - on_demand
-                rate = fleet.hit_rate_per_s[min(alive, fleet.hit_rate_per_s.shape[0] - 1), active - steady]
-                now_s, then_s = job.step_s[max(1, training)], job.step_s[pipelines]
-                answer = _wants_growth(job, state, training, now_s, then_s, lost, spent, rate)
-                if state == TRAINING:
-                    drain_at = np.inf
-                    if answer == 2:
-                        drain_at = spell + _next_durable(spent, s, first, n, d, hidden)
-                if answer != 1:
-                    continue
-        saved += np.int64(_charge(out, state, world, t - spell, s, first, n, d, hidden, False))
-        training, world = pipelines, pipelines * depth
-        standby -= world - active
-        active = world
-        steady = min(on_demand, world)
-        spell, goal_at, drain_at = t, np.inf, np.inf
-        if world == 0:
-            state, until = IDLE, np.inf
-        elif starting:
-            state, until = RECONFIGURING, t  # a warm start builds its pipelines in no time
-        elif state == RECONFIGURING:
-            out[_RESTARTS] += 1.0
-            until = (until if job.extend else t) + job.reconfig_s
-        else:
-            out[_RECONFIGS] += 1.0
-            state, until = RECONFIGURING, t + job.reconfig_s
-    complete = _charge(out, state, world, t - spell, s, first, n, d, hidden, True)
-    out[_DURABLE] = saved + 1
-    if state == TRAINING:
-        out[_DURABLE] += durable_by(t - spell, s, first, n, d, hidden)[0]
-    out[_COMPLETED] = saved + 1 + complete
-    out[_STANDBY_N], out[_PREPPING_N] = standby_node_s, provisioning_node_s
-    out[_END] = t
-    return logged
+    state = np.zeros(1, TRIAL)
+    now = state[0]
+    now.state, now.standby, now.saved = IDLE, fleet.start + fleet.on_demand, job.initial_saved
+    now.s, now.first, now.n = 1.0, 1, 1
+    now.removal_rate = fleet.removal_per_s * (fleet.cap if fleet.per_node else 1)
+    now.add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
+    now.next_removal = exponential(streams, REMOVAL_TIMES, now.removal_rate)
+    now.next_add = exponential(streams, ADD_TIMES, now.add_rate)
+    now.removal_gap = exponential(streams, REMOVAL_TIMES, now.removal_rate)
+    now.add_gap = exponential(streams, ADD_TIMES, now.add_rate)
+    now.next_ready = now.until = now.drain_at = now.goal_at = np.inf
+    _run(Trial(job, fleet, streams, out, ready_s, ready_nodes, log, state))
+    return now.logged
 
 
 @kernel
