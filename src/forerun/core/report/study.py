@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from forerun.core.report.markup import Content, Html, join, tag
@@ -90,55 +90,67 @@ def headline(study: SavedStudy) -> Html:
         return tag("p", "No cell has been simulated yet.", class_="soft")
     shown = groups[:MOST_ROWS]
     settings = study.settings()
+    bests = {point.number: setting.ranked[0] for setting in settings for point in setting.ranked}
     compared = study.objective is not None and study.draws is not None and study.plan.independent > 1
     compared = compared and any(len(setting.ranked) > 1 for setting in settings)
-    significant: dict[int, bool | None] = {}
-    bests: dict[int, Point] = {}
-    for setting in settings:
-        best, *others = setting.ranked
-        bests |= {point.number: best for point in setting.ranked}
-        if compared and others:
-            significant |= {
-                one.number: known for one, known in zip(others, study.differs_significantly(others, best))
-            }
-    some_level = any(len(group) > 1 for group in groups)
-    some_failed = any(point.failed for group in shown for point in group)
     marks_best = study.objective is not None and bool(study.choices or not study.given)
-    axes = _axis_titles(study) or ["Scenario"]
-    head = [
-        *axes,
-        *(["Count"] if some_level else []),
-        "Cells" if study.plan.paths else "Seeds",
-        *map(metric_title, study.shown),
-        *(["Against the best", "Significant"] if compared else []),
-        *(["Failed"] if some_failed else []),
+    named = [
+        _combinations(study, group, best=marks_best and group[0] is bests[group[0].number]) for group in shown
     ]
-    rows = []
-    for group in shown:
-        point, best = group[0], bests[group[0].number]
-        known = {significant.get(one.number) for one in group}
-        against = _against(study, point, best, known.pop() if len(known) == 1 else None) if compared else []
-        rows.append(
-            [
-                *_combinations(study, group, best=marks_best and point is best),
-                *([f"{len(group):,}"] if some_level else []),
-                f"{point.seeds:,}",
-                *(_mean(group, name) for name in study.shown),
-                *against,
-                *([f"{sum(one.failed for one in group):,}"] if some_failed else []),
-            ]
-        )
+    axes = _axis_titles(study) or ["Scenario"]
     right = [column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))]
-    right += [at for at in range(len(axes), len(head)) if head[at] != "Significant"]
-    total = len(study.points)
+    columns = _columns(study, groups, bests if compared else None)
+    right += [at for at, (title, _) in enumerate(columns, len(axes)) if title != "Significant"]
     level = "Where the objective of several combinations reads the same, those after the first share a row."
     return join(
         _best_choices(study),
-        data_table(head, rows, label="Combinations", right=right),
-        paragraph(_counted(total, sum(map(len, shown)))),
-        paragraph(level if some_level else ""),
+        data_table(
+            [*axes, *(title for title, _ in columns)],
+            [[*name, *row] for name, *row in zip(named, *(cells for _, cells in columns))],
+            label="Combinations",
+            right=right,
+        ),
+        paragraph(_counted(len(study.points), sum(map(len, shown)))),
+        paragraph(level if any(len(group) > 1 for group in groups) else ""),
         paragraph(_method(study, compared)),
     )
+
+
+def _columns(
+    study: SavedStudy, groups: Sequence[Sequence[Point]], bests: Mapping[int, Point] | None
+) -> list[tuple[str, Sequence[Content]]]:
+    """Headings and cells behind the axes: one cell a row that is shown.
+
+    Parameters
+    ----------
+    groups : all level combinations, also those that are not shown.
+    bests : the best of its setting by the number of a combination; None where they are not compared.
+    """
+    shown = groups[:MOST_ROWS]
+    columns: list[tuple[str, Sequence[Content]]] = []
+    if any(len(group) > 1 for group in groups):
+        columns.append(("Count", [f"{len(group):,}" for group in shown]))
+    columns.append(("Cells" if study.plan.paths else "Seeds", [f"{group[0].seeds:,}" for group in shown]))
+    columns += [(metric_title(name), [_mean(group, name) for group in shown]) for name in study.shown]
+    if bests is not None:
+        claims = _claims(study)
+        against = [_against(study, group, bests[group[0].number], claims) for group in shown]
+        columns += zip(("Against the best", "Significant"), zip(*against))
+    failed = [sum(point.failed for point in group) for group in shown]
+    if any(failed):
+        columns.append(("Failed", [f"{count:,}" for count in failed]))
+    return columns
+
+
+def _claims(study: SavedStudy) -> dict[int, bool | None]:
+    """Whether each combination differs significantly from the best of its setting; None where it is not known."""
+    claims: dict[int, bool | None] = {}
+    for setting in study.settings():
+        best, *others = setting.ranked
+        if others:
+            answers = study.differs_significantly(others, best)
+            claims |= {one.number: answer for one, answer in zip(others, answers)}
+    return claims
 
 
 def _axis_titles(study: SavedStudy) -> list[str]:
@@ -327,26 +339,30 @@ def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = Fal
     return cells
 
 
-def _against(study: SavedStudy, point: Point, best: Point, significant: bool | None) -> list[Content]:
+def _against(
+    study: SavedStudy, group: Sequence[Point], best: Point, claims: Mapping[int, bool | None]
+) -> tuple[Content, Content]:
     """How far a combination is behind the best, and whether the difference is significant: two cells.
 
     Parameters
     ----------
     study : with an objective.
-    point : the combination.
+    group : combinations that share a row.
     best : the best of its setting; both cells are empty for the best itself.
-    significant : None where it is not known.
+    claims : as `_claims` says.
     """
+    point, known = group[0], {claims.get(one.number) for one in group}
+    significant = known.pop() if len(known) == 1 else None
     objective = study.objective
     assert objective is not None
     if point is best or objective.key not in point.means:
-        return ["", ""]
+        return "", ""
     if not study.comparable(point, best):
-        return [study.left_out(point)[1], significance(None)]
+        return study.left_out(point)[1], significance(None)
     gap = point.means[objective.key] - best.means[objective.key]
     if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
-        return ["level", significance(significant)]
-    return [estimate(signed(gap), study.behind(point, best)), significance(significant)]
+        return "level", significance(significant)
+    return estimate(signed(gap), study.behind(point, best)), significance(significant)
 
 
 def _method(study: SavedStudy, compared: bool) -> str:
