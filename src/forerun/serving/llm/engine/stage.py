@@ -385,6 +385,7 @@ def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) ->
         done=records(capacity, kernel.DONE),
         gaps=np.zeros(CELLS, dtype=np.int64),
         crossing=np.zeros(llm.block_tokens, dtype=np.int64),
+        load=records(1, kernel.LOAD),
         iterations=records(iterations, kernel.ITERATION),
         prefixes=records(capacity * (llm.shared is not None), kernel.PREFIX),
         users=np.full(segments, -1),

@@ -71,6 +71,13 @@ accepted: tokens that drafts proposed in iterations that have ended, and those o
 when there is one, inf if there is none; requests that came before it enter then.
 """
 
+LOAD: Final = record_type("budget prefill decodes kv moved drafted passes", "attention")
+"""The iteration that begins, the only row of `State.load`, scratch.
+
+budget: tokens that are left to give. prefill, decodes, kv: as `outcome.Iterations` says. moved: blocks to and from host
+memory. drafted: tokens that drafts propose, passes: the most for one request. attention: A of `Model`.
+"""
+
 DONE: Final = record_type("request iteration", "begun_ms")
 """A request that left, in `State.done`: its position, its last iteration, and when that began."""
 
@@ -153,8 +160,9 @@ class State(NamedTuple):
     requests: REQUEST[N]. replicas: REPLICA[R]. queues: QUEUE[R, K]. slots, given: int64[R, max_seqs], who runs, by
     class and in order of admission, and how many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order
     replica by replica. gaps: int64[CELLS], times between consecutive tokens that do not come together. crossing:
-    int64[block_tokens], scratch. iterations: ITERATION[M], in order replica by replica; M = 0 records none. prefixes:
-    PREFIX[N]; of no length without a prefix cache. users: int64[R, C], requests that use a segment, -1 where it is not
+    int64[block_tokens], and load: LOAD[1], scratch. iterations: ITERATION[M], in order replica by replica; M = 0
+    records none. prefixes: PREFIX[N]; of no length without a prefix cache. users: int64[R, C], requests that use a
+    segment, -1 where it is not
     in the cache. older, newer: int64[R, C], among segments that nobody uses, those last used before and after it, -1 at
     the ends.
     """
@@ -168,6 +176,7 @@ class State(NamedTuple):
     done: Rows
     gaps: Ints
     crossing: Ints
+    load: Rows
     iterations: Rows
     prefixes: Rows
     users: Ints
@@ -308,16 +317,10 @@ def _begin(model: Model, state: State, r: int) -> None:
 
     Something is always to do, except where transfers hold blocks: then the replica tries again when the next one ends.
     """
-    own, whole, slots, given, rules = (
-        state.replicas[r],
-        state.whole[0],
-        state.slots,
-        state.given,
-        model.rules,
-    )
-    now_ms, budget, block = own.begun_ms, model.token_budget, model.block_tokens
-    prefill, decodes, kv, attention, moved = 0, 0, 0, 0.0, 0
-    drafted, passes = 0, 0
+    own, whole, load, rules = state.replicas[r], state.whole[0], state.load[0], model.rules
+    now_ms = own.begun_ms
+    load.budget, load.prefill, load.decodes, load.kv, load.attention = model.token_budget, 0, 0, 0, 0.0
+    load.moved = load.drafted = load.passes = 0
     preempted = False
     # What is known of the queue; where nobody runs, there was nothing to compose ahead.
     latest_ms = own.seen_ms if rules.ahead > 0 and own.running > 0 else now_ms
@@ -325,83 +328,11 @@ def _begin(model: Model, state: State, r: int) -> None:
         _release(model, state, r, now_ms)
     tokens = rules.tokens
     while True:
-        i = 0
-        while i < own.running:
-            who = slots[r, i]
-            request = state.requests[who]
-            todo = request.prompt + request.emitted - request.cached
-            decode = request.emitted > 0 and todo == 1
-            give = min(todo, budget)
-            if tokens != TOGETHER and decode != (tokens == DECODES):
-                give = 0
-            elif decode:
-                give = _decoded(model, state, who, budget)
-            given[r, i] = 0
-            if give > 0:
-                needed = 0
-                owned = request.blocks + _shared(model, state, who)
-                if request.cached + give > owned * block:
-                    needed = (request.cached + give + block - 1) // block - owned
-                while needed > own.free + own.idle:
-                    last = slots[r, own.running - 1]
-                    moved += _preempt(model, state, r, last, now_ms)
-                    preempted = True
-                    if last == who:
-                        give = 0
-                        break
-                if give > 0:
-                    _evict(model, state, r, needed)
-                    own.free -= needed
-                    request.blocks += needed
-                    given[r, i] = give
-                    if decode:
-                        decodes += 1
-                        kv += request.cached
-                        drafted += give - 1
-                        passes = max(passes, give - 1)
-                        attention += (give - 1) * (request.cached + 1 + (give - 1) / 2)
-                        budget -= give * (1 - rules.whole)
-                    else:
-                        prefill += give
-                        attention += give * (request.cached + give / 2)
-                        budget -= give
-            i += 1
-        while not preempted and own.front < state.queues.shape[1] and own.running < model.max_seqs:
-            who = state.queues[r, own.front].head
-            if state.requests[who].since_ms > latest_ms:
-                break
-            give, needed, hits, idle, known, decode = _wanted(model, state, r, who, budget, prefill)
-            if give == 0 or (tokens != TOGETHER and decode != (tokens == DECODES)):
-                break
-            if needed > own.free + own.idle - idle:
-                break
-            request = state.requests[who]
-            _pop(state, r)
-            _use(model, state, r, who, hits)
-            _evict(model, state, r, needed)
-            _seat(state, r, who, give)
-            own.free -= needed
-            request.blocks = needed
-            request.cached = known
-            own.host += request.host
-            moved += request.host
-            request.away = request.host = 0
-            if decode:
-                decodes += 1
-                kv += known
-                drafted += give - 1
-                passes = max(passes, give - 1)
-                attention += (give - 1) * (known + 1 + (give - 1) / 2)
-                budget -= give * (1 - rules.whole)
-            else:
-                prefill += give
-                attention += give * (known + give / 2)
-                budget -= give
-            if request.preempted > 0:
-                request.stalled_ms += now_ms - request.since_ms
-            else:
-                request.start_ms = now_ms
-        if prefill + decodes > 0:
+        if _give(model, state, r, tokens, now_ms):
+            preempted = True
+        if not preempted:
+            _admit(model, state, r, tokens, now_ms, latest_ms)
+        if load.prefill + load.decodes > 0:
             break
         if tokens == rules.tokens and tokens != TOGETHER:
             tokens = PREFILLS + DECODES - tokens
@@ -410,27 +341,110 @@ def _begin(model: Model, state: State, r: int) -> None:
             tokens, preempted, latest_ms = rules.tokens, False, now_ms
         else:
             break
-    if prefill + decodes == 0:
+    if load.prefill + load.decodes == 0:
         own.begun_ms = state.requests[own.held_head].sent_ms
+        return
+    prefill, drafted = load.prefill, load.drafted
+    taken_ms = _iteration_ms(model, prefill + drafted, load.decodes, load.kv, load.attention)
+    taken_ms += load.moved * rules.move_ms
+    taken_ms += load.passes * model.drafts.pass_ms + drafted * model.drafts.seq_ms
+    own.due_ms, own.order = now_ms + taken_ms, whole.iterations
+    if state.iterations.shape[0] > 0:
+        left = own.free + own.idle
+        _note(state, r, own.order, now_ms, own.due_ms, prefill, load.decodes, load.kv, own.running, left)
+    whole.iterations += 1
+
+
+@kernel(inline=True)
+def _give(model: Model, state: State, r: int, tokens: int, now_ms: float) -> bool:
+    """Running requests are given tokens of a kind, and blocks for them; returns whether anybody was preempted."""
+    own, slots, given, load, block = (
+        state.replicas[r],
+        state.slots,
+        state.given,
+        state.load[0],
+        model.block_tokens,
+    )
+    preempted, i = False, 0
+    while i < own.running:
+        who = slots[r, i]
+        request = state.requests[who]
+        todo = request.prompt + request.emitted - request.cached
+        decode = request.emitted > 0 and todo == 1
+        give = min(todo, load.budget)
+        if tokens != TOGETHER and decode != (tokens == DECODES):
+            give = 0
+        elif decode:
+            give = _decoded(model, state, who, load.budget)
+        given[r, i] = 0
+        if give > 0:
+            needed = 0
+            owned = request.blocks + _shared(model, state, who)
+            if request.cached + give > owned * block:
+                needed = (request.cached + give + block - 1) // block - owned
+            while needed > own.free + own.idle:
+                last = slots[r, own.running - 1]
+                load.moved += _preempt(model, state, r, last, now_ms)
+                preempted = True
+                if last == who:
+                    give = 0
+                    break
+            if give > 0:
+                _evict(model, state, r, needed)
+                own.free -= needed
+                request.blocks += needed
+                given[r, i] = give
+                _load(model, state, give, request.cached, decode)
+        i += 1
+    return preempted
+
+
+@kernel(inline=True)
+def _admit(model: Model, state: State, r: int, tokens: int, now_ms: float, latest_ms: float) -> None:
+    """Requests that have waited since `latest_ms` or longer are admitted from the front of the queue."""
+    own, load = state.replicas[r], state.load[0]
+    while own.front < state.queues.shape[1] and own.running < model.max_seqs:
+        who = state.queues[r, own.front].head
+        if state.requests[who].since_ms > latest_ms:
+            break
+        give, needed, hits, idle, known, decode = _wanted(model, state, r, who, load.budget, load.prefill)
+        if give == 0 or (tokens != TOGETHER and decode != (tokens == DECODES)):
+            break
+        if needed > own.free + own.idle - idle:
+            break
+        request = state.requests[who]
+        _pop(state, r)
+        _use(model, state, r, who, hits)
+        _evict(model, state, r, needed)
+        _seat(state, r, who, give)
+        own.free -= needed
+        request.blocks = needed
+        request.cached = known
+        own.host += request.host
+        load.moved += request.host
+        request.away = request.host = 0
+        _load(model, state, give, known, decode)
+        if request.preempted > 0:
+            request.stalled_ms += now_ms - request.since_ms
+        else:
+            request.start_ms = now_ms
+
+
+@kernel(inline=True)
+def _load(model: Model, state: State, give: int, known: int, decode: bool) -> None:
+    """A request with so many known tokens is part of the iteration."""
+    load = state.load[0]
+    if decode:
+        load.decodes += 1
+        load.kv += known
+        load.drafted += give - 1
+        load.passes = max(load.passes, give - 1)
+        load.attention += (give - 1) * (known + 1 + (give - 1) / 2)
+        load.budget -= give * (1 - model.rules.whole)
     else:
-        taken_ms = _iteration_ms(model, prefill + drafted, decodes, kv, attention) + moved * rules.move_ms
-        taken_ms += passes * model.drafts.pass_ms + drafted * model.drafts.seq_ms
-        own.due_ms, own.order = now_ms + taken_ms, whole.iterations
-        if state.iterations.shape[0] > 0:
-            left = own.free + own.idle
-            _note(
-                state,
-                r,
-                whole.iterations,
-                now_ms,
-                own.due_ms,
-                prefill,
-                decodes,
-                kv,
-                own.running,
-                left,
-            )
-        whole.iterations += 1
+        load.prefill += give
+        load.attention += give * (known + give / 2)
+        load.budget -= give
 
 
 @kernel(inline=True)
