@@ -15,10 +15,12 @@ Seven jobs on four GPUs of one node (throughput: an invented model that scales w
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import forerun
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
@@ -53,6 +55,19 @@ def fate(name: str) -> tuple[int, ...]:
 
 #: without ClusterQueues `kueue` has one queue, which is `fifo-backfill-unreserved`; see test_kueue.py
 NAMES = tuple(name for name in schedulers().names() if name != "kueue")
+
+
+def test_a_job_that_ends_at_its_deadline_has_met_it(tmp_path: Path) -> None:
+    """Three jobs on a GPU each; the deadline of one is its end, of the others a second before or after."""
+    rows = "".join(f"{name},0,1,60,{deadline_s}\n" for name, deadline_s in zip("abc", (59, 60, 61)))
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,deadline_s\n" + rows)
+    (tmp_path / "s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}]}\npolicy: fifo\n"
+    )
+    result = forerun.simulate(forerun.load(tmp_path / "s.yaml"))
+    assert result.tables["jobs"]["end_s"].tolist() == [60.0] * 3
+    assert result.summary["deadlines_met"] == 2
+    assert result.tables["jobs"]["met"].astype(bool).tolist() == [False, True, True]
 
 
 def test_no_two_policies_decide_alike() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from forerun.core.result.stats import (
     proportion_interval,
     quantile_interval,
     skewness,
+    standard_error,
     student_quantile,
     student_tail,
     two_level_interval,
@@ -183,6 +185,11 @@ def test_quantile_intervals_cover(share: float) -> None:
 def test_paired_p_of_equal_and_of_shifted_values() -> None:
     assert paired_p([1, 2, 3], [1, 2, 3]) == 1.0
     assert paired_p([2, 3, 4], [1, 2, 3]) == 0.0
+
+
+def test_standard_errors_are_of_means() -> None:
+    assert standard_error([2, 4, 4, 6]) == pytest.approx(math.sqrt(8 / 3 / 4), rel=1e-15)
+    assert standard_error([7]) == math.inf
 
 
 def test_holm_by_hand() -> None:

@@ -194,6 +194,32 @@ def test_b7_the_profiling_epoch_is_charged(make_toy: Callable[..., Workload]) ->
             assert at.history.known_bugs["B7"] == 1
 
 
+def test_a_cost_is_energy_and_time_at_the_price_of_the_top_limit(make_toy: Callable[..., Workload]) -> None:
+    workload = make_toy({16: [9], 32: [5, 6], 64: [3, 40]}, EPOCHS, default=32)
+    at = simulation(workload, CORRECTED, eta=0.3)
+    sequence(at, 12)
+    for one in at.finished:
+        cost_j = 0.3 * one.energy_j + 0.7 * workload.max_power_w * one.time_s
+        assert one.cost_j == pytest.approx(cost_j, rel=1e-12), one
+
+
+def test_an_attempt_that_profiled_ends_with_the_last_epoch_that_fits(
+    make_toy: Callable[..., Workload],
+) -> None:
+    """Sizes that would take far longer than the bound: one more epoch at the limit that was kept is beyond it."""
+    workload, stopped = make_toy({16: [90], 32: [5], 64: [90]}, EPOCHS, default=32), 0
+    for beta in np.linspace(1.5, 4.0, 11).tolist():
+        at = simulation(workload, CORRECTED, beta=beta, eta=1.0)
+        sequence(at, 6)
+        for one in at.finished:
+            if one.measured is not None and one.ended_by == "bound":
+                seconds, watts = EPOCHS[one.batch_size][one.limit_w]
+                assert one.cost_j <= one.bound_j * (1 + 1e-9)
+                assert one.cost_j + seconds * watts > one.bound_j * (1 - 1e-9), (beta, one)
+                stopped += 1
+    assert stopped > 5
+
+
 def test_b8_a_window_of_one_lives_on_pooled_variance(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({16: [3, 4], 32: [6, 7], 64: [10, 11]}, EPOCHS, default=32)
     narrow = Pair(batch_size=PruningGts(window=1), limit=Jit())

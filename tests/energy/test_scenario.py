@@ -94,6 +94,10 @@ def test_ledgers_account_for_every_joule_and_second() -> None:
     energy, time = result.ledgers
     assert energy.whole == pytest.approx(math.fsum(attempts["energy_j"]), rel=1e-12)
     assert time.whole == pytest.approx(math.fsum(attempts["time_s"]), rel=1e-12)
+    assert not attempts["reached"].all(), "failed attempts count as well"
+    for name in ("energy_j", "time_s", "cost_j"):
+        whole = pytest.approx(math.fsum(attempts[name]), rel=1e-12)
+        assert result.summary[name] == whole == math.fsum(result.tables["recurrences"][name])
     assert math.fsum(energy.parts.values()) == pytest.approx(energy.whole, rel=1e-12)
     stopped = attempts["ended_by"] == "bound"
     profiled = attempts["profiled"].astype(bool)

@@ -18,6 +18,7 @@ from forerun.core.errors import Infeasible
 from forerun.loading.engine import laws
 from forerun.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
 from forerun.loading.engine.model import CacheModel, Reader, StoreModel, StreamRun, batches_of
+from forerun.loading.engine.sharing import Shares
 from forerun.loading.engine.threads import hits_of, open_caches, stream
 from forerun.loading.policy import UNBOUNDED
 
@@ -351,6 +352,56 @@ def test_laws_bound_the_event_model(seed: int) -> None:
     assert run.jobs[0].samples_per_s <= bound * (1 + (reader.threads + store.burst + 1) * n / delivered) * (
         1 + 1e-9
     )
+
+
+def least_block(setting: laws.Setting, most: int = 4000) -> int | None:
+    """The smallest block at which the threads have samples as fast as the step takes them; None: none is large enough."""
+    each_s = setting.sample_bytes / setting.conn_bytes_per_s + setting.decode_s
+    for n in range(1, most):
+        if setting.threads * n / (setting.latency_s + n * each_s) >= setting.batch / setting.step_s:
+            return n
+    return None
+
+
+def test_the_block_that_hides_loading_is_the_smallest_that_does() -> None:
+    rng = np.random.default_rng(8)
+    found = []
+    for _ in range(min(EXAMPLES, 100)):
+        setting = laws.Setting(
+            threads=int(rng.integers(1, 9)),
+            block_samples=1,
+            sample_bytes=float(rng.uniform(1e4, 1e6)),
+            latency_s=float(10 ** rng.uniform(-3, -1)),
+            decode_s=float(10 ** rng.uniform(-4, -2)),
+            step_s=float(10 ** rng.uniform(-2, 0)),
+            batch=int(rng.integers(1, 65)),
+            conn_bytes_per_s=float(10 ** rng.uniform(7, 9)),
+        )
+        hiding = laws.hiding(setting)
+        blocks_of = hiding.blocks_of
+        found.append(blocks_of)
+        assert least_block(setting) == (blocks_of if blocks_of is None or blocks_of < 4000 else None), setting
+        # With so many threads, and no fewer, does some block hide it, however large.
+        for more in (0, 1):
+            threads = hiding.least_threads - more
+            large = laws.hiding(replace(setting, threads=threads)) if threads else None
+            assert (large is not None and large.blocks_of is not None) == (not more), (setting, threads)
+    assert {None, 1} < {*found}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_block_has_a_home_and_the_others_are_asked_for_it(count: int) -> None:
+    """The mean over homes: a node does not ask itself, and asks nobody where caches are not shared."""
+    shares = Shares(0.2, 0.3 * (count > 1))
+    setting = laws.Setting(2, 8, 1e5, 0.02, 0.001, 0.01, 16)
+    nodes = laws.NodeTerms(count, shares, 1e-4, 1e9, 0.003, 1e8, asks_peers=True)
+    asked_s = np.mean([nodes.peer_s * (home != 0) for home in range(count)])
+    from_caches_s = shares.local * nodes.cache_s + shares.peers * (nodes.cache_s + nodes.peer_s)
+    for asks, more_s in ((True, asked_s), (False, 0.0)):
+        own = replace(setting, nodes=replace(nodes, asks_peers=asks))
+        assert own.any_latency_s == pytest.approx(
+            shares.store * (setting.latency_s + more_s) + from_caches_s, rel=1e-12
+        )
 
 
 def test_what_is_monotone_and_only_that() -> None:

@@ -24,6 +24,7 @@ from forerun.serving.policies.timeout import Timeout
 from forerun.serving.summary.confidence import from_batches, from_replications
 from forerun.serving.summary.latency_split import batch_wait_ms, by_branch, critical
 from forerun.serving.summary.tables import longest_queue
+from forerun.serving.summary.totals import capacity_rps
 
 from .conftest import ROOT
 from .random_pipelines import random_pipeline
@@ -158,6 +159,13 @@ def test_overload_is_named() -> None:
     result = simulate(load(GOOD, "trace.process.rate_rps=400"))
     assert "ResNet" in result.summary["overloaded_stages"]
     assert any(note.startswith("overload: ResNet is offered") and "an hour" in note for note in result.notes)
+
+
+def test_what_a_stage_carries_is_that_of_its_best_batch_size() -> None:
+    for stage in prepare(load(FORK)).pipeline.stages:
+        each = [size * 1e3 / stage.service.table_ms[size] for size in range(1, stage.max_batch + 1)]
+        assert capacity_rps(stage) == pytest.approx(stage.most_replicas * max(each), rel=1e-12)
+        assert len(each) > 1
 
 
 def test_the_event_loop_says_why_it_was_taken() -> None:

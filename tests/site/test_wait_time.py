@@ -521,9 +521,11 @@ def test_the_interval_of_a_mean_difference() -> None:
 
 def test_pinball_loss() -> None:
     quantiles = np.tile(np.arange(9.0), (2, 1))
-    found = pinball(quantiles, np.array([4.0, np.nan]))
+    found = pinball(quantiles, np.array([2.5, np.nan]))
     levels = np.array(fc.LEVELS)
-    expected = [level * (4 - q) if q < 4 else (1 - level) * (q - 4) for level, q in zip(levels, range(9))]
+    expected = [
+        level * (2.5 - q) if q < 2.5 else (1 - level) * (q - 2.5) for level, q in zip(levels, range(9))
+    ]
     assert found[0] == pytest.approx(np.mean(expected)) and np.isnan(found[1])
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import forerun
@@ -169,6 +170,11 @@ def test_trials_give_intervals_and_a_chance() -> None:
     assert len(done.tables["trials"]) == 2000
     assert [ledger.name for ledger in done.ledgers] == ["wall time", "node time", "goodput categories"]
     assert "time-to-finish" in {figure.id for figure in figures.figures(done)}
+    # A trial that ends at the deadline, to the last bit, is done by it.
+    trials = done.tables["trials"]
+    ends_s = np.sort(trials["end_s"][trials["finished"].astype(bool)])
+    at_end = simulate(scenario(f"trials: 2000\ngoal: {{steps: 900, deadline_s: {float(ends_s[99])!r}}}\n"))
+    assert at_end.summary["done_by_deadline"] == np.count_nonzero(ends_s <= ends_s[99]) / 2000
 
 
 def test_shares_are_those_of_the_ledger_whatever_the_length_of_runs() -> None:
