@@ -39,8 +39,12 @@ from forerun.core.trace.repair import RepairLog
 
 #: what a file from elsewhere may have where something else is expected
 _JUNK: Final = (
-    b"", b"-1", b"1e999", b"nan", b"9" * 400, b"9223372036854775808", b"1,5", b"0x10", "²".encode(), b"\0", b"\xff", b'"',
-    b"{", b"[", b",", b"\n", b"\r", b"x" * 5000, b"1969-12-31 23:59:59",
+    b"", b"-1", b"0", b"1e999", b"-1e999", b"1e400", b"1e-320", b"nan", b"NaN", b"inf", b"Infinity", b"9" * 40, b"9" * 400,
+    b"9" * 5000, b"9007199254740993", b"-9223372036854775808", b"18446744073709551616", b"1,5", b"1.5", b"0x10", b"1_000",
+    "²".encode(), b"\\U00110000", b"\\ud800",
+    b"\0", b"\xff", b"\xef\xbb\xbf", b'"', b"'", b"[", b"]", b"{", b"}", b",", b":", b"|", b"\t", b"\n", b"\r\n", b"\r",
+    b"null", b"true", b"None", b"x" * 5000, b"=1+1", b"<script>", b"../../etc/passwd", b"/dev/zero", b"&a [*a, *a]",
+    b"!!python/object/apply:os.system [ls]", b"1969-12-31 23:59:59", b"9999-12-31 00:00:00", b"2021-11-07 01:30:00",
 )  # fmt: skip
 _CLOCKS: Final = (
     "time",
@@ -138,7 +142,7 @@ def check_reader(reader: TraceReader, file: str | Path, *, damages: int = 200) -
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         for number in range(damages):
-            copy.write_bytes(_damaged(content, number))
+            copy.write_bytes(damaged(content, number))
             try:
                 reader.read(copy, RepairLog())
             except InputError as error:
@@ -147,15 +151,25 @@ def check_reader(reader: TraceReader, file: str | Path, *, damages: int = 200) -
                 raise AssertionError(f"damage {number} ends in {type(error).__name__}: {error}") from error
 
 
-def _damaged(content: bytes, number: int) -> bytes:
-    """A file with one to three damages: cut off, a line twice or gone, something else in place of a word or at any place."""
+def damaged(content: bytes, number: int) -> bytes:
+    """A file with one to three damages: cut off, a line twice or gone, junk for a word or anywhere, or a bit turned.
+
+    Parameters
+    ----------
+    content : of a valid file.
+    number : which of the ways to damage it; the same number damages alike.
+    """
     draw = stream(number, "damaged file")
     for _ in range(int(draw.integers(1, 4))):
         at = int(draw.integers(len(content) + 1))
         begin, end = content.rfind(b"\n", 0, at) + 1, (content.find(b"\n", at) + 1) or len(content)
-        junk = _JUNK[int(draw.integers(len(_JUNK)))]
+        junk = (
+            _JUNK[int(draw.integers(len(_JUNK)))]
+            if draw.random() < 0.7
+            else draw.bytes(int(draw.integers(1, 7)))
+        )
         words = list(re.finditer(rb"[A-Za-z0-9_.+\-]+", content))
-        match int(draw.integers(5)):
+        match int(draw.integers(7)):
             case 0:
                 content = content[:at]
             case 1:
@@ -164,6 +178,12 @@ def _damaged(content: bytes, number: int) -> bytes:
                 content = content[:end] + content[begin:]
             case 3:
                 content = content[:at] + junk + content[at:]
+            case 4:
+                content = content[:at] + junk + content[at + len(junk) :]
+            case 5 if at < len(content):
+                content = (
+                    content[:at] + bytes([content[at] ^ (1 << int(draw.integers(8)))]) + content[at + 1 :]
+                )
             case _ if words:
                 word = words[int(draw.integers(len(words)))]
                 content = content[: word.start()] + junk + content[word.end() :]
