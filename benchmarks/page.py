@@ -383,6 +383,43 @@ def worst(rows: Iterable[Mapping[str, float]], name: str) -> str:
     return f"{rounded(100 * max(abs(row[name]) for row in rows))} %"
 
 
+def methods() -> Iterator[tuple[str, str]]:
+    """(what is compared, value): policies, tuners and intervals, as the reference pages discuss them."""
+    for schedule, switches in record("cluster-switches")["figures"].items():
+        if "all" in switches:
+            pairs = [
+                " to ".join(str(switches[mode][world]["accepted"]) for mode in ("published", "all"))
+                for world in (0, 1)
+            ]
+            what = "jobs accepted of 195, as published to corrected, on 128 A100; on 64 T4"
+            yield f"cluster: `{schedule}`, {what}", "; ".join(pairs)
+    tuning = record("serving-tuning")["figures"]
+    for tuner, one in tuning["tuners"].items():
+        what = f"objective met, of {tuning['steps']} steps of load; cost over that of one who knows the step"
+        yield f"serving: tuner `{tuner}`, {what}", f"{one['kept']}; {one['mean_cost']:.2f}"
+    for rate, one in record("spot-zones")["figures"]["rates"].items():
+        what = f"a fleet with a deadline, {rate} removals per node-hour, with `by_goodput`; without"
+        yield f"spot: {what}", f"${one['with_usd']:,.0f}; ${one['without_usd']:,.0f}"
+    drawn = record("energy-drawn")["figures"]
+    what = f"cost of `joint` over `pruning-gts`, {drawn['settings']} drawn settings, mean; worst"
+    yield f"energy: {what}", f"{drawn['mean_ratio']:.3f}; {drawn['worst_ratio']:.3f}"
+    for policy, excess in record("energy-drift")["figures"]["excess"].items():
+        what = f"excess cost of `{policy}` after five changes over the new optimum, mean; worst"
+        yield f"energy: {what}", f"{statistics.mean(excess):.3f}; {max(excess):.3f}"
+    for row in record("loading-head_to_head")["figures"]["rows"]:
+        what = f"blocks of {row['block']}, {row['threads']} threads behind 40 ms: measured; ours; MosaicML's simulator, s"
+        yield (
+            f"loading: {what}",
+            "; ".join(rounded(row[f"{name}_s"], 3) for name in ("measured", "ours", "theirs")),
+        )
+    for method, one in record("statistics-resample")["figures"]["percent"].items():
+        yield f"95 % intervals from resamples of one log, {method}: contain the truth", f"{one['held']:.0f} %"
+    for kind, figures in record("statistics-blocks")["figures"]["percent"].items():
+        found = "; ".join(f"{one['held']:.0f} %" for one in figures.values())
+        what = "mean completion, its 99th percentile, share of deadlines: contain the truth"
+        yield f"95 % intervals from blocks of one log, {kind} queue, {what}", found
+
+
 def of_the_reader(part: str) -> list[dict[str, Any]]:
     """The rows of a part of the record of `BlockDataset`; none until somebody has a quiet machine for it."""
     path = RESULTS / "loading-reader.json"
@@ -734,6 +771,11 @@ def page() -> str:
             "`forerun measure` and the scripts below run the real thing on one machine, beside a prediction made from\n"
             "other measurements. Nothing is fitted to the runs that are judged.\n\n"
             + table(("what ran", "predicted", "largest error"), accuracy()),
+        ),
+        (
+            "Policies and methods",
+            "What the reference pages compare. Each record says which settings it is about.\n\n"
+            + table(("compared", "value"), methods()),
         ),
         ("Servers of language models", language_model_text()),
         ("Records", table(("record", "script", "date", "on", "load average before"), records())),
