@@ -1,14 +1,14 @@
 """GPU-cluster schedulers on real job logs.
 
-Jobs are submitted to a cluster of nodes with GPUs. Each asks for a number of GPUs, or can run on several; it has work
-to do, and perhaps a deadline. A policy decides which job has how many GPUs, and when that changes. Throughput at each
-number of GPUs comes from measurements or from a stated model. A job works while it has GPUs, unless it is restarting,
-and ends when its work is done. With admission control a job may be refused at submission. Published schedules run with
-their own clocks and rules: `mode: compat` repeats the known bugs of their simulators, `mode: corrected` does what their
-papers say, and each difference is a switch; `mode: default` has none of them. Policies of your own see waiting and
-running jobs and answer with GPUs; the domain adds nodes, restart costs, GPU types and quotas. The result says which
-jobs met their deadlines, what each waited for, why any was refused, and where every GPU-second went. Not modelled:
-failures, networks between nodes beyond a speed factor, host memory.
+Jobs are submitted to a cluster of nodes with GPUs. Each asks for a number of GPUs, or can run on several; it has work to
+do, and perhaps a deadline. A policy decides which job has how many GPUs, and when that changes. Throughput at each number
+of GPUs comes from measurements or from a stated model. A job works while it has GPUs, unless it is restarting, and ends
+when its work is done. With admission control a job may be refused at submission. Published schedules run with their own
+clocks and rules: `mode: compat` repeats the known bugs of their simulators, `mode: corrected` does what their papers say,
+and each difference is a switch; `mode: default` has none of them. Policies of your own see waiting and running jobs and
+answer with GPUs; the domain adds nodes, restart costs, GPU types and quotas. The result says which jobs met their
+deadlines, what each waited for, why any was refused, and where every GPU-second went. Not modelled: failures, networks
+between nodes beyond a speed factor, host memory.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from forerun.cluster.traces.resample import Resample
 from forerun.core.errors import known_names
 from forerun.core.registry import member_name
 from forerun.core.scenario.spec import Input, Spec, chosen_from
+from forerun.core.slices import members
 from forerun.core.trace.reader import format_problems
 from forerun.core.trace.steps import Steps
 
@@ -25,6 +26,8 @@ from forerun.core.trace.steps import Steps
 MOST_GPUS: Final = 1_000_000
 #: the analytic profile of jobs that do not scale
 RIGID: Final = "rigid"
+#: published schedules with their known bugs corrected, where published systems are installed
+_USUAL_MODE: Final = "corrected" if members("forerun.cluster.engine") else "default"
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -378,11 +381,6 @@ class Live(Spec, frozen=True, kw_only=True):
         return problems
 
 
-def _usual_mode() -> Literal["default", "corrected"]:
-    """The published schedules with their known bugs corrected, where they are installed."""
-    return "corrected" if "corrected" in engines() else "default"
-
-
 class Scenario(Spec, frozen=True, kw_only=True):
     """Jobs, machines, throughput, and the policy that decides.
 
@@ -407,7 +405,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     machines: Machines
     profile: tuple[ProfileSpec, ...] = ()
     policy: Annotated[Policy, chosen_from(schedulers)] = ElasticFlow()
-    mode: Literal["default", "compat", "corrected"] = msgspec.field(default_factory=_usual_mode)
+    mode: Literal["default", "compat", "corrected"] = _USUAL_MODE
     compat: dict[str, Literal["compat", "corrected"]] = {}
     slot_s: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 60
     placement: Placement = "anywhere"
