@@ -13,7 +13,7 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.replication.elasticflow.kernels import deadline_first as dk
 from forerun.replication.elasticflow.kernels import events as ev
 from forerun.replication.elasticflow.known_bugs import Corrections
-from forerun.replication.elasticflow.planning.published import PublishedRules, by_column
+from forerun.replication.elasticflow.planning.published import PublishedRules
 
 
 class DeadlineFirstRules(PublishedRules):
@@ -35,13 +35,10 @@ class DeadlineFirstRules(PublishedRules):
         self.gpus: I64 = np.zeros(len(setting.jobs), np.int64)
         self.ends: I64 = np.zeros(len(setting.jobs), np.int64)
 
-    def levels(self, profile: ThroughputTable) -> I64:
-        """Up to the count of greatest throughput, or to the largest column."""
-        return (
-            by_column(self.setting, profile)
-            if "max_gpus_rule" not in self.corrected
-            else super().levels(profile)
-        )
+    def most_gpus(self, profile: ThroughputTable) -> I64:
+        """The largest column not literally `nan`, within 64 and the batch."""
+        jobs = self.setting.jobs
+        return np.minimum(np.minimum(profile.largest_column[jobs.kind], 64), jobs.batch)
 
     def columns(self) -> list[Column]:
         """Those of the machine, what is reserved, and the plans last made."""

@@ -10,11 +10,11 @@ from forerun.cluster.engine.kernels import plan_state as mk
 from forerun.cluster.engine.plan_ahead import sort_by
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, longer
-from forerun.cluster.inputs.arrays import BOOL, I64, ThroughputTable
+from forerun.cluster.inputs.arrays import BOOL, I64
 from forerun.cluster.inputs.setting import Setting
 from forerun.replication.elasticflow.kernels import elastic as ek
 from forerun.replication.elasticflow.known_bugs import Corrections
-from forerun.replication.elasticflow.planning.published import PublishedRules, by_fixed_limit
+from forerun.replication.elasticflow.planning.published import PublishedRules
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
 #: the first 200 of 400 random clusters and traces (none of 1,377 admitted jobs late there; with four restarts and no
@@ -51,14 +51,6 @@ class ElasticRules(PublishedRules):
             self.reserve_s = self.restart_reserve_s(RESTARTS_KEPT if seldom else 2 * RESTARTS_KEPT)
             self.reserve_s += self.least_reserve_s
         self.trials = 0
-
-    def levels(self, profile: ThroughputTable) -> I64:
-        """Up to the count of greatest throughput, or to a limit fixed by hand."""
-        return (
-            by_fixed_limit(self.setting, profile)
-            if "max_gpus_rule" not in self.corrected
-            else super().levels(profile)
-        )
 
     def columns(self) -> list[Column]:
         """Those of the machine, and what is reserved."""

@@ -53,20 +53,6 @@ def usable_levels(profile: ThroughputTable, counts: I64) -> I64:
     return levels
 
 
-def by_column(setting: Setting, profile: ThroughputTable) -> I64:
-    """Usable levels by the published rule for EDF: the largest column not literally `nan`, within 64 and the batch."""
-    most = np.minimum(np.minimum(profile.largest_column[setting.jobs.kind], 64), setting.jobs.batch)
-    return usable_levels(profile, most)
-
-
-def by_fixed_limit(setting: Setting, profile: ThroughputTable) -> I64:
-    """Usable levels by the published ElasticFlow code's table."""
-    limits = np.array(
-        [fixed_limit(setting.gpu_type, model, batch) for model, batch in profile.kinds], np.int64
-    )
-    return usable_levels(profile, limits)[setting.jobs.kind]
-
-
 #: restarts that a plan keeps time for, where overhead is reserved at admission
 RESERVED_RESTARTS: Final = 4
 
@@ -87,6 +73,18 @@ class Switched(PlanAheadRules):
     def __init__(self, setting: Setting, record: Record, corrected: Corrections) -> None:
         self.corrected = corrected
         super().__init__(setting, record)
+
+    def levels(self, profile: ThroughputTable) -> I64:
+        """Up to the count of greatest throughput, or as published."""
+        if "max_gpus_rule" in self.corrected:
+            return super().levels(profile)
+        return usable_levels(profile, self.most_gpus(profile))
+
+    def most_gpus(self, profile: ThroughputTable) -> I64:
+        """How many GPUs each job may use as published: up to a limit that is fixed by hand."""
+        gpu_type, kind = self.setting.gpu_type, self.setting.jobs.kind
+        limits = [fixed_limit(gpu_type, model, batch) for model, batch in profile.kinds]
+        return np.array(limits, np.int64)[kind]
 
     def charges(self) -> CostTable | None:
         """The table of costs, if it is not ignored."""
@@ -123,7 +121,7 @@ class Switched(PlanAheadRules):
 
 
 class PublishedRules(Switched):
-    """The published clock: events within a slot are postponed to its end, and jobs pay at each for what it costs.
+    """The published clock: events within a slot are postponed to its end, and at each event jobs pay for their restarts.
 
     Attributes
     ----------
