@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Policy(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def keeps_requests(self) -> bool:
         """Whether jobs get the number of GPUs that they ask for."""
-        return True
+        return "gpus" in self.needs or "iterations" not in self.needs
 
     def applications(self) -> Mapping[str, Application]:
         """The training measurements that the policy reads, by model. Raises ProfileError if they cannot be read."""
@@ -114,14 +114,17 @@ class View:
     float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
     each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). limits: of what groups of jobs have running
     (None: none); `tally` counts it. Where nodes are tracked: node_gpus, node_free and node_type, by node (empty otherwise).
-    windows: maintenance that is announced and not over. users, labels: names of users, and what else the log says of jobs,
-    by the job's number (labels None: nothing). The arrays belong to the simulator and are valid until the next decision.
+    windows: maintenance that is announced and not over. ids, users, labels: names of jobs and users, and what else the log
+    says of jobs, by the job's number (labels None: nothing). slot_s: the scenario's slot. costs: of changes of GPUs, see
+    `change_s`. The arrays belong to the simulator and are valid until the next decision.
     """
 
     __slots__ = (
+        "costs",
         "count",
         "float_columns",
         "free",
+        "ids",
         "int_columns",
         "labels",
         "limits",
@@ -136,9 +139,11 @@ class View:
         "quota",
         "rate",
         "seats_for",
+        "slot_s",
         "spread",
         "total",
         "type_total",
+        "usable_of",
         "users",
         "windows",
     )
@@ -157,6 +162,9 @@ class View:
         self.quota: I64 | None = None
         self.limits: Limits | None = None
         self.windows: tuple[Window, ...] = ()
+        self.slot_s = 60.0
+        self.costs: F64 = np.zeros((1, 6, 1))
+        self.ids: tuple[str | int, ...] = ()
         self.users: tuple[str, ...] = ()
         self.labels: JobLabels | None = None
         #: jobs that the last `take` passed over because of a quota
@@ -172,8 +180,10 @@ class View:
         #: where the placement puts so many GPUs of a type if an array like `owner` says which are taken; empty: nowhere
         self.seats_for: Callable[[I64, int, int], I64] = _no_seats
         #: what the engine fills; the named columns below are its rows
-        self.float_columns: F64 = np.zeros((8, jobs))
-        self.int_columns: I64 = np.zeros((7, jobs), np.int64)
+        self.float_columns: F64 = np.zeros((9, jobs))
+        self.int_columns: I64 = np.zeros((9, jobs), np.int64)
+        #: answers of `usable`, by kind and request
+        self.usable_of: dict[tuple[int, int], tuple[Usable, ...]] = {}
 
     @property
     def job(self) -> I64:
@@ -239,6 +249,52 @@ class View:
     def unchanged_s(self) -> F64:
         """Seconds since the job's GPUs last changed."""
         return self.float_columns[3, : self.count]
+
+    @property
+    def owed_s(self) -> F64:
+        """Seconds until the job works: what is left of its last change of GPUs."""
+        return self.float_columns[8, : self.count]
+
+    @property
+    def starts(self) -> I64:
+        """How many times the job was given GPUs, or others than before."""
+        return self.int_columns[8, : self.count]
+
+    def usable(self, at: int) -> tuple[Usable, ...]:
+        """What a job can run on in this cluster, the fastest first; of equal ones what it has, then the fewest GPUs.
+
+        Parameters
+        ----------
+        at : position of the view.
+        """
+        kind, asked = key = int(self.kind[at]), int(self.gpus[at])
+        if key not in self.usable_of:
+            found = [Usable(number, asked, 1.0) for number in range(len(self.type_total))]
+            if kind >= 0:
+                speed = self.rate[:, kind] / self.rate[0, kind, asked]
+                found = [
+                    Usable(number, count, float(speed[number, count]))
+                    for number, count in np.argwhere(speed > 0).tolist()
+                ]
+            found = [one for one in found if 0 < one.gpus <= self.type_total[one.gpu_type]]
+            self.usable_of[key] = tuple(sorted(found, key=lambda one: (-one.speed, one.gpus)))
+        found, mine = list(self.usable_of[key]), (int(self.gpu_type[at]), int(self.held[at]))
+        if len(self.type_total) > 1 and mine[1]:
+            found.sort(key=lambda one: (-one.speed, one[:2] != mine))
+        return tuple(found)
+
+    def change_s(self, at: int, before: int, after: int) -> float:
+        """Seconds that a job loses when it goes from some GPUs to others, of equal numbers: to other GPUs.
+
+        Parameters
+        ----------
+        at : position of the view.
+        before : how many it has; 0: none, though it had some before; -1: it never had any.
+        after : how many it is to have.
+        """
+        from forerun.cluster.engine.kernels import allocator as ak
+
+        return float(ak.change_s(self.costs, self.int_columns[7, at], before, after))
 
     def on_nodes(self, at: int) -> dict[int, int]:
         """GPUs, by node, of the job at a position of the view; empty where nodes are not tracked."""
@@ -313,6 +369,68 @@ class View:
         )
         self.over_quota = refused
         return self._seated(out, types, order, skip=skip)
+
+    def take_fastest(self, order: I64) -> Allocation:
+        """Give jobs, in an order, the GPUs on which each is fastest of those that are left, within quotas and limits.
+
+        Where nodes are tracked a job stays where it is if its number of GPUs does and nobody before it needs them, and takes
+        fewer GPUs where the nodes have no place for more.
+
+        Parameters
+        ----------
+        order : positions of the view.
+        """
+        if (self.kind < 0).all():
+            return self.take(order)
+        jobs, users, held = self.job, self.user, self.held
+        tally = None if self.limits is None else Tally(self.limits)
+        quota = None if self.quota is None else self.quota[:-1].copy()
+        borrows = self.quota is not None and bool(self.quota[-1])
+        gpus, types, free = np.zeros(self.count, np.int64), self.gpu_type.copy(), self.type_total.copy()
+        least = np.array([min((one.gpus for one in self.usable(at)), default=0) for at in range(self.count)])
+        owner, settled = self.owner.copy(), ~np.isin(self.owner, np.append(jobs, -1))
+        seats: dict[int, I64] = {}
+        self.over_quota = np.zeros(self.count, np.int64)
+
+        def seated(at: int, one: Usable) -> bool:
+            """Whether there is a place for so many GPUs, which is then taken."""
+            nonlocal settled
+            mine = (self.owner == jobs[at]) & ~settled
+            if one.gpus != held[at] or one.gpu_type != types[at] or np.count_nonzero(mine) < one.gpus:
+                empty = np.where(settled, owner, -1)
+                for taken in (np.where(mine, -1, owner), empty):
+                    if len(found := self.seats_for(taken, one.gpus, one.gpu_type)):
+                        break
+                else:
+                    self.spread[at] = 1
+                    return False
+                owner[mine], seats[at], mine = -1, found, np.zeros(len(owner), np.bool_)
+                mine[found] = True
+            owner[mine], settled = jobs[at], settled | mine
+            return True
+
+        for turn in range(1 + borrows):
+            rest = order[(least[order] > 0) & (gpus[order] == 0)]
+            while len(rest := rest[least[rest] <= free.max()]):
+                at, rest = int(rest[0]), rest[1:]
+                for one in self.usable(at):
+                    job, number, count = int(jobs[at]), one.gpu_type, one.gpus
+                    if count > free[number]:
+                        continue
+                    if (turn == 0 and quota is not None and count > quota[users[at]]) or (
+                        tally is not None and not tally.fits(job, number, count)
+                    ):
+                        self.over_quota[at] = 1
+                    elif not len(owner) or seated(at, one):
+                        gpus[at], types[at] = count, number
+                        free[number] -= count
+                        self.over_quota[at] = self.spread[at] = 0
+                        if quota is not None:
+                            quota[users[at]] -= count
+                        if tally is not None:
+                            tally.add(job, number, count)
+                        break
+        return Allocation(gpus, types, seats=seats)
 
     def _seated(self, gpus: I64, types: I64, order: I64, *, skip: bool) -> Allocation:
         """GPUs that were given in an order by their number, in the same order by their places.
@@ -397,6 +515,14 @@ class View:
         return numbers
 
 
+class Usable(NamedTuple):
+    """GPUs that a job can run on: of which type, how many, and the work that it does on them in a second (see `left_s`)."""
+
+    gpu_type: int
+    gpus: int
+    speed: float
+
+
 class OracleView(View):
     """A view that knows the future, for policies that derive from `OracleAllocator`."""
 
@@ -425,6 +551,7 @@ class Allocation:
     never). nodes: GPUs by node, by position in the view (default: the scenario's placement decides); they sum to the job's
     GPUs. A running job whose nodes differ from these moves. Jobs without named nodes stay where they are; waiting ones are
     placed after those with named nodes. seats: the very GPUs, by position, for policies that plan by `View.seats_for`.
+    refused: why a job will never run, by its number (`View.job`); it must not have run yet, and leaves the queue.
     """
 
     gpus: I64
@@ -432,6 +559,7 @@ class Allocation:
     wake_s: float = math.inf
     nodes: Mapping[int, Mapping[int, int]] | None = None
     seats: Mapping[int, Sequence[int] | I64] | None = None
+    refused: Mapping[int, str] | None = None
 
 
 class Scheduler(Protocol):

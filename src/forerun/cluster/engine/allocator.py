@@ -112,6 +112,7 @@ class AllocatorRules(ObservingRules[float]):
         count = len(setting.jobs)
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
         self.view.quota, self.view.limits = terms.quota, setting.limits
+        self.view.slot_s, self.view.costs = float(setting.slot_s), self.state.cost
         if len(self.state.owner):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
@@ -271,6 +272,7 @@ class AllocatorRules(ObservingRules[float]):
             log_gpus=longer(state.log_gpus, grown),
         )
         view.total = int(state.type_size.sum())
+        view.usable_of.clear()
         self.wake_s = min(self.wake_s, max(now_s, self.now_s))
 
     def advance(self, now_s: float) -> None:
@@ -314,7 +316,8 @@ class AllocatorRules(ObservingRules[float]):
         """
         state, view = self.state, self.view
         view.now_s = now_s
-        view.users, view.labels = self.setting.jobs.user, self.setting.jobs.labels
+        jobs = self.setting.jobs
+        view.ids, view.users, view.labels = jobs.id, jobs.user, jobs.labels
         view.count = ak.gather(state, float(now_s), view.float_columns, view.int_columns)
         view.free = int(state.type_free.sum())
         if self.setting.maintenance:
@@ -366,6 +369,8 @@ class AllocatorRules(ObservingRules[float]):
             state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
             named, named_first,
         )  # fmt: skip
+        for job, why in (answer.refused or {}).items():
+            self._refuse(int(job), why, gpus, now_s)
         self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))
         if view.quota is not None or view.limits is not None:
             if len(view.over_quota) == view.count:
@@ -374,11 +379,25 @@ class AllocatorRules(ObservingRules[float]):
         blocked = ((self.unplaced[: view.count] == 1) | (view.spread == 1)) & ~beyond
         self.blocked = rows[blocked & (state.i[ak.HELD, rows] == 0)].copy()
         self.spread_free = int(state.type_free.sum()) if len(self.blocked) else 0
-        waiting = int(np.count_nonzero(state.i[ak.HELD, rows] == 0))
+        waiting = int(np.count_nonzero(state.i[ak.STATE, rows] == ak.WAITING))
         self._name_places(now_s)
         if state.meta[ak.RUNNING]:
             self.coming_s = min(self.coming_s, state.f[ak.END, state.end_order[0]])
         self._decided(waiting)
+
+    def _refuse(self, row: int, why: str, gpus: I64, now_s: float) -> None:
+        """A job leaves the queue for good. Raises PolicyError unless it waits, and never had GPUs."""
+        state = self.state
+        (at,) = np.flatnonzero(self.view.job == row)[:1] if row in self.view.job else (-1,)
+        if at < 0:
+            raise self._fault(f"refuses job number {row}, which is neither waiting nor running")
+        if gpus[at] or state.i[ak.STARTS, row]:
+            raise self._wrong(
+                int(at), "was refused, but has GPUs or had some; only a job that never ran can be refused"
+            )
+        state.i[ak.STATE, row] = ak.DONE
+        state.meta[ak.ENDED] += 1
+        self.record.refuse(row, why, now_s)
 
     def _next_mark_s(self, now_s: float) -> float:
         """When maintenance is next announced, begins or ends; infinite: never."""
@@ -607,7 +626,8 @@ class AllocatorRules(ObservingRules[float]):
         """Hand changes of GPUs to the record, as events, and jobs that ended; a decision without change is no event."""
         state, record = self.state, self.record
         undrawn, self.undrawn = self.undrawn, []
-        record.admitted[: state.meta[ak.ARRIVED]] = 1
+        admitted = record.admitted[: state.meta[ak.ARRIVED]]
+        admitted[admitted < 0] = 1
         count = int(state.meta[ak.LOGGED])
         if not count:
             return

@@ -265,8 +265,8 @@ def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
     """Lay the waiting and running jobs out in order of submission; how many there are.
 
     Rows of `view_f`: submit, deadline, GPU-seconds had, seconds waiting or running since the last change, work left,
-    work in all, requested time, when the GPUs last changed. Rows of `view_i`: job, GPUs requested, held, kind, user, best
-    effort, type.
+    work in all, requested time, when the GPUs last changed, seconds until it works. Rows of `view_i`: job, GPUs requested,
+    held, kind, user, best effort, type, row of the costs, starts.
     """
     count = 0
     for at in range(s.meta[ACTIVE]):
@@ -284,6 +284,7 @@ def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
         view_f[5, count] = s.f[WORK, job]
         view_f[6, count] = s.f[REQUEST, job]
         view_f[7, count] = s.f[CHANGED, job]
+        view_f[8, count] = max(0.0, s.f[SINCE, job] - now) if held > 0 else 0.0
         view_i[0, count] = job
         view_i[1, count] = s.i[WANT, job]
         view_i[2, count] = held
@@ -291,6 +292,8 @@ def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
         view_i[4, count] = s.i[USER, job]
         view_i[5, count] = s.i[EFFORT, job]
         view_i[6, count] = s.i[TYPE, job]
+        view_i[7, count] = s.i[COSTS, job]
+        view_i[8, count] = s.i[STARTS, job]
         count += 1
     s.meta[ACTIVE] = count
     return count
@@ -505,13 +508,9 @@ def _start(
         return False
     s.type_free[gpu_type] -= gpus
     before = s.i[BEFORE, job] if s.i[STATE, job] == HOLDING else 0
-    what = MOVE
-    if before == 0:
-        what = RESTART if s.i[STARTS, job] > 0 else BEGIN
-    elif before != gpus:
-        what = GROW if gpus > before else SHRINK
-    pause = s.cost[s.i[COSTS, job], what, min(max(gpus, before), s.cost.shape[2] - 1)]
-    if what != SHRINK:
+    fresh = before == 0 and s.i[STARTS, job] == 0
+    pause = change_s(s.cost, s.i[COSTS, job], -1 if fresh else before, gpus)
+    if gpus >= before:
         pause += wait
     s.i[STATE, job] = HOLDING
     s.i[HELD, job] = gpus
@@ -526,6 +525,17 @@ def _start(
     s.meta[RUNNING] = push(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job, end_s)
     _log(s, now, job)
     return True
+
+
+@kernel
+def change_s(cost: F64, row: int, before: int, after: int) -> float:
+    """Seconds that a change of GPUs takes by a row of the costs; before -1: the job never had any."""
+    what = MOVE
+    if before <= 0:
+        what = RESTART if before == 0 else BEGIN
+    elif before != after:
+        what = GROW if after > before else SHRINK
+    return float(cost[row, what, min(max(after, before), cost.shape[2] - 1)])
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------
