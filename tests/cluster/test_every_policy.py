@@ -45,11 +45,28 @@ SCENE = Setting(
     30,
     "A100",
 )
+#: the same with five times the work and four times as long to do it
+LONG = Setting(
+    replace(
+        jobs(
+            [0, 10, 15, 20, 30, 40, 50],
+            [3000, 1500, 750, 4500, 1750, 1000, 2500],
+            [1, 2, 3, 4, 1, 4, 1],
+            [6000, 1600, 4000, 8000, 2000, NONE, 4800],
+            [0, 1, 1, 0, 1, 0, 1],
+        ),
+        requested_s=np.array([3000, 3000, 1000, 4500, 4500, 1500, 3500]),
+    ),
+    cluster_of(1, 4),
+    PROFILE,
+    30,
+    "A100",
+)
 
 
-def fate(name: str) -> tuple[int, ...]:
+def fate(name: str, scene: Setting = SCENE) -> tuple[int, ...]:
     """When each job ended, in whole seconds; -1: never (refused)."""
-    record: Record = play(schedulers().get(name)(), SCENE)
+    record: Record = play(schedulers().get(name)(), scene)
     return tuple(round(end) for end in np.where(record.end_s >= 0, record.end_s, -1).tolist())
 
 
@@ -72,7 +89,7 @@ def test_a_job_that_ends_at_its_deadline_has_met_it(tmp_path: Path) -> None:
 
 def test_no_two_policies_decide_alike() -> None:
     assert len(NAMES) >= 22
-    fates = {name: fate(name) for name in NAMES}
+    fates = {name: fate(name) + fate(name, LONG) for name in NAMES}
     assert len(set(fates.values())) == len(NAMES), fates
 
 
