@@ -281,7 +281,7 @@ def test_a_job_that_an_empty_machine_has_room_for_waits_for_nobody() -> None:
     submit_s = np.arange(300) * 3600.0
     log = history(submit_s, submit_s, submit_s + 600.0, [50] * 300, [1200.0] * 300)
     found = answer(fc.Forecaster(log, nodes=50), Question(float(submit_s[-1]) + 1800.0, 8, 3600.0))
-    assert (found.free, found.running, found.waiting) == (50, 0, 0)
+    assert (found.pool.free_nodes, found.pool.running_jobs, found.pool.waiting_jobs) == (50, 0, 0)
     assert set(found.medians_s.values()) == {0.0}
 
 
@@ -323,6 +323,7 @@ def test_pools_are_seen_by_their_ceiling() -> None:
     (small, large), _ = known.pools(log)
     assert (small.most_nodes, large.most_nodes) == (1, 0)
     assert len(KnownAt(50_000.0).pools(log.as_of(50_000.0))[0]) == 1
+    assert len(KnownAt(90 * DAY_S).pools(log)[0]) == 2, "though none of the large ones ran lately"
 
 
 # -- real logs and the command line --------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ Resource: TypeAlias = Literal["nodes", "gpus"]
 SELECTIONS: Final = get_args(Selection)
 #: what is given or inferred of a log
 _COMPLETENESS: Final = ("selection", "complete_from_s", "complete_until_s")
+#: columns of numbers and ids, and of names, with what the readers of logs call them
+_COLUMNS: Final = ("job_id", "submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
+_NAMES: Final = {"user": "user", "account": "account", "partition": "vc", "qos": "qos", "state": "state"}
 _HOUR_S: Final = 3600.0
 #: the first jobs whose submissions show whether the log begins all at once
 _BEGINNING: Final = 0.01
@@ -70,6 +73,11 @@ class Names:
     def known(self) -> bool:
         """Whether any is recorded."""
         return bool(self.names)
+
+    def beside(self, other: Names) -> Names:
+        """These and others after them."""
+        texts, theirs = ([*one.names, ""] for one in (self, other))
+        return Names.of([*(texts[code] for code in self.codes), *(theirs[code] for code in other.codes)])
 
     def __getitem__(self, rows: Any) -> Names:
         """Those of some jobs, with the same codes."""
@@ -126,17 +134,12 @@ class History:
     repairs: tuple[Repair, ...] = ()
 
     def __post_init__(self) -> None:
-        for column in (
-            *(self.job_id, self.submit_s, self.eligible_s, self.start_s, self.end_s, self.nodes),
-            *(self.requested_s, *(names.codes for names in self._names())),
-        ):
+        names = [getattr(self, name).codes for name in _NAMES]
+        for column in (*(getattr(self, name) for name in _COLUMNS), *names):
             column.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.submit_s)
-
-    def _names(self) -> tuple[Names, ...]:
-        return self.user, self.account, self.partition, self.qos, self.state
 
     @property
     def started(self) -> Mask:
@@ -189,9 +192,15 @@ class History:
 
     def of(self, rows: Mask | I64 | slice) -> History:
         """The history of some jobs, on the same clock."""
-        columns = ("job_id", "submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
-        names = ("user", "account", "partition", "qos", "state")
-        return replace(self, **{name: getattr(self, name)[rows] for name in (*columns, *names)})
+        return replace(self, **{name: getattr(self, name)[rows] for name in (*_COLUMNS, *_NAMES)})
+
+    def beside(self, other: History) -> History:
+        """These jobs and those of another history on the same clock, by submission; all else as of this one."""
+        both: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS
+        }
+        both |= {name: getattr(self, name).beside(getattr(other, name)) for name in _NAMES}
+        return replace(self, **both).of(np.argsort(both["submit_s"], kind="stable"))
 
     def as_of(self, at_s: float) -> History:
         """What was known at an instant: the jobs `until` it; completeness as it showed then, or was given."""
@@ -264,19 +273,11 @@ def read_history(
     for name in ("submit_s", "eligible_s", "start_s", "end_s"):
         rows[name] = rows[name] - origin_s
     rows.sort("submit_s", noted=False)
+    table: dict[str, Any] = {name: rows[name] for name in _COLUMNS}
+    table |= {name: Names.of(rows[column].tolist()) for name, column in _NAMES.items()}
+    table["nodes"] = table["nodes"].astype(np.int64)
     log = History(
-        job_id=rows["job_id"],
-        submit_s=rows["submit_s"],
-        eligible_s=rows["eligible_s"],
-        start_s=rows["start_s"],
-        end_s=rows["end_s"],
-        nodes=rows["nodes"].astype(np.int64),
-        requested_s=rows["requested_s"],
-        user=Names.of(rows["user"].tolist()),
-        account=Names.of(rows["account"].tolist()),
-        partition=Names.of(rows["vc"].tolist()),
-        qos=Names.of(rows["qos"].tolist()),
-        state=Names.of(rows["state"].tolist()),
+        **table,
         origin_s=origin_s,
         clock=zone,
         selection="submit",
@@ -291,9 +292,6 @@ def read_history(
         None if unix_s is None else unix_s - origin_s for unix_s in (complete_from_s, complete_until_s)
     )
     return _complete(log, selection, from_s, until_s)
-
-
-_TEXT_COLUMNS: Final = ("user", "account", "vc", "qos", "state")
 
 
 def _reader(path: str | Path, format: str, columns: Sequence[str], zone: str) -> JobReader:
@@ -320,7 +318,7 @@ def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
     for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus"):
         values = columns.get(name)
         rows[name] = np.full(len(rows), np.nan) if values is None else np.asarray(values, np.float64)
-    for name in ("job_id", *_TEXT_COLUMNS):
+    for name in ("job_id", *_NAMES.values()):
         values = columns.get(name)
         rows[name] = np.array([""] * len(rows) if values is None else list(values), TEXT)
     rows["nodes"] = rows["nodes"] if resource == "nodes" else rows["gpus"]

@@ -64,8 +64,7 @@ class Inference(ABC):
         rest = log if small is None else log.of(log.nodes > small[0].most_nodes)
         nodes, share = self.nodes(rest)
         pool = Pool(name="all" if small is None else "main", nodes=max(nodes, 1))
-        if not nodes:
-            return (pool,), ()
+        pools, findings = ((), ()) if small is None else ((small[0],), (small[1],))
         beyond = int((rest.nodes > nodes).sum())
         finding = Finding(
             about="pools",
@@ -73,7 +72,7 @@ class Inference(ABC):
             evidence=f"exactly {nodes} in use for {100 * share:.2f} % of the time, more for at most {100 * ABOVE:g} %"
             + (f"; {beyond} jobs on more nodes set aside, as of the whole machine" if beyond else ""),
         )
-        return ((pool,), (finding,)) if small is None else ((small[0], pool), (small[1], finding))
+        return (*pools, pool), (*findings, finding) if nodes else findings
 
 
 class WholeLog(Inference):
@@ -142,17 +141,18 @@ def infer(
     given : a machine of which only latencies, limits and windows that it leaves out are inferred (default: none is given).
     off : of `machine.INFERRED`, what is not inferred (default: everything is).
     """
-    whole, known = WholeLog(), log.as_of(until_s)
+    whole = WholeLog()
+    seen, known = whole.seen(log), KnownAt(until_s).seen(log)
     findings: list[Finding] = []
     if given is not None:
         system = given
     elif "pools" in off:
-        system = System(pools=(Pool(name="all", nodes=max(whole.nodes(log)[0], 1)),))
+        system = System(pools=(Pool(name="all", nodes=max(whole.nodes(seen)[0], 1)),))
     else:
-        pools, shown = whole.pools(log)
+        pools, shown = whole.pools(seen)
         system, findings = System(pools=pools), [*shown]
     if "windows" not in off and not system.windows:
-        system = msgspec.structs.replace(system, windows=_windows(log, system, whole, findings))
+        system = msgspec.structs.replace(system, windows=_windows(seen, system, whole, findings))
     if "holds" in off:
         system = msgspec.structs.replace(system, held_after_s=0.0)
     found = []

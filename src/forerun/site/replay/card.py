@@ -74,7 +74,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Candidate:
     """What one policy does on the first part of the log.
 
     Parameters
@@ -145,7 +145,7 @@ class ReportCard:
     """
 
     policy: BackfillPolicy
-    tried: tuple[Tried, ...]
+    tried: tuple[Candidate, ...]
     named: BackfillPolicy | None
     lines: tuple[Line, ...]
     classes: tuple[WaitClass, ...]
@@ -219,7 +219,7 @@ def report_card(
     ranked = []
     for policy in ranking:
         progress(f"{policy_name(policy)}, free")
-        ranked.append(Tried(policy, steps[policy], *_first_part(main, policy, calibrated_s)))
+        ranked.append(Candidate(policy, steps[policy], *_first_part(main, policy, calibrated_s)))
     alike = [one for one in ranked if one.step.f1 > ranked[0].step.f1 - TIE]
     policy = min(alike, key=lambda one: one.off).policy
     lead = ranked[0].step.f1 - ranked[1].step.f1 if len(ranked) > 1 else 1.0
@@ -238,15 +238,9 @@ def report_card(
     part = (main.submit_s >= calibrated_s) & (main.submit_s < until_s)
     held_share = float(main.held[part].mean()) if part.any() else 0.0
     held_waiting = float(wait_s[part & main.held].sum() / max(wait_s[part].sum(), 1.0))
-    history_s = _mean(wait_s, last)
+    found = _errors(main, played[place], last, calibrated_s, until_s)
+    mean, used = found.waits.error, found.used
     means_s = [_mean(start_s - one.submit_s, last) for one, start_s in played[place]]
-    replay_s, spread_s = float(np.mean(means_s)), float(np.std(means_s))
-    mean = abs(replay_s - history_s) / max(history_s, _ALIKE_S)
-    classes = _classes(main, played[place], last)
-    used = float(
-        np.mean([utilisation_error(one, start_s, calibrated_s, until_s) for one, start_s in played[place]])
-    )
-    log10 = float(np.mean([log10_error(one, start_s, last) for one, start_s in played[place]]))
     errors = np.concatenate(
         [
             _log10(one, start_s, scored(case, replays[0][1], calibrated_s, until_s))
@@ -254,14 +248,13 @@ def report_card(
             for one, start_s in replays
         ]
     )
-    worst = max((one.error for one in classes), default=0.0)
     lines = (
         Line("error of the mean wait", mean, MEAN_WAIT, fatal=mean > _FAR * MEAN_WAIT),
-        Line("error of the mean wait, worst class", worst, CLASS_WAIT),
+        Line("error of the mean wait, worst class", found.worst, CLASS_WAIT),
         Line("error of daily utilisation", used, UTILISATION, fatal=used > _FAR * UTILISATION),
         Line("one-step F1", step.f1, F1, at_most=False, fatal=step.f1 < _LOW_F1),
         Line("share of jobs held", held_share, HELD, fatal=held_share > _HELD_FAR),
-        Line("log10 error of waits", log10, LOG10),
+        Line("log10 error of waits", found.log10, LOG10),
         Line("log10 error of waits, all pools", float(errors.mean()) if len(errors) else 0.0, LOG10_ALL),
     )
     card = ReportCard(
@@ -269,10 +262,10 @@ def report_card(
         tried=tuple(ranked),
         named=named,
         lines=lines,
-        classes=classes,
-        history_s=history_s,
-        replay_s=replay_s,
-        spread_s=spread_s,
+        classes=found.classes,
+        history_s=found.waits.history_s,
+        replay_s=found.waits.replay_s,
+        spread_s=float(np.std(means_s)),
         jobs=int(last.sum()),
         held_share=held_share,
         held_waiting=held_waiting,
@@ -292,15 +285,8 @@ def _first_part(case: Case, policy: BackfillPolicy, until_s: float) -> Iterator[
         last_s = first_s + length_s
         start_s = replayed(replace(case, begin_s=first_s), policy)
         rows = scored(case, start_s, first_s, last_s)
-        classes = _classes(case, [(case, start_s)], rows)
-        errors.append(
-            (
-                abs(_relative(case, start_s, rows)),
-                max((one.error for one in classes), default=0.0),
-                utilisation_error(case, start_s, first_s, last_s),
-                log10_error(case, start_s, rows),
-            )
-        )
+        found = _errors(case, [(case, start_s)], rows, first_s, last_s)
+        errors.append((found.waits.error, found.worst, found.used, found.log10))
     yield from np.mean(errors, axis=0).tolist()
 
 
@@ -347,11 +333,6 @@ def scored(case: Case, start_s: F64, from_s: float, until_s: float) -> Mask:
 
 def _mean(wait_s: F64, rows: Mask) -> float:
     return float(wait_s[rows].mean()) if rows.any() else 0.0
-
-
-def _relative(case: Case, start_s: F64, rows: Mask) -> float:
-    real_s = _mean(case.wait_s, rows)
-    return (_mean(start_s - case.submit_s, rows) - real_s) / max(real_s, _ALIKE_S)
 
 
 def _log10(case: Case, start_s: F64, rows: Mask) -> F64:
@@ -415,12 +396,34 @@ def classes_of(case: Case, rows: Mask) -> tuple[tuple[str, Mask], ...]:
     )
 
 
-def _classes(case: Case, replays: Sequence[tuple[Case, F64]], rows: Mask) -> tuple[WaitClass, ...]:
-    """Waits of the classes that have enough jobs."""
-    classes = []
-    for name, mine in classes_of(case, rows):
-        of = rows & mine
-        if of.sum() >= _CLASS:
-            ours_s = float(np.mean([_mean(start_s - one.submit_s, of) for one, start_s in replays]))
-            classes.append(WaitClass(name, int(of.sum()), _mean(case.wait_s, of), ours_s))
-    return tuple(classes)
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """By how much free replays are off: mean waits, of all and by class, daily utilisation, the logarithm of waits."""
+
+    waits: WaitClass
+    classes: tuple[WaitClass, ...]
+    used: float
+    log10: float
+
+    @property
+    def worst(self) -> float:
+        """Of the classes."""
+        return max((one.error for one in self.classes), default=0.0)
+
+
+def _errors(
+    case: Case, replays: Sequence[tuple[Case, F64]], rows: Mask, from_s: float, until_s: float
+) -> _Errors:
+    """The average over replays of a case, of which only some jobs are scored. Classes need enough of them."""
+
+    def waits(name: str, of: Mask) -> WaitClass:
+        ours_s = float(np.mean([_mean(start_s - one.submit_s, of) for one, start_s in replays]))
+        return WaitClass(name, int(of.sum()), _mean(case.wait_s, of), ours_s)
+
+    classes = [(name, rows & mine) for name, mine in classes_of(case, rows)]
+    return _Errors(
+        waits("all", rows),
+        tuple(waits(name, of) for name, of in classes if of.sum() >= _CLASS),
+        float(np.mean([utilisation_error(one, start_s, from_s, until_s) for one, start_s in replays])),
+        float(np.mean([log10_error(one, start_s, rows) for one, start_s in replays])),
+    )

@@ -76,7 +76,7 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
     if case.start_s[at] - case.pool.launch_s <= case.begin_s:
         raise UsageError.at("--job", f"{job} started before the replay begins, so it is in it as it was")
     progress(f"job {job}")
-    asked = _Asked(replay, case, replay.card.policy, at)
+    asked = _Waiting(replay, case, replay.card.policy, at)
     stretches = asked.stretches()
     holders, users = asked.holders(stretches)
     expected_s, promised = asked.expected()
@@ -112,7 +112,7 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
     )
 
 
-class _Asked:
+class _Waiting:
     """One job in a free replay of its pool.
 
     Parameters

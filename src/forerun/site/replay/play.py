@@ -143,7 +143,7 @@ def one_step(case: Case, policy: BackfillPolicy, from_s: float, until_s: float) 
     """
     beside = _Beside(case, policy, max(from_s, case.begin_s), case.doubted_s)
     start_s, doubted_s = beside.start_s, beside.withheld_s
-    asked = _Asked(start_s, beside.late_s)
+    asked = _Decided(start_s, beside.late_s)
     doubts_s = np.sort(doubted_s)
     doubted = int(np.searchsorted(doubts_s, beside.begin_s, "right"))
     due_s: deque[float] = deque()
@@ -276,7 +276,7 @@ class _Beside:
         self._here = hk.restore(self._queue, now, *self._put_in, self._here, self.withheld_s, self._allowed)
 
 
-class _Asked:
+class _Decided:
     """What a policy would have started so far.
 
     Parameters

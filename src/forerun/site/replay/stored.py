@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +15,9 @@ from forerun.core.result.figures import Axis, Figure, Rule
 from forerun.core.scenario.spec import to_data
 from forerun.core.version import VERSION
 from forerun.site.cases import Case
-from forerun.site.history import F64, History, read_history
+from forerun.site.history import F64
 from forerun.site.machine import System
+from forerun.site.reading import Reading
 from forerun.site.replay.card import daily
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
@@ -26,34 +26,18 @@ REPLAY_FORMAT: Final = "forerun.replay/1"
 _DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """How a log was read and replayed, so that it can be again.
-
-    Parameters
-    ----------
-    log : its file, as it was named.
-    format, columns, zone : as of `read_history`.
-    """
-
-    log: str
-    format: str
-    columns: tuple[str, ...]
-    zone: str
-
-
-def content_of(replay: Replay, asked: Asked) -> dict[str, Any]:
-    """Everything that is kept of a replay, as plain data."""
+def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
+    """Everything that is kept of a replay, as plain data, with where its log is and how it was read."""
     card, log, main = replay.card, replay.log, replay.main
     return {
         "format": REPLAY_FORMAT,
         "forerun": VERSION,
         "why": answer_of(replay),
         "log": {
-            "file": asked.log,
-            "format": asked.format,
-            "columns": list(asked.columns),
-            "zone": asked.zone,
+            "file": str(file),
+            "format": reading.format,
+            "columns": list(reading.columns),
+            "zone": reading.zone,
             "sha256": log.sha256,
             "jobs": len(log),
             "selection": log.selection,
@@ -139,18 +123,6 @@ def identified_of(replay: Replay) -> str:
     )
 
 
-def asked_of(content: Mapping[str, Any], path: Path) -> tuple[Asked, str]:
-    """How the log of a stored replay is read, and its digest. Raises StoreError for what is no replay."""
-    try:
-        if content["format"] != REPLAY_FORMAT:
-            raise StoreError.at(path, f"has format {content['format']!r}; {REPLAY_FORMAT} is expected")
-        log = content["log"]
-        asked = Asked(str(log["file"]), str(log["format"]), tuple(log["columns"]), str(log["zone"]))
-        return asked, str(log["sha256"])
-    except (KeyError, TypeError) as error:
-        raise StoreError.at(path, f"is no replay: {type(error).__name__}: {error}") from error
-
-
 def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
     """The replay of a file, made again from its log. Raises StoreError for what is no replay, or if its log has changed.
 
@@ -159,22 +131,21 @@ def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
     kept : the file.
     content : what it says.
     """
-    asked, digest = asked_of(content, kept)
-    history = read_history(asked.log, asked.format, columns=asked.columns, zone=asked.zone)
-    if history.sha256 != digest:
-        raise StoreError.at(kept, f"{asked.log} has changed since it was replayed; replay it again")
-    return replay_again(content, history, kept)
-
-
-def replay_again(content: Mapping[str, Any], log: History, path: Path) -> Replay:
-    """The replay of a file, made again from its log. Raises StoreError for what is no replay."""
     try:
+        if content["format"] != REPLAY_FORMAT:
+            raise StoreError.at(kept, f"has format {content['format']!r}; {REPLAY_FORMAT} is expected")
+        log = content["log"]
+        file, digest = str(log["file"]), str(log["sha256"])
+        reading = Reading(str(log["format"]), tuple(log["columns"]), str(log["zone"]))
         system = msgspec.convert(content["system"], System)
         until_s = float(content["calibrate_until_s"])
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise StoreError.at(path, f"is no replay: {type(error).__name__}: {worded(error)}") from error
+        raise StoreError.at(kept, f"is no replay: {type(error).__name__}: {worded(error)}") from error
+    history = reading.read(Path(file))
+    if history.sha256 != digest:
+        raise StoreError.at(kept, f"{file} has changed since it was replayed; replay it again")
     off = ("pools", "windows", "latencies", "limits")
-    return replay_log(log, system=system, off=off, calibrate_until_s=until_s, identify=False)
+    return replay_log(history, system=system, off=off, calibrate_until_s=until_s, identify=False)
 
 
 def _over_time(case: Case, start_s: F64, replay: Replay) -> dict[str, list[float]]:

@@ -74,41 +74,38 @@ class Change:
         return replace(case, pool=pool, windows=tuple(windows))
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The effect of a change on the mean wait of jobs that are not held, in seconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What a change does to the mean wait of jobs that are not held, in seconds.
 
     Parameters
     ----------
-    change : what was changed.
-    replay_s, changed_s : mean wait in the replay, and with the change.
-    low_s, high_s : 95 % interval of the difference over policies that the log cannot tell apart and resampled fortnights.
-    policies : those policies.
-    jobs, stretches : how many jobs and fortnights there are.
-    error_s : by how much the replay misses the mean wait of history; no less than its replays differ.
+    change : what was changed, in words.
     verdict : `shorter`, `longer` or `cannot tell`.
     why : the reason for the verdict.
+    replay_s, changed_s, difference_s : mean wait in the replay, with the change, and that less the former, under the
+        replay's own policy.
+    low_s, high_s : 95 % interval of the difference over policies that the log cannot tell apart and resampled fortnights.
+    reproduction_error_s : by how much the replay misses the mean wait of history; no less than its replays differ.
+    jobs, fortnights : how many there are.
+    policies : those that the log cannot tell apart.
     """
 
-    change: Change
-    replay_s: float
-    changed_s: float
-    low_s: float
-    high_s: float
-    policies: tuple[str, ...]
-    jobs: int
-    stretches: int
-    error_s: float
+    change: str
     verdict: str
     why: str
+    replay_s: float
+    changed_s: float
+    difference_s: float
+    low_s: float
+    high_s: float
+    reproduction_error_s: float
+    jobs: int
+    fortnights: int
+    policies: tuple[str, ...]
 
-    @property
-    def difference_s(self) -> float:
-        """Of the mean wait, under the replay's own policy."""
-        return self.changed_s - self.replay_s
 
-
-def what_if(replay: Replay, change: Change) -> Answer:
+def what_if(replay: Replay, change: Change) -> Difference:
     """The effect of a change against the replay, not against history, since the replay began.
 
     Raises ValueError for a change that the main pool does not have: an outage that there is none of, no nodes left, or fewer
@@ -136,18 +133,19 @@ def what_if(replay: Replay, change: Change) -> Answer:
     policies = tuple(policy_name(policy) for policy in dict.fromkeys((card.policy, *card.alike)))
     low_s, high_s, stretches = _interval(differences, stretch)
     verdict, why = _verdict(own[1] - own[0], low_s, high_s, stretches, replay)
-    return Answer(
-        change=change,
-        replay_s=own[0],
-        changed_s=own[1],
-        low_s=low_s,
-        high_s=high_s,
-        policies=policies,
-        jobs=int(rows.sum()),
-        stretches=stretches,
-        error_s=card.error_s,
+    return Difference(
+        change=change.what,
         verdict=verdict,
         why=why,
+        replay_s=own[0],
+        changed_s=own[1],
+        difference_s=own[1] - own[0],
+        low_s=low_s,
+        high_s=high_s,
+        reproduction_error_s=card.error_s,
+        jobs=int(rows.sum()),
+        fortnights=stretches,
+        policies=policies,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,12 +10,13 @@ import click
 
 from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Output
+from forerun.site.reading import Reading
 from forerun.site.verbs._default import DefaultGroup
-from forerun.site.verbs._history import Reading, reading_options
+from forerun.site.verbs._history import reading_options
 
 if TYPE_CHECKING:
     from forerun.site.replay.replay import Replay
-    from forerun.site.replay.whatif import Answer, Change
+    from forerun.site.replay.whatif import Change, Difference
 
 command = DefaultGroup(
     "replay", "log", "Replay the log of a real queue, then ask what a change would have done."
@@ -64,7 +66,7 @@ def replay(
     from forerun.core.result.plan import write_document
     from forerun.site.machine import INFERRED
     from forerun.site.replay.replay import replay_log
-    from forerun.site.replay.stored import Asked, content_of
+    from forerun.site.replay.stored import content_of
     from forerun.site.slurm import Given
 
     for name in without:
@@ -73,13 +75,12 @@ def replay(
     reading.place()
     given = Given(system, reading.zone) if system else None
     until_s = reading.instant_s("--calibrate-until", until) if until is not None else None
-    asked = Asked(str(log), reading.format, reading.columns, reading.zone)
     with output.working(f"replaying {log.name}") as state:
         history = reading.read(log)
         machine, notes = given.of(history) if given is not None else (None, ())
         made = replay_log(history, system=machine, off=without, calibrate_until_s=until_s, progress=state)
         made = replace(made, notes=(*notes, *made.notes))
-    content = content_of(made, asked)
+    content = content_of(made, log, reading)
     if out is not None:
         write_document(content, out)
     if page is not None:
@@ -91,7 +92,7 @@ def replay(
     if output.as_json:
         _show.print_json(content)
         return 0
-    _print(made)
+    _print(made, content)
     if page is not None:
         _show.prose(f"saved to {page}")
     if out is not None:
@@ -122,6 +123,8 @@ def whatif(
 
     The change is measured against the replay, not against history, on jobs that are not held.
     """
+    from dataclasses import asdict
+
     from forerun.core.errors import UsageError
     from forerun.core.result.reading import read_document
     from forerun.site.replay.stored import kept_replay
@@ -136,7 +139,7 @@ def whatif(
         except ValueError as error:
             raise UsageError.at(str(kept), str(error)) from None
     if output.as_json:
-        _show.print_json(_answer(answer))
+        _show.print_json(asdict(answer))
         return 0
     _print_answer(answer)
     return 0
@@ -190,31 +193,28 @@ def _change(
     return change
 
 
-def _print(made: Replay) -> None:
-    """Findings, the report card, and which policy it was."""
+def _print(made: Replay, content: Mapping[str, Any]) -> None:
+    """Findings, the report card, and which policy it was. content: of the file of the replay."""
     from forerun.site.replay.card import REPLAYS
     from forerun.site.replay.play import policy_name
-    from forerun.site.replay.stored import answer_of, identified_of, named_of
+    from forerun.site.replay.stored import identified_of, named_of
 
     card = made.card
     _show.print_table(
         ("about", "inferred", "evidence"),
-        [(one.about, one.what, one.evidence) for one in made.findings],
+        [tuple(row.values()) for row in content["findings"]],
         title="What the log says of the machine",
         about="--without NAME switches one off",
     )
+    digits = (3, 3, 3, 2, 2, 2, 2, 3)
     _show.print_table(
         ("policy", "F1", "precision", "recall", "mean", "class", "use", "log10", "own log"),
         [
             (
-                policy_name(one.policy),
-                f"{one.step.f1:.3f}",
-                f"{one.step.precision:.3f}",
-                f"{one.step.recall:.3f}",
-                *(f"{error:.2f}" for error in (one.mean, one.worst, one.used, one.log10)),
-                "–" if one.own is None else f"{one.own:.3f}",
+                name,
+                *("–" if one is None else f"{one:.{of}f}" for one, of in zip(figures, digits, strict=True)),
             )
-            for one in card.tried
+            for name, *figures in (row.values() for row in content["policies"])
         ],
         title="What each policy would have started, decision by decision",
         about="on the first part; mean, class, use, log10: errors of free replays; own log: F1 on a log that the chosen "
@@ -227,12 +227,12 @@ def _print(made: Replay) -> None:
         ("figure", "measured", "limit", "met"),
         [
             (
-                line.what,
-                f"{line.value:.3f}",
-                f"{'<=' if line.at_most else '>='} {line.limit:g}",
-                "yes" if line.met else "no",
+                row["figure"],
+                f"{row['measured']:.3f}",
+                f"{'<=' if row['bound'] == 'at most' else '>='} {row['limit']:g}",
+                row["met"],
             )
-            for line in card.lines
+            for row in content["card"]
         ],
         title=f"Report card, pool {made.main.pool.name}, on the last part",
         about=f"replayed from the state of the machine at its beginning, {REPLAYS} times, each submission up to two "
@@ -242,13 +242,13 @@ def _print(made: Replay) -> None:
         _show.print_table(
             ("class", "jobs", "history (h)", "replay (h)"),
             [
-                (one.name, one.jobs, f"{one.history_s / 3600:.2f}", f"{one.replay_s / 3600:.2f}")
-                for one in card.classes
+                (name, jobs, *(f"{wait_s / 3600:.2f}" for wait_s in waits_s))
+                for name, jobs, *waits_s in (row.values() for row in content["classes"])
             ],
             title="Mean wait by class, jobs that are not held",
             about="medians part narrow from wide, and short from long requests",
         )
-    _show.prose(f"\nwhy: {answer_of(made)}")
+    _show.prose(f"\nwhy: {content['why']}")
     _show.prose(
         f"note: {100 * card.held_share:.0f} % of the scored jobs are held, with {100 * card.held_waiting:.0f} % of all "
         "waiting; why is not in the log"
@@ -257,31 +257,13 @@ def _print(made: Replay) -> None:
         _show.prose(f"note: {note}")
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
-    """The answer as plain data."""
-    return {
-        "change": answer.change.what,
-        "verdict": answer.verdict,
-        "why": answer.why,
-        "replay_s": answer.replay_s,
-        "changed_s": answer.changed_s,
-        "difference_s": answer.difference_s,
-        "low_s": answer.low_s,
-        "high_s": answer.high_s,
-        "reproduction_error_s": answer.error_s,
-        "jobs": answer.jobs,
-        "fortnights": answer.stretches,
-        "policies": list(answer.policies),
-    }
-
-
-def _print_answer(answer: Answer) -> None:
+def _print_answer(answer: Difference) -> None:
     """The difference, its interval, and the verdict."""
     _show.print_table(
         ("change", "replay (h)", "changed (h)", "difference (h)", "95 % interval (h)"),
         [
             (
-                answer.change.what,
+                answer.change,
                 f"{answer.replay_s / 3600:.2f}",
                 f"{answer.changed_s / 3600:.2f}",
                 f"{answer.difference_s / 3600:+.2f}",
@@ -289,7 +271,7 @@ def _print_answer(answer: Answer) -> None:
             )
         ],
         title="Mean wait of jobs that are not held",
-        about=f"{answer.jobs} jobs in {answer.stretches} fortnights; interval over {', '.join(answer.policies)}",
+        about=f"{answer.jobs} jobs in {answer.fortnights} fortnights; interval over {', '.join(answer.policies)}",
     )
     verdict = answer.verdict if answer.verdict == "cannot tell" else f"waits would have been {answer.verdict}"
     _show.prose(f"\n{verdict}: {answer.why}")

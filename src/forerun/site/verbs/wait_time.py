@@ -11,8 +11,9 @@ import click
 from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Output
 from forerun.core.result.numbers import shown_instant
+from forerun.site.reading import Reading
 from forerun.site.verbs._default import DefaultGroup
-from forerun.site.verbs._history import Reading, reading_options
+from forerun.site.verbs._history import reading_options
 
 if TYPE_CHECKING:
     from forerun.cluster.inputs.setting import Window
@@ -25,6 +26,15 @@ command = DefaultGroup("wait-time", "ask", "Say when a job would start, and how 
 #: what --job takes
 JOB_KEYS: Final = ("nodes", "requested", "partition")
 _HOUR_S: Final = 3600.0
+_NODES: Final = click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Nodes of the pool (default: as many as were in use).",
+)
+_SEED: Final = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+)
 
 
 @command.command(name="ask")
@@ -40,19 +50,14 @@ _HOUR_S: Final = 3600.0
     "--by", metavar="INSTANT|TIME", help="Also the probability to start by then, or within so long."
 )
 @_options.path_option("--history", metavar="LOG", help="With a snapshot: the log of what came before.")
-@click.option(
-    "--nodes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Nodes of the pool (default: as many as were in use).",
-)
+@_NODES
 @click.option(
     "--maintenance",
     multiple=True,
     metavar="FROM/TO",
     help="Announced maintenance of the whole pool; repeatable.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@_SEED
 @reading_options
 @_options.output_options
 def ask(
@@ -113,12 +118,7 @@ def ask(
 @click.option(
     "--partition", default="", metavar="NAME", help="Only jobs of a partition, if it has nodes of its own."
 )
-@click.option(
-    "--nodes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Nodes of the pool (default: as many as were in use).",
-)
+@_NODES
 @click.option(
     "--every",
     type=click.IntRange(min=1),
@@ -127,7 +127,7 @@ def ask(
     metavar="K",
     help="Ask about each K-th job only; the errors of fewer former answers are then known.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@_SEED
 @_options.out_option("FILE", "Save the back-test; forerun report shows it.")
 @_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
 @reading_options
@@ -324,11 +324,11 @@ def _print(found: Answer, at: str) -> None:
     """The answer for people."""
     from forerun.site.wait_time.forecast import INTERVALS, LEAST_PAST, LEVELS
 
-    nodes, hours = found.question.nodes, found.question.requested_s / _HOUR_S
+    nodes, hours, pool = found.question.nodes, found.question.requested_s / _HOUR_S, found.pool
     title = f"A job of {nodes} nodes for {hours:g} h, submitted {at}"
     queue = (
-        f"{found.pool}: {found.free} of {found.nodes} nodes free, {found.running} jobs running, {found.waiting} waiting, of "
-        f"which {found.kept_back} have been passed over so often that something keeps them back"
+        f"{pool.name}: {pool.free_nodes} of {pool.nodes} nodes free, {pool.running_jobs} jobs running, {pool.waiting_jobs} "
+        f"waiting, of which {pool.kept_back_jobs} have been passed over so often that something keeps them back"
     )
     if not found.known:
         _show.prose(title)

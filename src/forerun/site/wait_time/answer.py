@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +39,26 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolThen:
+    """A pool at an instant.
+
+    Parameters
+    ----------
+    name : whose nodes, in words.
+    nodes, free_nodes : in all, and free.
+    running_jobs, waiting_jobs : how many.
+    kept_back_jobs : waiting ones that were passed over so often that something must keep them back.
+    """
+
+    name: str
+    nodes: int
+    free_nodes: int
+    running_jobs: int
+    waiting_jobs: int
+    kept_back_jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """When a job would start.
 
@@ -46,9 +66,7 @@ class Answer:
     ----------
     question : what was asked.
     at_s : when, in seconds since 1970.
-    pool : whose nodes it needs, in words.
-    nodes, free, running, waiting, kept_back : of the pool, nodes in all and free, and jobs running, waiting, and of these
-        passed over so often that something must keep them back.
+    pool : whose nodes it needs.
     job_class : of the job, in words.
     empty : whether the draws start it at once.
     past : how many former questions with a known start there are.
@@ -60,12 +78,7 @@ class Answer:
 
     question: Question
     at_s: float
-    pool: str
-    nodes: int
-    free: int
-    running: int
-    waiting: int
-    kept_back: int
+    pool: PoolThen
     job_class: str
     empty: bool
     past: int
@@ -89,14 +102,7 @@ class Answer:
                 "requested_s": self.question.requested_s,
                 "class": self.job_class,
             },
-            "pool": {
-                "name": self.pool,
-                "nodes": self.nodes,
-                "free_nodes": self.free,
-                "running_jobs": self.running,
-                "waiting_jobs": self.waiting,
-                "kept_back_jobs": self.kept_back,
-            },
+            "pool": asdict(self.pool),
             "answer": self.known,
             "past_questions": self.past,
             "wait_quantiles_s": {f"{level:g}": wait_s for level, wait_s in self.waits_s.items()},
@@ -142,12 +148,14 @@ def answer(
     return Answer(
         question=question,
         at_s=question.at_s + forecaster.log.origin_s,
-        pool=forecaster.pool(question.at_s, question.nodes),
-        nodes=int(queue.nodes[0]),
-        free=situation.free_nodes,
-        running=len(queue.running_nodes),
-        waiting=len(queue.waiting_nodes) - 1,
-        kept_back=int(np.count_nonzero(situation.kept_back)),
+        pool=PoolThen(
+            name=forecaster.pool(question.at_s, question.nodes),
+            nodes=int(queue.nodes[0]),
+            free_nodes=situation.free_nodes,
+            running_jobs=len(queue.running_nodes),
+            waiting_jobs=len(queue.waiting_nodes) - 1,
+            kept_back_jobs=int(np.count_nonzero(situation.kept_back)),
+        ),
         job_class=class_name(question.nodes, question.requested_s),
         empty=bool(middle <= fc.scale(fc.AT_ONCE_S)),
         past=len(asked.known_at(question.at_s, len(rows))),

@@ -47,47 +47,45 @@ def _reliability(content: Mapping[str, Any]) -> Figure:
 
 
 def _coverage(content: Mapping[str, Any]) -> Figure:
-    rows = content["fortnights"]
-    names = [f"{promised:.0%} interval" for promised in INTERVALS]
-    curves = {
-        name: {
-            "day": np.array([row["day"] + 7.0 for row in rows]),
-            "share": np.array([100.0 * row[f"within {promised:.0%}"] for row in rows]),
-        }
-        for name, promised in zip(names, INTERVALS)
-    }
+    columns = {f"{promised:.0%} interval": (f"within {promised:.0%}", 100.0) for promised in INTERVALS}
     return Figure.of(
         "line",
         "coverage-over-time",
         "How often intervals contained the start",
-        by_series("interval", curves),
+        _by_fortnight(content, "interval", "share", columns),
         x=Axis("day", "days since the log is complete"),
         y=Axis("share", "contained the start", "%"),
         series="interval",
-        order=names,
+        order=tuple(columns),
         rules=[Rule(100.0 * promised, f"{promised:.0%}", "y") for promised in INTERVALS],
         caption="A point a fortnight. The dashed lines are what the intervals promise.",
     )
 
 
 def _losses(content: Mapping[str, Any]) -> Figure:
-    rows = content["fortnights"]
     kinds = {"answers": "loss", "best class history": "class history", "upper bounds": "bounds"}
-    curves = {
-        name: {
-            "day": np.array([row["day"] + 7.0 for row in rows]),
-            "loss": np.array([row[column] for row in rows]),
-        }
-        for name, column in kinds.items()
-    }
+    columns = {name: (column, 1.0) for name, column in kinds.items()}
     return Figure.of(
         "line",
         "losses-over-time",
         "How far off they were",
-        by_series("of", curves),
+        _by_fortnight(content, "of", "loss", columns),
         x=Axis("day", "days since the log is complete"),
         y=Axis("loss", "pinball loss"),
         series="of",
         order=tuple(kinds),
         caption="Mean pinball loss on the scale log10(wait + a minute), a point a fortnight; less is better.",
     )
+
+
+def _by_fortnight(
+    content: Mapping[str, Any], series: str, figure: str, columns: Mapping[str, tuple[str, float]]
+) -> Mapping[str, Any]:
+    """A point in the middle of each fortnight. columns: by series, the column and what it is multiplied by."""
+    rows = content["fortnights"]
+    days = np.array([row["day"] + 7.0 for row in rows])
+    curves = {
+        name: {"day": days, figure: np.array([times * row[column] for row in rows])}
+        for name, (column, times) in columns.items()
+    }
+    return by_series(series, curves)

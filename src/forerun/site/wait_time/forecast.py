@@ -192,7 +192,7 @@ class Forecaster:
         self.log, self.seed, self.windows = log, seed, tuple(windows)
         self.partition, self.nodes = partition, nodes
         self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
-        self._rows: dict[tuple[tuple[Pool, ...], int], I64] = {}
+        self._rows: dict[tuple[int, int], I64] = {}
 
     def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
         """The pools, and from when on the log is complete, by what was known when the day began."""
@@ -221,7 +221,8 @@ class Forecaster:
 
     def _jobs(self, at_s: float, nodes: int) -> I64:
         """The jobs of the pool of one with so many nodes."""
-        pools, number = key = self._pool(at_s, nodes)
+        pools, number = self._pool(at_s, nodes)
+        key = pools[0].most_nodes, number
         if key not in self._rows:
             of = first_of([pool.takes(self.log) for pool in pools])
             self._rows[key] = np.flatnonzero(of == number)

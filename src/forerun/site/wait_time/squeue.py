@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -195,28 +195,15 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
         qos=none,
         state=none,
         origin_s=origin_s,
-        clock="UTC" if log is None else log.clock,
+        clock="UTC",
         selection="submit",
         complete_from_s=at_s - origin_s,
         complete_until_s=at_s - origin_s,
         given=("selection", "complete_from_s", "complete_until_s"),
         source=source,
     )
-    if log is not None:
-        past = log.as_of(at_s - origin_s)
-        past = past.of(np.isfinite(past.end_s) & ~np.isin(past.job_id, now.job_id))
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(past, name), getattr(now, name)])
-            for name in ("submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
-        }
-        for name in ("user", "account", "partition", "qos", "state"):
-            joined[name] = _joined(getattr(past, name), getattr(now, name))
-        joined["job_id"] = np.concatenate([past.job_id.astype(TEXT), now.job_id])
-        now = replace(past, **joined, complete_until_s=at_s - origin_s, given=now.given, source=source)
-    return now.of(np.argsort(now.submit_s, kind="stable"))
-
-
-def _joined(one: Names, other: Names) -> Names:
-    texts = [*one.names, *other.names, ""]
-    codes = np.concatenate([one.codes, np.where(other.codes < 0, -1, other.codes + len(one.names))])
-    return Names.of([texts[code] for code in codes.tolist()])
+    if log is None:
+        return now.of(np.argsort(now.submit_s, kind="stable"))
+    past = log.as_of(at_s - origin_s)
+    past = past.of(np.isfinite(past.end_s) & ~np.isin(past.job_id, now.job_id))
+    return replace(past, complete_until_s=at_s - origin_s, given=now.given, source=source).beside(now)
