@@ -111,6 +111,32 @@ class _Model:
         self.batch = [0] * queries
         self.replica = [-1] * queries
 
+    def arrive(self, ids: list[int], now_ms: float, wake_corrected: bool) -> list[int]:
+        """Queries join the queue; returns the replicas that are woken."""
+        if self.series is not None:
+            self.series.extend([(now_ms, len(self.queue))] * len(ids))
+        for query in ids:
+            self.enqueue[query] = now_ms
+        self.queue.extend(ids)
+        to_wake = -(-len(self.queue) // self.most) - (self.woken if wake_corrected else 0)
+        idle = [replica for replica, busy in enumerate(self.busy) if not busy][: max(0, to_wake)]
+        for replica in idle:
+            self.busy[replica] = True
+        self.woken += len(idle)
+        return idle
+
+    def take(self, replica: int, now_ms: float) -> list[int]:
+        """A woken replica takes a batch; it idles again if there is none."""
+        self.woken -= 1
+        if self.series is not None:
+            self.series.append((now_ms, len(self.queue)))
+        size = min(len(self.queue), self.most)
+        self.busy[replica] = size > 0
+        batch = [self.queue.popleft() for _ in range(size)]
+        for query in batch:
+            self.dequeue[query], self.batch[query], self.replica[query] = now_ms, size, replica
+        return batch
+
     def visits(self) -> CompatVisits:
         """The stamps as arrays."""
         return CompatVisits(
@@ -193,34 +219,14 @@ def simulate_compat(
                 if node + 1 < queries:
                     schedule(gaps[node], Kind.SEND, node + 1, ids)
             elif kind is Kind.ARRIVE:
-                if model.series is not None:
-                    model.series.extend([(now_ms, len(model.queue))] * len(ids))
-                for query in ids:
-                    model.enqueue[query] = now_ms
-                model.queue.extend(ids)
-                to_wake = -(-len(model.queue) // model.most) - (model.woken if wake_corrected else 0)
-                for replica, busy in enumerate(model.busy):
-                    if to_wake <= 0:
-                        break
-                    if not busy:
-                        model.busy[replica] = True
-                        model.woken += 1
-                        schedule(batching_delay_ms, Kind.TAKE, node, [replica])
-                        to_wake -= 1
+                for replica in model.arrive(ids, now_ms, wake_corrected):
+                    schedule(batching_delay_ms, Kind.TAKE, node, [replica])
             elif kind is Kind.TAKE:
-                replica, size = ids[0], min(len(model.queue), model.most)
-                model.woken -= 1
-                if model.series is not None:
-                    model.series.append((now_ms, len(model.queue)))
-                if size == 0:
-                    if not wake_corrected:
-                        raise _empty_take(pipeline.stages[node], replica, now_ms)
-                    model.busy[replica] = False
-                    continue
-                batch = [model.queue.popleft() for _ in range(size)]
-                for query in batch:
-                    model.dequeue[query], model.batch[query], model.replica[query] = now_ms, size, replica
-                schedule(model.service_ms[size], Kind.RETURN, node, [replica, *batch])
+                replica, batch = ids[0], model.take(ids[0], now_ms)
+                if batch:
+                    schedule(model.service_ms[len(batch)], Kind.RETURN, node, [replica, *batch])
+                elif not wake_corrected:
+                    raise _empty_take(pipeline.stages[node], replica, now_ms)
             elif kind is Kind.RETURN:
                 replica, batch = ids[0], ids[1:]
                 for query in batch:
