@@ -34,9 +34,9 @@ USUAL: Final = ("bench", "plan", "llm", "start")
 
 
 def scripts() -> dict[str, Path]:
-    """Every benchmark by its name, `area/script`: what can print its figures as JSON."""
+    """Every benchmark by its name, `area/script`: what can print its figures as JSON. `benchmarks/mutants` judges tests."""
     found = sorted(path for folder in (HERE, HERE.parent / "validation") for path in folder.glob("*/*.py"))
-    return {
+    return {"benchmarks/mutants": HERE / "mutants.py"} | {
         f"{path.parent.name}/{path.stem}": path for path in found if '"--json"' in path.read_text("utf-8")
     }
 

@@ -250,6 +250,7 @@ def test_what_the_store_has_damaged_is_read_once_more_and_does_not_stay(
     with pytest.raises(DataError, match=r"b000002\.blk: sample .* fails its checksum") as raised:
         given += [key for key, _ in reader]
     assert len(raised.value.problems) == 1 and len(counting.sent) == 4
+    assert not [*Path(cache.folder).glob("*b000002*")], "it does not stay"
     path.write_bytes(whole)
     assert len(list(reader)) == 40 and len(files(cache)) == (4 if capacity_bytes else 0)
     # Damaged in the cache: once more from the store, and then it stays.

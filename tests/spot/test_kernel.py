@@ -148,9 +148,13 @@ def test_every_path_agrees_with_the_exact_simulator(
         assert fast[count] == getattr(slow.counts, count), count
 
 
+@pytest.mark.parametrize("checkpoint", [Checkpoints(), Checkpoints(rule="every_steps", steps=20)])
 @pytest.mark.parametrize("goal_steps", [3, 10, 100])
-def test_a_finished_trial_has_all_its_steps(rounded: TrainingJob, goal_steps: int) -> None:
-    job = replace(rounded, step_s={nodes: s + 1 / 3 for nodes, s in rounded.step_s.items()}, stall_s=8.91)
+def test_a_finished_trial_has_all_its_steps(
+    rounded: TrainingJob, goal_steps: int, checkpoint: Checkpoints
+) -> None:
+    step_s = {nodes: s + 1 / 3 for nodes, s in rounded.step_s.items()}
+    job = replace(rounded, step_s=step_s, stall_s=8.91, checkpoint=checkpoint)
     done = trials.run(
         replace(job, horizon_s=1e6),
         level(0.25),
