@@ -257,11 +257,11 @@ class JobStory:
 
     def data(self, origin_s: float) -> dict[str, Any]:
         """As plain data, times in seconds since 1970. origin_s: of the log."""
-        told = asdict(self) | {
+        whole = asdict(self) | {
             "stretches": [{**asdict(one), "seconds": one.seconds} for one in self.stretches]
         }
-        del told["rejected"]
-        moved: dict[str, Any] = _moved(told, origin_s)
+        del whole["rejected"]
+        moved: dict[str, Any] = _moved(whole, origin_s)
         return {"why": self.why, "notes": list(self.notes), **moved}
 
 
