@@ -15,7 +15,7 @@ import pytest
 from forerun.core.errors import PolicyError
 from forerun.core.rng import stream
 from forerun.serving.engine.events import simulate_events
-from forerun.serving.engine.outcome import Schedule
+from forerun.serving.engine.outcome import TunerDecisions
 from forerun.serving.engine.stagewise import simulate_stagewise
 from forerun.serving.engine.tuning import paid_replica_ms, run_sliced, schedule_first
 from forerun.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
@@ -35,7 +35,7 @@ from .tuner_pipelines import Erratic, Onlooker, Watching, handed_over, random_fl
 REGISTERED = tuner_policies().names()
 
 
-def asked(tuner: Tuner, handover: Handover, arrivals: np.ndarray) -> Schedule:
+def asked(tuner: Tuner, handover: Handover, arrivals: np.ndarray) -> TunerDecisions:
     """What a registered tuner decides."""
     policy = tuner.build(handover, stream(7, "tuner"))
     if tuner.sees == "arrivals":
@@ -43,7 +43,7 @@ def asked(tuner: Tuner, handover: Handover, arrivals: np.ndarray) -> Schedule:
     return run_sliced(tuner, policy, handover, arrivals, handover.slo_ms, record="counts")[0]
 
 
-def attained(schedule: Schedule, handover: Handover, arrivals: np.ndarray) -> tuple[float, float]:
+def attained(schedule: TunerDecisions, handover: Handover, arrivals: np.ndarray) -> tuple[float, float]:
     """Attainment, and $ from the first to the last arrival."""
     run = simulate_stagewise(schedule.applied(handover.pipeline), arrivals, handover.slo_ms, record="counts")
     paid = paid_replica_ms(handover.replicas, schedule.paid, float(arrivals[0]), float(arrivals[-1]))

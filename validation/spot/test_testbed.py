@@ -8,7 +8,7 @@ import pytest
 
 from forerun.core.errors import TraceError
 from forerun.spot.engine.membership import Membership
-from forerun.spot.measure.fleet import CheckpointWrite, FleetLog, Segment, Step, Work
+from forerun.spot.measure.fleet import CheckpointWrite, CompletedStep, FleetLog, Segment, Work
 from forerun.spot.measure.profile import measure
 from validation.spot.testbed import ledger, run, schedule
 
@@ -20,12 +20,20 @@ TRACE = Membership.from_rows([(0.0, True, "a"), (0.0, True, "b"), (300.0, False,
 def test_the_books_of_a_log_by_hand() -> None:
     """Two steps kept of three, a checkpoint that never became durable, an idle stretch, a last segment."""
     one = Segment(
-        0.0, 0.0, 1, 0, 0.0, [Step(i, 1.0 * i, 1.0 * i + 1, 0.0) for i in range(3)], [], 3.5, "loss"
+        0.0, 0.0, 1, 0, 0.0, [CompletedStep(i, 1.0 * i, 1.0 * i + 1, 0.0) for i in range(3)], [], 3.5, "loss"
     )
-    one.steps[2] = Step(2, 2.5, 3.2, 0.0)
+    one.steps[2] = CompletedStep(2, 2.5, 3.2, 0.0)
     one.checkpoints = [CheckpointWrite(1, 2.0, 2.5, 3.0), CheckpointWrite(2, 3.2, 3.4, math.inf)]
     two = Segment(
-        5.0, 6.0, 1, 2, 0.0, [Step(2, 6.0, 7.0, 0.0)], [CheckpointWrite(2, 7.0, 7.25, math.inf)], 8.0, "end"
+        5.0,
+        6.0,
+        1,
+        2,
+        0.0,
+        [CompletedStep(2, 6.0, 7.0, 0.0)],
+        [CheckpointWrite(2, 7.0, 7.25, math.inf)],
+        8.0,
+        "end",
     )
     parts = ledger(FleetLog((one, two), (), ((3.5, 5.0),), 8.0))
     assert parts == pytest.approx(

@@ -18,7 +18,7 @@ from forerun.spot.engine.job import TrainingJob
 from forerun.spot.engine.membership import Membership
 from forerun.spot.engine.outlook import Observed
 from forerun.spot.engine.replay import replay
-from forerun.spot.measure.fleet import Fleet, FleetLog, Segment, Step
+from forerun.spot.measure.fleet import CompletedStep, Fleet, FleetLog, Segment
 from forerun.spot.measure.profile import Profile
 from forerun.spot.policies.immediate import Immediate
 
@@ -217,7 +217,7 @@ def ledger(log: FleetLog) -> dict[str, float]:
     return parts
 
 
-def _retained(segment: Segment) -> list[Step]:
+def _retained(segment: Segment) -> list[CompletedStep]:
     """Steps of a segment that are not rolled back: all at the end of the run, else those durable."""
     if segment.cause == "end":
         return segment.steps

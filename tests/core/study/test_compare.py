@@ -20,7 +20,7 @@ from forerun.core.rng import stream
 from forerun.core.study.cell import Done
 from forerun.core.study.compare import FIRST_SEEDS, compare_variants, moved_parts, next_look, pick_objective
 from forerun.core.study.compared import Shift, Standing, Variant
-from forerun.core.study.expand import Plan
+from forerun.core.study.expand import StudyPlan
 from forerun.core.study.summary import points
 from forerun.core.study.verdict import why
 
@@ -193,7 +193,7 @@ def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.Monkey
             assert other.difference_interval == tight.cut_difference(one.difference_interval)
     assert objectives_of("no such domain") == ()
     monkeypatch.setattr("forerun.core.study.summary.objectives_of", lambda _: (tight,))
-    plan = Plan("s", {"domain": "toy"}, Path(), (("x", (1.0,)),), tuple(range(6)), ())
+    plan = StudyPlan("s", {"domain": "toy"}, Path(), (("x", (1.0,)),), tuple(range(6)), ())
     draws = next(one.draws for one in free.standings if one.variant.name == "plain")
     (point,) = points(plan, [Done(number, {"total_s": drawn}) for number, drawn in enumerate(draws)])
     assert (

@@ -18,7 +18,7 @@ from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import format_number
 from forerun.core.result.objective import Objective
 from forerun.core.study.cell import Done, Failed, Outcome
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.explain import (
     HALVINGS,
     Answer,
@@ -50,7 +50,7 @@ class Told:
         self.figure, self.waiting = figure, waiting
         self.seen: list[Any] = []
 
-    def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    def run(self, plan: StudyPlan, cells: Iterable[Cell]) -> Iterator[Outcome]:
         under_way: list[Cell] = []
         while True:
             under_way += islice(cells, self.waiting - len(under_way))
@@ -65,7 +65,7 @@ class Told:
             )
 
 
-PLAN = Plan("run", {}, Path(), (), (0,), ())
+PLAN = StudyPlan("run", {}, Path(), (), (0,), ())
 RUN: Any = SimpleNamespace(summary={"yes": False, "x": 1.0}, why="", ledgers=())
 
 
@@ -222,7 +222,7 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
     class Sum:
         """Counts the values of a cell; `impossible` cannot be simulated."""
 
-        def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+        def run(self, plan: StudyPlan, cells: Iterable[Cell]) -> Iterator[Outcome]:
             for cell in cells:
                 values = [value for _, value in cell.overrides]
                 if "impossible" in values:

@@ -15,7 +15,7 @@ from forerun.core.rng import stream
 from forerun.core.study.cell import Done
 from forerun.core.study.executors import Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.run import run_study
 from forerun.core.study.saved import load_saved
 from forerun.core.study.store import Store
@@ -32,7 +32,7 @@ paths: path
 """
 
 
-def plan_of(tmp_path: Path, text: str = STUDY, name: str = "study.yaml") -> Plan:
+def plan_of(tmp_path: Path, text: str = STUDY, name: str = "study.yaml") -> StudyPlan:
     (tmp_path / name).write_text(text)
     return load_study(tmp_path / name)
 
@@ -91,7 +91,7 @@ def test_two_level_intervals_of_studies_cover(of_paths: float, of_seeds: float) 
         size=(truths, paths, seeds)
     )
     there = rng.random(values.shape) > 0.05
-    plan = Plan(
+    plan = StudyPlan(
         "s",
         {},
         Path(),

@@ -15,7 +15,7 @@ from forerun.core.result.stats import paired_interval
 from forerun.core.rng import stream
 from forerun.core.study.cell import Done, Failed
 from forerun.core.study.executors import Here
-from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.figures import figures
 from forerun.core.study.ranking import SavedStudy, effects, failures_by_reason, frontier
 from forerun.core.study.run import run_study
@@ -146,7 +146,7 @@ def test_a_store_that_is_not_finished_is_told_as_far_as_it_is(tmp_path: Path) ->
     assert load_saved(empty).points == () and figures(load_saved(empty)) == ()
 
 
-def plan_of(tmp_path: Path, text: str = STUDY) -> Plan:
+def plan_of(tmp_path: Path, text: str = STUDY) -> StudyPlan:
     (tmp_path / "s.yaml").write_text(text)
     return load_study(tmp_path / "s.yaml")
 

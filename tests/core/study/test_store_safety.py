@@ -15,7 +15,7 @@ from forerun.core.cli.main import run as command_line
 from forerun.core.errors import StoreError
 from forerun.core.study.cell import Done
 from forerun.core.study.executors import Here
-from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.run import run_study
 from forerun.core.study.store import LOCK_SUFFIX, Store, salvage
 
@@ -24,7 +24,7 @@ VICTIM = b'[[package]]\nname = "a stranger\'s file"\n'
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> StudyPlan:
     (tmp_path / "study.yaml").write_text(STUDY)
     return load_study(tmp_path / "study.yaml")
 
@@ -38,20 +38,20 @@ def contents(folder: Path) -> dict[str, bytes | str]:
     }
 
 
-def test_a_store_beside_a_foreign_lock_file_leaves_it_alone(tmp_path: Path, plan: Plan) -> None:
+def test_a_store_beside_a_foreign_lock_file_leaves_it_alone(tmp_path: Path, plan: StudyPlan) -> None:
     (tmp_path / "poetry.lock").write_bytes(VICTIM)
     assert run_study(plan, tmp_path / "poetry", Here()).done == 9
     assert (tmp_path / "poetry.lock").read_bytes() == VICTIM
 
 
-def test_a_file_of_one_byte_is_not_taken_for_an_empty_store(tmp_path: Path, plan: Plan) -> None:
+def test_a_file_of_one_byte_is_not_taken_for_an_empty_store(tmp_path: Path, plan: StudyPlan) -> None:
     (tmp_path / "s").write_bytes(b"1")
     with pytest.raises(StoreError, match="is no study store"):
         run_study(plan, tmp_path / "s", Here())
     assert (tmp_path / "s").read_bytes() == b"1"
 
 
-def test_a_loop_of_links_is_no_store(tmp_path: Path, plan: Plan) -> None:
+def test_a_loop_of_links_is_no_store(tmp_path: Path, plan: StudyPlan) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(StoreError, match="Too many levels of symbolic links"):
         run_study(plan, tmp_path / "loop", Here())
@@ -119,7 +119,7 @@ def log_that_is_a_link(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_foreign_files_are_refused_and_unchanged(
-    tmp_path: Path, plan: Plan, victim: Callable[[Path], None]
+    tmp_path: Path, plan: StudyPlan, victim: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -131,18 +131,18 @@ def test_foreign_files_are_refused_and_unchanged(
     assert contents(folder) == before, "nothing is left beside it, the lock file included"
 
 
-def test_two_names_of_one_store_have_one_lock(tmp_path: Path, plan: Plan) -> None:
+def test_two_names_of_one_store_have_one_lock(tmp_path: Path, plan: StudyPlan) -> None:
     (tmp_path / "linked.sqlite").symlink_to(tmp_path / "s.sqlite")
     with Store(tmp_path / "s.sqlite", plan, writing=True), pytest.raises(StoreError, match="being written"):
         Store(tmp_path / "linked.sqlite", plan, writing=True)
 
 
-def test_the_claim_of_a_killed_process_is_no_obstacle(tmp_path: Path, plan: Plan) -> None:
+def test_the_claim_of_a_killed_process_is_no_obstacle(tmp_path: Path, plan: StudyPlan) -> None:
     (tmp_path / f"s.sqlite{LOCK_SUFFIX}").write_bytes(b"process 12345 on a-host\n")
     assert run_study(plan, tmp_path / "s.sqlite", Here()).done == 9
 
 
-def logged(plan: Plan, path: Path, cells: int = 9) -> None:
+def logged(plan: StudyPlan, path: Path, cells: int = 9) -> None:
     """A store as a killed process leaves it: every cell in the write-ahead log, none in the main file."""
     original = path.with_name("original.sqlite")
     with Store(original, plan, writing=True) as store:
@@ -177,7 +177,9 @@ def as_nobody(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("state", ["closed", "logged"])
-def test_a_healthy_store_is_read_where_nothing_can_be_written(tmp_path: Path, plan: Plan, state: str) -> None:
+def test_a_healthy_store_is_read_where_nothing_can_be_written(
+    tmp_path: Path, plan: StudyPlan, state: str
+) -> None:
     folder = tmp_path / "read-only"
     folder.mkdir()
     if state == "logged":
@@ -212,7 +214,7 @@ def test_a_healthy_store_is_read_where_nothing_can_be_written(tmp_path: Path, pl
     assert contents(folder) == before
 
 
-def test_a_store_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, plan: Plan) -> None:
+def test_a_store_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, plan: StudyPlan) -> None:
     run_study(plan, tmp_path / "s.sqlite", Here())
     (tmp_path / "s.sqlite").chmod(0o000)
     let_others_in(tmp_path)
@@ -237,14 +239,14 @@ def test_salvage_keeps_what_stands_in_the_log(tmp_path: Path) -> None:
         assert set(store.numbers("done")) == set(range(300))
 
 
-def test_salvage_reads_around_a_log_of_nonsense(tmp_path: Path, plan: Plan) -> None:
+def test_salvage_reads_around_a_log_of_nonsense(tmp_path: Path, plan: StudyPlan) -> None:
     run_study(plan, tmp_path / "s.sqlite", Here())
     (tmp_path / "s.sqlite-wal").write_bytes(b"\x37\x7f\x06\x82" + os.urandom(5000))
     assert salvage(tmp_path / "s.sqlite", tmp_path / "saved.sqlite") == 9
 
 
 def test_the_command_says_which_file_is_not_its_own(
-    tmp_path: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, plan: StudyPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = tmp_path / f"s.sqlite{LOCK_SUFFIX}"
     lock.write_bytes(VICTIM)
@@ -254,7 +256,9 @@ def test_the_command_says_which_file_is_not_its_own(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
-def test_a_forked_process_neither_writes_nor_releases_its_parents_store(tmp_path: Path, plan: Plan) -> None:
+def test_a_forked_process_neither_writes_nor_releases_its_parents_store(
+    tmp_path: Path, plan: StudyPlan
+) -> None:
     outcome = Done(0, {"x": 1.0}, {}, "")
     receiving, sending = multiprocessing.get_context("fork").Pipe(duplex=False)
 

@@ -17,7 +17,7 @@ from forerun.core.errors import ScenarioError, StoreError, UsageError
 from forerun.core.study.cell import Done, Failed, run_cell
 from forerun.core.study.executors import Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.run import run_study
 from forerun.core.study.store import Store, salvage
 from forerun.core.study.summary import cells_table, points
@@ -31,12 +31,12 @@ seeds: 3
 """
 
 
-def plan_of(tmp_path: Path, text: str = STUDY, name: str = "study.yaml") -> Plan:
+def plan_of(tmp_path: Path, text: str = STUDY, name: str = "study.yaml") -> StudyPlan:
     (tmp_path / name).write_text(text)
     return load_study(tmp_path / name)
 
 
-def table_bytes(plan: Plan, store: Path, folder: Path) -> bytes:
+def table_bytes(plan: StudyPlan, store: Path, folder: Path) -> bytes:
     with Store(store, plan) as opened:
         table = cells_table(plan, list(opened.outcomes()))
     table.write_csv(folder / "cells.csv")
@@ -137,7 +137,7 @@ def test_killed_at_any_instant_it_goes_on_and_ends_in_the_same_tables(tmp_path: 
     assert killed == whole
 
 
-def _fork_run_kill(plan: Plan, store: Path, after_s: float) -> None:
+def _fork_run_kill(plan: StudyPlan, store: Path, after_s: float) -> None:
     from forerun.core.study import run as run_module
 
     pid = os.fork()

@@ -15,7 +15,7 @@ from forerun.core.result.run import load_result
 from forerun.core.study.cell import Done, Failed, run_cell
 from forerun.core.study.executors import Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Plan, load_study
+from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.run import run_study
 from forerun.core.study.saved import load_saved
 from forerun.core.study.store import Store
@@ -29,7 +29,7 @@ seeds: 5
 """
 
 
-def plan_of(tmp_path: Path, text: str = STUDY) -> Plan:
+def plan_of(tmp_path: Path, text: str = STUDY) -> StudyPlan:
     (tmp_path / "study.yaml").write_text(text)
     return load_study(tmp_path / "study.yaml")
 
@@ -138,7 +138,7 @@ def test_pictures_as_png(tmp_path: Path) -> None:
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     hostile = "</script><img src=x onerror=alert(1)>"
     plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {policy: [plain, half], x: [1, 2]}\nseeds: 2")
-    plan = Plan(
+    plan = StudyPlan(
         plan.name, plan.base, plan.folder, (("policy", ("plain", hostile)), plan.axes[1]), plan.seeds, ()
     )
     with Store(tmp_path / "s.sqlite", plan, writing=True) as store:
@@ -200,7 +200,7 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY)
 
-    def interrupted(self: Processes, plan: Plan, cells):  # type: ignore[no-untyped-def]
+    def interrupted(self: Processes, plan: StudyPlan, cells):  # type: ignore[no-untyped-def]
         for _, cell in zip(range(7), cells):
             yield run_cell(plan, cell)
         raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Output
 
 if TYPE_CHECKING:
-    from forerun.core.study.ranking import SavedStudy, Setting
+    from forerun.core.study.ranking import RankedSetting, SavedStudy
     from forerun.core.study.run import Progress
     from forerun.core.study.summary import Point
 
@@ -192,7 +192,7 @@ def _data(study: SavedStudy) -> dict[str, object]:
     }
 
 
-def _setting(study: SavedStudy, setting: Setting) -> dict[str, object]:
+def _setting(study: SavedStudy, setting: RankedSetting) -> dict[str, object]:
     """The best choice at one setting of the given axes, and how many others differ significantly from it.
 
     Parameters

@@ -18,7 +18,7 @@ from forerun.core.errors import InputError, UsageError
 from forerun.core.result.bound import Bounded, Bounder, Bracket
 from forerun.core.scenario.spec import AnyScenario
 from forerun.core.study.compared import Best, Comparison, Standing
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 
 
 def bounder_of(domain: str, figure: str = "") -> Bounder[Any]:
@@ -121,7 +121,7 @@ class _Search:
                 self.reached[key] = value
 
     def _scenario(self, standing: Standing, seed: int) -> AnyScenario:
-        plan = Plan("compare", dict(self.comparison.scenario), Path.cwd(), (), (seed,), ())
+        plan = StudyPlan("compare", dict(self.comparison.scenario), Path.cwd(), (), (seed,), ())
         scenario: AnyScenario = plan.scenario(Cell(0, standing.variant.overrides, seed))
         return scenario
 

@@ -9,7 +9,7 @@ from typing import Any
 from forerun.core.domain import Units, get_domain, simulate
 from forerun.core.errors import ForerunError
 from forerun.core.result.tables import Table
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Failed:
 Outcome = Done | Failed
 
 
-def run_cell(plan: Plan, cell: Cell) -> Outcome:
+def run_cell(plan: StudyPlan, cell: Cell) -> Outcome:
     """Simulate one cell; whatever goes wrong in it is its outcome, never an exception."""
     try:
         return simulate_cell(plan, cell)
@@ -52,7 +52,7 @@ def run_cell(plan: Plan, cell: Cell) -> Outcome:
         return Failed(cell.number, f"{type(error).__name__}: {error}")
 
 
-def simulate_cell(plan: Plan, cell: Cell) -> Done:
+def simulate_cell(plan: StudyPlan, cell: Cell) -> Done:
     """Simulate one cell. Raises whatever the domain raises."""
     scenario = plan.scenario(cell)
     domain = get_domain(scenario.domain)

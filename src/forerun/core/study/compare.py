@@ -30,7 +30,7 @@ from forerun.core.study.cell import Done, Failed
 from forerun.core.study.compared import Comparison, Shift, Standing, Variant
 from forerun.core.study.executors import Executor, Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.replicates import INDEPENDENT, RUNS, Replicates, of_a_fit
 from forerun.core.study.verdict import ledger_name, recommended, tail_figures, tail_text, why
 
@@ -340,8 +340,10 @@ class _Runner:
         runs = [self.outcomes[variant.name] for variant in self.alive]
         return bool(runs) and all(_figures(done[0]) == _figures(done[1]) for done in runs)
 
-    def _plan(self) -> Plan:
-        return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True, own=self.own)
+    def _plan(self) -> StudyPlan:
+        return StudyPlan(
+            "compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True, own=self.own
+        )
 
     def block(self, variant: Variant, other: Variant, key: str) -> BlockDifference | None:
         """The interval of a figure's difference over blocks of the recorded log; None where there is none."""
@@ -383,7 +385,7 @@ def _check(scenario: Any, variants: Sequence[Variant]) -> dict[str, str]:
     code: dict[str, str] = {}
     base = to_data(scenario)
     for variant in variants:
-        plan = Plan(variant.name, base, Path.cwd(), (), (scenario.seed,), (), own=own_specs(scenario))
+        plan = StudyPlan(variant.name, base, Path.cwd(), (), (scenario.seed,), (), own=own_specs(scenario))
         code |= code_of(plan.scenario(Cell(0, variant.overrides, scenario.seed)))
     return code
 

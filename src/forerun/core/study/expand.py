@@ -111,7 +111,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A study ready to run: the base scenario as plain data with its inputs pinned, its axes, paths and seeds.
 
     metrics, objective, given: what to show and to rank by, and which axes are no choice; no part of what the study is.
@@ -218,7 +218,7 @@ class Plan:
         return scenario
 
 
-def load_study(path: str | os.PathLike[str], policies: Sequence[object] = ()) -> Plan:
+def load_study(path: str | os.PathLike[str], policies: Sequence[object] = ()) -> StudyPlan:
     """The plan of a study file; every axis is tried on its first value, so that an unknown name is an error now.
 
     policies: of one's own, or their classes; an axis more (default: none).
@@ -235,7 +235,7 @@ def load_study(path: str | os.PathLike[str], policies: Sequence[object] = ()) ->
     else:
         base_document, base_folder = Document(f"{source}: base", given.base), folder
     scenario = build(base_document, base=base_folder)
-    given = _in_numbers(given, Plan(str(source), to_data(scenario), base_folder, (), (0,), ()), document)
+    given = _in_numbers(given, StudyPlan(str(source), to_data(scenario), base_folder, (), (0,), ()), document)
     _not_too_many(given, document)
     every = {
         name: tuple(axis.values() if isinstance(axis, Range) else axis) for name, axis in given.axes.items()
@@ -255,7 +255,7 @@ def load_study(path: str | os.PathLike[str], policies: Sequence[object] = ()) ->
             what = f"{name!r} is no axis of the study; {known_names(name, list(every))}"
             raise ScenarioError(Problem(document.where(("given",)), what))
     seeds = tuple(given.seeds) if isinstance(given.seeds, list) else seeds_from(scenario.seed, given.seeds)
-    plan = Plan(
+    plan = StudyPlan(
         str(source), to_data(scenario), base_folder, tuple(every.items()), seeds, tuple(given.metrics),
         given.objective, paths, given=None if given.given is None else tuple(given.given),
     )  # fmt: skip
@@ -268,7 +268,7 @@ def seeds_from(first: int, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def _in_numbers(given: StudyFile, base: Plan, document: Document) -> StudyFile:
+def _in_numbers(given: StudyFile, base: StudyPlan, document: Document) -> StudyFile:
     """The study with quantities in numbers: `gap: [5min, 1h]` is `gap_s: [300, 3600]`, so that it is an axis to draw."""
     axes: dict[str, list[Any] | Range] = {}
     renamed = {}
@@ -298,7 +298,7 @@ def _in_numbers(given: StudyFile, base: Plan, document: Document) -> StudyFile:
     return msgspec.structs.replace(given, axes=axes, paths=paths, given=environment)
 
 
-def _resolved(base: Plan, name: str, value: Any) -> tuple[str, Any]:
+def _resolved(base: StudyPlan, name: str, value: Any) -> tuple[str, Any]:
     """The path and the value that an override stands for once it is resolved: `gap=5min` is `gap_s` 300.0."""
     try:
         data: Any = to_data(base.scenario(Cell(0, ((name, value),), base.base.get("seed", 0))))
@@ -326,7 +326,7 @@ def _not_too_many(given: StudyFile, document: Document) -> None:
         raise ScenarioError(Problem(document.where(("axes",) if sizes else ("seeds",)), what))
 
 
-def _inputs(plan: Plan) -> tuple[str, ...]:
+def _inputs(plan: StudyPlan) -> tuple[str, ...]:
     """The digests of files that axis values name, and of code: a file that changes makes another study."""
     given = _counted(plan.scenario())
     digests: set[str] = set()
@@ -355,7 +355,7 @@ def _digests(data: Any) -> set[str]:
     return set().union(*map(_digests, data)) if isinstance(data, (list, tuple)) else set()
 
 
-def _check(plan: Plan, document: Document) -> None:
+def _check(plan: StudyPlan, document: Document) -> None:
     """Raise ScenarioError with every axis that has no values, a value twice, or a first value that makes no
     scenario.
     """

@@ -32,7 +32,7 @@ from forerun.core.sources import file_of
 from forerun.core.study.cell import Done, Failed, Outcome
 from forerun.core.study.executors import Executor, Feed, Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 
 #: times that the gap between a value that turns the answer and one that does not is halved
 HALVINGS: Final = 4
@@ -161,7 +161,7 @@ def explain(
     require_run(run, "explain")
     explainer, scenario = get_domain(run.domain).explainer, scenario_of(run)
     bare = scenario if explainer is None else explainer.bare(scenario)
-    plan = Plan(name_of(run), to_data(bare), Path.cwd(), (), (scenario.seed,), (), own=own_specs(bare))
+    plan = StudyPlan(name_of(run), to_data(bare), Path.cwd(), (), (scenario.seed,), (), own=own_specs(bare))
     if explainer is None:
         return explain_with(run, None, (), plan)
     executor: Executor = Processes(workers) if workers > 1 else Here()
@@ -211,7 +211,7 @@ def explain_with(
     run: Any,
     answer: Callable[[Mapping[str, Any]], Answer] | None,
     what_ifs: Sequence[WhatIf],
-    plan: Plan,
+    plan: StudyPlan,
     *,
     changes: Sequence[Change] = (),
     objectives: Sequence[Objective] = (),

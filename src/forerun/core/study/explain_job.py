@@ -18,7 +18,7 @@ from forerun.core.scenario.spec import to_data
 from forerun.core.study.cell import Failed, Outcome
 from forerun.core.study.executors import Executor, Feed, Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.explain import Progress, name_of, scenario_of
 
 
@@ -55,7 +55,7 @@ def explain_job(
     scenario = scenario_of(run)
     data = to_data(scenario)
     story = explainer.story(scenario, run, job)
-    plan = Plan(
+    plan = StudyPlan(
         name_of(run),
         data,
         Path.cwd(),

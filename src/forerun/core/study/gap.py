@@ -21,12 +21,12 @@ from forerun.core.study.best import bounder_of
 from forerun.core.study.cell import Done
 from forerun.core.study.executors import Executor, Here
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.explain import name_of, scenario_of
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Removal:
     """One thing taken away, besides those before it.
 
     Parameters
@@ -63,7 +63,7 @@ class Gap:
     figure: str
     title: str
     better: Literal["higher", "lower"]
-    steps: tuple[Step, ...]
+    steps: tuple[Removal, ...]
     reached: float | None
     bound: float
 
@@ -136,24 +136,24 @@ def _steps(
     changes: Sequence[Change],
     workers: int,
     progress: Callable[[str], None],
-) -> tuple[Step, ...]:
+) -> tuple[Removal, ...]:
     """The run, and runs without what a bound ignores; each has all changes before its own, too."""
     seed = int(to_data(scenario)["seed"])
-    plan = Plan(name_of(run), to_data(scenario), Path.cwd(), (), (seed,), ())
+    plan = StudyPlan(name_of(run), to_data(scenario), Path.cwd(), (), (seed,), ())
     overrides = [tuple((one.path, one.value) for one in changes[: at + 1]) for at in range(len(changes))]
     executor: Executor = Processes(workers) if workers > 1 else Here()
     outcomes = {}
     for outcome in executor.run(plan, [Cell(at, given, seed) for at, given in enumerate(overrides)]):
         outcomes[outcome.number] = outcome
         progress(f"{len(outcomes)} of {len(changes)} simulations")
-    steps = [Step(None, float(run.summary[bracket.figure]))]
+    steps = [Removal(None, float(run.summary[bracket.figure]))]
     for at, change in enumerate(changes):
         outcome = outcomes[at]
         if not isinstance(outcome, Done):
-            steps.append(Step(change, None, outcome.reason))
+            steps.append(Removal(change, None, outcome.reason))
         elif why := bounder.not_about(bracket.figure, outcome.summary):
-            steps.append(Step(change, None, why))
+            steps.append(Removal(change, None, why))
         else:
             value = float(outcome.summary.get(bracket.figure, math.nan))
-            steps.append(Step(change, value))
+            steps.append(Removal(change, value))
     return tuple(steps)

@@ -19,7 +19,7 @@ from forerun.core.result.numbers import format_number, span
 from forerun.core.result.objective import Objective, cost_figure, pareto
 from forerun.core.result.stats import Interval, chosen_best_p, path_means
 from forerun.core.study.cell import Failed
-from forerun.core.study.expand import Plan
+from forerun.core.study.expand import StudyPlan
 from forerun.core.study.replicates import Replicates, of_a_fit
 from forerun.core.study.summary import Point
 from forerun.core.study.wording import axis_labels, axis_unit, combination_text, value_text
@@ -29,7 +29,7 @@ Draws = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RankedSetting:
     """One setting of the environment, and the choices at it.
 
     values: of the given axes, in the order of `SavedStudy.given`. ranked: the combinations at them, best first.
@@ -51,7 +51,7 @@ class SavedStudy:
     path: Path
     id: str
     version: str
-    plan: Plan
+    plan: StudyPlan
     points: tuple[Point, ...] = field(repr=False)
     metrics: tuple[str, ...]
     objectives: tuple[Objective, ...]
@@ -129,7 +129,7 @@ class SavedStudy:
         """Whether a metric's mean differs between combinations."""
         return len({point.means.get(metric) for point in self.points}) > 1
 
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[RankedSetting]:
         """The settings of the given axes in the study's order, each with its combinations, best first.
 
         Combinations that are level in the objective are ranked by the further ones. One setting, without values, where
@@ -140,7 +140,7 @@ class SavedStudy:
             places = self.plan.places(point.number)
             groups.setdefault(tuple(places[at] for at in given), []).append(point)
         return [
-            Setting(tuple(points[0].values[at] for at in given), tuple(sorted(points, key=self._rank)))
+            RankedSetting(tuple(points[0].values[at] for at in given), tuple(sorted(points, key=self._rank)))
             for _, points in sorted(groups.items())
         ]
 

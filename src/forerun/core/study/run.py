@@ -10,7 +10,7 @@ from typing import Final
 
 from forerun.core.study.cell import Outcome
 from forerun.core.study.executors import Executor
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.store import Store
 
 #: outcomes are stored at most this many seconds after they arrive
@@ -27,7 +27,7 @@ class Progress:
 
 
 def run_study(
-    plan: Plan,
+    plan: StudyPlan,
     store_path: Path,
     executor: Executor,
     *,

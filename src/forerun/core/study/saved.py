@@ -15,7 +15,7 @@ from forerun.core.errors import Problem, StoreError, UsageError, known_names
 from forerun.core.result.numbers import is_number
 from forerun.core.result.objective import Objective
 from forerun.core.study.cell import Done, Failed
-from forerun.core.study.expand import Plan
+from forerun.core.study.expand import StudyPlan
 from forerun.core.study.ranking import SavedStudy
 from forerun.core.study.store import Store
 from forerun.core.study.summary import figures_of, points
@@ -69,7 +69,7 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
 class _Reader:
     """Reads each outcome once, and counts and stores what is needed."""
 
-    def __init__(self, plan: Plan, objective: Objective | None) -> None:
+    def __init__(self, plan: StudyPlan, objective: Objective | None) -> None:
         self.plan = plan
         self.key = objective.key if objective else ""
         self.draws = np.full((plan.combinations, plan.replications), np.nan) if objective else None
@@ -95,7 +95,7 @@ class _Reader:
             yield outcome
 
 
-def _names(plan: Plan, store: Store) -> tuple[str, ...]:
+def _names(plan: StudyPlan, store: Store) -> tuple[str, ...]:
     """The metrics of the first cells that were simulated."""
     seen: dict[str, None] = {}
     looked = 0
@@ -108,7 +108,7 @@ def _names(plan: Plan, store: Store) -> tuple[str, ...]:
     return tuple(seen)
 
 
-def _objectives(plan: Plan, names: Sequence[str], asked: str) -> tuple[Objective, ...]:
+def _objectives(plan: StudyPlan, names: Sequence[str], asked: str) -> tuple[Objective, ...]:
     """The domain's objectives among the metrics, after the one that the user named, if any."""
     offered = tuple(one for one in objectives_of(str(plan.base.get("domain", ""))) if one.key in names)
     if not asked:

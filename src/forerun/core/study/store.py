@@ -31,7 +31,7 @@ from forerun.core.regular import begins, followed
 from forerun.core.result.reading import check_figures
 from forerun.core.scenario.spec import canonical_json
 from forerun.core.study.cell import Done, Failed, Outcome
-from forerun.core.study.expand import Plan
+from forerun.core.study.expand import StudyPlan
 from forerun.core.version import VERSION
 
 STORE_FORMAT: Final = 1
@@ -66,7 +66,7 @@ class Store:
     survive a fork.
     """
 
-    def __init__(self, path: Path, plan: Plan | None = None, *, writing: bool = False) -> None:
+    def __init__(self, path: Path, plan: StudyPlan | None = None, *, writing: bool = False) -> None:
         self.path = path
         self.plan = plan
         self._process = os.getpid()
@@ -194,7 +194,7 @@ class Store:
         with _reading(self.path):
             return dict(self._connection.execute("SELECT key, value FROM about ORDER BY key"))
 
-    def stored_plan(self) -> Plan:
+    def stored_plan(self) -> StudyPlan:
         """The plan as the store keeps it: enough to name its cells. Raises StoreError if the store is damaged."""
         try:
             about = self.about()
@@ -204,12 +204,12 @@ class Store:
                 for name, absent in (("metrics", "[]"), ("paths", "null"), ("given", "null"))
             }
             where = {"name": self.path.stem, "folder": self.path.parent}
-            return msgspec.convert({**where, **data, "objective": about.get("objective", "")}, Plan)
+            return msgspec.convert({**where, **data, "objective": about.get("objective", "")}, StudyPlan)
         except (KeyError, ValueError, TypeError) as error:
             raise _damaged(self.path, f"it does not say which study it contains: {error}") from error
 
 
-def _written(plan: Plan, *names: str) -> dict[str, str]:
+def _written(plan: StudyPlan, *names: str) -> dict[str, str]:
     """Some fields of a plan as the store keeps them."""
     return {name: canonical_json(getattr(plan, name)).decode() for name in names}
 

@@ -22,7 +22,7 @@ from forerun.core.result.objective import Objective
 from forerun.core.result.stats import Interval, path_means, two_level_interval
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.core.study.cell import Done, Outcome
-from forerun.core.study.expand import Plan
+from forerun.core.study.expand import StudyPlan
 from forerun.core.study.replicates import INDEPENDENT, Replicates
 from forerun.core.units import unit_of
 
@@ -47,7 +47,7 @@ class Point:
     replicates: Replicates = INDEPENDENT
 
 
-def points(plan: Plan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = ()) -> list[Point]:
+def points(plan: StudyPlan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = ()) -> list[Point]:
     """Every combination of axis values with an outcome, in the study's order.
 
     outcomes: in the order of the cells. metrics: which to keep; those the study names, else every number in the
@@ -60,12 +60,12 @@ def points(plan: Plan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = 
     ]
 
 
-def by_combination(plan: Plan, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Iterator[Outcome]]]:
+def by_combination(plan: StudyPlan, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Iterator[Outcome]]]:
     """The outcomes of each combination: its cells follow one another."""
     return itertools.groupby(outcomes, lambda outcome: outcome.number // plan.replications)
 
 
-def cells_table(plan: Plan, outcomes: Iterable[Outcome]) -> Table:
+def cells_table(plan: StudyPlan, outcomes: Iterable[Outcome]) -> Table:
     """One row a cell that has an outcome: number, axis values, seed, state, metrics, reason."""
     numbers, states, reasons = array("q"), array("b"), []
     metrics: dict[str, array[float]] = {}
@@ -95,13 +95,13 @@ def cells_table(plan: Plan, outcomes: Iterable[Outcome]) -> Table:
     return Table(TableSchema("cells", _schema(plan, named), "one cell of the study"), columns)
 
 
-def figures_of(plan: Plan, outcome: Done) -> Iterator[str]:
+def figures_of(plan: StudyPlan, outcome: Done) -> Iterator[str]:
     """The names of a cell's metrics: its numbers, but for those that an axis or a column of our own is called."""
     apart = {name for name, _ in plan.axes}.union(_OWN)
     return (name for name, value in outcome.summary.items() if is_number(value) and name not in apart)
 
 
-def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:
+def _schema(plan: StudyPlan, metrics: Sequence[str]) -> tuple[Column, ...]:
     """The columns of the table of cells."""
     return (
         Column("cell", meaning="number of the cell in the study"),
@@ -113,12 +113,12 @@ def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:
     )
 
 
-def _every(plan: Plan) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+def _every(plan: StudyPlan) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """The axes and, last of them, the paths."""
     return (*plan.axes, *([plan.paths] if plan.paths else []))
 
 
-def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+def _axis_columns(plan: StudyPlan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """The axis values of each cell; numbers where all of an axis are numbers, else text."""
     columns: dict[str, NDArray[Any]] = {}
     rest = cells // len(plan.seeds)
@@ -134,7 +134,7 @@ def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any
 
 
 def _point(
-    plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str],
+    plan: StudyPlan, number: int, group: list[Outcome], metrics: Sequence[str],
     known: Mapping[str, Objective],
 ) -> Point:  # fmt: skip
     """One combination: the means and intervals of its cells.

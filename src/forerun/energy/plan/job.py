@@ -25,8 +25,8 @@ from forerun.core.trace.signal import Signal
 from forerun.energy.inputs import JobInputs, read_job
 from forerun.energy.inputs.resampling import resampled_mean_epochs
 from forerun.energy.inputs.workload import Workload
-from forerun.energy.plan.points import Bound, Certificate, Point, certified_frontier, knee, verify
-from forerun.energy.plan.signals import Schedule, amount, best_pieces, best_start
+from forerun.energy.plan.points import Certificate, PlanBound, Point, certified_frontier, knee, verify
+from forerun.energy.plan.signals import WorkSchedule, amount, best_pieces, best_start
 from forerun.energy.policy.view import Floats
 from forerun.energy.scenario import Goal, Scenario
 
@@ -254,7 +254,7 @@ def _timed(point: Point, goal: Goal, price: Signal | None, carbon: Signal | None
     leading = {"usd": price, "gco2": carbon}.get(goal.minimise) or carbon or price
     if leading is None:
         return point
-    when: Schedule | None = None
+    when: WorkSchedule | None = None
     if goal.deadline_s and goal.pausing is not None:
         when = best_pieces(
             leading,
@@ -292,7 +292,7 @@ def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
     return max(mine, key=lambda point: point.limit_w) if mine else None
 
 
-def _bounds(goal: Goal, points: Sequence[Point], default: Point | None) -> tuple[Bound, ...]:
+def _bounds(goal: Goal, points: Sequence[Point], default: Point | None) -> tuple[PlanBound, ...]:
     """The bounds of a goal. Raises Infeasible for a slowdown without a default configuration."""
     figures = {
         "max_time_s": "time_s",
@@ -303,18 +303,18 @@ def _bounds(goal: Goal, points: Sequence[Point], default: Point | None) -> tuple
         "deadline_s": "time_s",
     }
     limits = {name: getattr(goal, name) for name in figures}
-    bounds = [Bound(name, figures[name], limit) for name, limit in limits.items() if limit]
+    bounds = [PlanBound(name, figures[name], limit) for name, limit in limits.items() if limit]
     if goal.max_slowdown:
         if default is None:
             what = "needs the default configuration, which never reaches the target or was not measured"
             raise Infeasible(Problem("goal.max_slowdown", what))
         limit = goal.max_slowdown * default.time_s
         name = f"max_slowdown {goal.max_slowdown:g}"
-        bounds.append(Bound(name, "time_s", limit, against=points.index(default)))
+        bounds.append(PlanBound(name, "time_s", limit, against=points.index(default)))
     return tuple(bounds)
 
 
-def _infeasible(points: Sequence[Point], bounds: Sequence[Bound]) -> Infeasible:
+def _infeasible(points: Sequence[Point], bounds: Sequence[PlanBound]) -> Infeasible:
     """Names the bounds that no point keeps, or the pair of figures that cannot be had together."""
     problems = []
     for bound in bounds:

@@ -48,7 +48,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Bound:
+class PlanBound:
     """One bound of a plan.
 
     name: in the scenario's goal. figure: of a point, by its name there. limit: what it must not exceed. against: index of
@@ -74,7 +74,7 @@ class Certificate:
     """
 
     points: tuple[Point, ...]
-    bounds: tuple[Bound, ...]
+    bounds: tuple[PlanBound, ...]
     minimise: str
     frontier: tuple[int, ...]
     dominated_by: dict[int, int]

@@ -21,7 +21,7 @@ KWH_J = 3.6e6
 
 
 @dataclass(frozen=True)
-class Schedule:
+class WorkSchedule:
     """When a run works. amount: what it takes, checkpoints included, in $ or g. stretches: (from, to) [s], in order."""
 
     amount: float
@@ -41,7 +41,7 @@ def amount(signal: Signal, start_s: float, seconds: float, watts: float) -> floa
     return float(watts * float(signal.integral(start_s, start_s + seconds)) / KWH_J)
 
 
-def best_start(signal: Signal, seconds: float, watts: float, *, deadline_s: float) -> Schedule | None:
+def best_start(signal: Signal, seconds: float, watts: float, *, deadline_s: float) -> WorkSchedule | None:
     """The cheapest run without pause before the deadline; of equals the earliest; None if none fits.
 
     signal: per kWh. seconds, watts: length and draw of the run. deadline_s: by when it must end [s].
@@ -56,7 +56,7 @@ def best_start(signal: Signal, seconds: float, watts: float, *, deadline_s: floa
     # Among amounts equal to rounding the earliest start wins: waiting must save something.
     at = int(np.argmax(amounts <= float(amounts.min()) * (1 + 1e-12)))
     start_s = float(starts[at])
-    return Schedule(float(amounts[at]), ((start_s, start_s + seconds),))
+    return WorkSchedule(float(amounts[at]), ((start_s, start_s + seconds),))
 
 
 def best_pieces(
@@ -68,7 +68,7 @@ def best_pieces(
     checkpoint_s: float = 0.0,
     checkpoint_j: float = 0.0,
     cells: int = 360,
-) -> Schedule | None:
+) -> WorkSchedule | None:
     """The cheapest set of stretches that adds up to `seconds` of work before the deadline; None if none fits.
 
     Each stretch after the first begins by reading a checkpoint back: `checkpoint_s` at the run's power, and
@@ -102,7 +102,7 @@ def _by_cells(
     checkpoint_s: float,
     checkpoint_j: float,
     cell: float,
-) -> Schedule | None:
+) -> WorkSchedule | None:
     """Least amount over stretches made of whole cells; the excess over `seconds` is cut off at the dearer end.
 
     `busy[t, k]`, `idle[t, k]` float64[T + 1, K + 1]: least amount by which k cells of work are done before cell t, the
@@ -162,7 +162,7 @@ def _trimmed(
     excess: float,
     watts: float,
     cell: float,
-) -> Schedule:
+) -> WorkSchedule:
     """Stretches of cells as a schedule, shortened by `excess` seconds at the beginning or the end, whichever costs more.
 
     total: amount of the whole cells. cells: as `_stretches` returns them. cell: length of one [s].
@@ -175,4 +175,4 @@ def _trimmed(
         stretches[0][0] += excess
     else:
         stretches[-1][1] -= excess
-    return Schedule(total - max(cut_head, cut_tail), tuple((start, end) for start, end in stretches))
+    return WorkSchedule(total - max(cut_head, cut_tail), tuple((start, end) for start, end in stretches))

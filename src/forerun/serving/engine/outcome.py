@@ -229,7 +229,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TunerDecisions:
     """What a tuner decided over a run.
 
     Parameters
@@ -263,7 +263,7 @@ class Control:
     handover : the pipeline and the sample that it was given.
     """
 
-    schedule: Schedule
+    schedule: TunerDecisions
     handover: Handover
 
 

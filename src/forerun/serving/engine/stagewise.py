@@ -18,7 +18,7 @@ from forerun.core.errors import Problem, ScenarioError
 from forerun.core.kernels.records import Rows, records
 from forerun.serving.engine.kernels import layout
 from forerun.serving.engine.kernels.advance import NO_ROOM, advance, route
-from forerun.serving.engine.kernels.layout import Plan, Record, State
+from forerun.serving.engine.kernels.layout import KernelPlan, Record, State
 from forerun.serving.engine.kernels.serve import serve_woken
 from forerun.serving.engine.outcome import Batches, Run, Visits
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Floats, Law, Pipeline, Stage
@@ -249,7 +249,7 @@ def simulate_stagewise(
     return state.run(arrivals_ms)
 
 
-def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
+def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> KernelPlan:
     """The pipeline as the kernels' arrays.
 
     Parameters
@@ -296,7 +296,7 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
         row.key = _word(edge_key(pipeline.seed, edge.number))
     facts, changes = _with_changes(facts, [stage.capacity for stage in stages])
     routed = not all(edge.always for edge in edges)
-    return Plan(facts, rows, service_ms, measured_at, measured_ms, changes, routed, float(slo_ms))
+    return KernelPlan(facts, rows, service_ms, measured_at, measured_ms, changes, routed, float(slo_ms))
 
 
 def _word(bits: int) -> int:
@@ -372,7 +372,7 @@ def _measured(stages: Sequence[Stage], widest: int) -> tuple[NDArray[np.int64], 
     return at, np.concatenate(values) if values else np.zeros(1)
 
 
-def _state_of(plan: Plan, pipeline: Pipeline, capacity: int, most_replicas: int) -> State:
+def _state_of(plan: KernelPlan, pipeline: Pipeline, capacity: int, most_replicas: int) -> State:
     """What a run carries from slice to slice, as it is at the beginning.
 
     Parameters
@@ -457,7 +457,7 @@ def _enlarged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
 
 
 def _recorded_visits(
-    pipeline: Pipeline, record: Record, arrivals_ms: Floats, plan: Plan
+    pipeline: Pipeline, record: Record, arrivals_ms: Floats, plan: KernelPlan
 ) -> tuple[Visits, ...]:
     """Per stage what its kernel recorded of each query.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from forerun.core.errors import PolicyError
 from forerun.core.rng import stream
-from forerun.serving.engine.outcome import Changes, Control, Decided, Run, Schedule
+from forerun.serving.engine.outcome import Changes, Control, Decided, Run, TunerDecisions
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import SOURCE, Floats, stretches
 from forerun.serving.inputs.routing import incoming_edges
@@ -142,16 +142,18 @@ class _Fleet:
         """
         return FleetView(now_ms, arrivals_ms, tuple(self.decided), tuple(self.active))
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> TunerDecisions:
         every = [tuple(past + ahead) for past, ahead in zip(self.past, self.ahead)]
-        return Schedule(tuple(self.decisions), tuple(every), tuple(tuple(paid) for paid in self.paid))
+        return TunerDecisions(tuple(self.decisions), tuple(every), tuple(tuple(paid) for paid in self.paid))
 
 
 def _no_changes(names: Sequence[str]) -> list[list[tuple[float, int]]]:
     return [[] for _ in names]
 
 
-def schedule_first(tuner: Tuner, policy: TunerPolicy, handover: Handover, arrivals_ms: Floats) -> Schedule:
+def schedule_first(
+    tuner: Tuner, policy: TunerPolicy, handover: Handover, arrivals_ms: Floats
+) -> TunerDecisions:
     """Ask a tuner that sees arrivals only, over the whole trace.
 
     Parameters
@@ -178,7 +180,7 @@ def run_sliced(
     slo_ms: float,
     *,
     record: str = "latency",
-) -> tuple[Schedule, Run]:
+) -> tuple[TunerDecisions, Run]:
     """Ask any tuner between slices of the run; what it decided, and the run with it.
 
     Parameters

@@ -66,7 +66,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tried:
+class VisitedCell:
     """A cell that was visited.
 
     Parameters
@@ -98,7 +98,7 @@ class Found:
     cost: float
     misses: tuple[int, ...]
     runs: int
-    cells: tuple[Tried, ...] = field(repr=False, default=())
+    cells: tuple[VisitedCell, ...] = field(repr=False, default=())
 
 
 class Search:
@@ -135,7 +135,7 @@ class Search:
         ----------
         budget : it costs at most this many whole units (default: any cost; see `Space.whole_price`).
         """
-        tried: list[Tried] = []
+        tried: list[VisitedCell] = []
         names = self.space.names
         for whole, cell in self._cells_after(tried):
             if budget is not None and whole > budget:
@@ -145,13 +145,13 @@ class Search:
             best = None if hopeless is not None else self._best_batches(choices)
             blamed = range(len(names)) if hopeless is None else self.space.closures[hopeless]
             blame = () if best else tuple(names[s] for s in blamed)
-            tried.append(Tried(self.space.as_price(whole), tuple(choices), blame))
+            tried.append(VisitedCell(self.space.as_price(whole), tuple(choices), blame))
             if best is not None:
                 configuration, misses = best
                 return Found(configuration, self.space.as_price(whole), misses, self.runs, tuple(tried))
         return Found(None, float("nan"), (), self.runs, tuple(tried))
 
-    def _cells_after(self, tried: list[Tried]) -> Iterator[tuple[int, list[Option]]]:
+    def _cells_after(self, tried: list[VisitedCell]) -> Iterator[tuple[int, list[Option]]]:
         """Cells in ascending cost; of a hopeless one (the last in `tried`) only successors that change what is to blame.
 
         Every cell that could be feasible stays reachable: it differs from a hopeless cell below it at a stage to blame,

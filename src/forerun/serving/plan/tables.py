@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from forerun.core.result.tables import Column, Table, TableSchema
-from forerun.serving.plan.exact import Found, Tried
+from forerun.serving.plan.exact import Found, VisitedCell
 from forerun.serving.plan.space import Configuration, Space
 
 STAGES: Final = TableSchema(
@@ -111,7 +111,7 @@ def cells_table(space: Space, exact: Found) -> Table:
     exact : the search, with its cells in the order that they were visited.
     """
 
-    def text(tried: Tried) -> str:
+    def text(tried: VisitedCell) -> str:
         placed = zip(space.names, tried.cell)
         return "; ".join(f"{name}: {count} x {hardware}" for name, (hardware, count) in placed)
 

@@ -17,7 +17,7 @@ from forerun.serving.llm.summary.load import at_work
 from forerun.serving.summary.latency_split import Account
 
 if TYPE_CHECKING:
-    from forerun.serving.engine.outcome import Schedule
+    from forerun.serving.engine.outcome import TunerDecisions
     from forerun.serving.policy.handover import Handover
 
 _QUERY: Final = Column("query", "", "number of the query, in order of arrival")
@@ -223,7 +223,7 @@ def replicas_table(outcome: Outcome) -> Table:
     return Table.of_rows(REPLICAS, rows)
 
 
-def decisions_table(inputs: Inputs, schedule: Schedule) -> Table:
+def decisions_table(inputs: Inputs, schedule: TunerDecisions) -> Table:
     """One row a stage that a tuner's decision changed."""
     rows = [
         (

@@ -122,7 +122,7 @@ is off the path to the next event. *_rate: of events a second. s: a step of this
 """
 
 
-class Trial(NamedTuple):
+class FleetTrial(NamedTuple):
     """One trial under way: what `run_trial` takes, and now: TRIAL[1].
 
     Each kind of event has one function that changes it; all are copied into `_run`, so that handing it on is free.
@@ -511,7 +511,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     now.removal_gap = exponential(streams, REMOVAL_TIMES, now.removal_rate)
     now.add_gap = exponential(streams, ADD_TIMES, now.add_rate)
     now.next_ready = now.until = now.drain_at = now.goal_at = np.inf
-    _run(Trial(job, fleet, streams, out, ready_s, ready_nodes, log, state))
+    _run(FleetTrial(job, fleet, streams, out, ready_s, ready_nodes, log, state))
     return now.logged
 
 

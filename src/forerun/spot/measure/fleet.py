@@ -52,7 +52,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CompletedStep:
     """A completed step.
 
     Parameters
@@ -104,7 +104,7 @@ class Segment:
     world: int
     first_step: int
     load_s: float
-    steps: list[Step] = field(default_factory=list)
+    steps: list[CompletedStep] = field(default_factory=list)
     checkpoints: list[CheckpointWrite] = field(default_factory=list)
     end_s: float = 0.0
     cause: str = ""
@@ -399,7 +399,7 @@ class Fleet:
         """
         assert self.segment is not None
         number = self.segment.first_step + len(self.segment.steps)
-        self.segment.steps.append(Step(number, self.step_start_s, now_s, self.loss))
+        self.segment.steps.append(CompletedStep(number, self.step_start_s, now_s, self.loss))
         if self.writing is not None:
             self._begin_step(now_s)
             return

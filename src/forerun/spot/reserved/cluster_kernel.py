@@ -5,7 +5,7 @@ with failures and repairs, not with steps. Nodes have numbers, since some fail m
 stand in one array, those in the job first, then the spares, then those under repair; `place` says where each stands, so that
 a change of state is a swap with the node at a border.
 
-What a trial remembers is in `Trial`, and each kind of event has one function that changes it. These are copied into
+What a trial remembers is in `ClusterTrial`, and each kind of event has one function that changes it. These are copied into
 `_run`, and none makes an array, so that handing the trial on is free.
 
 Each class of failures draws from three streams of its own (gaps, victims, repairs), one number of each for every failure,
@@ -155,7 +155,7 @@ node seconds that seem useful, or stalled for something useful, and are not.
 """
 
 
-class Trial(NamedTuple):
+class ClusterTrial(NamedTuple):
     """One trial under way.
 
     job, cluster: as `JobNumbers` and `ClusterNumbers` say. out, by_class, log: its results, as `run_cluster_trial` says.
@@ -818,7 +818,7 @@ def run_cluster_trial(job: Any, cluster: Any, streams: Any, out: Any, by_class: 
     now.maintain_at = cluster.maintenance_every_s if cluster.maintenance_every_s > 0.0 else np.inf
     now.soonest = np.argmin(next_s) if classes > 0 else 0
     _run(
-        Trial(
+        ClusterTrial(
             job, cluster, streams, out, by_class, log, state, np.arange(nodes), np.arange(nodes), np.empty(nodes),
             np.empty(nodes, np.int64), np.full(nodes, -1.0), next_s, mood, tiers, cluster.tier_survives.copy(), np.zeros(4),
         )

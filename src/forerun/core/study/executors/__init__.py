@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from forerun.core.study.cell import Outcome, run_cell
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 
 
 class Executor(Protocol):
     """Simulates cells somewhere."""
 
-    def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    def run(self, plan: StudyPlan, cells: Iterable[Cell]) -> Iterator[Outcome]:
         """The outcome of each cell, in any order.
 
         Cells are taken as they are needed, and asked for again after every outcome: see `Feed`.
@@ -49,6 +49,6 @@ class Feed:
 class Here:
     """One cell after the other, in this process."""
 
-    def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    def run(self, plan: StudyPlan, cells: Iterable[Cell]) -> Iterator[Outcome]:
         """The outcomes, in the cells' order."""
         return (run_cell(plan, cell) for cell in cells)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from forerun.core.errors import ForerunError, UsageError
 from forerun.core.study.cell import Failed, Outcome, run_cell
 from forerun.core.study.executors.interrupts import blocked
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 
 #: seconds of work in a chunk, aimed at
 CHUNK_S: Final = 0.2
@@ -56,7 +56,7 @@ class Processes:
         self.workers = workers
         self.limit_s = limit_s
 
-    def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    def run(self, plan: StudyPlan, cells: Iterable[Cell]) -> Iterator[Outcome]:
         """The outcomes, as they come."""
         context = multiprocessing.get_context(
             "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -96,7 +96,7 @@ class Processes:
             worker.pipe.send(list(worker.todo))
 
     def _gather(
-        self, pool: list[_Worker], plan: Plan, context: Any, suspects: deque[Cell]
+        self, pool: list[_Worker], plan: StudyPlan, context: Any, suspects: deque[Cell]
     ) -> Iterator[tuple[int, list[Outcome], float]]:
         """What the workers have to say: (cells, outcomes, seconds) of each."""
         busy = {worker.pipe: worker for worker in pool if worker.todo}
@@ -134,7 +134,7 @@ class Processes:
         return max(0.01, min(left_s)) if left_s else None
 
     def _replace(
-        self, worker: _Worker, plan: Plan, context: Any, suspects: deque[Cell], reason: str
+        self, worker: _Worker, plan: StudyPlan, context: Any, suspects: deque[Cell], reason: str
     ) -> list[Outcome]:
         """A fresh process for a worker whose process is gone; the outcome of the cell to blame, if it is known.
 
@@ -155,7 +155,7 @@ class Processes:
         return blamed
 
 
-def _start(context: Any, plan: Plan) -> _Worker:
+def _start(context: Any, plan: StudyPlan) -> _Worker:
     """A worker with a fresh process, which starts with interrupts blocked."""
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, plan), daemon=True)
@@ -165,7 +165,7 @@ def _start(context: Any, plan: Plan) -> _Worker:
     return _Worker(process, ours)
 
 
-def _work(pipe: Connection, plan: Plan) -> None:
+def _work(pipe: Connection, plan: StudyPlan) -> None:
     """The life of a worker: chunks in, outcomes out."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     # Nothing is forked here. Said so, numba takes no system-wide semaphore, which a killed worker would leave behind.
@@ -179,7 +179,7 @@ def _work(pipe: Connection, plan: Plan) -> None:
         _serve(pipe, plan)
 
 
-def _serve(pipe: Connection, plan: Plan) -> None:
+def _serve(pipe: Connection, plan: StudyPlan) -> None:
     """Chunks of cells in, outcomes out at least every quarter of `CHUNK_S`, until the pipe is closed."""
     pipe.send([])  # ready: the domain is imported
     while True:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from forerun.core.errors import StoreError, UsageError
 from forerun.core.study.cell import Failed, Outcome, run_cell
 from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, Plan
+from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.units import whole_number
 
 #: seconds of work in a chunk, aimed at: Ray costs about a millisecond a chunk, a process apart a second
@@ -56,7 +56,7 @@ class OnRay:
         self.workers = workers
         self.limit_s = limit_s
 
-    def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    def run(self, plan: StudyPlan, cells: Iterable[Cell]) -> Iterator[Outcome]:
         """The outcomes, as they come. Raises UsageError where Ray is absent or cannot be reached."""
         ray = self._connect()
         try:
@@ -159,9 +159,9 @@ def answers(address: str, where: str) -> None:
         raise StoreError.at(where, f"no Ray cluster can be reached: {error.strerror or error}") from error
 
 
-def _run_here(plan: Plan, cells: list[Cell]) -> list[Outcome]:
+def _run_here(plan: StudyPlan, cells: list[Cell]) -> list[Outcome]:
     return [run_cell(plan, cell) for cell in cells]
 
 
-def _run_apart(plan: Plan, cells: list[Cell], limit_s: float) -> list[Outcome]:
+def _run_apart(plan: StudyPlan, cells: list[Cell], limit_s: float) -> list[Outcome]:
     return list(Processes(1, limit_s=limit_s).run(plan, cells))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.core.kernels.jit import kernel
 from forerun.serving.engine.kernels.draws import takes
-from forerun.serving.engine.kernels.layout import MERGED, Floats, Plan, Record, State
+from forerun.serving.engine.kernels.layout import MERGED, Floats, KernelPlan, Record, State
 from forerun.serving.engine.kernels.serve import serve_many, serve_one
 from forerun.serving.engine.kernels.stage import coinciding, merged_ties, stage_arrays, visit
 from forerun.serving.engine.kernels.streams import drop, end_in_order, gather, pass_on
@@ -23,7 +23,7 @@ NO_ROOM: Final = -1
 
 @kernel(allocates=False)
 def advance(
-    plan: Plan,
+    plan: KernelPlan,
     state: State,
     record: Record,
     arrivals_ms: Floats,
@@ -105,7 +105,7 @@ def advance(
 
 
 @kernel(allocates=False)
-def feed(plan: Plan, state: State, arrivals_ms: Floats, taken: NDArray[np.uint8]) -> None:
+def feed(plan: KernelPlan, state: State, arrivals_ms: Floats, taken: NDArray[np.uint8]) -> None:
     """Append a slice of arrivals to the source's stream, with what is stored of each open query.
 
     taken: uint8[E, n], the edges that they take, if some are conditional.
@@ -152,7 +152,7 @@ def feed(plan: Plan, state: State, arrivals_ms: Floats, taken: NDArray[np.uint8]
 
 
 @kernel(allocates=False)
-def settle(plan: Plan, state: State, record: Record) -> None:
+def settle(plan: KernelPlan, state: State, record: Record) -> None:
     """Close the queries that have ended everywhere: when the last of their stages ended, and whether they miss."""
     source, whole, ended_ms, slo_ms = state.streams[0], state.whole[0], state.ended_ms, plan.slo_ms
     # As far as the least of the ordered streams, and as far as there is no mark in the others.
@@ -191,7 +191,7 @@ def settle(plan: Plan, state: State, record: Record) -> None:
 
 
 @kernel
-def route(plan: Plan, recorded: np.ndarray, first: int, taken: np.ndarray) -> None:
+def route(plan: KernelPlan, recorded: np.ndarray, first: int, taken: np.ndarray) -> None:
     """Decide which edges the queries from number `first` on take: those they draw, or are recorded to take, at stages that
     they visit. recorded: bool[E, n]. taken: uint8[E, n], written."""
     visited = np.zeros(plan.stages.shape[0] + 1, dtype=np.uint8)

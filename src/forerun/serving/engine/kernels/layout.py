@@ -40,7 +40,7 @@ STAGE: Final = record_type(
     "input kind most wakes law steady one edge_first edge_stop change_first change_stop end leads_on key",
     "delay_ms spread",
 )
-"""What is fixed of a stage, in `Plan.stages`.
+"""What is fixed of a stage, in `KernelPlan.stages`.
 
 input: stream that it consumes. kind: how that comes about, below. most: largest batch. wakes: 1: idle replicas are woken
 `delay_ms` before they start; 0: a batch waits for this long. law: of its service times. steady: 1: never a change of
@@ -51,14 +51,14 @@ spread: sigma of the log-normal law.
 """
 
 EDGE: Final = record_type("parent kind key", "share")
-"""An edge, in `Plan.edges`.
+"""An edge, in `KernelPlan.edges`.
 
 parent: its stream. kind: 0 always, 1 recorded, 2 with probability `share`. key: of its draws, the bits of a word without
 sign.
 """
 
 CHANGE: Final = record_type("to", "at_ms")
-"""A change of a stage's replicas, in `Plan.changes`: `to` this many at `at_ms`."""
+"""A change of a stage's replicas, in `KernelPlan.changes`: `to` this many at `at_ms`."""
 
 STAGE_STATE: Final = record_type(
     "next_run head_run head admitted busy replicas ring started woken due change tied_run emitted visited visited_to"
@@ -100,7 +100,7 @@ MERGED: Final = 2  # anything else
 SPILL: Final = 8
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """What does not change during a run. S stages, E edges (stage by stage, in declared order).
 
     stages: STAGE[S]. edges: EDGE[E]. service_ms: float64[S, B + 1]. measured_at: int64[S, B + 2], where the values measured

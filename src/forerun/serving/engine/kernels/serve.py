@@ -11,7 +11,7 @@ import numpy as np
 from forerun.core.kernels.jit import kernel
 from forerun.core.kernels.records import Rows
 from forerun.serving.engine.kernels.draws import batch_ms
-from forerun.serving.engine.kernels.layout import ABSENT, IDLE, Plan, Record, StageArrays, State
+from forerun.serving.engine.kernels.layout import ABSENT, IDLE, KernelPlan, Record, StageArrays, State
 from forerun.serving.engine.kernels.stage import (
     change_replicas,
     insert,
@@ -184,7 +184,7 @@ def serve_constant(stage: StageArrays, now_ms: float, until_ms: float) -> int:
 
 
 @kernel(allocates=False)
-def serve_woken(s: int, plan: Plan, state: State, record: Record, until_ms: float) -> None:
+def serve_woken(s: int, plan: KernelPlan, state: State, record: Record, until_ms: float) -> None:
     """Stage `s`, whose idle replicas are woken and take whatever is queued a fixed delay later; an empty take goes idle.
 
     Goes from instant to instant: changes of replicas, completions, arrivals, takes that are due in the order of waking, then

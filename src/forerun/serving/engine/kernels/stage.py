@@ -14,7 +14,7 @@ from forerun.serving.engine.kernels.layout import (
     IDLE,
     WORKING,
     Floats,
-    Plan,
+    KernelPlan,
     Record,
     StageArrays,
     State,
@@ -22,7 +22,7 @@ from forerun.serving.engine.kernels.layout import (
 
 
 @kernel(inline=True)
-def stage_arrays(plan: Plan, state: State, record: Record, s: int) -> StageArrays:
+def stage_arrays(plan: KernelPlan, state: State, record: Record, s: int) -> StageArrays:
     """The arrays of stage `s`."""
     into, out = plan.stages[s].input, s + 1
     return StageArrays(

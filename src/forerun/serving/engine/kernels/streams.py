@@ -10,14 +10,14 @@ from forerun.serving.engine.kernels.layout import (
     MERGED,
     ZIPPED,
     Floats,
-    Plan,
+    KernelPlan,
     StageArrays,
     State,
 )
 
 
 @kernel(allocates=False)
-def gather(plan: Plan, state: State, s: int, until_ms: float) -> None:
+def gather(plan: KernelPlan, state: State, s: int, until_ms: float) -> None:
     """Put a stage's input together from what its parents emitted before `until_ms`; a direct input is there already."""
     if plan.stages[s].kind == ZIPPED:
         zip_ordered(plan, state, s, until_ms)
@@ -26,7 +26,7 @@ def gather(plan: Plan, state: State, s: int, until_ms: float) -> None:
 
 
 @kernel(allocates=False)
-def zip_ordered(plan: Plan, state: State, s: int, until_ms: float) -> None:
+def zip_ordered(plan: KernelPlan, state: State, s: int, until_ms: float) -> None:
     """Join ordered streams of all queries: each query enters when its last parent ends, so in query order.
 
     Runs are cut where any parent's run ends; pieces that the same batch of the last parent completes stay one run.
@@ -61,7 +61,7 @@ def zip_ordered(plan: Plan, state: State, s: int, until_ms: float) -> None:
 
 
 @kernel(allocates=False)
-def merge(plan: Plan, state: State, s: int, until_ms: float) -> None:
+def merge(plan: KernelPlan, state: State, s: int, until_ms: float) -> None:
     """Join any streams: parents' batches in order of (time, declared index); a query enters with its last taken parent.
 
     So the queries that enter at one instant stand in the order (index of the last-finishing parent, order of emission).
@@ -152,7 +152,7 @@ def end_in_order(stage: StageArrays, window_first: int, ended: Floats) -> None:
 
 
 @kernel(allocates=False)
-def drop(plan: Plan, state: State, needed: int, fresh: int) -> bool:
+def drop(plan: KernelPlan, state: State, needed: int, fresh: int) -> bool:
     """Drop what no one will read again where a row would overflow; False if even that frees too little.
 
     needed: runs and positions that any stream may get; fresh: what the source gets.

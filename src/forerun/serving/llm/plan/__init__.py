@@ -25,7 +25,7 @@ from forerun.serving.llm.calibration.knee import STEP
 from forerun.serving.llm.plan import tables as plan_tables
 from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of, traffics_of
 from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
-from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, Tried, rank
+from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, VisitedCell, rank
 from forerun.serving.llm.plan.space import (
     Cell,
     Choice,
@@ -146,7 +146,9 @@ def language_plan(
     return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
 
 
-def _summary(search: Search, found: Found, best: Tried, inputs: Inputs, figures: Figures) -> dict[str, Any]:
+def _summary(
+    search: Search, found: Found, best: VisitedCell, inputs: Inputs, figures: Figures
+) -> dict[str, Any]:
     space, cost = search.space, float(search.space.cost(best.cell))
     cheaper = [one for one in found.tried if one.key < best.key]
     summary: dict[str, Any] = {
@@ -197,7 +199,7 @@ class _Option(NamedTuple):
     figures: Figures
 
 
-def _options(search: Search, best: Tried, inputs: Inputs) -> dict[str, _Option]:
+def _options(search: Search, best: VisitedCell, inputs: Inputs) -> dict[str, _Option]:
     """The plan and what is next to it, run to the end on the scenario's own traffic."""
     space = search.space
     cells = {"the plan": best.cell}
@@ -243,7 +245,7 @@ def _doing_both(space: Space, cell: Cell) -> Cell | None:
     return tuple(both) if known and tuple(both) != cell else None
 
 
-def _nearest(search: Search, best: Tried, inputs: Inputs) -> Cell | None:
+def _nearest(search: Search, best: VisitedCell, inputs: Inputs) -> Cell | None:
     """Of the dearest cells that are cheaper than the plan, those that were run if any were, the one that lacks least."""
     space = search.space
     cheaper = [one for one in search.tried if one.key < best.key]
@@ -266,10 +268,10 @@ def _spread(cells: Sequence[Cell], most: int) -> Sequence[Cell]:
     return cells[:: -(-len(cells) // most) or 1]
 
 
-def _runner_up(search: Search, best: Tried) -> Tried | None:
+def _runner_up(search: Search, best: VisitedCell) -> VisitedCell | None:
     """The next cheapest cell that keeps the objectives; None where there is none among the next few hundred."""
 
-    def kept(tried: Sequence[Tried]) -> list[Tried]:
+    def kept(tried: Sequence[VisitedCell]) -> list[VisitedCell]:
         return [one for one in tried if one.cell != best.cell and search.keeps(one)]
 
     if not kept(search.tried):
@@ -331,7 +333,7 @@ def _doubt(option: _Option, one: Shown, inputs: Inputs, counts: Callable[[Margin
     return f"{'; '.join(words)}. To settle it, measure {' and '.join(loads)} ({option.text}), and fit to that, too"
 
 
-def _may_keep(search: Search, best: Tried, inputs: Inputs) -> str:
+def _may_keep(search: Search, best: VisitedCell, inputs: Inputs) -> str:
     """Why a cheaper cell, which was run and misses an objective, may keep it at costs that the fit does not exclude; empty
     if none may. The dearest is asked first."""
     space = search.space
@@ -365,7 +367,7 @@ def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: 
     )
 
 
-def _traces_table(best: Tried) -> Table:
+def _traces_table(best: VisitedCell) -> Table:
     rows = [
         (number, float("nan") if figures is None else float(figures.misses), figures is not None)
         for number, figures in enumerate(best.figures, start=1)
@@ -414,7 +416,7 @@ def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...
     return fit_report(planned, run, prefixes(pipeline), offered_loads(planned, run)).notes
 
 
-def _front(search: Search, best: Tried) -> Table:
+def _front(search: Search, best: VisitedCell) -> Table:
     """The Pareto front of the cells up to twice the plan's cost."""
     space = search.space
     most = PARETO_SHARE * space.cost(best.cell)
@@ -495,7 +497,7 @@ def _sped_up(inputs: Inputs, share: float) -> Inputs:
     return replace(inputs, arrivals_ms=inputs.arrivals_ms / share)
 
 
-def _first_kept(search: Search, cells: Sequence[Cell]) -> Tried | None:
+def _first_kept(search: Search, cells: Sequence[Cell]) -> VisitedCell | None:
     """The first of some cells, in ascending cost, that keeps the objectives."""
     for begin in range(0, len(cells), TOGETHER):
         for tried in search.look(cells[begin : begin + TOGETHER]):
@@ -504,7 +506,7 @@ def _first_kept(search: Search, cells: Sequence[Cell]) -> Tried | None:
     return None
 
 
-def _why(search: Search, found: Found, best: Tried, options: dict[str, _Option]) -> str:
+def _why(search: Search, found: Found, best: VisitedCell, options: dict[str, _Option]) -> str:
     space = search.space
     cheaper = [one for one in found.tried if one.key < best.key]
     run = sum(not one.bounds for one in cheaper)

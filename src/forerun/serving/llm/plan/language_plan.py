@@ -15,7 +15,7 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.plan.bounds import Bound
 from forerun.serving.llm.plan.checker import SCHEMA, Rejected, check
-from forerun.serving.llm.plan.search import Found, Search, Tried
+from forerun.serving.llm.plan.search import Found, Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
 from forerun.serving.llm.plan.traffic import fresh
 from forerun.serving.scenario import Scenario
@@ -76,7 +76,7 @@ class LanguagePlan(ShownPlan):
 
 
 def certificate_of(
-    search: Search, found: Found, best: Tried, *, max_replicas: int, traces: int
+    search: Search, found: Found, best: VisitedCell, *, max_replicas: int, traces: int
 ) -> dict[str, Any]:
     """Why nothing cheaper will do, as plain data.
 

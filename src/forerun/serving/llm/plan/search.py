@@ -28,7 +28,7 @@ TOGETHER: Final = 16
 
 
 @dataclass(frozen=True)
-class Tried:
+class VisitedCell:
     """A cell that was looked at.
 
     Parameters
@@ -62,8 +62,8 @@ class Found:
     tried : all cells that were looked at, by what is minimised; every cell that is cheaper than the best is among them.
     """
 
-    best: Tried | None
-    tried: tuple[Tried, ...] = field(repr=False)
+    best: VisitedCell | None
+    tried: tuple[VisitedCell, ...] = field(repr=False)
 
 
 class Search:
@@ -83,7 +83,7 @@ class Search:
         """
         self.space, self.traffics, self.failing, self.objective = space, traffics, failing, objective
         self._bounds = [Bounds(space, inputs) for inputs in traffics[: failing + 1]]
-        self._known: dict[Cell, Tried] = {}
+        self._known: dict[Cell, VisitedCell] = {}
         self._tokens: dict[tuple[tuple[int, str], ...], int] = {}
 
     def key(self, cell: Cell) -> Fraction:
@@ -112,15 +112,15 @@ class Search:
         return Found(None, self.tried)
 
     @property
-    def tried(self) -> tuple[Tried, ...]:
+    def tried(self) -> tuple[VisitedCell, ...]:
         """The cells looked at so far, by what is minimised."""
         return tuple(sorted(self._known.values(), key=lambda one: one.key))
 
-    def keeps(self, tried: Tried) -> bool:
+    def keeps(self, tried: VisitedCell) -> bool:
         """Whether a cell keeps the objectives on enough traces."""
         return not tried.bounds and tried.failing <= self.failing
 
-    def look(self, cells: Sequence[Cell]) -> list[Tried]:
+    def look(self, cells: Sequence[Cell]) -> list[VisitedCell]:
         """Look at some cells; those that no bound excludes are run side by side."""
         new = [cell for cell in dict.fromkeys(cells) if cell not in self._known]
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -140,20 +140,20 @@ class Search:
         if group:
             yield group
 
-    def _tried(self, cell: Cell) -> Tried:
+    def _tried(self, cell: Cell) -> VisitedCell:
         key = self.key(cell)
         bounds = [one for each in self._bounds if (one := each.excludes(cell)) is not None]
         if len(bounds) > self.failing:
-            return Tried(cell, key, bounds=tuple(bounds))
+            return VisitedCell(cell, key, bounds=tuple(bounds))
         figures: list[Figures | None] = []
         for inputs in self.traffics:
             figures.append(attempt(self.space, cell, inputs))
             if figures.count(None) > self.failing:
                 break
-        return Tried(cell, key, tuple(figures))
+        return VisitedCell(cell, key, tuple(figures))
 
 
-def rank(tried: Tried) -> tuple[int, int, int, float]:
+def rank(tried: VisitedCell) -> tuple[int, int, int, float]:
     """Fewest traces that it fails on, then fewest pools apart, then fewest misses, then the earliest first tokens.
 
     Pools apart gained nothing where somebody measured them beside as many replicas that do both

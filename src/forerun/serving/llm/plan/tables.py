@@ -8,7 +8,7 @@ from typing import Final
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.llm.plan.runs import Figures, shown
-from forerun.serving.llm.plan.search import Tried
+from forerun.serving.llm.plan.search import VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
 
 _CONFIGURATION: Final = Column("configuration", "", "replicas x hardware and what was chosen, by stage")
@@ -108,7 +108,7 @@ def hardware_of(cell: Cell) -> str:
     return ", ".join(dict.fromkeys(choice.variant.hardware for choice in cell))
 
 
-def reason(space: Space, tried: Tried) -> str:
+def reason(space: Space, tried: VisitedCell) -> str:
     """Why a bound excludes a cell, in words; empty where none does."""
     if not tried.bounds:
         return ""
@@ -125,7 +125,9 @@ def _sure(space: Space, cell: Cell, figures: Figures, inputs: Inputs) -> Figures
     return shown(space, space.pipeline(cell, inputs), inputs, figures).figures
 
 
-def cells_table(space: Space, tried: tuple[Tried, ...], failing: int, traffics: Sequence[Inputs]) -> Table:
+def cells_table(
+    space: Space, tried: tuple[VisitedCell, ...], failing: int, traffics: Sequence[Inputs]
+) -> Table:
     """The cells that were looked at.
 
     Parameters
