@@ -1,4 +1,4 @@
-"""The machine that the elastic and deadline-first schedules of the published simulator share.
+"""The machine of schedules that plan ahead, with the state that the published simulator of ElasticFlow keeps.
 
 It keeps jobs, the events ahead, the placement of GPU sets on nodes and the cache of communication groups. Lists that
 the published code keeps in an order of their own are arrays of rows with a count in `meta`. An event is not an object:
