@@ -39,6 +39,7 @@ from forerun.cluster.testing import play as play_scene
 from forerun.core.errors import PolicyError
 from forerun.core.registry import member_name
 
+from .conftest import engine_for
 from .test_allocators import PROFILE, cluster_of, play
 
 TWO = Cluster.uniform(1, 1, 2)
@@ -324,7 +325,8 @@ def test_refusals_are_in_the_result(tmp_path: Any) -> None:
 
 def test_refusals_reach_real_jobs() -> None:
     """`Online` decides as the simulation does, and names who is refused, and why."""
-    online = Online(EdfAdmission(), replace(WORLD, jobs=WORLD.jobs.take(range(5))), Terms(), 0)
+    world = replace(WORLD, jobs=WORLD.jobs.take(range(5)))
+    online = Online(engine_for(world), EdfAdmission(), world, Terms(), 0)
     left, held = online.work.copy(), np.zeros(5)
     seen_s, decisions = 0.0, {}
     while (now_s := online.expected_s()) is not None and now_s <= 40:
