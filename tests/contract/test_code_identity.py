@@ -87,7 +87,8 @@ def package(tmp_path: Path) -> Path:
 
 
 def run(package: Path, name: str) -> list[Any]:
-    environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
+    paths = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, name], cwd=package.parents[1], env=environment, capture_output=True, text=True
     )  # fmt: skip

@@ -260,7 +260,7 @@ def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "src")},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(forerun.__file__).parents[1])},
             capture_output=True,
             text=True,
             check=True,
@@ -289,7 +289,11 @@ def test_kernels_stay_within_their_arrays() -> None:
         "pipelines = [random_pipeline(seed, queries=40) for seed in range(30)];"
         "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in pipelines for r in ('full', 'latency', 'counts')]"
     )
-    env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    env = {
+        **os.environ,
+        "NUMBA_DISABLE_JIT": "1",
+        "PYTHONPATH": f"{Path(forerun.__file__).parents[1]}:{ROOT}",
+    }
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], env=env, capture_output=True, text=True
     )

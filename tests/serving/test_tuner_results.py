@@ -273,4 +273,4 @@ def test_a_ledger_of_one_variant_alone_moves_nothing() -> None:
         from_data(two_stages()), ["fixed", "utilisation"], objective="cost_usd:lower", seeds=2
     )
     other = next(one for one in found.standings if one.difference is not None)
-    assert other.parts and not any("(USD)" in ledger for ledger in other.parts)
+    assert other.parts and not any("(usd)" in ledger for ledger in other.parts)

@@ -285,7 +285,8 @@ def test_a_run_whose_files_are_not_those_that_were_saved_is_refused(
     """Also a damaged table, which can end the process that decodes it, by its digest."""
     run_folder = next(path for path in stored if path.name == "run-energy")
     copy = shutil.copytree(run_folder, tmp_path / "copy")
-    for content in (b"", b"PAR1", (copy / file).read_bytes()[:-9] + b"\xff" * 9):
+    another = (copy / "recurrences.parquet").read_bytes()  # a table, but not the one that was saved
+    for content in (b"", b"PAR1", (copy / file).read_bytes()[:-9] + b"\xff" * 9, another):
         (copy / file).write_bytes(content)
         assert run(["report", str(copy), "-o", str(tmp_path / "page.html")]) == 2
         assert f"{copy / file}" in capsys.readouterr().err and not (tmp_path / "page.html").exists()

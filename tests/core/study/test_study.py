@@ -429,7 +429,9 @@ def test_a_request_to_end_says_how_far_the_study_is(tmp_path: Path, workers: int
         "base: {domain: toy, sleep_s: 0.02}\naxes: {x: {start: 1, stop: 5000, step: 1}}\n"
     )
     command = [sys.executable, "-m", "forerun", "study", "s.yaml", "-j", str(workers), "-q"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "toy")}
+    toy = str(Path(__file__).parent / "toy")
+    paths = os.pathsep.join([toy, *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    environment = {**os.environ, "PYTHONPATH": paths}
     running = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
