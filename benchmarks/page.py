@@ -748,6 +748,12 @@ def language_model_text() -> str:
     )
 
 
+def put_back() -> tuple[str, str, str]:
+    """(faults, those that a test names, those of the first forty)."""
+    found = record("benchmarks-mutants")["figures"]
+    return f"{found['faults']}", f"{found['named']}", f"{found['first_40']}"
+
+
 def records() -> Iterator[tuple[str, str, str, str, str]]:
     """(record, command, date, machine, load before)."""
     for path in sorted(RESULTS.glob("*.json")):
@@ -810,6 +816,12 @@ def page() -> str:
             + table(("compared", "value"), methods()),
         ),
         ("Servers of language models", language_model_text()),
+        (
+            "Faults put back",
+            "Faults that the project had, one at a time, and whether a test names each; operators and constants that were\n"
+            "changed by hand are among them (`benchmarks/mutants.toml`).\n\n"
+            + table(("put back", "named by a test", "of the first forty"), [put_back()]),
+        ),
         ("Records", table(("record", "script", "date", "on", "load average before"), records())),
     )
     return HEAD + "".join(f"\n## {title}\n\n{text}" for title, text in sections)
