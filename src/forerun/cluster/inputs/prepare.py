@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -82,49 +82,121 @@ class Inputs:
     resampled: tuple[int, float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _World:
+    """A scenario on its way to its inputs: each step takes one world and returns the next, in the order of `_STEPS`.
+
+    policy: with what it leaves to the files of the site. table: the log as read. profiles: one a GPU type. jobs: of the run
+    so far, rows of the log. notes: by the step that makes them.
+    """
+
+    scenario: Scenario
+    repairs: RepairLog
+    policy: Policy
+    cluster: Cluster
+    profiles: tuple[ThroughputTable, ...]
+    table: JobTable
+    jobs: Jobs
+    site: Site
+    step_use: StepUse | None = None
+    slowness: F64 | None = None
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def profile(self) -> ThroughputTable | None:
+        """That of the first GPU type."""
+        return self.profiles[0] if self.profiles else None
+
+    def noting(self, step: str, notes: Sequence[str]) -> _World:
+        """With notes of a step."""
+        return replace(self, notes={**self.notes, step: (*self.notes.get(step, ()), *notes)})
+
+    def limits(self) -> Limits | None:
+        """Those of the jobs so far."""
+        return limits_of(self.scenario, self.site, self.table, self.jobs, self.cluster)
+
+
 def prepare(scenario: Scenario) -> Inputs:
     """Read the files that a scenario names and resolve it into arrays.
 
     Raises TraceError, ProfileError or ScenarioError, each naming everything that is wrong with a file.
     """
+    world = _read(scenario)
+    for step in _STEPS:
+        world = step(world)
+    return _resolved(world)
+
+
+def _read(scenario: Scenario) -> _World:
+    """Machines, throughput, log and site as their files have them."""
     repairs = RepairLog(strict=scenario.trace.strict)
     cluster = cluster_from(scenario)
     profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile if not spec.scales_durations)
     _one_order_of_kinds(profiles)
-    profile = profiles[0] if profiles else None
-    table = table_from(scenario.trace, profile, scenario.seed, repairs)
+    table = table_from(scenario.trace, profiles[0] if profiles else None, scenario.seed, repairs)
     if scenario.quota is not None:
         _check_quota_names(scenario.quota, table, scenario.trace)
-        jobs = replace(table.jobs, user=_owners(table, scenario.quota.per))
-        table = replace(table, jobs=jobs)
+        table = replace(table, jobs=replace(table.jobs, user=_owners(table, scenario.quota.per)))
     policy, configured = _configured(scenario)
-    keeps = policy.keeps_requests
-    if profile is not None and keeps and (counts := _unmeasured(table, profile)):
+    if profiles and policy.keeps_requests and (counts := _unmeasured(table, profiles[0])):
         extrapolate = scenario.profile[0].extrapolate
         profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
-        profile = profiles[0]
-    jobs = jobs_of(table, profile, repairs)
-    assumed: tuple[str, ...] = ()
-    if profile is not None:
-        jobs, assumed = with_iterations(jobs, profile, table)
-    if scenario.trace.slack:
-        jobs = with_deadlines(jobs, scenario.trace, scenario.seed)
-    site = site_of(scenario, table, cluster)
-    jobs, filled_in = with_time_limits(jobs, site.longest, _columns_of(table, jobs))
-    if scenario.trace.overestimate is not None:
-        jobs = with_requests(jobs, scenario.trace.overestimate, scenario.seed)
-    if preset := _preset_for(scenario, profile):
-        jobs, profile, assumed = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
-        profiles = (profile,)
-    elif not keeps and "iterations" in policy.needs and (jobs.kind < 0).any():
-        jobs, profile, rigid = on_what_they_ask_for(jobs, profile, cluster)
-        profiles, assumed = (profile,), (*assumed, *rigid)
-    step_use: StepUse | None = None
-    slower: tuple[str, ...] = ()
-    if profile is not None and (scenario.loading or scenario.bill is not None):
-        # Only now: random deadlines are drawn for jobs whose data arrive in time.
-        before, (profile, step_use, slower) = profile, slowed(profile, scenario, cluster)
-        jobs, profiles = stretched(jobs, before, profile), (profile, *profiles[1:])
+    jobs = jobs_of(table, profiles[0] if profiles else None, repairs)
+    world = _World(scenario, repairs, policy, cluster, profiles, table, jobs, Site())
+    return world.noting("policy", configured)
+
+
+def _with_work(world: _World) -> _World:
+    """Jobs with a model have iterations, and deadlines if the scenario draws some."""
+    jobs, trace = world.jobs, world.scenario.trace
+    if world.profile is not None:
+        jobs, assumed = with_iterations(jobs, world.profile, world.table)
+        world = world.noting("work", assumed)
+    if trace.slack:
+        jobs = with_deadlines(jobs, trace, world.scenario.seed)
+    return replace(world, jobs=jobs)
+
+
+def _with_requests(world: _World) -> _World:
+    """Jobs have the requested times that the site or the scenario gives them."""
+    site = site_of(world.scenario, world.table, world.cluster)
+    jobs, filled_in = with_time_limits(world.jobs, site.longest, _columns_of(world.table, world.jobs))
+    if (most := world.scenario.trace.overestimate) is not None:
+        jobs = with_requests(jobs, most, world.scenario.seed)
+    return replace(world, jobs=jobs, site=site).noting("time limits", filled_in)
+
+
+def _with_throughput(world: _World) -> _World:
+    """Jobs without throughput have what the policy needs: a curve, or the speed on what they ask for."""
+    policy = world.policy
+    if preset := _preset_for(world.scenario, world.profile):
+        jobs, profile, assumed = scaled_from_durations(
+            world.jobs, preset, world.cluster, keeps=policy.keeps_requests
+        )
+    elif not policy.keeps_requests and "iterations" in policy.needs and (world.jobs.kind < 0).any():
+        jobs, profile, assumed = on_what_they_ask_for(world.jobs, world.profile, world.cluster)
+    else:
+        return world
+    return replace(world, jobs=jobs, profiles=(profile,)).noting("work", assumed)
+
+
+def _slowed(world: _World) -> _World:
+    """A profile whose steps wait for data or run under a power limit.
+
+    Only now: random deadlines are drawn for jobs whose data arrive in time.
+    """
+    scenario, before = world.scenario, world.profile
+    if before is None or (not scenario.loading and scenario.bill is None):
+        return world
+    profile, step_use, slower = slowed(before, scenario, world.cluster)
+    jobs = stretched(world.jobs, before, profile)
+    world = replace(world, jobs=jobs, profiles=(profile, *world.profiles[1:]), step_use=step_use)
+    return world.noting("steps", slower)
+
+
+def _that_can_run(world: _World) -> _World:
+    """The jobs of the run, each of which can run: with a requested time where the policy plans by it, on GPUs there are."""
+    scenario, policy, jobs = world.scenario, world.policy, world.jobs
     if scenario.trace.first:
         jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
     order = policy.order if isinstance(policy, BackfillPolicy) else None
@@ -132,18 +204,36 @@ def prepare(scenario: Scenario) -> Inputs:
         what = "multifactor without weights is the order of submission; give it some, such as {age: 1000, job_size: 1000}"
         raise ScenarioError.at("$.policy.order.weights", f"{what}, or machines.file: a slurm.conf with some")
     if "requested_s" in policy.needs:
-        require_requests(jobs, table, member_name(type(policy)))
-    if profiles or keeps:
-        jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
-    jobs = _within_limits(jobs, limits_of(scenario, site, table, jobs, cluster), table, scenario, repairs)
-    repairs.finish()
-    slowness = slowness_of(scenario, len(jobs))
-    if (edit := scenario.trace.edit) is not None:
-        # Only now: whatever is drawn for jobs at random is that of the jobs as they were.
-        jobs, rows = edited(jobs, edit, profile, cluster, keeps=keeps)
-        slowness = None if slowness is None else slowness[rows]
-    limits = limits_of(scenario, site, table, jobs, cluster)
-    outages, unplanned = _outages_of(scenario, site, limits, table, jobs, cluster)
+        require_requests(jobs, world.table, member_name(type(policy)))
+    if world.profiles or policy.keeps_requests:
+        jobs = fitting(jobs, world.table, world.profiles, world.cluster, scenario, world.repairs)
+    world = replace(world, jobs=jobs)
+    jobs = _within_limits(jobs, world.limits(), world.table, scenario, world.repairs)
+    world.repairs.finish()
+    return replace(world, jobs=jobs)
+
+
+def _edited(world: _World) -> _World:
+    """Jobs left out or changed.
+
+    Only now: whatever is drawn for jobs at random is that of the jobs as they were.
+    """
+    slowness = slowness_of(world.scenario, len(world.jobs))
+    if (edit := world.scenario.trace.edit) is None:
+        return replace(world, slowness=slowness)
+    keeps = world.policy.keeps_requests
+    jobs, rows = edited(world.jobs, edit, world.profile, world.cluster, keeps=keeps)
+    return replace(world, jobs=jobs, slowness=None if slowness is None else slowness[rows])
+
+
+_STEPS: Final = (_with_work, _with_requests, _with_throughput, _slowed, _that_can_run, _edited)
+
+
+def _resolved(world: _World) -> Inputs:
+    """The inputs of a world to which no step is left."""
+    scenario, cluster, jobs, profile = world.scenario, world.cluster, world.jobs, world.profile
+    limits, site = world.limits(), world.site
+    outages, unplanned = _outages_of(scenario, site, limits, world.table, jobs, cluster)
     setting = Setting(
         jobs=jobs,
         cluster=cluster,
@@ -151,29 +241,30 @@ def prepare(scenario: Scenario) -> Inputs:
         slot_s=scenario.slot_s,
         gpu_type=cluster.node_types()[0] or (profile.gpu_type if profile else ""),
         seed=scenario.seed,
-        profiles=profiles if len(profiles) > 1 else (),
+        profiles=world.profiles if len(world.profiles) > 1 else (),
         costs=costs_of(scenario, jobs),
-        slowness=slowness,
-        applications=policy.applications(),
+        slowness=world.slowness,
+        applications=world.policy.applications(),
         placement_kept=scenario.live is not None
         if scenario.placement_kept is None
         else scenario.placement_kept,
         maintenance=(*maintenance_of(scenario, cluster), *outages),
         limits=limits,
     )
+    repairs = world.repairs.repairs
     notes = (
-        *_notes(setting, {repair.rule for repair in repairs.repairs}),
-        *assumed,
+        *_notes(setting, {repair.rule for repair in repairs}),
+        *world.notes.get("work", ()),
         *_ignored(scenario, setting),
-        *_log_notes(table, cluster, apart=any("partition" in rule.of for rule in site.rules)),
+        *_log_notes(world.table, cluster, apart=any("partition" in rule.of for rule in site.rules)),
         *site.notes,
-        *filled_in,
-        *configured,
+        *world.notes["time limits"],
+        *world.notes["policy"],
         *unplanned,
-        *slower,
-        *(str(repair) for repair in repairs.repairs),
+        *world.notes.get("steps", ()),
+        *(str(repair) for repair in repairs),
     )
-    return Inputs(scenario, setting, notes, policy, step_use, table.resampled)
+    return Inputs(scenario, setting, notes, world.policy, world.step_use, world.table.resampled)
 
 
 def cluster_from(scenario: Scenario) -> Cluster:
