@@ -106,9 +106,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def sessions_of(controller: Controller, node: str) -> list[int]:
-    """The shims of a node, as it wrote them down."""
-    text = (controller.folder.path / f"{node}.sessions").read_text()
-    return [one["pid"] for one in json.loads(text)]
+    """The shims of a node, as it wrote them down; their ranks may begin before it has."""
+    file = controller.folder.path / f"{node}.sessions"
+    until(file.exists)
+    return [one["pid"] for one in json.loads(file.read_text())]
 
 
 def node_pid(controller: Controller, node: str) -> int:
