@@ -126,7 +126,8 @@ def test_holes_and_zeros_in_a_table_delay_no_job(simulate: Any, policy: str, mod
     code, result, err = simulate(rows, *given, table=HOLES)
     assert code == 0, err
     assert result["summary"]["finished_jobs"] + result["summary"]["refused_jobs"] == 3
-    if policy in ("ef", "ef-accessctrl", "edf", "edf-accessctrl"):  # which plan on powers of two up to the first hole
+    # these plan on powers of two, up to the first hole
+    if policy in ("ef", "ef-accessctrl", "edf", "edf-accessctrl"):
         assert any("no throughput on 2 GPUs; elastic plans use at most 1" in note for note in result["notes"])
 
 
