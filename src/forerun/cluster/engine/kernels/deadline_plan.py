@@ -60,7 +60,7 @@ def plan_ends(
     cost : seconds of changes, as of `AllocatorState`.
     ends : written, by position: when the job ends; infinite: never.
     """
-    # Spans of time with GPUs left, linked in order; one without any is taken out, so that nobody looks at it again.
+    # Spans of time with GPUs left, linked in order; one without any is taken out and is not visited again.
     room = len(order) + 2
     begins, until, after = np.empty(room), np.empty(room), np.full(room, -1, np.int64)
     left = np.empty((room, len(free)), np.int64)
