@@ -15,16 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.cluster.inputs.files import read_jobs
-from forerun.cluster.readers.cluster_jobs import NEEDED, SPELLINGS
+from forerun.cluster.readers.cluster_jobs import COLUMNS
 from forerun.cluster.readers.local_clock import LocalClock
 from forerun.cluster.readers.sacct import SACCT_COMMAND, hours_minutes
-from forerun.cluster.traces.job_logs import cannot_have_run_on, demand
+from forerun.cluster.traces.job_logs import JobLog, cannot_have_run_on, demand
 from forerun.core.errors import ForerunError, TraceError
 from forerun.core.trace.reader import read_trace, sniff
 from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.rows import Field
 
 from .conftest import DATA, shared_or_skip
 
+SPELLINGS = {field.name: field.headers for field in COLUMNS}
+NEEDED = [field.name for field in COLUMNS if field.required]
 NATIVE = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort
 a,0,100,vgg16,2000,64,1,1000,0
 b,10,200,bert,9000,128,2,3000,1
@@ -767,3 +770,51 @@ def test_counts_of_gpus_beyond_all_clusters_are_refused(tmp_path: Path, digits: 
     path.write_text(SACCT.replace("gres/gpu=4", f"gres/gpu={'9' * digits}", 1))
     with pytest.raises(TraceError, match=rf"log.txt:2:AllocTRES: a count of {digits} digits"):
         read_trace(path, "sacct")
+
+
+class Farm(JobLog, tag="farm", frozen=True, kw_only=True):
+    """A stranger's job log: a table of fields, one of which has two names, and nothing else."""
+
+    about = "jobs of a farm (CSV, seconds)"
+    columns = (
+        Field(name="job_id", column="id", kind="text"),
+        Field(name="submit_s", column="came", minimum=0),
+        Field(name="duration_s", column="ran", minimum=0, spellings=("ran_s", "seconds")),
+        Field(name="gpus", column="cards", minimum=0),
+    )
+
+
+@pytest.mark.parametrize("header", ["ran", "ran_s", "seconds"])
+def test_a_job_log_is_a_table_of_fields_under_any_of_their_names(tmp_path: Path, header: str) -> None:
+    path = write(tmp_path, f"id,came,{header},cards\na,5,60,2\nb,7,30,1\n")
+    trace = Farm().read(path, RepairLog())
+    assert trace["submit_s"].tolist() == [0, 2] and trace["duration_s"].tolist() == [60, 30]
+    bad = write(tmp_path, f"id,came,{header},cards\na,5,-1,2\n")
+    with pytest.raises(TraceError, match=rf"jobs.csv:2:{header}: -1 is negative"):
+        Farm().read(bad, RepairLog())
+    two = write(tmp_path, "id,came,ran,seconds,cards\na,5,60,60,2\n")
+    with pytest.raises(TraceError, match=r"jobs.csv:1: has both ran and seconds; one of"):
+        Farm().read(two, RepairLog())
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "missing"),
+    [
+        ("job_history", "# log\nid,submit_s,start_s\na,0,1\n", "2: misses the columns end_s; nodes or cpus"),
+        (
+            "cluster_jobs",
+            "\nid,submit_s,gpus\na,0,1\n",
+            "2: misses the columns job_id; duration_s or duration",
+        ),
+    ],
+)
+def test_all_columns_that_a_header_lacks_are_named_with_its_line(
+    tmp_path: Path, format: str, text: str, missing: str
+) -> None:
+    with pytest.raises(TraceError, match=f"jobs.csv:{missing}"):
+        read_trace(write(tmp_path, text), format)
+
+
+def test_a_blank_line_before_the_header_is_counted(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, "cluster_jobs", "\n" + NATIVE)
+    assert trace == read(tmp_path, "cluster_jobs", NATIVE)[0] and "blank line dropped" in rules

@@ -129,7 +129,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     for their duration and have no deadline. Reads as the trace format `cluster_jobs` does.
     """
     notes = RepairLog() if notes is None else notes
-    _, rows = job_rows(Source(path, repairs=notes, name=path.name))
+    rows = job_rows(Source(path, repairs=notes, name=path.name))
     count, columns = len(rows), rows.columns
     nothing, unnamed = np.zeros(count, np.int64), ("",) * count
     written_s = columns.get("deadline_s", np.full(count, NO_DEADLINE))

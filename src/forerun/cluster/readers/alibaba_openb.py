@@ -41,6 +41,3 @@ class AlibabaOpenb(JobLog, tag="alibaba_openb", frozen=True, kw_only=True):
         count, share = rows["gpus"], rows["gpu_milli"] / 1000.0
         rows.note((count > 1) & (share < 1), "share of a GPU ignored for a pod of several GPUs", "gpu_milli")
         rows["gpus"] = np.where((count == 1) & (share > 0), np.minimum(share, 1.0), count)
-
-    def keeps_cpu_jobs(self) -> bool:
-        return self.cpu_jobs

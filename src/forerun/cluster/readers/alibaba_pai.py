@@ -12,7 +12,7 @@ from forerun.cluster.traces.job_logs import ABSENT, JobReader
 from forerun.core.errors import TraceError
 from forerun.core.trace.reader import Head
 from forerun.core.trace.repair import RepairLog
-from forerun.core.trace.rows import Field
+from forerun.core.trace.rows import Field, header_of
 from forerun.core.trace.source import Source
 from forerun.core.trace.table import Trace
 from forerun.core.trace.tabular import Rows
@@ -93,7 +93,7 @@ def _rows(folder: Path, name: str, fields: Sequence[Field], repairs: RepairLog) 
     """
     for path in (folder / name, folder / f"{name}.gz"):
         if path.exists():
-            first = next(Source(path, repairs=RepairLog()).lines())[1]
-            header = first.split(",")[0].strip() == fields[0].header
-            return Rows.read(Source(path, repairs=repairs), fields, header=header)
+            source = Source(path, repairs=repairs)
+            header = header_of(source)[1][0] == fields[0].header
+            return Rows.read(source, fields, header=header)
     raise TraceError.at(str(folder), f"contains no {name}")

@@ -39,6 +39,3 @@ class Helios(JobLog, tag="helios", frozen=True, kw_only=True):
     def settle(self, rows: Rows) -> None:
         if not self.cpu_jobs:  # here, so that the jobs without GPUs take no memory
             rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
-
-    def keeps_cpu_jobs(self) -> bool:
-        return self.cpu_jobs

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from forerun.cluster.traces.job_logs import ABSENT, Gathered, JobReader
-from forerun.core.errors import Problem, TraceError, UsageError, known_names
+from forerun.core.errors import Problem, UsageError, known_names
 from forerun.core.trace.reader import Head
-from forerun.core.trace.repair import Complaints, RepairLog
-from forerun.core.trace.rows import Array, Field, read_rows
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.rows import Field, fit, spelled
 from forerun.core.trace.source import Source
+from forerun.core.trace.tabular import Rows
 
 _NONE: Final = ("", "-1", "nan")
-#: accepted names of each column, forerun's own first
-SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "job_id": ("job_id", "id"),
-    "submit_s": ("submit_s",),
-    "eligible_s": ("eligible_s",),
-    "start_s": ("start_s",),
-    "end_s": ("end_s",),
-    "nodes": ("nodes", "cpus", "processors", "gpus"),
-    "requested_s": ("requested_s",),
-    "user": ("user",),
-    "account": ("account",),
-    "vc": ("partition", "queue"),
-    "qos": ("qos",),
-    "state": ("state",),
-}
-_NEEDED: Final = ("job_id", "submit_s", "start_s", "end_s", "nodes")
+
+
+def _number(name: str, *spellings: str, required: bool = True, maximum: float = 1e12) -> Field:
+    return Field(name=name, spellings=spellings, required=required, missing=_NONE, minimum=0, maximum=maximum)
+
+
+def _text(name: str, column: str = "", *spellings: str, missing: tuple[str, ...] = ABSENT) -> Field:
+    return Field(name=name, kind="text", column=column, spellings=spellings, required=False, missing=missing)
+
+
+#: forerun's own names first
+COLUMNS: Final = (
+    Field(name="job_id", kind="text", spellings=("id",)),
+    _number("submit_s"),
+    _number("eligible_s", required=False),
+    _number("start_s"),
+    _number("end_s"),
+    _number("nodes", "cpus", "processors", "gpus", maximum=1e9),
+    _number("requested_s", required=False),
+    _text("user", missing=(*ABSENT, "0")),
+    _text("account"),
+    _text("vc", "partition", "queue"),
+    _text("qos"),
+    _text("state"),
+)
 
 
 class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
@@ -53,60 +60,24 @@ class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         rows = [line for line in head.lines if not line.startswith("#")]
-        names = {cell.strip() for cell in rows[0].split(",")} if rows else set()
-        return all(set(SPELLINGS[name]) & names for name in _NEEDED)
+        return bool(rows) and fit(COLUMNS, [cell.strip() for cell in rows[0].split(",")])
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
-        source, complaints = Source(path, repairs=repairs), Complaints()
-        fields = _fields(Source(path, repairs=RepairLog()), self.columns)
-        parts: dict[str, list[Array]] = {}
-        lines: list[Array] = []
-        for chunk in read_rows(source, fields, complaints=complaints, comment="#"):
-            lines.append(chunk.lines)
-            for name, values in chunk.columns.items():
-                parts.setdefault(name, []).append(values)
-        columns: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
-        columns["gpus"] = columns["nodes"]
-        return Gathered(source, np.concatenate(lines), columns)
+        source = Source(path, repairs=repairs)
+        rows = Rows.read(source, spelled(source, _renamed(self.columns), "#"), comment="#")
+        return Gathered(source, rows.lines, {**rows.columns, "gpus": rows["nodes"]})
 
 
-def _fields(source: Source, options: tuple[str, ...]) -> list[Field]:
-    """The columns that the file has. Raises UsageError for an option that names none, TraceError for a header without."""
-    spellings, problems = dict(SPELLINGS), []
+def _renamed(options: tuple[str, ...]) -> list[Field]:
+    """The columns, those under the headers of `options` that it names. Raises UsageError for an option that names none."""
+    fields, problems = {field.name: field for field in COLUMNS}, []
     for text in options:
-        name, equals, header = text.partition("=")
+        name, _, header = text.partition("=")
         ours = "vc" if name == "partition" else name
-        if not equals or ours not in SPELLINGS:
-            problems.append(Problem(f"columns: {text}", known_names(name, SPELLINGS)))
+        if not header or ours not in fields:
+            problems.append(Problem(f"columns: {text}", known_names(name, fields)))
         else:
-            spellings[ours] = (header,)
+            fields[ours] = replace(fields[ours], column=header, spellings=())
     if problems:
         raise UsageError(*problems)
-    number, header = next(
-        ((at, line) for at, line in source.lines() if line.strip() and not line.startswith("#")), (1, "")
-    )
-    present = [cell.strip().strip('"') for cell in header.split(",")]
-    fields = []
-    for name, known in spellings.items():
-        matches = [cell for cell in known if cell in present]
-        if len(matches) > 1:
-            raise TraceError.at(
-                source.at(number), f"has both {' and '.join(matches)}; one of them is expected"
-            )
-        if not matches and name in _NEEDED:
-            what = f"misses the column {' or '.join(known)}; {known_names(known[0], present)}"
-            raise TraceError.at(source.at(number), what)
-        fields += [replace(_FIELD[name], column=cell) for cell in matches]
-    return fields
-
-
-_FIELD: Final = {
-    "job_id": Field(name="job_id", kind="text"),
-    "nodes": Field(name="nodes", kind="float", missing=_NONE, minimum=0, maximum=1e9),
-    "user": Field(name="user", kind="text", missing=(*ABSENT, "0")),
-    **{name: Field(name=name, kind="text", missing=ABSENT) for name in ("account", "vc", "qos", "state")},
-    **{
-        name: Field(name=name, kind="float", missing=_NONE, minimum=0, maximum=1e12)
-        for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s")
-    },
-}
+    return list(fields.values())

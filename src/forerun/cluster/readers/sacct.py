@@ -102,9 +102,6 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
     same_id = "suffix"
     recorded = True
 
-    def keeps_cpu_jobs(self) -> bool:
-        return self.cpu_jobs
-
     def gpus(self, gres: Sequence[Gres], where: str, repairs: RepairLog, *, only_gres: bool = False) -> float:
         """The GPUs of the first list that has any; nan where the job is dropped, counted.
 

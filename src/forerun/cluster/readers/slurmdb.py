@@ -57,6 +57,3 @@ class SlurmDb(JobLog, tag="slurmdb", frozen=True, kw_only=True):
         # The lowest byte is the state; flags stand above it.
         codes = [code & 0xFF for code in rows["state"].tolist()]
         rows["state"] = np.array([_STATES[code] if code < len(_STATES) else "" for code in codes], TEXT)
-
-    def keeps_cpu_jobs(self) -> bool:
-        return self.cpu_jobs

@@ -134,8 +134,8 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
     recorded: ClassVar[bool] = False
 
     def keeps_cpu_jobs(self) -> bool:
-        """Whether runs without GPUs stay."""
-        return False
+        """Whether runs without GPUs stay: as the option `cpu_jobs` says, in formats that have it."""
+        return bool(getattr(self, "cpu_jobs", False))
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         """The runs of the file, those that never started or still run among them.
@@ -262,9 +262,9 @@ class JobLog(JobReader, TableReader, frozen=True, kw_only=True):
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source, complaints = Source(path, repairs=repairs), Complaints()
-        chunks: list[Rows] = []
-        for chunk in read_rows(source, self.columns, complaints=complaints):
-            rows = Rows(source, complaints, chunk.lines, chunk.columns, self.columns)
+        fields, chunks = self.fields_of(source), list[Rows]()
+        for chunk in read_rows(source, fields, complaints=complaints):
+            rows = Rows(source, complaints, chunk.lines, chunk.columns, fields)
             self.settle(rows)
             for name in self.instants:
                 rows[name] = instants_s(rows, name)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.errors import TraceError, suggestion
-from forerun.core.trace.repair import Complaints, shown
+from forerun.core.errors import TraceError, known_names, suggestion
+from forerun.core.trace.repair import Complaints, RepairLog, shown
 from forerun.core.trace.source import MOST_ROWS, Source
 
 Kind: TypeAlias = Literal["float", "int", "text", "datetime"]
@@ -50,6 +50,7 @@ class Field:
         clock, or UTC if the file gives a zone).
     unit, meaning : of a value, for the schema of the trace (default: none).
     column : its header in the file (default: the same as the name).
+    spellings : other headers that it has in some files, for `spelled` (default: none).
     required : the column must be there (default: yes).
     missing : texts that stand for "no value": NaN in a float column, an empty text in a text one; not allowed elsewhere
         (default: none).
@@ -65,6 +66,7 @@ class Field:
     unit: str = ""
     meaning: str = ""
     column: str = ""
+    spellings: tuple[str, ...] = ()
     required: bool = True
     missing: tuple[str, ...] = ()
     blank: int | None = None
@@ -83,6 +85,11 @@ class Field:
     def header(self) -> str:
         """The column's name in the file."""
         return self.column or self.name
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """All names that it has in files, the usual one first."""
+        return (self.header, *self.spellings)
 
 
 def parse_column(field: Field, texts: Sequence[str]) -> tuple[Array, list[tuple[int, str]]]:
@@ -316,6 +323,43 @@ def read_rows(
     complaints.finish()
     if not count:
         raise TraceError.at(source.name, "contains no rows of data")
+
+
+def header_of(source: Source, comment: str = "") -> tuple[int, list[str]]:
+    """The names in a file's header and the line it stands in: the first that is neither blank nor a comment.
+
+    It is read through a source of its own, so that its repairs are counted once. Raises TraceError if there is none.
+    """
+    for line, text in Source(source.path, repairs=RepairLog(), name=source.name).lines():
+        if text.strip() and not (comment and text.startswith(comment)):
+            return line, [name.replace('"', "").strip() for name in text.split(",")]
+    raise TraceError.at(source.name, "contains no rows of data")
+
+
+def fit(fields: Iterable[Field], names: Iterable[str]) -> bool:
+    """Whether a header has every required field under one of its names."""
+    there = set(names)
+    return all(there.intersection(field.headers) for field in fields if field.required)
+
+
+def spelled(source: Source, fields: Iterable[Field], comment: str = "") -> list[Field]:
+    """The fields that a file has, each under the one of its names that stands in the header.
+
+    Raises TraceError where two names of a field stand there, or none of a required one.
+    """
+    line, names = header_of(source, comment)
+    there = [(field, [name for name in field.headers if name in names]) for field in fields]
+    for _, matches in there:
+        if len(matches) > 1:
+            raise TraceError.at(source.at(line), f"has both {' and '.join(matches)}; one of them is expected")
+    lacking = [field for field, matches in there if field.required and not matches]
+    if lacking:
+        missing = "; ".join(" or ".join(field.headers) for field in lacking)
+        what = (
+            f"misses the column{'s' * (len(lacking) > 1)} {missing}; {known_names(lacking[0].header, names)}"
+        )
+        raise TraceError.at(source.at(line), what)
+    return [replace(field, column=name) for field, matches in there for name in matches]
 
 
 def gathered(chunks: Iterable[Chunk]) -> Chunk:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forerun.core.errors import TraceError
 from forerun.core.trace.reader import Head, TraceReader
 from forerun.core.trace.repair import Complaints, RepairLog
-from forerun.core.trace.rows import Array, Field, gathered, read_rows
+from forerun.core.trace.rows import Array, Field, gathered, read_rows, spelled
 from forerun.core.trace.source import Source
 from forerun.core.trace.table import Trace, schema_of, sort_rows
 
@@ -212,12 +212,13 @@ class TableReader(TraceReader, frozen=True, kw_only=True):
         return bool(cls.signature) and head.has_columns(*cls.signature)
 
     def fields_of(self, source: Source) -> Sequence[Field]:
-        """The columns to read from a file, for formats with several headers (default: `columns`).
+        """The columns to read from a file, for formats with several headers (default: `columns`, each under whichever of its
+        spellings stands there).
 
         The header is read through a source of its own, so that its repairs are counted once. Raises TraceError for a header
         that is not of the format.
         """
-        return self.columns
+        return spelled(source, self.columns) if any(one.spellings for one in self.columns) else self.columns
 
     def settle(self, rows: Rows) -> None:
         """Apply the format's rules: compute derived columns, repair, drop or reject rows (default: there are none).

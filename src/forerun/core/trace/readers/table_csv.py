@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from forerun.core.errors import TraceError
 from forerun.core.trace.reader import Head
-from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.requests import arrival, output_tokens, prompt_tokens
-from forerun.core.trace.rows import Field
+from forerun.core.trace.rows import Field, header_of
 from forerun.core.trace.source import Source
 from forerun.core.trace.tabular import Rows, TableReader
 
@@ -40,23 +39,16 @@ class TableCsv(TableReader, tag="csv", frozen=True, kw_only=True):
 
     def fields_of(self, source: Source) -> Sequence[Field]:
         """The arrival column, then the others that are known, in the order of the file."""
-        names = _names(Source(source.path, repairs=RepairLog()))
+        line, names = header_of(source)
         times = [name for name in names if name in ARRIVALS]
         if len(times) != 1:
             fault = "has both arrival_s and arrival_ms" if times else "has neither arrival_s nor arrival_ms"
-            raise TraceError.at(source.at(1), f"the header {fault}; one of them is needed")
+            raise TraceError.at(source.at(line), f"the header {fault}; one of them is needed")
         return [ARRIVALS[times[0]], *(_field(name) for name in names if ">" in name or name in KNOWN)]
 
     def settle(self, rows: Rows) -> None:
         if "id" in rows:
             rows.refuse_duplicates("id", rows["id"].tolist())
-
-
-def _names(source: Source) -> list[str]:
-    for _, line in source.lines():
-        if line.strip():
-            return [cell.strip() for cell in line.replace('"', "").split(",")]
-    raise TraceError.at(source.name, "contains no rows of data")
 
 
 def _field(name: str) -> Field:
