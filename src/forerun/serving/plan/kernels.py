@@ -2,7 +2,8 @@
 
 The same rules as in serve.py for greedy batching and a fixed number of replicas, on plain arrays: within an instant
 completions in start order, arrivals, starts. A search runs one stage hundreds of times on the same input, stops as soon
-as too many queries are late, and keeps what it needs to recognise runs that cannot differ.
+as too many queries are late, and keeps what it needs to recognise runs that cannot differ. It is a loop
+of its own because most runs are cut short: to make and fill the streams of serve.py for each makes exact plans slower.
 """
 
 from __future__ import annotations
