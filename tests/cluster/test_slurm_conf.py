@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import forerun
 from forerun.cluster.inputs.arrays import NodeGroup
 from forerun.cluster.inputs.prepare import cluster_from
-from forerun.cluster.inputs.slurm_conf import _Read, read_slurm_conf
+from forerun.cluster.inputs.slurm_conf import _Read, read_slurm_nodes
 from forerun.cluster.scenario import Scenario
 from forerun.core.errors import ScenarioError
 from forerun.core.scenario.spec import content_id
@@ -43,7 +43,7 @@ def written(folder: Path, text: str = CONF, name: str = "slurm.conf") -> Path:
 
 
 def counts(folder: Path, text: str = CONF, **options: object) -> dict[str, tuple[int, int, str]]:
-    cluster = read_slurm_conf(written(folder, text), **options)  # type: ignore[arg-type]
+    cluster, _ = read_slurm_nodes(written(folder, text), **options)  # type: ignore[arg-type]
     return {group.name: (group.count, group.gpus, group.gpu_type) for group in cluster.groups}
 
 
@@ -70,18 +70,18 @@ def test_a_partition_has_its_nodes(tmp_path: Path, partition: str, expected: dic
 def test_included_files_are_read_where_they_are_named(tmp_path: Path) -> None:
     nodes = written(tmp_path, "NodeName=b Gres=gpu:2\n", "nodes.conf")
     text = "NodeName=a Gres=gpu:1\ninclude /etc/slurm/nodes.conf\nNodeName=c Gres=gpu:3\n"
-    cluster = read_slurm_conf(written(tmp_path, text), included=[nodes])
+    cluster, _ = read_slurm_nodes(written(tmp_path, text), included=[nodes])
     assert [group.name for group in cluster.groups] == ["a", "b", "c"]
     with pytest.raises(
         ScenarioError, match=r"slurm.conf:2: includes /etc/slurm/nodes.conf; name its copy in"
     ):
-        read_slurm_conf(tmp_path / "slurm.conf")
+        read_slurm_nodes(tmp_path / "slurm.conf")
 
 
 def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
     path = written(tmp_path, "Include slurm.conf\n")
     with pytest.raises(ScenarioError, match=r"slurm.conf:1: is the 9th Include within another"):
-        read_slurm_conf(path, included=[path])
+        read_slurm_nodes(path, included=[path])
 
 
 @st.composite
@@ -132,7 +132,7 @@ def test_lists_of_names_are_written_out(drawn: tuple[str, list[str]]) -> None:
 )  # fmt: skip
 def test_what_cannot_be_read_is_said_in_a_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said) as raised:
-        read_slurm_conf(written(tmp_path, text))
+        read_slurm_nodes(written(tmp_path, text))
     assert len(raised.value.problems) == 1
 
 

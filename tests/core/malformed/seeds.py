@@ -329,7 +329,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.cluster.inputs.applications import read_applications
     from forerun.cluster.inputs.arrays import Cluster, NodeGroup
     from forerun.cluster.inputs.kueue import read_kueue
-    from forerun.cluster.inputs.slurm_conf import read_slurm_conf
+    from forerun.cluster.inputs.slurm_conf import read_slurm_nodes
     from forerun.cluster.inputs.slurm_site import read_slurm_site
     from forerun.core.profile.files import read_profile as read_shared_profile
     from forerun.core.profile.supply import Supply
@@ -377,7 +377,7 @@ def room_seeds() -> Iterator[Seed]:
     yield one(
         "slurm configuration",
         "NodeName=DEFAULT Gres=gpu:8\nNodeName=a[01-16] \\\n  CPUs=4\nPartitionName=p Nodes=a[01-02]\n",
-        lambda path: read_slurm_conf(path, partition="p"),
+        lambda path: read_slurm_nodes(path, partition="p"),
         "slurm.conf",
     )
     yield one(

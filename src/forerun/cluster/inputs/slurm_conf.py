@@ -280,18 +280,6 @@ def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
     return SlurmMachine(frozenset(nodes), partitions, tuple(sorted(read.settings)))
 
 
-def read_slurm_conf(
-    path: Path,
-    gpu_type: str = "",
-    *,
-    partition: str = "",
-    included: Sequence[Path] = (),
-    most_gpus: int = 1_000_000,
-) -> Cluster:
-    """The machines of a Slurm configuration; as `read_slurm_nodes`, without the names of nodes."""
-    return read_slurm_nodes(path, gpu_type, partition=partition, included=included, most_gpus=most_gpus)[0]
-
-
 def read_slurm_nodes(
     path: Path,
     gpu_type: str = "",
