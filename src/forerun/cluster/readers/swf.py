@@ -12,7 +12,7 @@ import numpy as np
 from forerun.cluster.traces.job_logs import Gathered, JobReader, JobRows
 from forerun.core.errors import Problem, UsageError, known_names
 from forerun.core.trace.reader import Head
-from forerun.core.trace.repair import Complaints, RepairLog, shown
+from forerun.core.trace.repair import RepairLog, shown
 from forerun.core.trace.source import Source
 
 _COLUMNS: Final = 18
@@ -56,18 +56,17 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
         return all(len(row) == _COLUMNS and _numeric(row) for row in data)
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
-        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
-        places = _places(self.columns)
+        source, rows, places = Source(path, repairs=repairs), JobRows(), _places(self.columns)
         header: dict[str, str] = {}
-        for number, line in source.lines():
+
+        def job(line: str) -> dict[str, Any] | None:
             if not rows.lines and (said := _HEADER.match(line)):
                 header.setdefault(said[1], said[2].strip())
-            if text := line.split(";", 1)[0].split():
-                try:
-                    rows.add(number, **_job(text, places))
-                except ValueError as error:
-                    complaints.add(source.at(number), str(error))
-        complaints.finish()
+            text = line.split(";", 1)[0].split()
+            return _job(text, places) if text else None
+
+        for number, run in source.parsed(job):
+            rows.add(number, **run)
         columns = rows.columns()
         start = header.get("UnixStartTime", "")
         if _EPOCH.fullmatch(start):

@@ -14,14 +14,16 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from forerun.core.errors import TraceError
 from forerun.core.regular import open_regular, unreadable
-from forerun.core.trace.repair import RepairLog, shown
+from forerun.core.trace.repair import Complaints, RepairLog, shown
+
+T = TypeVar("T")
 
 BLOCK_BYTES = 1 << 18
 XZ_MEMORY_BYTES = 128 << 20
@@ -97,6 +99,22 @@ class Source:
         """Each line with its number, from 1."""
         for first, lines in self.blocks():
             yield from enumerate(lines, first)
+
+    def parsed(self, parse: Callable[[str], T | None]) -> Iterator[tuple[int, T]]:
+        """What `parse` makes of each line that is not blank, with its number; None is passed over.
+
+        Its ValueError is a complaint about the line; they are raised together as TraceError after the last line.
+        """
+        complaints = Complaints()
+        for number, line in self.lines():
+            try:
+                value = parse(line) if line.strip() else None
+            except ValueError as error:
+                complaints.add(self.at(number), str(error))
+                continue
+            if value is not None:
+                yield number, value
+        complaints.finish()
 
     def blocks(self) -> Iterator[tuple[int, list[str]]]:
         """Lines in groups, as they arrive from disk: (number of the first, the lines)."""

@@ -61,23 +61,21 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """The counts in time order, one row a change, the first at 0; `until_s` is the time of the last row looked at."""
-        source, complaints = Source(path, repairs=repairs), Complaints()
-        read: list[tuple[int, float, int]] = []
-        unit_s = HOUR_S if self.x_unit == "h" else 1.0
-        for number, line in source.lines():
+        source, unit_s = Source(path, repairs=repairs), HOUR_S if self.x_unit == "h" else 1.0
+
+        def row(line: str) -> tuple[float, int] | None:
+            nonlocal unit_s
             cells = [cell.strip() for cell in line.split(",")]
-            if _is_header(cells):
-                unit_s = {"h": HOUR_S, "s": 1.0}.get(cells[0].rpartition("_")[2], unit_s)
-            elif line.strip():
-                try:
-                    read.append((number, *_row(cells, unit_s)))
-                except ValueError as error:
-                    complaints.add(source.at(number), str(error))
-        complaints.finish()
+            if not _is_header(cells):
+                return _row(cells, unit_s)
+            unit_s = {"h": HOUR_S, "s": 1.0}.get(cells[0].rpartition("_")[2], unit_s)
+            return None
+
+        read = [(number, *values) for number, values in source.parsed(row)]
         if not read:
             raise TraceError.at(source.name, "contains no rows of data")
         lines, times, counts = (np.array(column) for column in zip(*read, strict=True))
-        rows = Rows(source, complaints, lines, {"t_s": times - times.min(), "nodes": counts})
+        rows = Rows(source, Complaints(), lines, {"t_s": times - times.min(), "nodes": counts})
         backward = int((np.diff(rows["t_s"]) < 0).sum())
         rows.sort("t_s")
         rows.facts.update(

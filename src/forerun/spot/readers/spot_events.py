@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.core.errors import TraceError
 from forerun.core.trace.objects import json_number, parse_json
 from forerun.core.trace.reader import Head, TraceReader
 from forerun.core.trace.repair import Complaints, RepairLog, shown
@@ -35,29 +36,21 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """The changes in time order, removals before additions within an instant; `until_s` is the time of the last line."""
-        source, complaints = Source(path, repairs=repairs), Complaints()
-        changes: list[tuple[int, int, str, str]] = []
-        kinds: Counter[str] = Counter()
-        until_ms = 0
-        for number, line in source.lines():
-            if not line.strip():
-                continue
-            try:
-                t_ms, kind, names = _event(parse_json(line))
-            except ValueError as error:
-                complaints.add(source.at(number), str(error))
-                continue
-            kinds[kind] += 1
-            until_ms = max(until_ms, t_ms)
-            if kind in ("add", "remove"):
-                changes += [(number, t_ms, kind, name) for name in names]
-        complaints.finish()
+        source = Source(path, repairs=repairs)
+        read = list(source.parsed(lambda line: _event(parse_json(line))))
+        changes = [
+            (number, t_ms, kind, name)
+            for number, (t_ms, kind, names) in read
+            if kind in ("add", "remove")
+            for name in names
+        ]
         if not changes:
-            complaints.add(source.name, "contains no addition and no removal")
-            complaints.finish()
+            raise TraceError.at(source.name, "contains no addition and no removal")
+        kinds = Counter(kind for _, (_, kind, _) in read)
+        until_ms = max(t_ms for _, (t_ms, _, _) in read)
         lines, times, verbs, nodes = zip(*changes, strict=True)
         columns = {"t_ms": np.array(times), "verb": np.array(verbs, TEXT), "node": np.array(nodes, TEXT)}
-        rows = Rows(source, complaints, lines, columns)
+        rows = Rows(source, Complaints(), lines, columns)
         settle_membership(rows)
         counted = {f"lines_{kind}": count for kind, count in sorted(kinds.items())}
         rows.facts.update(rows=kinds.total(), until_s=until_ms / 1000.0, **counted)

@@ -15,9 +15,10 @@ from pathlib import Path
 from statistics import fmean
 
 from forerun.core.errors import TraceError
-from forerun.core.trace.repair import Complaints, RepairLog
-from forerun.core.trace.rows import Field, gathered, read_rows
+from forerun.core.trace.repair import RepairLog
+from forerun.core.trace.rows import Field
 from forerun.core.trace.source import Source
+from forerun.core.trace.tabular import Rows
 from forerun.spot.engine.job import whole_steps
 
 CHECKPOINT_ABOVE_S = 1.0
@@ -188,11 +189,9 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
 
 def _columns(path: Path, names: Sequence[str], log: RepairLog) -> dict[str, list[float]]:
     """The columns of a file without a header. Raises TraceError naming every bad line."""
-    source, complaints = Source(path, repairs=log), Complaints()
     fields = [Field(name=name, minimum=0) for name in names]
-    rows = gathered(read_rows(source, fields, complaints=complaints, header=False))
-    complaints.finish()
-    return {name: rows.columns[name].tolist() for name in names}
+    rows = Rows.read(Source(path, repairs=log), fields, header=False)
+    return {name: rows[name].tolist() for name in names}
 
 
 def _segments(

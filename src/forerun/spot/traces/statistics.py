@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from forerun.core.errors import TraceError
-from forerun.core.trace.repair import Complaints, RepairLog, shown
+from forerun.core.trace.repair import RepairLog, shown
 from forerun.core.trace.rows import parse_instant
 from forerun.core.trace.source import Source
 from forerun.core.units import whole_number
@@ -75,25 +75,21 @@ def read_counts(nodes: str | Path, terminations: str | Path, repairs: RepairLog 
 
 def _stamped(path: Path, column: str, repairs: RepairLog) -> tuple[list[int], list[int]]:
     """Instants in nanoseconds and numbers of a file of two columns. Raises TraceError naming every bad line."""
-    source, complaints = Source(path, repairs=repairs), Complaints()
-    instants: list[int] = []
-    values: list[int] = []
-    for number, line in source.lines():
+
+    def row(line: str) -> tuple[int, int] | None:
         cells = [cell.strip() for cell in line.split(",")]
-        if not line.strip() or cells == ["timestamp", column]:
-            continue
-        try:
-            value = whole_number(cells[1]) if len(cells) == 2 else None
-            if value is None:
-                raise ValueError(f"{shown(line)} is not `timestamp,{column}`")
-            instants.append(parse_instant(cells[0]))
-            values.append(value)
-        except ValueError as error:
-            complaints.add(source.at(number), str(error))
-    complaints.finish()
-    if len(values) < 2:
-        raise TraceError.at(source.name, f"has {len(values)} rows; statistics need two at least")
-    return instants, values
+        if cells == ["timestamp", column]:
+            return None
+        value = whole_number(cells[1]) if len(cells) == 2 else None
+        if value is None:
+            raise ValueError(f"{shown(line)} is not `timestamp,{column}`")
+        return parse_instant(cells[0]), value
+
+    source = Source(path, repairs=repairs)
+    rows = [row for _, row in source.parsed(row)]
+    if len(rows) < 2:
+        raise TraceError.at(source.name, f"has {len(rows)} rows; statistics need two at least")
+    return [instant for instant, _ in rows], [value for _, value in rows]
 
 
 def as_the_notebook(traces: CountTraces) -> dict[str, float]:
