@@ -198,3 +198,14 @@ def test_the_digest_is_not_known_before_the_end(tmp_path):
     path.write_bytes(TEXT)
     with pytest.raises(ValueError, match="has not been read to its end"):
         _ = Source(path, repairs=RepairLog()).sha256
+
+
+def test_lines_are_parsed_one_by_one_and_all_faults_raised_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"1\n\n# note\n2\nx\n3\ny\n")
+    parsed = Source(path, repairs=RepairLog()).parsed(lambda line: None if line[0] == "#" else int(line))
+    seen = []
+    with pytest.raises(TraceError) as caught:
+        seen.extend(parsed)
+    assert seen == [(1, 1), (4, 2), (6, 3)]
+    assert [problem.where for problem in caught.value.problems] == [f"{path}:5", f"{path}:7"]
