@@ -13,10 +13,20 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
+
+def cases(usual: int, most: int = 1_000_000) -> int:
+    """How many cases a law draws: `usual`, or as many as FORERUN_CASES asks for, at most `most`.
+
+    `usual` is the fewest with which the law still names the faults that `benchmarks/mutants.toml` lists for it.
+    """
+    return max(usual, min(int(os.environ.get("FORERUN_CASES", "0")), most))
+
+
 # Compiling a kernel within an example would trip a deadline. Examples are derived from the test, not from chance:
 # the same tree gives the same verdict.
 settings.register_profile(
     "forerun",
+    max_examples=cases(25),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

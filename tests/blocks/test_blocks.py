@@ -29,10 +29,12 @@ from forerun.blocks.reader import BlockDataset
 from forerun.core.cli.main import run as command_line
 from forerun.core.errors import DataError, StoreError, UsageError
 
+from ..conftest import cases
+
 #: trees that are packed and restored, in a run of the suite; set FORERUN_CASES for more
-CASES = max(1000, int(os.environ.get("FORERUN_CASES", "0")))
+CASES = cases(1000)
 #: which cuts and bytes of a small file are spoilt: all of them with FORERUN_CASES
-EVERY = 1 if "FORERUN_CASES" in os.environ else 7
+EVERY = 1 if cases(0) else 7
 ORDERS: tuple[Any, ...] = ("shuffled", "sorted", "class")
 
 

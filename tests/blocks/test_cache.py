@@ -23,8 +23,10 @@ from forerun.blocks.reader.clients import Wrapping
 from forerun.core.errors import DataError, StoreError, UsageError
 from forerun.loading.measure.corpus import make_corpus
 
+from ..conftest import cases
+
 #: drawn worlds in a run of the suite; set FORERUN_CASES for more
-CASES = max(200, int(os.environ.get("FORERUN_CASES", "0")))
+CASES = cases(200)
 
 
 @dataclass

@@ -10,7 +10,6 @@ import copy
 import itertools
 import json
 import multiprocessing
-import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,8 +31,10 @@ from forerun.core.errors import UsageError
 from forerun.loading.measure.corpus import make_corpus
 from forerun.loading.measure.store import LatencyStore, StoreSpec
 
-CASES = max(150, int(os.environ.get("FORERUN_CASES", "0")))
-SEQUENCES = max(3, int(os.environ.get("FORERUN_CASES", "0")) // 100)
+from ..conftest import cases
+
+CASES = cases(150)
+SEQUENCES = max(3, cases(0) // 100)
 METHODS = [
     name for name in ("fork", "spawn", "forkserver") if name in multiprocessing.get_all_start_methods()
 ]

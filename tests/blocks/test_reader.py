@@ -43,13 +43,15 @@ from forerun.core.rng import stream
 from forerun.loading.measure.corpus import make_corpus
 from forerun.loading.measure.store import LatencyStore, StoreSpec
 
+from ..conftest import cases
+
 #: looked for and not imported: processes that are started afresh import this module
 HAS_TORCH = find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed: pip install 'forerun[torch]'")
 
 START_METHODS = [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
 #: drawn cases of each law in a run of the suite; set FORERUN_CASES for more
-CASES = max(1000, int(os.environ.get("FORERUN_CASES", "0")))
+CASES = cases(1000)
 #: a store that fails in every way it knows: refuses, closes in the middle of a body, and stops there for a while
 FAILING = StoreSpec(latency_s=0.001, error_share=0.06, reset_share=0.06, stall_share=0.02, stall_s=2.0)
 

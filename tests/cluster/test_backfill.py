@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,9 @@ from forerun.core.cli.main import run as command_line
 from forerun.core.errors import TraceError
 from forerun.core.scenarios import load
 
-CASES = int(os.environ.get("FORERUN_CASES", "0"))
+from ..conftest import cases
+
+CASES = cases(0)
 POLICIES: tuple[BackfillPolicy, ...] = (
     FirstFit(),
     Easy(),

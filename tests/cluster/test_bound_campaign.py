@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,9 @@ from forerun.cluster.policy import schedulers
 from forerun.core.errors import ForerunError
 from forerun.core.planning import bounds
 
-CASES = int(os.environ.get("FORERUN_CASES", "0"))
+from ..conftest import cases
+
+CASES = cases(0)
 
 
 def in_slots(jobs: list[Job], gpus: int) -> int:

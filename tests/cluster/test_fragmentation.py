@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,11 @@ from forerun.cluster.policy import Allocation, PriorityPolicy, View, schedulers
 from forerun.core.errors import ScenarioError
 from forerun.core.scenarios import load
 
+from ..conftest import cases
 from .conftest import SHARED, shared_or_skip
 
 #: worlds by policy and placement; FORERUN_CASES asks for more
-WORLDS = max(6, min(int(os.environ.get("FORERUN_CASES", "0")) // 4, 500))
+WORLDS = max(6, cases(0, 2000) // 4)
 ON_NODES = tuple(name for name in PLACEMENTS if name != "anywhere")
 
 

@@ -3,8 +3,6 @@ changes. Nobody admitted is late, and no run ends in an error."""
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
@@ -20,11 +18,12 @@ from forerun.cluster.testing import Scene
 from forerun.core.errors import PolicyError
 from forerun.replication.elasticflow.known_bugs import SWITCHES
 
+from ..conftest import cases
 from .conftest import Switched, lawful, play, setting
 
 ALL = frozenset(SWITCHES)
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(120, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
+WORLDS = cases(120, 1500)
 
 
 def bumpy_profile(rng: np.random.Generator, total: int) -> ThroughputTable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -40,12 +39,13 @@ from forerun.replication.elasticflow.schedules.plan_ahead import (
 from forerun.replication.elasticflow.schedules.themis import Themis, ThemisSlots
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias, TiresiasRules
 
+from ..conftest import cases
 from .conftest import engine_for, rules_of
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(40, int(os.environ.get("FORERUN_CASES", "0")))
+WORLDS = cases(40)
 
 
 @dataclass(order=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,12 +22,13 @@ from forerun.cluster.testing import Scene
 from forerun.core.errors import PolicyError, ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
 
+from ..conftest import cases
 from .conftest import lawful, play
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import ALL, hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(120, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
+WORLDS = cases(120, 1500)
 
 
 def lagging(made: Setting, number: int) -> Setting:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -22,12 +21,13 @@ from forerun.cluster.testing import Scene
 from forerun.core.errors import ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
 
+from ..conftest import cases
 from .conftest import lawful, play, setting
 from .test_admitted_in_time import ALL, drawn_world
 from .test_irregular_clusters import hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(80, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
+WORLDS = cases(80, 1500)
 
 
 def world(number: int) -> Setting:

@@ -7,7 +7,6 @@ logged ends. A few settings; `FORERUN_CASES=1500` runs a campaign.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +20,11 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.errors import PolicyError
 
+from ..conftest import cases
 from .conftest import Switched, play
 from .test_irregular_clusters import ALL
 
-WORLDS = max(60, int(os.environ.get("FORERUN_CASES", "0")))
+WORLDS = cases(60)
 
 
 def drawn_profile(rng: np.random.Generator, total: int) -> ThroughputTable:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 
 import numpy as np
 
 from forerun.cluster.engine.seats import Seats, fewest
 
+from ..conftest import cases
+
 #: random clusters in a run of the suite; FORERUN_CASES asks for more
-CLUSTERS = max(60, min(int(os.environ.get("FORERUN_CASES", "0")), 2000))
+CLUSTERS = cases(60, 2000)
 
 
 def check(seats: Seats, wanted: dict[int, int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +18,10 @@ from forerun.cluster.policies.orders.wfp3 import Wfp3
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policy import Policy
 
+from ..conftest import cases
 from .test_backfill import drawn, setting
 
-CASES = int(os.environ.get("FORERUN_CASES", "0"))
+CASES = cases(0)
 
 
 def starts(made: Setting, policy: Policy) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -32,13 +31,14 @@ from forerun.replication.elasticflow.schedules.plan_ahead import (
 from forerun.replication.elasticflow.schedules.themis import Themis
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 
+from ..conftest import cases
 from .conftest import lawful, play, rules_of
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 from .test_rigid_laws import PROFILE
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(60, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
+WORLDS = cases(60, 1500)
 
 ELASTIC = [ElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf()]
 OTHERS = [Tiresias(), Gandiva(), Themis(), Las(), Fifo(), Srtf(), GavelMaxMin()]

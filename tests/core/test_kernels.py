@@ -22,6 +22,8 @@ import forerun
 from forerun.core.kernels import jit
 from forerun.core.kernels.jit import cache_root
 
+from ..conftest import cases
+
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -125,8 +127,7 @@ def test_damaged_files_are_compiled_again(stored: Callable[[], Any], tmp_path: P
 
     assert answers()[:2] == (13, 7)
     assert answers() == (13, 7, 2)
-    cases = int(os.environ.get("FORERUN_CASES", "12"))
-    for number in range(cases):
+    for number in range(cases(12)):
         files = sorted(path for path in (tmp_path / "kernels").rglob("*.nb[ic]") if path.is_file())
         assert len(files) == 4
         damage = damages[number % len(damages)]

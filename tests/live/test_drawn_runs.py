@@ -32,11 +32,12 @@ from forerun.live.service import Cancel, DrainNode, Stop, Submit
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
 
+from ..conftest import cases
 from .faulty import CountsFromReceipt, FaultyEngine, TwoOnOne, Unfenced
 from .virtual import VirtualClock
 
 #: drawn runs in the suite; FORERUN_CASES asks for more
-RUNS = max(15, int(os.environ.get("FORERUN_CASES", "0")))
+RUNS = cases(15)
 #: the first of them
 FIRST = int(os.environ.get("FORERUN_FIRST_CASE", "0"))
 POLICIES = ["ef-accessctrl", "edf", "fifo", "srtf", "las"]

@@ -39,6 +39,8 @@ from forerun.live.service import Client, DrainNode, GetStatus, Stop, Submit
 from forerun.live.spec import Checkpoints, JobSpec
 from forerun.live.status import FINAL, RunStatus
 
+from ..conftest import cases
+
 pytestmark = pytest.mark.slow
 
 #: wall seconds that processes have to end after their run
@@ -334,7 +336,7 @@ SEEDS: Final = 10
 ALL: Final = [(kind, seed) for seed in range(SEEDS) for kind in KINDS]
 #: of the suite
 USUAL: Final = [(kill_controller, 0), (damage_checkpoint, 1)]
-CASES: Final = ALL if int(os.environ.get("FORERUN_CASES", "0")) >= len(ALL) else USUAL
+CASES: Final = ALL if cases(0) >= len(ALL) else USUAL
 
 
 @pytest.mark.parametrize(("fault", "seed"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))

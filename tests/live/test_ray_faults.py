@@ -36,6 +36,8 @@ from forerun.live.observation import Checkpointed, FirstStep, Progressed
 from forerun.live.replay import replay
 from forerun.live.run_files import controller_of, create_run
 
+from ..conftest import cases
+
 pytestmark = pytest.mark.slow
 
 #: nobody waits longer for anything, however busy the machine is
@@ -193,7 +195,7 @@ SEEDS: Final = 4
 ALL: Final = [(kind, seed) for seed in range(SEEDS) for kind in KINDS]
 #: of the suite: a raylet that is killed, and a controller that is
 USUAL: Final = [(kill_raylet, 0), (kill_controller, 1)]
-CASES: Final = ALL if int(os.environ.get("FORERUN_CASES", "0")) >= len(ALL) else USUAL
+CASES: Final = ALL if cases(0) >= len(ALL) else USUAL
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,11 @@ from forerun.live.service import Answer, Cancel, GetDecision, GetStatus, Request
 from forerun.live.session import Session
 from forerun.live.wire import Decoder, WireError
 
+from ..conftest import cases
 from .virtual import IdealEngine, VirtualClock
 
 #: drawn requests in the suite; FORERUN_CASES asks for as many again for each
-REQUESTS = max(240, int(os.environ.get("FORERUN_CASES", "0")))
+REQUESTS = cases(240)
 #: of a sequence, between the beginning of a run and its end
 SEQUENCE = 40
 POLICIES_DRAWN = ["ef-accessctrl", "edf", "fifo", "srtf", "las", "gavel-maxmin"]

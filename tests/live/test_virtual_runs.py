@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,12 +26,13 @@ from forerun.live.replay import replay
 from forerun.live.run_files import create_run, inputs_of, job_specs, node_names
 from forerun.live.session import Session
 
+from ..conftest import cases
 from .virtual import IdealEngine, VirtualClock
 
 #: worlds for each policy in a run of the suite; FORERUN_CASES asks for more
-WORLDS = max(2, int(os.environ.get("FORERUN_CASES", "0")) // 100)
+WORLDS = max(2, cases(0) // 100)
 #: runs of the law of promises; all with FORERUN_CASES=1000
-PROMISES = max(6, int(os.environ.get("FORERUN_CASES", "0")))
+PROMISES = cases(6)
 #: a job does so many steps for each of its iterations, so that whole steps are a fine grain (no need where the clock jumps)
 FINE = 1_000_000
 #: simulations of these forgive what is left of a restart when another job comes or goes, as real jobs cannot

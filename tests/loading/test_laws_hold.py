@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +21,11 @@ from forerun.loading.engine.sharing import Shares
 from forerun.loading.engine.threads import hits_of, open_caches, stream
 from forerun.loading.policy import UNBOUNDED
 
+from ..conftest import cases
 from .reference import equal_batches_total_s, equal_jobs_rate, lru_hit_share, pinned_hit_share
 
 #: cases of each property in a run of the suite; set FORERUN_CASES for more
-EXAMPLES = int(os.environ.get("FORERUN_CASES", "500"))
+EXAMPLES = cases(500)
 
 
 # --- delivery by workers -----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -28,10 +27,11 @@ from forerun.loading.inputs import prepare
 from forerun.loading.policy import UNBOUNDED, Cell
 from forerun.loading.scenario import Nodes
 
+from ..conftest import cases
 from .test_laws_hold import Shared
 
 #: drawn worlds in a run of the suite; set FORERUN_CASES for more
-CASES = max(1000, int(os.environ.get("FORERUN_CASES", "0")))
+CASES = cases(1000)
 
 
 class SlowCache:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +43,7 @@ from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord,
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.serving.policies.prefill_first import PrefillFirst
 
+from ..conftest import cases
 from .test_llm_memory import LLAMA, LLAMA_70B
 from .test_llm_memory import saved as config
 from .test_llm_scenario import scenario, scenario_data
@@ -95,7 +95,7 @@ def plain(of: Load, values: Any) -> tuple[list[float], list[float]]:
 @pytest.mark.parametrize("most", [None, 1, 5, 24])
 def test_replays_equal_the_plain_replicas(most: int | None) -> None:
     """Also where the client holds requests back: what is sent when, and all latencies."""
-    for seed in range(int(os.environ.get("FORERUN_CASES", "3"))):
+    for seed in range(cases(3)):
         # More iterations than a record has space for at first.
         of = load(seed, 6.0 + 5 * (seed % 3), 400, 60, n=80, most=most)
         shown = replay(model(of), 1, of, cost_of(TRUE)).figures
@@ -215,7 +215,7 @@ def test_steps_say_their_coefficients_exactly() -> None:
 
 def test_no_coefficient_is_negative_and_the_best_is_that_of_another_solver() -> None:
     nnls = pytest.importorskip("scipy.optimize").nnls
-    for seed in range(int(os.environ.get("FORERUN_CASES", "10"))):
+    for seed in range(cases(10)):
         rng = np.random.default_rng(seed)
         table = steps(
             seed,

@@ -4,7 +4,6 @@ ends, what scenarios say and what they pay."""
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,14 @@ from forerun.serving.llm.engine.replica import ApartReplicas
 from forerun.serving.llm.inputs.model import Cost, DecodePool, LanguageModel
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_llm_pipelines import apart_pipeline, equal, llm_stage, mixed_pipeline
 from .test_llm_memory import LLAMA
 from .test_llm_scenario import problems, scenario, scenario_data
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = int(os.environ.get("FORERUN_CASES", "150"))
+CASES = cases(150)
 
 
 def transfers(run: Run, stage: int = 0) -> Transfers:

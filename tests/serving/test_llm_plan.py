@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,9 @@ from forerun.serving.llm.plan.traffic import fresh
 from forerun.serving.plan import plan
 from forerun.serving.scenario import Scenario
 
-CASES = int(os.environ.get("FORERUN_CASES", "0")) or 6
+from ..conftest import cases
+
+CASES = cases(6)
 
 
 def scenario_data(draw: np.random.Generator) -> dict[str, Any]:

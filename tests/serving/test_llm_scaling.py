@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +22,13 @@ from forerun.serving.policies.attainment import Attainment
 from forerun.serving.policy.tuning import FleetView, Keep, Scale, Tuning
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_llm_pipelines import changing_pipeline, equal, llm_stage
 from .test_llm_scenario import problems, scenario, scenario_data
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = int(os.environ.get("FORERUN_CASES", "150"))
+CASES = cases(150)
 
 
 def test_engines_agree_while_replicas_come_and_go() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,13 @@ from forerun.serving.policies.orca import Orca
 from forerun.serving.policies.priority import Priority
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_llm_pipelines import equal, llm_stage, scheduled_pipeline
 from .test_llm_scenario import problems, scenario, scenario_data
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = int(os.environ.get("FORERUN_CASES", "150"))
+CASES = cases(150)
 NAMES = scheduler_policies().names()
 
 

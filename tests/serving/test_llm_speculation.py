@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +16,13 @@ from forerun.serving.llm.inputs.model import Cost, LanguageModel, Speculation
 from forerun.serving.plan import plan
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_llm_pipelines import equal, llm_stage, speculative_pipeline
 from .test_llm_scenario import llm, problems, scenario
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = int(os.environ.get("FORERUN_CASES", "150"))
+CASES = cases(150)
 COST = Cost((6.0, 0.05, 0.1, 0.0, 0.0), hidden_prefill=100.0)
 
 

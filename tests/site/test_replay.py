@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from forerun.site.replay.replay import replay_log
 from forerun.site.replay.stored import identified_of, replay_figures
 from forerun.site.replay.whatif import Change, what_if
 from forerun.site.shown import small_pool
+
+from ..conftest import cases
 
 DAY_S = 86_400.0
 NODES = 100
@@ -211,7 +212,7 @@ def test_an_outage_in_which_some_jobs_run_on() -> None:
 def test_what_if_knows_the_answer() -> None:
     """On histories whose policy is known: the interval contains the true difference, and its sign is never wrong."""
     covered = wrong = 0
-    histories = 20 if os.environ.get("FORERUN_CASES") else 4
+    histories = 20 if cases(0) else 4
     for seed in range(histories):
         policy = CANDIDATES[(0, 2, 6, 3)[seed % 4]]
         system, jobs = machine(), drawn(100 + seed, days=90)

@@ -28,8 +28,10 @@ from forerun.site.wait_time.backtest import block_interval, pinball
 from forerun.site.wait_time.classes import class_of
 from forerun.site.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
 
+from ..conftest import cases
+
 DAY_S = 86_400.0
-CASES = int(os.environ.get("FORERUN_CASES", "0"))
+CASES = cases(0)
 
 
 def history(

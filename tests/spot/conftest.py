@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,6 @@ from forerun.spot.engine.job import Checkpoints, TrainingJob
 from forerun.spot.engine.membership import Membership
 
 from ..conftest import shared_path
-
-
-def many(usual: int, most: int = 1_000_000) -> int:
-    """How many cases a test draws: `usual`, or more where FORERUN_CASES asks for more, up to `most`."""
-    return max(usual, min(int(os.environ.get("FORERUN_CASES", "0")), most))
 
 
 def shared_folder(part: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -33,10 +32,11 @@ from forerun.spot.reserved.scenario import (
     ModulatedPoisson,
 )
 
+from ..conftest import cases
 from .cluster_reference import Reference
 from .formulas import machine_repair_idle
 
-WORLDS = int(os.environ.get("FORERUN_CASES", "200"))
+WORLDS = cases(200)
 
 
 def random_world(rng: random.Random) -> tuple[TrainingJob, Cluster, Any, tuple[float, ...], int]:

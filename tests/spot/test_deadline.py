@@ -18,7 +18,7 @@ from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
 from forerun.spot.engine.deadline import run_deadline
 from forerun.spot.policy import DeadlineJob, Held, deadline_rules
 
-from .conftest import many
+from ..conftest import cases
 
 PAPER = DeadlineJob()
 PATIENT = DeadlineJob(deadline_s=1000 * 3600.0)
@@ -37,7 +37,7 @@ def test_published_costs(golden: Callable[[str], Any]) -> None:
         policy, rate = name.split("/")
         if policy == "offline_bound":
             continue
-        whole = many(10) >= 1000 or (rate in ("0.1", "0.3", "0.6") and policy != "on_demand")
+        whole = cases(10) >= 1000 or (rate in ("0.1", "0.3", "0.6") and policy != "on_demand")
         job = PATIENT if policy in ("spot_only", "on_demand") else PAPER
         count = cell["n"] if whole else 10
         done = list(runs(job, rule(policy), float(rate), count, until_s=110 * 3600.0))
@@ -57,7 +57,7 @@ def test_offline_bound(golden: Callable[[str], Any]) -> None:
     cells = golden("deadline_costs.json")["cells"]
     for rate in ("0.1", "0.3", "0.6"):
         cell = cells[f"offline_bound/{rate}"]
-        traces = [hourly_rate_trace(float(rate), 314, PAPER.tick_s, i) for i in range(many(12, 200))]
+        traces = [hourly_rate_trace(float(rate), 314, PAPER.tick_s, i) for i in range(cases(12, 200))]
         bounds = [offline_bound(PAPER, trace).cost_usd for trace in traces]
         assert bounds[:10] == pytest.approx(cell["first10"], abs=1e-9)
         if len(bounds) == cell["n"]:

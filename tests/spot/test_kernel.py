@@ -24,7 +24,7 @@ from forerun.spot.policy import growth_rules
 from forerun.spot.scenario.batches import Burst, Empirical, Geometric, Marks
 from forerun.spot.scenario.processes import PerNode, Poisson, generate
 
-from .conftest import many
+from ..conftest import cases
 
 RULES = ("immediate", "lazy", "lazy2", "drain", "hazard", "hazard_drain")
 
@@ -120,7 +120,7 @@ def random_cases(draw: st.DrawFn) -> tuple[TrainingJob, Poisson, str, int | None
     return job, process, rng.choice(RULES), goal_steps, rng.randrange(2**31)
 
 
-@settings(max_examples=many(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_cases())
 def test_every_path_agrees_with_the_exact_simulator(
     case: tuple[TrainingJob, Poisson, str, int | None, int],
@@ -168,7 +168,7 @@ def test_a_finished_trial_has_all_its_steps(
     assert done["inflight_s"].max() < 1e-6
 
 
-@settings(max_examples=many(200), deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     st.integers(0, 2**31),
     st.floats(1, 20),
@@ -348,7 +348,7 @@ def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: TrainingJob) -> N
                 rule("immediate"),
                 outlook_of(process),
             )
-            for i in range(many(300, 3000))
+            for i in range(cases(300, 3000))
         ]
         for line in ("useful", "stall", "lost", "reconfig", "idle"):
             slow = Estimate.of(np.array([run.wall_s[line] for run in runs]) / job.horizon_s)

@@ -26,7 +26,7 @@ from forerun.spot.policies.immediate import Immediate
 from forerun.spot.policies.torchft import TorchFT
 from forerun.spot.policy import Setting
 
-from .conftest import many
+from ..conftest import cases
 from .test_exact import close, world_of
 
 Golden = Callable[[str], Any]
@@ -188,7 +188,7 @@ def test_a_neighbour_takes_over_and_a_second_loss_is_fatal() -> None:
 
 def test_the_rings_books_hold_on_random_worlds() -> None:
     """The policy's ledgers, stretches and node states against each other and against the fleet."""
-    for seed in range(many(300)):
+    for seed in range(cases(300)):
         rows, job, _, _ = world_of(seed)
         fleet = Membership.from_rows(rows)
         setting = Setting(fleet=fleet, job=job, growth=Immediate(), outlook=Observed())
@@ -312,7 +312,7 @@ def committed(
 @pytest.mark.parametrize("pause_s, rejoin_s", [(0.0, 0.0), (3.7, 20.3), (25.1, 4.9)])
 def test_torchft_loses_the_step_to_its_commit_and_pauses_once(pause_s: float, rejoin_s: float) -> None:
     """Drawn sequences of losses and returns, beside a loop over steps; with checkpoints that nobody needs."""
-    for case in range(many(40)):
+    for case in range(cases(40)):
         rng = random.Random(case)
         nodes, losses = rng.randint(4, 8), rng.randint(1, 3)
         goal, span_s = rng.randint(15, 60), rng.uniform(20.0, 600.0)

@@ -21,7 +21,7 @@ from forerun.spot.plan import conclude, plan
 from forerun.spot.plan.race import candidates, meet
 from forerun.spot.plan.result import SpotPlan
 
-from .conftest import many
+from ..conftest import cases
 
 BASE = """
 domain: spot
@@ -56,7 +56,7 @@ def best_by_brute_force(setting: Any, objective: str) -> SpotPlan:
 def test_the_race_finds_what_brute_force_finds() -> None:
     """Random small instances (10, or up to 500): the same choice at the same value."""
     rng = random.Random(4)
-    for _ in range(many(10, 500)):
+    for _ in range(cases(10, 500)):
         text = (
             BASE.replace("removals_per_min: 0.2", f"removals_per_min: {rng.uniform(0.02, 0.4):.3f}")
             .replace("stall: 8.91s", f"stall: {rng.choice([0, 3, 8.91])}s")

@@ -18,8 +18,8 @@ from forerun.spot.engine.job import Checkpoints, TrainingJob
 from forerun.spot.policy import growth_rules
 from forerun.spot.scenario.processes import PerNode
 
+from ..conftest import cases
 from . import formulas
-from .conftest import many
 
 Golden = Callable[[str], Any]
 
@@ -70,7 +70,7 @@ def test_best_interval_is_the_exhaustive_one(golden: Golden) -> None:
 def test_best_interval_of_random_settings_is_the_exhaustive_one() -> None:
     """Of 150 settings (or more), hits every two minutes to every four days: no number of steps is better."""
     rng = random.Random(1)
-    for _ in range(many(150)):
+    for _ in range(cases(150)):
         s, d, C, R = rng.uniform(1, 60), rng.uniform(0.1, 60), rng.uniform(0, 300), rng.uniform(0, 300)
         M = 10 ** rng.uniform(2, 5.5)
         best = closed_forms.best_interval(1 / M, s, d, C, R)

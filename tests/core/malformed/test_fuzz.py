@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,12 +16,13 @@ from forerun.core.errors import InputError
 from forerun.core.testing import damaged
 from forerun.core.trace.reader import readers
 
+from ...conftest import cases
 from .seeds import SEEDS_BY_NAME, Seed, trace_seeds
 
 SEEDS = tuple(SEEDS_BY_NAME.values())
 TRACES = SEEDS[: sum(1 for _ in trace_seeds())]
 #: mutations of each valid file in a run of the suite; set FORERUN_CASES for more, of all files together
-MUTATIONS = max(30, int(os.environ.get("FORERUN_CASES", "0")) // len(SEEDS))
+MUTATIONS = max(30, cases(0) // len(SEEDS))
 WORD = re.compile(rb"[A-Za-z0-9_.+\-]+")
 by_seed = pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name.replace(" ", "-"))
 

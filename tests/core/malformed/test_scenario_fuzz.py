@@ -15,11 +15,12 @@ from forerun.core.errors import InputError, ScenarioError
 from forerun.core.scenario.text import MAX_DEPTH, parse_document, path_text, read_document
 from forerun.core.scenarios import load
 
+from ...conftest import cases
 from .generated import scenarios, written
 
 KINDS = (".yaml", ".json", ".toml")
 #: scenarios drawn for each domain in a run of the suite; set FORERUN_CASES for more, of all domains together
-CASES = max(60, int(os.environ.get("FORERUN_CASES", "0")) // len(forerun.domain_names()))
+CASES = max(60, cases(0) // len(forerun.domain_names()))
 
 
 @pytest.fixture

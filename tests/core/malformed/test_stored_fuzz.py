@@ -6,7 +6,6 @@ Nothing that is damaged ends in a traceback, and no text is drawn in place of a 
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import sqlite3
@@ -33,8 +32,10 @@ from forerun.core.study.expand import load_study
 from forerun.core.study.run import run_study
 from forerun.core.units import unit_of
 
+from ...conftest import cases
+
 #: damaged copies in a run of the suite; set FORERUN_CASES for more
-CASES = max(400, int(os.environ.get("FORERUN_CASES", "0")))
+CASES = cases(400)
 
 #: what may stand where another value is expected
 JUNK: list[Any] = [
