@@ -54,7 +54,7 @@ class Module:
         self.package = "forerun" if len(parts) == 2 and parts[1] == "__init__" else ".".join(parts[:2])
         self.for_types = {
             id(node)
-            for block in ast.walk(self.tree)
+            for block in (ast.walk(self.tree) if "TYPE_CHECKING" in self.text else ())
             if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
             for part in block.body
             for node in ast.walk(part)
