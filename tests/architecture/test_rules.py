@@ -62,7 +62,7 @@ KERNEL_MODULES = [path for path in MODULES if re.search(r"^@kernel", path.read_t
 
 def test_kernel_modules_import_numbers_and_kernels_only() -> None:
     """Compiled code freezes what it imports; the cache's digest covers kernel modules, so nothing else may be reached."""
-    for path, name in ((path, name) for path in KERNEL_MODULES for name in imports_of(path)):
+    for path, name in ((one, name) for one in KERNEL_MODULES for name in imports_of(one)):
         root = name.split(".")[0]
         if root != "forerun":
             assert root in {"numpy", "numba", "typing", "__future__", "math", "collections"}, (path, name)
@@ -114,7 +114,7 @@ UNSAFE = {
 
 
 def test_no_unsafe_calls_and_no_prints() -> None:
-    for path, node in ((path, node) for path in MODULES for node in nodes_of(path)):
+    for path, node in ((one, node) for one in MODULES for node in nodes_of(one)):
         if not isinstance(node, ast.Call):
             continue
         called = dotted(node.func)

@@ -26,7 +26,7 @@ from forerun.loading.measure.corpus import make_corpus
 from ..conftest import cases
 
 #: drawn worlds in a run of the suite; set FORERUN_CASES for more
-CASES = cases(200)
+CASES = cases(40)
 
 
 @dataclass

@@ -33,7 +33,7 @@ from forerun.loading.measure.store import LatencyStore, StoreSpec
 
 from ..conftest import cases
 
-CASES = cases(150)
+CASES = cases(40)
 SEQUENCES = max(3, cases(0) // 100)
 METHODS = [
     name for name in ("fork", "spawn", "forkserver") if name in multiprocessing.get_all_start_methods()

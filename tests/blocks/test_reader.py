@@ -51,7 +51,7 @@ needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed: 
 
 START_METHODS = [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
 #: drawn cases of each law in a run of the suite; set FORERUN_CASES for more
-CASES = cases(1000)
+CASES = cases(100)
 #: a store that fails in every way it knows: refuses, closes in the middle of a body, and stops there for a while
 FAILING = StoreSpec(latency_s=0.001, error_share=0.06, reset_share=0.06, stall_share=0.02, stall_s=2.0)
 

@@ -18,6 +18,8 @@ from forerun.core.cli.main import run as command_line
 from forerun.core.errors import PolicyError, TraceError, UsageError
 from forerun.core.testing import check_domain
 
+from ..conftest import cases
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "examples" / "domain-plugin" / "src"
 DEMO = SOURCE / "forerun_evaluation" / "demo.yaml"
@@ -70,7 +72,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert result.tables["evaluations"]["gpu"].tolist() == [0, 1, 1]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(5, 20)))
 @pytest.mark.parametrize(("policy", "bound"), [("in-order", 2 - 1 / 3), ("longest-first", 4 / 3 - 1 / 9)])
 def test_grahams_bounds(tmp_path: Path, seed: int, policy: str, bound: float) -> None:
     """Against the optimum by enumeration; every GPU works without a gap, one evaluation at a time."""

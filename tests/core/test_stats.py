@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,11 @@ from forerun.core.result.stats import (
 )
 from forerun.core.rng import stream
 
+from ..conftest import cases
+
 scipy_stats = pytest.importorskip("scipy.stats")
 
-TRUTHS = 1000
+TRUTHS = cases(300, 1000)
 #: 95 % of 1,000 truths, give or take three standard errors of a binomial count
 ACCEPTED = (0.95 - 3 * (0.95 * 0.05 / TRUTHS) ** 0.5, 0.95 + 3 * (0.95 * 0.05 / TRUTHS) ** 0.5)
 
@@ -101,6 +104,7 @@ def test_quantiles_are_computed_and_not_copied(folder: str) -> None:
     copied = [
         f"{path}:{node.lineno}: {node.value}"
         for path in root.rglob("*.py")
+        if re.search(r"\d\.\d{3}", path.read_text("utf-8"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, float)

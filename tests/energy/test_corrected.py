@@ -32,7 +32,10 @@ from forerun.energy.policy.failures import (
 from forerun.energy.policy.rules import Rules
 from forerun.energy.policy.view import AttemptOutcome, Job
 
+from ..conftest import cases
+
 COMPAT, CORRECTED = Rules.of("compat"), Rules.of("corrected")
+
 EPOCHS = {
     16: {200.0: (14.0, 150.0), 100.0: (20.0, 80.0)},
     32: {200.0: (7.0, 160.0), 100.0: (10.0, 85.0)},
@@ -365,7 +368,7 @@ def test_nothing_hangs_in_corrected_groups(make_toy: Callable[..., Workload]) ->
     """Random worlds, many of them hostile: every run finishes or ends with a named error after at most 20 tries."""
     rng = np.random.default_rng(5)
     ended = {"finished": 0, "named": 0}
-    for trial in range(150):
+    for trial in range(cases(50, 150)):
         paths = {
             size: [
                 None if rng.random() < 0.4 else int(rng.integers(1, 60))

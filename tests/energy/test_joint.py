@@ -27,6 +27,8 @@ from forerun.replication.zeus.public import GPUS
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
 
+from ..conftest import cases
+
 COMPAT = Rules.of("compat")
 PUBLISHED = Pair(batch_size=PruningGts(), limit=Jit())
 
@@ -44,7 +46,7 @@ def test_it_beats_the_published_policy_on_the_same_seeds(public: Callable[..., W
 
     The policy's constants were chosen on seeds 1000 to 1019 of all four types, and looked at on these seeds too.
     """
-    seeds = range(40_000, 40_010)
+    seeds = range(40_000, 40_000 + cases(4, 10))
     mine, theirs, differences = {}, {}, []
     for gpu in GPUS:
         for dataset in JOBS:
@@ -119,7 +121,9 @@ def test_a_curve_known_from_another_gpu_helps(public: Callable[..., Workload]) -
                 ("cold", Joint()),
                 ("warm", Joint(known_curve=known_curve(public("v100", dataset)))),
             ):
-                logs = run_many(Work(target, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n), range(3))
+                logs = run_many(
+                    Work(target, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n), range(cases(1, 3))
+                )
                 found = [of_attempts(log, n, against).cost_ratio for log in logs]
                 ratio[name].append(float(np.mean(found)))
     assert np.mean(ratio["warm"]) <= 1.02

@@ -23,6 +23,7 @@ from forerun.energy.policy.failures import ObservedOutOfOrder
 from forerun.energy.policy.view import Job
 from forerun.replication.zeus import kernels
 
+from ..conftest import cases
 from .conftest import FAILURES
 
 
@@ -86,7 +87,7 @@ def test_floor_division(golden: Any) -> None:
 
 
 @given(st.floats(1e-3, 1e12), st.floats(1e-3, 1e6))
-@settings(max_examples=300)
+@settings(max_examples=cases(60, 300))
 def test_compiled_floor_division_is_pythons(a: float, b: float) -> None:
     assert kernels.floor_quotient(a, b) == a // b
 
@@ -161,7 +162,7 @@ def test_recorded_explorations(golden: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=cases(30, 150))
 def test_exploration_agrees_with_plain_loops(data: st.DataObject) -> None:
     sizes = sorted(data.draw(st.sets(st.integers(1, 64), min_size=1, max_size=8)))
     default = data.draw(st.sampled_from(sizes))

@@ -37,7 +37,7 @@ from .faulty import CountsFromReceipt, FaultyEngine, TwoOnOne, Unfenced
 from .virtual import VirtualClock
 
 #: drawn runs in the suite; FORERUN_CASES asks for more
-RUNS = cases(15)
+RUNS = cases(5)
 #: the first of them
 FIRST = int(os.environ.get("FORERUN_FIRST_CASE", "0"))
 POLICIES = ["ef-accessctrl", "edf", "fifo", "srtf", "las"]

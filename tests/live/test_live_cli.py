@@ -47,7 +47,7 @@ with job.attach(iterations=10, torch=False) as me:
 JOB = """
 name: first
 command: [python, train.py]
-iterations: 400
+iterations: 200
 slots: 2
 model: toy
 batch: 64

@@ -335,7 +335,7 @@ KINDS: Final = (
 SEEDS: Final = 10
 ALL: Final = [(kind, seed) for seed in range(SEEDS) for kind in KINDS]
 #: of the suite
-USUAL: Final = [(kill_controller, 0), (damage_checkpoint, 1)]
+USUAL: Final = [(kill_controller, 0)]
 CASES: Final = ALL if cases(0) >= len(ALL) else USUAL
 
 

@@ -193,8 +193,8 @@ KINDS: Final = (
 )  # fmt: skip
 SEEDS: Final = 4
 ALL: Final = [(kind, seed) for seed in range(SEEDS) for kind in KINDS]
-#: of the suite: a raylet that is killed, and a controller that is
-USUAL: Final = [(kill_raylet, 0), (kill_controller, 1)]
+#: of the suite
+USUAL: Final = [(kill_controller, 1)]
 CASES: Final = ALL if cases(0) >= len(ALL) else USUAL
 
 

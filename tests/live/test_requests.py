@@ -25,7 +25,7 @@ from ..conftest import cases
 from .virtual import IdealEngine, VirtualClock
 
 #: drawn requests in the suite; FORERUN_CASES asks for as many again for each
-REQUESTS = cases(240)
+REQUESTS = cases(60)
 #: of a sequence, between the beginning of a run and its end
 SEQUENCE = 40
 POLICIES_DRAWN = ["ef-accessctrl", "edf", "fifo", "srtf", "las", "gavel-maxmin"]

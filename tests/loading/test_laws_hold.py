@@ -25,7 +25,7 @@ from ..conftest import cases
 from .reference import equal_batches_total_s, equal_jobs_rate, lru_hit_share, pinned_hit_share
 
 #: cases of each property in a run of the suite; set FORERUN_CASES for more
-EXAMPLES = cases(500)
+EXAMPLES = cases(50)
 
 
 # --- delivery by workers -----------------------------------------------------------------------------------------

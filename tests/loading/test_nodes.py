@@ -31,7 +31,7 @@ from ..conftest import cases
 from .test_laws_hold import Shared
 
 #: drawn worlds in a run of the suite; set FORERUN_CASES for more
-CASES = cases(1000)
+CASES = cases(100)
 
 
 class SlowCache:

@@ -20,6 +20,7 @@ from forerun.loading.inputs import prepare
 from forerun.loading.policies.no_merge import NoMerge
 from forerun.replication.cndlsys import reproduce
 
+from ..conftest import cases
 from .conftest import shown_on_the_page
 from .reference import equal_batches_total_s
 
@@ -435,7 +436,7 @@ def test_mutated_scenarios_are_run_or_refused_by_name() -> None:
     )  # fmt: skip
     rng = np.random.default_rng(12)
     ran = refused = 0
-    for _ in range(300):
+    for _ in range(cases(60, 300)):
         fields = rng.choice(FIELDS, int(rng.integers(1, 3)), replace=False).tolist()
         overrides = [f"{field}={rng.choice(VALUES)}" for field in fields]
         try:

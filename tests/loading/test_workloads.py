@@ -22,6 +22,8 @@ from forerun.loading.scenario import Cache, Dataset, Layout, RandomBytes, Run, S
 from forerun.loading.traces.logs import fit_log
 from forerun.loading.traces.workloads import read_demands, read_workload
 
+from ..conftest import cases
+
 WORKLOAD = """
 model: {name: resnet50, type: cnn}
 framework: tensorflow
@@ -251,7 +253,7 @@ def greedy_dual(
 
 def test_caches_that_weigh_costs_follow_their_twin() -> None:
     rng = np.random.default_rng(4)
-    for _ in range(150):
+    for _ in range(cases(30, 150)):
         count = int(rng.integers(3, 30))
         sizes = rng.integers(1, 50, count).astype(float)
         keys = rng.integers(count, size=200)

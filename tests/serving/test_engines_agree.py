@@ -12,13 +12,14 @@ from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Sta
 from forerun.serving.inputs.profile import embedded_profile
 from forerun.serving.policies.greedy import Greedy
 
+from ..conftest import cases
 from .conftest import NOTEBOOK, notebook_pipeline
 from .random_pipelines import random_pipeline, same
 
 SLO_MS = 20.0
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(cases(3, 10)))
 def test_event_loop_equals_stage_by_stage(block: int) -> None:
     """600 random graphs with ties, drawn services, conditional edges, joins, all policies, capacity."""
     for seed in range(60 * block, 60 * block + 60):
@@ -68,7 +69,7 @@ def test_cutting_changes_no_byte(block: int) -> None:
 
 def test_nothing_at_or_after_the_cut_has_happened() -> None:
     """Half-open: a run up to t knows every finish before t and none from t on."""
-    for seed in range(40):
+    for seed in range(cases(10, 40)):
         pipeline, arrivals = random_pipeline(seed, simple=True)
         whole = simulate_stagewise(pipeline, arrivals, SLO_MS)
         until_ms = float(np.median(whole.finish_ms))
@@ -148,7 +149,7 @@ def test_one_compilation_serves_all() -> None:
     frozen.flags.writeable = False
     for given in (arrivals, frozen, np.repeat(arrivals, 2)[::2], arrivals.astype(np.float32)):
         simulate_stagewise(pipeline, given, SLO_MS, slice_size=40)
-    for seed in range(30):
+    for seed in range(cases(8, 30)):
         simulate_stagewise(*random_pipeline(seed), SLO_MS, slice_size=40, record="full")
     if hasattr(advance, "signatures"):  # plain Python where compilation is switched off
         assert len(advance.signatures) == 1

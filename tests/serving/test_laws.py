@@ -19,10 +19,11 @@ from forerun.serving.policies.greedy import Greedy
 from forerun.serving.policies.timeout import Timeout
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_pipelines import random_pipeline
 
 SLO_MS = 20.0
-WORLDS = 100
+WORLDS = cases(25, 100)
 
 
 def simulate(pipeline: Pipeline, arrivals: np.ndarray) -> Run:
@@ -257,7 +258,7 @@ def test_share_one_is_always_and_share_zero_never(pipelines: Pipelines) -> None:
 def test_more_replicas_may_hurt() -> None:
     """No monotonicity: somewhere among the pipelines one more replica makes some query later, so nothing may prune by it."""
     worse = 0
-    for seed in range(200):
+    for seed in range(cases(40, 200)):
         pipeline, arrivals = random_pipeline(seed, simple=True)
         more = (replace(pipeline.stages[0], replicas=pipeline.stages[0].replicas + 1), *pipeline.stages[1:])
         before, after = simulate(pipeline, arrivals), simulate(Pipeline(more, pipeline.seed), arrivals)

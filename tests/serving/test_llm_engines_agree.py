@@ -18,6 +18,7 @@ from forerun.serving.llm.scenario.language_model import Routing
 from forerun.serving.policies.greedy import Greedy
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_llm_pipelines import equal, llm_pipeline, llm_stage, mixed_pipeline, prefix_pipeline
 
 SLO_MS = 20.0
@@ -25,8 +26,8 @@ SLO_MS = 20.0
 
 @pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, mixed_pipeline])
 def test_compiled_equals_plain(world: object) -> None:
-    """120 random language models (chunks, preemption, refusals, ties), 120 with shared prefixes, 120 graphs."""
-    for seed in range(120):
+    """Random language models (chunks, preemption, refusals, ties), with shared prefixes, in graphs."""
+    for seed in range(cases(25, 120)):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
         assert equal(simulate_events(pipeline, arrivals, SLO_MS), run), f"pipeline {seed}"
@@ -49,7 +50,7 @@ def test_the_worlds_contain_what_they_should() -> None:
     assert sum(stage.llm is not None and stage.llm.cost.tabled for stage in stages) > 30
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(12, 60))
 @given(
     requests=st.lists(
         st.tuples(st.integers(0, 30), st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=25
@@ -84,7 +85,7 @@ def test_engines_agree_on_random_requests(
 @pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, mixed_pipeline])
 def test_cutting_changes_no_byte(world: object) -> None:
     """250 runs with 3 to 12 cuts at arrivals, completions, ends of iterations and between them."""
-    for seed in range(125):
+    for seed in range(cases(25, 125)):
         pipeline, arrivals = world(2000 + seed)  # type: ignore[operator]
         whole = simulate_mixed(pipeline, arrivals, SLO_MS)
         rng = np.random.default_rng(seed)
@@ -134,7 +135,7 @@ def test_one_request_at_a_time_waits_as_in_theory() -> None:
 
 
 def test_laws_of_iterations() -> None:
-    for seed in range(60):
+    for seed in range(cases(12, 60)):
         pipeline, arrivals = llm_pipeline(500 + seed)
         llm = pipeline.stages[0].llm
         assert llm is not None
@@ -160,7 +161,7 @@ def test_laws_of_iterations() -> None:
 
 def test_metamorphic_relations() -> None:
     """Room that is never used changes nothing; times scale; the same requests later take as long (integer clock)."""
-    for seed in range(40):
+    for seed in range(cases(8, 40)):
         pipeline, arrivals = llm_pipeline(900 + seed)
         stage = pipeline.stages[0]
         llm = stage.llm

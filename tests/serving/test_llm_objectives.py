@@ -14,7 +14,7 @@ from forerun.core.result.run import Result
 from forerun.core.scenarios import from_data
 from forerun.serving.scenario import Scenario
 
-from ..conftest import shared_path
+from ..conftest import cases, shared_path
 
 
 def scenario_data(seed: int = 3, **llm: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def drawn_with_shares(seed: int) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(10, 40)))
 def test_every_answer_is_about_all_objectives(seed: int) -> None:
     data = drawn(seed)
     result = run(data)
@@ -153,7 +153,7 @@ def test_every_answer_is_about_all_objectives(seed: int) -> None:
     assert ("slo_ms=" not in result.next_steps[0]) or holds, "a missed objective is never tightened"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(10, 40)))
 def test_limits_with_a_share_of_their_own_are_judged_alone(seed: int) -> None:
     data = drawn_with_shares(seed)
     result = run(data)
@@ -238,7 +238,7 @@ def alone(data: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_next_step_helps_where_a_reachable_objective_is_missed() -> None:
     better = missed = 0
-    for seed in range(120):
+    for seed in range(cases(20, 120)):
         data = drawn(seed)
         result = run(data)
         if result.summary["slo_met"] or not run(alone(data)).summary["slo_met"]:

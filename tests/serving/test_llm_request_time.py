@@ -12,6 +12,7 @@ from forerun.serving.inputs.pipeline import Pipeline
 from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
 from forerun.serving.summary.invariants import check_run
 
+from ..conftest import cases
 from .random_llm_pipelines import equal, llm_pipeline, mixed_pipeline, prefix_pipeline
 
 SLO_MS = 20.0
@@ -30,7 +31,7 @@ def delayed(pipeline: Pipeline, request_ms: float) -> Pipeline:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_compiled_equals_plain(world: object) -> None:
-    for seed in range(30):
+    for seed in range(cases(6, 30)):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         slow = delayed(pipeline, (0.0, 1.0, 7.0, 3.3)[seed % 4])
         run = simulate_mixed(slow, arrivals, SLO_MS)
@@ -39,7 +40,7 @@ def test_compiled_equals_plain(world: object) -> None:
 
 
 def test_cutting_changes_no_byte() -> None:
-    for seed in range(10):
+    for seed in range(cases(3, 10)):
         pipeline, arrivals = mixed_pipeline(seed)
         slow = delayed(pipeline, 3.3)
         cut = MixedRun(slow, len(arrivals), SLO_MS)
@@ -52,7 +53,7 @@ def test_cutting_changes_no_byte() -> None:
 @pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline])
 def test_a_constant_time_shifts_requests_and_changes_nothing_else(world: object) -> None:
     """On a clock that adds exactly, everything that a replica does happens so much later; refusals happen at once."""
-    for seed in range(60):
+    for seed in range(cases(12, 60)):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         if not (arrivals == np.round(arrivals)).all():
             continue

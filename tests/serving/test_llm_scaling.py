@@ -28,7 +28,7 @@ from .test_llm_scenario import problems, scenario, scenario_data
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = cases(150)
+CASES = cases(30)
 
 
 def test_engines_agree_while_replicas_come_and_go() -> None:

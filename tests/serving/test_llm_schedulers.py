@@ -31,7 +31,7 @@ from .test_llm_scenario import problems, scenario, scenario_data
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = cases(150)
+CASES = cases(30)
 NAMES = scheduler_policies().names()
 
 
@@ -199,7 +199,7 @@ def test_without_rivals_all_schedulers_are_one() -> None:
 
 
 def test_one_class_is_no_class() -> None:
-    for seed in range(30):
+    for seed in range(cases(8, 30)):
         pipeline, arrivals = scheduled_pipeline(6000 + seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None
@@ -217,7 +217,7 @@ def test_one_class_is_no_class() -> None:
 @pytest.mark.parametrize("name", ["prefill-first", "decode-first"])
 def test_iterations_process_one_kind_alone(name: str) -> None:
     rules, alone = scheduler_policies().get(name)().rules(), 0
-    for seed in range(30):
+    for seed in range(cases(8, 30)):
         pipeline, arrivals = scheduled_pipeline(7000 + seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None
@@ -232,7 +232,7 @@ def test_iterations_process_one_kind_alone(name: str) -> None:
 def test_reserved_answers_are_never_preempted() -> None:
     """A cache so small that other schedulers preempt."""
     preempted = 0
-    for seed in range(60):
+    for seed in range(cases(12, 60)):
         pipeline, arrivals = scheduled_pipeline(8000 + seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None
@@ -250,7 +250,7 @@ def test_reserved_answers_are_never_preempted() -> None:
 def test_swapping_processes_nothing_anew() -> None:
     """With host memory for everybody, every token is processed once, and moving a block takes its time."""
     swapped = 0
-    for seed in range(60):
+    for seed in range(cases(12, 60)):
         pipeline, arrivals = scheduled_pipeline(9000 + seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None

@@ -22,7 +22,7 @@ from .test_llm_scenario import llm, problems, scenario
 
 SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
-CASES = cases(150)
+CASES = cases(30)
 COST = Cost((6.0, 0.05, 0.1, 0.0, 0.0), hidden_prefill=100.0)
 
 

@@ -18,6 +18,7 @@ from forerun.serving.plan.checker import Rejected, check
 from forerun.serving.plan.exact import cheapest
 from forerun.serving.plan.space import Space
 
+from ..conftest import cases
 from .conftest import golden, read_gaps, read_json
 from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space, small_space
 
@@ -173,7 +174,7 @@ def test_joins_and_conditional_edges(number: int) -> None:
 
 def test_the_checkers_simulation_agrees_on_random_spaces_with_ties() -> None:
     held = 0
-    for seed in range(150):
+    for seed in range(cases(30, 150)):
         space, template = small_space(seed, queries=50)
         found = cheapest(space)
         if found.configuration is None:

@@ -21,6 +21,7 @@ from forerun.serving.llm.engine.replica import Replica, Replicas
 from forerun.serving.llm.inputs.model import Cost, LanguageModel, Prefixes
 from forerun.serving.llm.scenario.language_model import Routing
 
+from ..conftest import cases
 from .random_llm_pipelines import equal, llm_stage, prefix_pipeline
 from .test_llm_scenario import scenario, scenario_data
 
@@ -53,7 +54,7 @@ def hit_tokens(run: Run) -> Any:
     return requests.hit_tokens
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(6, 20)))
 def test_hits_of_requests_one_by_one_are_those_of_an_lru_cache(seed: int) -> None:
     """A reference that knows prompts as tuples: it keeps whole beginnings, the least recently used go first."""
     segments, llm = drawn(seed)
@@ -92,7 +93,7 @@ def test_a_hit_saves_what_its_tokens_cost() -> None:
 def test_hits_never_raise_a_time_to_first_token_with_one_seat() -> None:
     """In order of arrival and one by one, less work cannot make anybody wait longer."""
     shortened = 0
-    for seed in range(60):
+    for seed in range(cases(12, 60)):
         pipeline, arrivals = prefix_pipeline(seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None
@@ -126,7 +127,7 @@ def test_blocks_are_conserved_at_every_iteration() -> None:
         assert {one: used.count(one) for one in cache.users} == cache.users
         assert set(cache.unused) == {one for one, users in cache.users.items() if users == 0}
 
-    for seed in range(40):
+    for seed in range(cases(8, 40)):
         pipeline, arrivals = prefix_pipeline(seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None
@@ -148,7 +149,7 @@ def test_blocks_are_conserved_at_every_iteration() -> None:
 
 
 def test_no_common_beginnings_change_nothing() -> None:
-    for seed in range(40):
+    for seed in range(cases(8, 40)):
         pipeline, arrivals = prefix_pipeline(seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None

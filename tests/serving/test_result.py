@@ -26,6 +26,7 @@ from forerun.serving.summary.latency_split import batch_wait_ms, by_branch, crit
 from forerun.serving.summary.tables import longest_queue
 from forerun.serving.summary.totals import capacity_rps
 
+from ..conftest import cases
 from .conftest import ROOT
 from .random_pipelines import random_pipeline
 from .test_policies import Alternating
@@ -49,7 +50,7 @@ slo: 350ms
 """
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(cases(15, 60)))
 def test_latency_splits_exactly(seed: int) -> None:
     """Per query, the parts summed in any order are the latency to the last bit; none is negative beyond rounding."""
     pipeline, arrivals = random_pipeline(seed)
@@ -204,7 +205,7 @@ def test_prediction_intervals_cover() -> None:
     """Of 400 fresh normal values, 95 % fall into the interval of 20 others, give or take three standard errors."""
     rng = np.random.default_rng(4)
     inside = 0
-    for _ in range(400):
+    for _ in range(cases(60, 400)):
         runs = [{"latency_p50_ms": float(value)} for value in rng.normal(100, 5, 20)]
         interval = from_replications(runs, 1000, 0.95)["latency_p50_ms"]
         inside += interval.low <= rng.normal(100, 5) <= interval.high
@@ -226,7 +227,7 @@ def test_few_queries_that_all_are_in_time_leave_room(share: float) -> None:
 def test_batch_means_cover_the_mean() -> None:
     rng = np.random.default_rng(5)
     hits = 0
-    for _ in range(400):
+    for _ in range(cases(60, 400)):
         interval = from_batches(rng.exponential(10.0, 2000), 20.0, 0.95)["latency_mean_ms"]
         hits += interval.low <= 10.0 <= interval.high
     assert abs(hits / 400 - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
@@ -282,11 +283,11 @@ def test_branches_in_threads_change_nothing() -> None:
 
 
 def test_kernels_stay_within_their_arrays() -> None:
-    """Run as plain Python, where an index out of bounds is an error: 30 pipelines, all kinds of record, cut to pieces."""
+    """Run as plain Python, where an index out of bounds is an error: 8 pipelines, all kinds of record, cut to pieces."""
     code = (
         "from tests.serving.random_pipelines import random_pipeline, same;"
         "from forerun.serving.engine.stagewise import simulate_stagewise as run;"
-        "pipelines = [random_pipeline(seed, queries=40) for seed in range(30)];"
+        "pipelines = [random_pipeline(seed, queries=40) for seed in range(8)];"
         "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in pipelines for r in ('full', 'latency', 'counts')]"
     )
     env = {

@@ -7,6 +7,7 @@ import pytest
 
 from forerun.serving.policy.envelope import LiveEnvelope, doubling_windows_ms, envelope
 
+from ..conftest import cases
 from .conftest import golden, read_gaps, read_json
 
 
@@ -26,7 +27,7 @@ def counted(arrivals: np.ndarray, window_ms: float, half_open: bool) -> int:
 def test_envelopes_equal_counting_every_window() -> None:
     """1,000 random traces, half of them on an integer clock where windows end on arrivals."""
     rng = np.random.default_rng(1)
-    for case in range(1000):
+    for case in range(cases(100, 1000)):
         n = int(rng.integers(0, 25))
         steps = rng.integers(0, 6, n).astype(float) if case % 2 else rng.exponential(3.0, n)
         arrivals = np.cumsum(steps)
@@ -57,7 +58,7 @@ def test_envelopes_of_long_traces_equal_the_reference(name: str) -> None:
 def test_a_live_envelope_equals_one_made_from_scratch() -> None:
     """At random instants, on traces with and without ties, some instants falling on arrivals and on windows' ends."""
     rng = np.random.default_rng(2)
-    for case in range(120):
+    for case in range(cases(20, 120)):
         whole = bool(case % 2)
         n = int(rng.integers(1, 300))
         gap = float(rng.choice([0.5, 3.0, 20.0]))

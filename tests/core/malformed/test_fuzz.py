@@ -22,7 +22,7 @@ from .seeds import SEEDS_BY_NAME, Seed, trace_seeds
 SEEDS = tuple(SEEDS_BY_NAME.values())
 TRACES = SEEDS[: sum(1 for _ in trace_seeds())]
 #: mutations of each valid file in a run of the suite; set FORERUN_CASES for more, of all files together
-MUTATIONS = max(30, cases(0) // len(SEEDS))
+MUTATIONS = max(8, cases(0) // len(SEEDS))
 WORD = re.compile(rb"[A-Za-z0-9_.+\-]+")
 by_seed = pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name.replace(" ", "-"))
 

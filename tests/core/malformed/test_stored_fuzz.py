@@ -35,7 +35,7 @@ from forerun.core.units import unit_of
 from ...conftest import cases
 
 #: damaged copies in a run of the suite; set FORERUN_CASES for more
-CASES = cases(400)
+CASES = cases(60)
 
 #: what may stand where another value is expected
 JUNK: list[Any] = [

@@ -157,7 +157,7 @@ def test_size_with_large_data(gallery: Any, monkeypatch: pytest.MonkeyPatch) -> 
     y = np.random.Generator(np.random.Philox(3)).gamma(2.0, 40.0, size)
     figures = tuple(
         Figure(f"f{k}", "F", kind, Axis("x", "time", "s"), Axis("y", "latency", "ms"), {"x": x, "y": y})
-        for k, kind in enumerate(("line", "step", "points", "line", "points", "line", "line", "line"))
+        for k, kind in enumerate(("line", "step", "points"))
     )
     monkeypatch.setattr(gallery.FIGURES, "figures", lambda run: figures)
     text = html_page([gallery.result()])

@@ -16,9 +16,10 @@ from forerun.core.report.stored import open_stored
 from forerun.core.rng import stream
 from forerun.core.study.blocks import DAY_S, LEAST_UNITS, Units, block_difference
 
+from ...conftest import cases
 from .test_study_page import words
 
-LOGS = 400
+LOGS = cases(100, 400)
 MARGIN = 3 * math.sqrt(0.95 * 0.05 / LOGS)
 
 
@@ -46,7 +47,7 @@ def figure_of(units: Units, figure: str) -> float:
 
 @pytest.mark.parametrize(("figure", "days"), [("mean", 14), ("mean", 60), ("sum", 14), ("p90", 30)])
 def test_intervals_hold_the_difference_of_all_logs(figure: str, days: int) -> None:
-    """Days are independent: 400 logs, 95 % within three standard errors (quantiles a little less)."""
+    """Days are independent: 95 % within three standard errors (quantiles a little less)."""
     gaps, intervals = [], []
     for log in range(LOGS):
         one, other = days_of_jobs(stream(4, "log", log), days)

@@ -257,7 +257,7 @@ def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> No
     from forerun.core.catalog import demo
     from forerun.replication.elasticflow.engine import NEEDED
 
-    asked = [f"mode={mode}", "trace.generate.jobs=100"]
+    asked = [f"mode={mode}", "trace.generate.jobs=50"]
     path = demo("cluster").scenario
     found = forerun.explain(forerun.simulate(forerun.load(path, asked))).effects
     effects = {effect.change.path.removeprefix("compat."): effect for effect in found}

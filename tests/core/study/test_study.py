@@ -22,6 +22,8 @@ from forerun.core.study.run import run_study
 from forerun.core.study.store import Store, salvage
 from forerun.core.study.summary import cells_table, points
 
+from ...conftest import cases
+
 STUDY = """
 base: {domain: toy, noise: 1.0}
 axes:
@@ -104,7 +106,7 @@ def test_failed_cells_are_done_again_on_request_only(tmp_path: Path) -> None:
         assert len(seen) == runs and (state.done, state.failed) == (2, 1)
 
 
-KILLS = 100
+KILLS = cases(25, 100)
 
 
 def test_killed_at_any_instant_it_goes_on_and_ends_in_the_same_tables(tmp_path: Path) -> None:

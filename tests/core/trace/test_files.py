@@ -21,6 +21,8 @@ from forerun.core.trace.processes.poisson import Poisson
 from forerun.core.trace.reader import read_trace, sniff
 from forerun.core.trace.table import Column, Provenance
 
+from ...conftest import cases
+
 SCHEMA = (
     Column("arrival_s", "s", "instant of arrival"),
     Column("tokens", "tokens", "how many"),
@@ -75,7 +77,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(12, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows)
 @example([(0.0, 0, False, None, -math.nan)])
 def test_any_trace_comes_back_from_either_kind(tmp_path, rows):

@@ -25,6 +25,8 @@ from forerun.core.trace.processes.poisson import Poisson
 from forerun.core.trace.reader import read_trace
 from forerun.core.trace.repair import RepairLog
 
+from ...conftest import cases
+
 HTML = b"<!DOCTYPE html><html><body>Not found</body></html>\n"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n"
 
@@ -328,7 +330,10 @@ def test_repairs_of_text_keep_the_content(tmp_path):
 @pytest.mark.parametrize(
     "sample", [*CSV_SAMPLES, "mooncake", "forerun"], ids=lambda s: getattr(s, "format", s)
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=cases(10, 40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(number=st.integers(0, 2**20))
 def test_mutations_give_a_trace_or_a_named_problem(sample, number, tmp_path):
     if isinstance(sample, Sample):
