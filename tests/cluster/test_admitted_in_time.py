@@ -15,7 +15,7 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.replication.elasticflow.known_bugs import SWITCHES
 
-from ..conftest import shared_path
+from ..conftest import cases, shared_path
 from .conftest import Switched, play, setting
 from .test_rigid_laws import PROFILE, RATE
 
@@ -40,7 +40,8 @@ def drawn_world(rng: np.random.Generator) -> Setting:
     return Switched(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=ALL)
 
 
-WORLDS = 520
+#: random settings in a run of the suite; FORERUN_CASES asks for more
+WORLDS = cases(60, 520)
 
 
 def test_no_admitted_job_is_late_in_random_settings():
@@ -56,13 +57,13 @@ def test_no_admitted_job_is_late_in_random_settings():
         assert not len(late), f"setting {number}: jobs {late}"
         admitted += int(np.count_nonzero(mine & made.jobs.has_deadline))
         refused += int(np.count_nonzero(record.admitted == 0))
-    assert (admitted, refused) == (4609, 1735)
+    assert (admitted, refused) == (4609, 1735) if WORLDS == 520 else min(admitted / 8, refused / 3) > WORLDS
 
 
 def test_a_trace_cut_off_does_not_change_what_came_before():
     """Causality: until a job comes, the run is the one without it (not so as published: a lone last event is drawn)."""
     rng = np.random.default_rng(5)
-    for _ in range(60):
+    for _ in range(cases(15)):
         made = drawn_world(rng)
         cut = int(rng.integers(1, len(made.jobs)))
         until_s = -(-int(made.jobs.submit_s[cut]) // made.slot_s) * made.slot_s
@@ -100,7 +101,7 @@ def test_promises_are_kept_where_fresh_plans_fail(monkeypatch):
     monkeypatch.setattr(PromisingRules, "_afresh", moody)
     monkeypatch.setattr(PromisingRules, "_go_on", counted)
     admitted = 0
-    for number in range(60):
+    for number in range(worlds := cases(20)):
         made = drawn_world(rng)
         dear = cost_table({"*": {"1->2": 50.0, "2->1": 40.0}}, made.jobs, plain(0, 0, 0), "here")
         made = replace(made, costs=dear) if number % 2 else made
@@ -108,7 +109,7 @@ def test_promises_are_kept_where_fresh_plans_fail(monkeypatch):
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all() and (record.end_s <= made.jobs.deadline_s)[mine].all()
         admitted += int(np.count_nonzero(mine & made.jobs.has_deadline))
-    assert went_on > 300 and admitted > 300
+    assert went_on > 5 * worlds and admitted > 5 * worlds
 
 
 def test_without_promises_some_are_late():
@@ -116,12 +117,12 @@ def test_without_promises_some_are_late():
     late = {"promises_kept": 0, "admission_overhead": 0}
     for off in late:
         rng = np.random.default_rng(1)
-        for _ in range(100):
+        for _ in range(cases(30)):
             made = drawn_world(rng)
             made = replace(made, corrected=ALL - {"promises_kept", off})
             record = play(ElasticFlow(), made)
             late[off] += int(np.count_nonzero((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)))
-    assert late["admission_overhead"] > 20
+    assert late["admission_overhead"] > 5
 
 
 @pytest.mark.parametrize("switches", [frozenset({"admission_overhead"}), ALL], ids=["alone", "all"])

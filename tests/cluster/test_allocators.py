@@ -38,6 +38,7 @@ from forerun.core.errors import InputError, PolicyError, ScenarioError, TraceErr
 from forerun.core.scenarios import load, loads
 from forerun.core.trace.repair import RepairLog
 
+from ..conftest import cases
 from .conftest import rules_of
 
 RIGID = (Fifo(), Sjf(), Srtf(), EdfRigid())
@@ -150,7 +151,7 @@ def assert_laws(record: Record) -> None:
 @given(
     setting=worlds(), placement=st.sampled_from(["first-fit", "best-fit", "consolidated", "buddy", "random"])
 )
-@settings(max_examples=60)
+@settings(max_examples=cases(25))
 def test_no_gpu_of_a_node_has_two_jobs(setting: Setting, placement: str) -> None:
     record = Record(setting)
     recipe = FifoBackfill()
@@ -169,7 +170,7 @@ def test_no_gpu_of_a_node_has_two_jobs(setting: Setting, placement: str) -> None
 
 
 @given(setting=worlds(), recipe=st.sampled_from(RIGID))
-@settings(max_examples=150)
+@settings(max_examples=cases(50))
 def test_compiled_queue_agrees_with_sorting_all_jobs(setting: Setting, recipe: PriorityPolicy) -> None:
     """Two heaps and a pointer, against sorting all jobs at every event."""
     plain = Setting(setting.jobs.take(range(len(setting.jobs))), setting.cluster, None, setting.slot_s)
@@ -181,7 +182,7 @@ def test_compiled_queue_agrees_with_sorting_all_jobs(setting: Setting, recipe: P
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40)), min_size=1, max_size=6))
-@settings(max_examples=100)
+@settings(max_examples=cases(40))
 def test_srtf_has_the_least_mean_completion_time_on_one_gpu(drawn: list[tuple[int, int]]) -> None:
     """Schrage, 1968: against every policy here that runs rigid jobs."""
     drawn.sort()
@@ -192,7 +193,7 @@ def test_srtf_has_the_least_mean_completion_time_on_one_gpu(drawn: list[tuple[in
 
 
 @given(setting=worlds(), cut=st.integers(1, 13))
-@settings(max_examples=60)
+@settings(max_examples=cases(25))
 def test_what_comes_later_changes_nothing_before(setting: Setting, cut: int) -> None:
     """Causality: without the last jobs, everything before they come is the same."""
     count = max(1, len(setting.jobs) - cut)

@@ -34,7 +34,7 @@ from forerun.core.planning import bounds
 from forerun.core.report.stored import figures_of_document, open_stored
 from forerun.core.result.bound_figures import bound_figures
 
-from ..conftest import shared_path
+from ..conftest import cases, shared_path
 from .conftest import DATA
 from .test_bound_checker import SCENARIO, TABLE, Played, drawn_world, world_job
 
@@ -63,7 +63,7 @@ def test_the_bound_of_small_worlds_is_their_linear_program_and_never_below_their
     assert not apart
 
 
-@pytest.mark.parametrize("seed", [16, 17, 41])
+@pytest.mark.parametrize("seed", [16, 17, 41][: cases(1, 3)])
 def test_the_prices_kept_always_prove_the_bound(seed: int) -> None:
     """Also after further steps of the search, which works on with arrays of its own."""
     draw = random.Random(seed)
@@ -148,7 +148,7 @@ def test_a_schedule_has_no_more_gpus_than_there_are_and_ends_are_exact() -> None
         Schedule({0: [Piece(0, 4, 1)], 1: [Piece(3, 4, 2)]}).met(world)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(3, 8)))
 @pytest.mark.parametrize("kind", [MakespanSearch, SlowdownSearch])
 def test_ends_are_bounded_from_both_sides(kind: Callable[[World], EndsSearch], seed: int) -> None:
     """No random schedule is below the bound, and the schedule is what it says."""
@@ -166,7 +166,7 @@ def test_ends_are_bounded_from_both_sides(kind: Callable[[World], EndsSearch], s
         assert search.bound <= (slow if kind is SlowdownSearch else max(one.end.values()) - begin)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(3, 8)))
 def test_completion_times_are_bounded_from_both_sides(seed: int) -> None:
     draw = random.Random(seed)
     jobs, gpus = drawn_world(draw)
@@ -293,11 +293,12 @@ def test_more_gpus_never_lower_the_bound(folder: Path) -> None:
     assert all(reached is not None and reached <= bound for reached, bound in found)
 
 
+#: the last, which takes long, where FORERUN_CASES is set
 REFERENCE = [
     ("elasticVpollux_e.csv", "T4", (16, 4), 0, 181, 181),
     ("elasticflow_traces/195job.csv", "A100", (4, 8), 25, 23, 23),
     ("elasticVpollux_e.csv", "T4", (2, 4), 0, 111, 115),
-]
+][: cases(2, 3)]
 
 
 @pytest.mark.parametrize(("log", "gpu_type", "nodes", "first", "least", "most"), REFERENCE)
@@ -330,9 +331,8 @@ def test_reference_bounds(
     assert run(["check", str(certificate), "--scenario", str(path)]) == 0
 
 
-@pytest.mark.parametrize("gpus", [4, 32])
 @pytest.mark.parametrize(
-    ("objective", "figure"), [("makespan", "makespan_s"), ("slowdown", "largest_slowdown")]
+    ("objective", "figure", "gpus"), [("makespan", "makespan_s", 4), ("slowdown", "largest_slowdown", 32)]
 )
 def test_reference_bounds_of_ends(objective: str, figure: str, gpus: int, tmp_path: Path) -> None:
     """The prices that are found prove what the reference's prove, or more, or hardly less."""

@@ -20,7 +20,7 @@ from forerun.cluster.bound import checker
 from forerun.cluster.bound.checker import Job, Prices, proves
 from forerun.core.cli.main import run
 
-from ..conftest import shared_path
+from ..conftest import cases, shared_path
 from .conftest import DATA
 
 JOBS = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
@@ -95,7 +95,7 @@ def drawn_prices(jobs: list[Job], gpus: int, draw: random.Random, worth: float) 
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(cases(20)))
 def test_no_prices_prove_what_a_schedule_refutes(seed: int) -> None:
     draw = random.Random(seed)
     jobs, gpus = drawn_world(draw)

@@ -1,4 +1,4 @@
-"""Every law after every event, under every policy, in more than a thousand random settings; and laws that can fail."""
+"""Every law after every event, under every policy, in hundreds of random settings; and laws that can fail."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from forerun.cluster.policy import Schedule, schedulers
 from forerun.cluster.testing import Scene, Witness, drawn_world
 from forerun.replication.elasticflow.known_bugs import SWITCHES, touching
 
+from ..conftest import cases
 from .conftest import lawful, rules_of, switched
 
 NAMES = schedulers().names()
-WORLDS = 60
+WORLDS = cases(12)
 
 
 def scene_for(name: str, number: int) -> Scene:
@@ -47,8 +48,7 @@ def test_laws_hold_after_every_event(name: str) -> None:
 
 
 def test_the_random_settings_are_many_and_different() -> None:
-    assert WORLDS * len(NAMES) >= 500
-    scenes = [drawn_world(number) for number in range(WORLDS)]
+    scenes = [drawn_world(number) for number in range(60)]
     assert {scene.terms.placement for scene in scenes} == set(contract._PLACEMENTS)
     assert sum(len(scene.setting.profiles) > 1 for scene in scenes) >= 5, "nodes of two types"
     assert sum(len(set(scene.setting.cluster.node_gpus().tolist())) > 1 for scene in scenes) >= 20, (
@@ -202,7 +202,7 @@ def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) 
     from forerun.cluster.summary.waits import stretches_of, waits_of
 
     told: dict[str, int] = {}
-    for number in range(120):
+    for number in range(worlds := cases(40)):
         scene = scene_for(name, number)
         record, _ = lawful(schedulers().get(name)(), scene, watch=False)
         jobs, setting = scene.setting.jobs, scene.setting
@@ -225,7 +225,7 @@ def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) 
                 assert best_s > jobs.deadline_s[row]
             if " job " in f" {because}" and "job j" in because:
                 assert because.split("job j")[1].split()[0].strip(",").isdigit()
-    assert told.get("own speed", 0) >= 20 and len(told) >= 3, told
+    assert told.get("own speed", 0) >= worlds / 6 and len(told) >= 3, told
 
 
 def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
@@ -249,7 +249,7 @@ def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
 def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected: bool) -> None:
     """With the deadline moved as the refusal says, the same run takes the job in."""
     tried = 0
-    for number in range(60):
+    for number in range(cases(30)):
         scene = one_by_one(number, frozenset(touching(name)) if corrected else frozenset())
         record, _ = lawful(schedulers().get(name)(), scene, watch=False)
         jobs = scene.setting.jobs
@@ -271,7 +271,7 @@ def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected
 def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bool) -> None:
     """The first job of a setting, alone, refused on eight GPUs for its deadline: with as many more as said it is taken."""
     tried = 0
-    for number in range(200):
+    for number in range(cases(80)):
         scene = drawn_world(number, published=True)
         corrects = frozenset(touching(name)) if corrected else frozenset()
         jobs = scene.setting.jobs.take([0])
@@ -301,7 +301,7 @@ def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bo
         )
         assert again.admitted[0] == 1, f"{scene}: {record.refusals[0]}"
         tried += 1
-    assert tried >= 5
+    assert tried >= 2
 
 
 def test_waiting_for_themis_next_slot_is_waiting_for_admission() -> None:
@@ -334,7 +334,7 @@ def asked_rules(name: str, scene: Scene, record: Record, round_s: float) -> Any:
 @pytest.mark.parametrize("name", ASKED)
 def test_a_run_played_in_pieces_is_the_same_run(name: str) -> None:
     """Time is advanced to drawn instants between the policy's decisions; nothing but the pieces differs."""
-    for number in range(8):
+    for number in range(cases(2)):
         scene = drawn_world(100 + number)
         for round_s in (45.0,) if name == "gavel-maxmin" else (0.0, 45.0):
             whole, pieces = Record(scene.setting), Record(scene.setting)
@@ -357,7 +357,7 @@ def test_a_run_played_in_pieces_is_the_same_run(name: str) -> None:
 def test_themis_in_small_blocks_is_the_same_run() -> None:
     """The kernel hands events over in blocks; how many fit one changes nothing."""
     recipe = schedulers().get("themis")
-    for number in range(12):
+    for number in range(cases(4)):
         scene = drawn_world(number, published=True)
         runs = [lawful(recipe(block_events=size), scene, watch=False)[0] for size in (1, 3, 4096)]
         assert all(contract.same_run(runs[0], other) for other in runs[1:])

@@ -30,6 +30,7 @@ from forerun.core.result.job import Others, Story, Tried
 from forerun.core.result.run import Result
 from forerun.core.scenario.spec import override
 
+from ..conftest import cases
 from .conftest import rules_of
 
 EXPLAINER = get_domain("cluster").job_explainer
@@ -165,7 +166,7 @@ def test_it_adds_up_under_places_costs_and_quotas(policy: str, terms: dict[str, 
 def test_it_adds_up_in_random_settings(policy: str) -> None:
     """Nodes of several sizes and types, every placement, quotas, restart costs; for every job."""
     kind = schedulers().get(policy)
-    for number in range(25):
+    for number in range(cases(5)):
         scene = drawn_world(number, published=issubclass(kind, Schedule))
         setting, record = scene.setting, Record(scene.setting)
         seen = [_Blocked(row) for row in range(len(setting.jobs))]

@@ -19,6 +19,7 @@ from forerun.replication.chronus.leases import Claim, LeaseBook, fill_backwards,
 from forerun.replication.chronus.schedule import Chronus
 
 from ..cluster.conftest import GOLDEN, play, rules_of, runs, setting
+from ..conftest import cases
 
 GREEDY = [r for r in runs() if r["schedule"] == "chronus" and r["run"].endswith(".none")]
 
@@ -104,7 +105,7 @@ claim_strategy = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(
     claims=st.lists(claim_strategy, min_size=1, max_size=6),
     gpus=st.sampled_from([8, 12]),

@@ -11,7 +11,7 @@ import pytest
 from forerun.core.errors import Infeasible
 from forerun.replication.cndlsys.placement import POLICIES, Gang, Job, Node, local_hit_pct, place_gangs
 
-from ..conftest import shared_path
+from ..conftest import cases, shared_path
 
 NAMES = {
     "csp": "csp",
@@ -62,7 +62,7 @@ def test_a_job_that_never_fits_is_infeasible() -> None:
         place_gangs([node], [gang(0, [1000], [(1, 1, 4, 5)])], "first_fit")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(cases(2, 5)))
 def test_weighing_data_beats_every_baseline_on_fresh_streams(seed: int) -> None:
     """The margin of the recorded stream holds on generated ones of the same shape, where no node is ever overbooked."""
     rng = np.random.default_rng(seed)

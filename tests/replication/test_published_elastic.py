@@ -26,6 +26,7 @@ from ..cluster.conftest import (
     shared_or_skip,
     small_worlds,
 )
+from ..conftest import cases
 from .reference_elastic import Job, Reference, tidy
 
 RECIPES = {
@@ -34,7 +35,18 @@ RECIPES = {
     "edf": EarliestDeadlineFirst(),
     "edf-accessctrl": AdmittingEdf(),
 }
-REFERENCE = [run for run in runs() if run["schedule"] in RECIPES]
+#: of logs that differ in their size or on clusters that do, where FORERUN_CASES is set
+ALIKE = (
+    "fig8b_cluster01",
+    "fig8b_cluster02",
+    "fig8b_cluster06",
+    "fig8b_philly",
+    "fig9_n8g8",
+    "fig11_0.1_n8g8",
+)
+REFERENCE = [
+    run for run in runs() if run["schedule"] in RECIPES and (cases(0) or not run["run"].startswith(ALIKE))
+]
 
 
 @pytest.mark.parametrize("run", REFERENCE or [None], ids=lambda run: run["run"] if run else "no data")
@@ -84,7 +96,7 @@ def test_small_setting(number, schedule):
 
 
 @pytest.mark.parametrize("schedule", list(RECIPES))
-@pytest.mark.parametrize("rows", [40, 70])
+@pytest.mark.parametrize("rows", [40, 70][: cases(1, 2)])
 def test_reference_implementation_agrees_on_the_testbed_trace(schedule, rows):
     """The dictionary reference, written from the same rules, leaves the same ends and the same events."""
     full = setting("195job.csv", "n8g8", 240)
@@ -96,8 +108,10 @@ def test_reference_implementation_agrees_on_the_testbed_trace(schedule, rows):
     assert played.events()[0].tolist() == [time_s for time_s, _, _ in reference.log]
 
 
-@pytest.mark.parametrize("schedule", list(RECIPES))
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("schedule", "seed"),
+    [(name, seed) for at, name in enumerate(RECIPES) for seed in range(4) if cases(0) or seed == at],
+)
 def test_reference_implementation_agrees_on_a_crowded_cluster(schedule, seed):
     """The reference implementation repeats every trial and plans whole queues; kernels skip what cannot have changed."""
     from forerun.cluster.inputs.files import JobTable, jobs_of
@@ -149,7 +163,7 @@ def planning(draw):
 
 
 @given(planning())
-@settings(max_examples=400)
+@settings(max_examples=cases(80))
 def test_planner_agrees_with_its_reference_implementation(case):
     total, slot_s, now_s, free, levels, rate, top, deadline_s, left, assign = case
     # a late job alone on an idle cluster already holds its largest count: nobody tries to give it more

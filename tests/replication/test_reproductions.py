@@ -109,7 +109,7 @@ def test_the_page_and_the_exit_code(fakes: None, tmp_path: Path, capsys: Any) ->
 
 
 def test_processes_change_no_number() -> None:
-    names = ["inferline-driver1", "blocks-placement"]
+    names = ["oobleck-throughput", "bamboo-run86"]
 
     def told(attempts: tuple[Attempt, ...]) -> list[Any]:
         return [

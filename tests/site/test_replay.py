@@ -212,7 +212,7 @@ def test_an_outage_in_which_some_jobs_run_on() -> None:
 def test_what_if_knows_the_answer() -> None:
     """On histories whose policy is known: the interval contains the true difference, and its sign is never wrong."""
     covered = wrong = 0
-    histories = 20 if cases(0) else 4
+    histories = 20 if cases(0) else 2
     for seed in range(histories):
         policy = CANDIDATES[(0, 2, 6, 3)[seed % 4]]
         system, jobs = machine(), drawn(100 + seed, days=90)
@@ -230,7 +230,7 @@ def test_what_if_knows_the_answer() -> None:
     assert wrong == 0
 
 
-@pytest.mark.parametrize("policy", CANDIDATES[::4], ids=policy_name)
+@pytest.mark.parametrize("policy", CANDIDATES[::4] if cases(0) else CANDIDATES[4:5], ids=policy_name)
 def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(policy: BackfillPolicy) -> None:
     """On a log that a policy made, its own log is that log; in another the chosen one is known, whatever made it."""
     system = machine(BUSY, OUTAGES, held_after_s=0)

@@ -26,6 +26,7 @@ from forerun.site.replay.play import CANDIDATES, policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
 from forerun.site.replay.story import CAUSES, JobStory
 
+from ..conftest import cases
 from .test_replay import BUSY, DAY_S, NODES, OUTAGES, drawn, machine, made_by, written
 
 OFF = ("pools", "windows", "latencies", "limits")
@@ -123,9 +124,17 @@ def explained(replay: Replay, case: Case, policy: BackfillPolicy, row: int) -> J
     return explain_job(whole, str(replay.log.job_id[case.rows[row]]))
 
 
-@pytest.mark.parametrize("policy", CANDIDATES, ids=policy_name)
-@pytest.mark.parametrize("pool", [machine().pools[0], BUSY], ids=["plain", "busy"])
-@pytest.mark.parametrize("some", [False, True], ids=["all nodes", "some nodes"])
+#: every policy, by turns on either pool and with outages of all or some nodes; all of them where FORERUN_CASES is set
+WAITING = [
+    pytest.param(policy, pool, some, id=f"{policy_name(policy)}-{name}-{'some' if some else 'all'} nodes")
+    for number, policy in enumerate(CANDIDATES)
+    for at, (name, pool) in enumerate((("plain", machine().pools[0]), ("busy", BUSY)))
+    for some in (False, True)
+    if cases(0) or (number % 2, number // 2 % 2) == (at, some)
+]
+
+
+@pytest.mark.parametrize(("policy", "pool", "some"), WAITING)
 def test_the_parts_of_each_wait_are_those_of_the_engine(
     policy: BackfillPolicy, pool: Pool, some: bool
 ) -> None:
