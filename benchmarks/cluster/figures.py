@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from forerun.core.result.reproduction import Progress
 from forerun.replication.elasticflow import reproduce
+from forerun.replication.reproduction import Progress
 
 #: wall seconds at most; the published simulator takes half an hour for 8(a) and days for 8(b)
 CEILINGS: Final = {

@@ -44,7 +44,7 @@ def conversations() -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
         if kept.exists():
             trace = read_trace(kept)
         else:
-            from forerun.core.data import dataset
+            from forerun.core.data.fetch import dataset
 
             trace = read_trace(dataset(f"serving/{NAME}"))
         return f"public trace {NAME}", arrivals_ms(trace), trace["prompt_tokens"], trace["output_tokens"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import forerun.core.data
+from forerun.core.data.fetch import dataset
 from forerun.core.data.registry import select
 from forerun.replication.elasticflow import public, reproduce
 
@@ -19,7 +19,7 @@ def test_a_figure_opens_what_it_names(monkeypatch: pytest.MonkeyPatch, entry: An
     shared_or_skip()
     monkeypatch.setenv("FORERUN_DATA_DIR", str(DATA.parent))
     opened: set[str] = set()
-    find = forerun.core.data.dataset
+    find = dataset
 
     def told(name: str) -> Any:
         opened.update(source.name for source, _ in select(name))

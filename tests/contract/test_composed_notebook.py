@@ -13,8 +13,8 @@ import pytest
 import forerun
 from forerun.core.catalog import demos
 from forerun.core.result.ledger import Ledger
-from forerun.core.result.reproduction import Reproduced, Row
 from forerun.core.result.tables import Column, Table, TableSchema
+from forerun.replication.reproduction import Reproduced, Row
 
 HOSTILE = "<script>alert(1)</script>"
 

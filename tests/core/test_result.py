@@ -18,7 +18,6 @@ from forerun.core.result import run as run_module
 from forerun.core.result.figures import Axis, Figure
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import format_number
-from forerun.core.result.reproduction import Row
 from forerun.core.result.run import Result, load_result
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Column, Table, TableSchema, read_parquet, spreadsheet_safe
@@ -225,21 +224,6 @@ def test_a_negative_part_is_named() -> None:
         Ledger("x", "s", 1.0, {"a": 2.0, "b": -1.0}).check()
     with pytest.raises(CheckFailed):
         Ledger("x", "s", 1.0, {"a": math.nan}).check()
-
-
-def test_ok_is_computed() -> None:
-    assert Row("a", 0.30, 0.31, None, 0.01).ok is True
-    assert Row("a", 0.30, 0.32, None, 0.01).ok is False
-    assert Row("a", 0.30, None, 0.305, 0.01).ok is True
-    assert Row("a", 0.30, math.nan, None, 0.01).ok is False
-    # What was measured is judged by the simulation of the same, not by another machine's number.
-    assert Row("a", 0.30, None, 0.50, 0.01, measured=0.51).ok is True
-    assert Row("a", 0.50, None, 0.30, 0.01, measured=0.50).ok is False
-    assert Row("a", 0.50, None, None, 0.01, measured=0.50).ok is None
-    assert Row("a", 0.50, None, 0.50, 0.01, measured=math.nan).ok is False
-    assert Row("a", 0.30, None, None, 0.01).ok is False
-    assert Row("a", None, 0.3, None, 0.01).ok is None
-    assert Row("a", 0.30, 0.3, None).data()["ok"] is None
 
 
 def test_a_figure_needs_its_columns() -> None:

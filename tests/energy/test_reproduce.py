@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.core.result.reproduction import silent
+from forerun.replication.reproduction import silent
 from forerun.replication.zeus import public, reproduce
 from forerun.replication.zeus.groups import group_rows
 from forerun.replication.zeus.public import GPUS

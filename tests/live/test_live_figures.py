@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.core.result.reproduction import silent
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.replication.elasticflow import live, overheads
+from forerun.replication.reproduction import silent
 
 
 def test_deadlines_met_live_are_those_of_the_simulation(monkeypatch: pytest.MonkeyPatch, shared: Any) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from forerun.core.cli.main import run as command_line
 from forerun.core.errors import TraceError
-from forerun.core.result.reproduction import silent
 from forerun.core.trace.convert import import_trace
 from forerun.core.trace.reader import read_trace
 from forerun.loading.traces.logs import stall_lag
@@ -29,6 +28,7 @@ from forerun.replication.cndlsys.law import (
 from forerun.replication.cndlsys.npy import read_numbers, read_records
 from forerun.replication.cndlsys.reproduce import whole_figure
 from forerun.replication.cndlsys.runs import Features, flags, improvements, read_experiment, read_run, table
+from forerun.replication.reproduction import silent
 
 from .conftest import shown_on_the_page
 

@@ -11,7 +11,6 @@ import pytest
 
 import forerun
 from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
-from forerun.core.result.reproduction import silent
 from forerun.core.scenarios import loads
 from forerun.loading import plan as planning
 from forerun.loading.explain import LoadingExplainer
@@ -19,6 +18,7 @@ from forerun.loading.figures import figures
 from forerun.loading.inputs import prepare
 from forerun.loading.policies.no_merge import NoMerge
 from forerun.replication.cndlsys import reproduce
+from forerun.replication.reproduction import silent
 
 from ..conftest import cases
 from .conftest import shown_on_the_page

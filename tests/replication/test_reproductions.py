@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 
 from forerun.core.cli.main import run as cli
 from forerun.core.errors import DataError, Infeasible
-from forerun.core.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 from forerun.replication import reproductions as module
+from forerun.replication.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 from forerun.replication.reproductions import reproduce_all, reproductions
 
 SPECIFIED = {
@@ -129,3 +130,18 @@ def test_every_specified_result_can_be_reproduced() -> None:
 def test_the_document_lists_every_result() -> None:
     text = (Path(__file__).parents[2] / "docs" / "replication" / "published.md").read_text()
     assert set(re.findall(r"`([a-z0-9]+-[a-z0-9-]+)`", text)) == {entry.id for entry in reproductions()}
+
+
+def test_ok_is_computed() -> None:
+    assert Row("a", 0.30, 0.31, None, 0.01).ok is True
+    assert Row("a", 0.30, 0.32, None, 0.01).ok is False
+    assert Row("a", 0.30, None, 0.305, 0.01).ok is True
+    assert Row("a", 0.30, math.nan, None, 0.01).ok is False
+    # What was measured is judged by the simulation of the same, not by another machine's number.
+    assert Row("a", 0.30, None, 0.50, 0.01, measured=0.51).ok is True
+    assert Row("a", 0.50, None, 0.30, 0.01, measured=0.50).ok is False
+    assert Row("a", 0.50, None, None, 0.01, measured=0.50).ok is None
+    assert Row("a", 0.50, None, 0.50, 0.01, measured=math.nan).ok is False
+    assert Row("a", 0.30, None, None, 0.01).ok is False
+    assert Row("a", None, 0.3, None, 0.01).ok is None
+    assert Row("a", 0.30, 0.3, None).data()["ok"] is None

@@ -12,9 +12,9 @@ import pytest
 
 import forerun
 from forerun.core.domain import simulate
-from forerun.core.result.reproduction import Reproduction, silent
 from forerun.core.result.run import load_result
 from forerun.replication.inferline.reproduce import REPRODUCTIONS
+from forerun.replication.reproduction import Reproduction, silent
 from forerun.serving.engine.stagewise import simulate_stagewise
 from forerun.serving.figures import figures
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from forerun.core.errors import DataError
-from forerun.core.result.reproduction import silent
 from forerun.replication.bamboo import published, reproduce
 from forerun.replication.cant_be_late import published as deadline_published
 from forerun.replication.cant_be_late.reproduce import cant_be_late
 from forerun.replication.oobleck import published as elastic_published
 from forerun.replication.reliability import reproduce as reliability
+from forerun.replication.reproduction import silent
 from forerun.replication.reproductions import reproduction
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from forerun.core.errors import DataError, ForerunError, UnknownName
-from forerun.core.result.reproduction import Attempt, Progress, Reproduced, Reproduction, silent
 from forerun.core.scenario.arguments import name_of, names_of
 from forerun.core.study.executors.apart import apart
+from forerun.replication.reproduction import Attempt, Progress, Reproduced, Reproduction, silent
 
 #: the systems whose results are regenerated: by domain, in the order of the domains' names
 SYSTEMS: Final = (

@@ -13,7 +13,8 @@ import threading
 import pytest
 
 from forerun.core.cli.main import run
-from forerun.core.data import dataset, fetch, registry, status
+from forerun.core.data import registry
+from forerun.core.data.fetch import dataset, fetch, status
 from forerun.core.data.registry import File, Source, known_sources
 from forerun.core.errors import DataError
 from forerun.core.slices import folder, slices

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from forerun.core.data import dataset, fetch, known_sources, status
-from forerun.core.data.registry import select
+from forerun.core.data.fetch import dataset, fetch, status
+from forerun.core.data.registry import known_sources, select
 from forerun.core.errors import UnknownName
 
 EVERYTHING = [(source, file) for source in known_sources() for file in source.files]

@@ -9,11 +9,11 @@ import numpy as np
 
 from forerun.core.result.figures import Axis, Figure, Rule
 from forerun.core.result.ledger import Ledger
-from forerun.core.result.reproduction import Reproduced, Reproduction, Row
 from forerun.core.result.run import Result
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.core.scenario.spec import Spec
+from forerun.replication.reproduction import Reproduced, Reproduction, Row
 
 HOSTILE = "<script>alert(1)</script>"
 BREAKOUT = "</script><img src=x onerror=alert(2)>"

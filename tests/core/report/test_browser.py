@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from forerun.core.domain import get_domain
-from forerun.core.report import write_page, write_reproduction
+from forerun.core.report import write_page
+from forerun.core.report.compose import write_html
+from forerun.replication.page import reproduction_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("gallery_domain")]
 
@@ -163,7 +165,7 @@ def test_other_pages_load_too(open_page: Callable[..., Any], gallery: Any, tmp_p
     assert page.value("document.querySelectorAll('#figure-nodes-held-chart g.mark-line path').length") == 3
     assert page.complaints() == []
     entry, found = gallery.reproduction()
-    page = open_page(write_reproduction(entry, found, tmp_path / "reproduction.html"))
+    page = open_page(write_html(reproduction_page(entry, found), tmp_path / "reproduction.html"))
     assert page.value("document.documentElement.dataset.drawn") == "2"
     assert page.complaints() == []
 

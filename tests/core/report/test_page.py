@@ -17,11 +17,12 @@ import pytest
 import forerun
 from forerun.core.cli.main import run as command_line
 from forerun.core.errors import StoreError, UsageError
-from forerun.core.report import html_page, write_page, write_reproduction
+from forerun.core.report import html_page, write_page
 from forerun.core.report.contents import as_yaml, flat
 from forerun.core.report.markup import Html, script_json, tag
 from forerun.core.result.figures import Axis, Figure
 from forerun.core.result.run import load_result
+from forerun.replication.page import reproduction_page
 
 pytestmark = pytest.mark.usefixtures("gallery_domain")
 
@@ -186,17 +187,15 @@ def test_several_runs_side_by_side(gallery: Any) -> None:
         html_page([gallery.result()] * 13)
 
 
-def test_a_reproduction_page(gallery: Any, tmp_path: Path) -> None:
+def test_a_reproduction_page(gallery: Any) -> None:
     entry, found = gallery.reproduction()
-    shown = " ".join(
-        " ".join(Reader(write_reproduction(entry, found, tmp_path / "r.html").read_text()).texts).split()
-    )
+    shown = " ".join(" ".join(Reader(reproduction_page(entry, found)).texts).split())
     assert "1 of 2 judged numbers within tolerance; 1 not judged." in shown
     assert re.search(r"p99 latency \(ms\) 310 311\.5 305\.2 2 yes two figures", shown)
     assert re.search(r"cost \(USD/h\) 8\.5 9\.1 9 0\.1 no differs", shown)
     assert re.search(r"queries – 50,001 50,001 – not judged", shown)
     assert shown.index("Numbers") < shown.index("Figures")
-    many = write_reproduction(entry, replace(found, rows=found.rows * 5), tmp_path / "many.html").read_text()
+    many = reproduction_page(entry, replace(found, rows=found.rows * 5))
     assert many.index('id="figures"') < many.index('id="numbers"'), "a long table follows the figures"
 
 

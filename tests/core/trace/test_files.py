@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from trace_samples import CSV_SAMPLES
 
 from forerun.core.errors import TraceError, UsageError
-from forerun.core.trace import Trace
 from forerun.core.trace.convert import check_trace, import_trace
 from forerun.core.trace.files import SUM, load_trace, save_trace
 from forerun.core.trace.generate import generate
 from forerun.core.trace.processes.poisson import Poisson
 from forerun.core.trace.reader import read_trace, sniff
-from forerun.core.trace.table import Column, Provenance
+from forerun.core.trace.table import Column, Provenance, Trace
 
 from ...conftest import cases
 

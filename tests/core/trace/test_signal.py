@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.core.errors import TraceError
-from forerun.core.trace import Signal
+from forerun.core.trace.signal import Signal
 
 PRICE = Signal([0, 10, 20], [1.0, 3.0, 2.0], unit="usd_per_h", end_s=30)
 
@@ -48,12 +48,8 @@ def test_mean_over_an_instant_is_the_value_there():
     assert PRICE.mean(15, 15) == 3.0
 
 
-def test_resampling_keeps_the_integral_between_any_two_edges():
-    edges = [0, 7, 11, 25, 30]
-    coarse = PRICE.resampled(edges)
-    for a in edges:
-        for b in edges:
-            assert float(coarse.integral(a, b)) == pytest.approx(float(PRICE.integral(a, b)), abs=1e-12)
+def test_a_constant_has_its_value_for_ever():
+    assert Signal.constant(7, unit="W").at(1e9) == 7.0
 
 
 def test_repeating_plays_the_day_again():
@@ -61,21 +57,6 @@ def test_repeating_plays_the_day_again():
     assert [month.at(t) for t in (0, 15, 30, 45, 60, 74)] == [1, 3, 1, 3, 1, 3]
     assert float(month.integral(0, 60)) == pytest.approx(2 * 60)
     assert PRICE.repeated(15) == PRICE.window(0, 15)
-
-
-def test_combining_two_signals_multiplies_where_both_are_known():
-    nodes = Signal([5, 15], [2.0, 4.0], unit="nodes", end_s=100)
-    bill = PRICE.combined(nodes, np.multiply, unit="usd_per_h")
-    assert (bill.start_s, bill.end_s) == (5, 30)
-    # 5 s at 1*2, 5 s at 3*2, 5 s at 3*4, 10 s at 2*4
-    assert float(bill.integral(5, 30)) == pytest.approx(10 + 30 + 60 + 80)
-    with pytest.raises(TraceError, match="no time in common"):
-        PRICE.combined(nodes.shifted(1000), np.multiply, unit="x")
-
-
-def test_holding_extends_the_last_value():
-    assert PRICE.held().at(1e6) == 2.0
-    assert Signal.constant(7, unit="W").at(1e9) == 7.0
 
 
 @pytest.mark.parametrize(
@@ -99,13 +80,10 @@ def test_a_malformed_signal_is_refused(times, values, end, what):
 @pytest.mark.parametrize(
     ("ask", "what"),
     [
-        (lambda: PRICE.resampled([0]), "at least two increasing edges"),
-        (lambda: PRICE.resampled([0, 5, 5]), "at least two increasing edges"),
-        (lambda: PRICE.resampled([0, 31]), "has no value at 31 s"),
         (lambda: PRICE.window(5, 31), "is not a part of"),
         (lambda: PRICE.window(5, 5), "is not a part of"),
         (lambda: PRICE.integral(0, math.inf), "has no value at inf s"),
-        (lambda: PRICE.held().repeated(100), "only a signal with an end can be repeated"),
+        (lambda: Signal.constant(7, unit="W").repeated(100), "only a signal with an end can be repeated"),
         (lambda: PRICE.repeated(math.inf), "up to a finite instant"),
     ],
 )
@@ -119,7 +97,6 @@ def test_equal_signals_are_equal():
     assert same == PRICE and hash(same) == hash(PRICE)
     assert Signal([0, 10, 20], [2.0, 6.0, 4.0], unit="usd_per_h", end_s=30) != PRICE
     assert repr(PRICE) == "<Signal signal in usd_per_h: 3 steps on [0, 30) s>"
-    assert PRICE.shifted(5).at(5) == PRICE.at(0)
 
 
 def test_a_signal_cannot_be_changed():

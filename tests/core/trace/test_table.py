@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from forerun.core.errors import TraceError
-from forerun.core.trace import Trace
 from forerun.core.trace.repair import Complaints, RepairLog, shown
 from forerun.core.trace.requests import arrivals_ms
-from forerun.core.trace.table import Column, Provenance, sort_rows
+from forerun.core.trace.table import Column, Provenance, Trace, sort_rows
 
 SCHEMA = (Column("arrival_s", "s", "instant of arrival"), Column("who", "", "client"))
 MADE = Provenance(format="test")

@@ -20,8 +20,8 @@ def command() -> None:
 @_options.json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List all sources, or the files of NAME (a source, a folder or a file)."""
-    from forerun.core.data import known_sources, status
-    from forerun.core.data.registry import select
+    from forerun.core.data.fetch import status
+    from forerun.core.data.registry import known_sources, select
 
     if name is None:
         sources = [source.describe() for source in known_sources()]
@@ -61,7 +61,7 @@ def list_(name: str | None, as_json: bool) -> None:
 @_options.output_options
 def fetch_(names: tuple[str, ...], output: Output) -> None:
     """Fetch and verify the files of each NAME (a source, a folder or a file) and print their paths."""
-    from forerun.core.data import fetch
+    from forerun.core.data.fetch import fetch
 
     paths: list[Path] = []
     for name in names:

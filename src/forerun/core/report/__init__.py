@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 if TYPE_CHECKING:
     from forerun.core.report.contents import Item
     from forerun.core.result.figures import Figure
-    from forerun.core.result.reproduction import Attempt, Reproduced, Reproduction
     from forerun.core.study.compared import Comparison
 
-__all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction", "write_reproductions"]
+__all__ = ["chart", "html_page", "write_page", "write_pictures"]
 
 
 def html_page(items: Sequence[Item | Comparison], *, questions: Sequence[str] = ()) -> str:
@@ -92,46 +91,6 @@ def write_page(
     from forerun.core.report.compose import write_html
 
     return write_html(html_page(items, questions=questions), path)
-
-
-def write_reproduction(entry: Reproduction, reproduced: Reproduced, path: str | os.PathLike[str]) -> Path:
-    """Write the page of a reproduction: published and reproduced numbers, and the figures; returns its path.
-
-    Parameters
-    ----------
-    entry : what was reproduced.
-    reproduced : its numbers, figures and notes.
-    path : the file to write; a page that forerun wrote is replaced.
-
-    Raises
-    ------
-    StoreError : the path contains something else or cannot be written.
-    """
-    from forerun.core.report.compose import write_html
-    from forerun.core.report.published import reproduction_page
-
-    return write_html(reproduction_page(entry, reproduced), path)
-
-
-def write_reproductions(
-    attempts: Sequence[Attempt], path: str | os.PathLike[str], *, quick: bool = False
-) -> Path:
-    """Write the page of many reproductions, those that could not run with the reason; returns its path.
-
-    Parameters
-    ----------
-    attempts : as `forerun.reproduce_all` returns them.
-    path : the file to write; a page that forerun wrote is replaced.
-    quick : say that quick forms were run (default: False).
-
-    Raises
-    ------
-    StoreError : the path contains something else or cannot be written.
-    """
-    from forerun.core.report.compose import write_html
-    from forerun.core.report.published import all_page
-
-    return write_html(all_page(attempts, quick=quick), path)
 
 
 def write_pictures(

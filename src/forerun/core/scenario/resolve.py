@@ -260,7 +260,7 @@ def _input_path(text: str, base: Path) -> Path:
         import importlib
 
         # The registry of public data stands above this module.
-        dataset: Path = importlib.import_module("forerun.core.data").dataset(
+        dataset: Path = importlib.import_module("forerun.core.data.fetch").dataset(
             text.removeprefix(DATASET_PREFIX)
         )
         return dataset.resolve()

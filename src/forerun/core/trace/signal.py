@@ -2,12 +2,11 @@
 
 The value set at `times_s[i]` is valid on [times_s[i], times_s[i+1]), the last one until `end_s`. Outside
 [times_s[0], end_s) a signal has no value, and asking for one is an error: extending it is a decision somebody
-makes with `held` or `repeated`.
+makes with `repeated`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -122,16 +121,6 @@ class Signal:
             return self.at(float(start_s))
         return float(self.integral(start_s, stop_s)) / (stop_s - start_s)
 
-    def resampled(self, edges_s: ArrayLike) -> Signal:
-        """The signal whose value on each [edge, next edge) is this one's mean there; keeps every integral
-        between edges.
-        """
-        edges = np.asarray(edges_s, dtype=np.float64)
-        if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all():
-            raise TraceError.at(self.name, "resampling needs at least two increasing edges")
-        means = np.diff(self._primitive(edges)) / np.diff(edges)
-        return Signal(edges[:-1], means, unit=self.unit, end_s=float(edges[-1]), name=self.name)
-
     def window(self, start_s: float, stop_s: float) -> Signal:
         """The part on [start, stop)."""
         first = self.at(float(start_s))
@@ -143,10 +132,6 @@ class Signal:
         inside = (self.times_s > start_s) & (self.times_s < stop_s)
         times, values = np.r_[start_s, self.times_s[inside]], np.r_[first, self.values[inside]]
         return Signal(times, values, unit=self.unit, end_s=stop_s, name=self.name)
-
-    def held(self, end_s: float = np.inf) -> Signal:
-        """The signal with its last value extended to `end_s` (default: for ever)."""
-        return Signal(self.times_s, self.values, unit=self.unit, end_s=end_s, name=self.name)
 
     def repeated(self, end_s: float) -> Signal:
         """The signal played again and again until `end_s` (a day of prices for a month)."""
@@ -162,32 +147,6 @@ class Signal:
         keep = times < end_s
         return Signal(
             times[keep], np.tile(self.values, len(rounds))[keep], unit=self.unit, end_s=end_s, name=self.name
-        )
-
-    def shifted(self, by_s: float) -> Signal:
-        """The signal `by_s` later."""
-        return Signal(
-            self.times_s + by_s, self.values, unit=self.unit, end_s=self.end_s + by_s, name=self.name
-        )
-
-    def combined(self, other: Signal, how: Callable[[Floats, Floats], Floats], *, unit: str) -> Signal:
-        """A function of two signals, wherever both have a value.
-
-        Parameters
-        ----------
-        other : the second one.
-        how : makes values of the values of this and the other, arrays of one length.
-        unit : of the result.
-
-        Raises TraceError if they have no time in common.
-        """
-        start, end = max(self.start_s, other.start_s), min(self.end_s, other.end_s)
-        if not start < end:
-            raise TraceError.at(self.name, f"has no time in common with {other.name}")
-        times = np.union1d(self.times_s, other.times_s)
-        times = np.r_[start, times[(times > start) & (times < end)]]
-        return Signal(
-            times, how(self.sampled(times), other.sampled(times)), unit=unit, end_s=end, name=self.name
         )
 
     @cached_property

@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 
 from forerun.core.result.figures import Axis, Figure, from_points
-from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.cant_be_late import published
 from forerun.replication.cant_be_late.bound import offline_bound
 from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.spot.policy import DeadlineJob, deadline_rules
 
 

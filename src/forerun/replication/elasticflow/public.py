@@ -8,7 +8,7 @@ from pathlib import Path
 from forerun.cluster.inputs.arrays import ThroughputTable
 from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
 from forerun.cluster.inputs.setting import Setting
-from forerun.core.data import dataset
+from forerun.core.data.fetch import dataset
 
 
 def public_path(name: str) -> Path:

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from forerun.core.result.figures import Axis, Figure, by_series
-from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.inferline import published
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.inferline.notebook import CompatRun, simulate_compat
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
 from forerun.serving.inputs.profile import embedded_profile
 from forerun.serving.policies.greedy import Greedy

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.core.data import dataset
+from forerun.core.data.fetch import dataset
 from forerun.core.result.figures import Axis, Figure, from_points
-from forerun.core.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.replication.oobleck import published
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.spot.engine.job import TrainingJob
 from forerun.spot.engine.membership import Membership
 from forerun.spot.engine.outlook import Observed

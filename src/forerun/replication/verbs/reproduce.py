@@ -14,7 +14,7 @@ from forerun.core.cli._options import Output
 from forerun.core.errors import CheckFailed, Problem, UsageError
 
 if TYPE_CHECKING:
-    from forerun.core.result.reproduction import Attempt
+    from forerun.replication.reproduction import Attempt
 
 
 @click.command(name="reproduce")
@@ -100,9 +100,10 @@ def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> N
     reproduced = reproduce(identifier, quick=quick, progress=progress)
     wall_s = time.perf_counter() - start_s
     if out is not None:
-        from forerun.core.report import write_reproduction
+        from forerun.core.report.compose import write_html
+        from forerun.replication.page import reproduction_page
 
-        write_reproduction(entry, reproduced, out)
+        write_html(reproduction_page(entry, reproduced), out)
     if output.as_json:
         _show.print_json(
             {"id": entry.id, "rows": [row.data() for row in reproduced.rows], "wall_s": round(wall_s, 3)}
@@ -159,9 +160,10 @@ def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None
     attempts = reproduce_all(quick=quick, workers=workers, progress=watch)
     wall_s = time.perf_counter() - start_s
     if out is not None:
-        from forerun.core.report import write_reproductions
+        from forerun.core.report.compose import write_html
+        from forerun.replication.page import all_page
 
-        write_reproductions(attempts, out, quick=quick)
+        write_html(all_page(attempts, quick=quick), out)
     if output.as_json:
         _show.print_json([_data(attempt) for attempt in attempts])
     else:

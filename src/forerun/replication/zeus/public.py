@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from forerun.core.data import dataset
+from forerun.core.data.fetch import dataset
 from forerun.energy.inputs.workload import Workload, join
 from forerun.energy.policy.rules import Rules
 from forerun.energy.policy.view import Job

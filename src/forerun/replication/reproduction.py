@@ -129,11 +129,6 @@ class Attempt:
     wall_s: float = 0.0
 
     @property
-    def found(self) -> Reproduced | None:
-        """The former name of `reproduced`."""
-        return self.reproduced
-
-    @property
     def failed(self) -> bool:
         """Whether it ended with an error, or with a number outside its tolerance."""
         return bool(self.error) or (self.reproduced is not None and bool(self.reproduced.failed))

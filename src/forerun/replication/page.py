@@ -8,7 +8,7 @@ from forerun.core.report.compose import drawn
 from forerun.core.report.markup import Content, Html, join, tag
 from forerun.core.report.page import page
 from forerun.core.report.pieces import Section, amount, bullets, commands, data_table, paragraph, present
-from forerun.core.result.reproduction import Attempt, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Attempt, Reproduced, Reproduction, Row
 
 #: a table with more rows follows the figures, which a reader would reach too late below it
 _LONG = 12
