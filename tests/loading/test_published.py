@@ -27,7 +27,15 @@ from forerun.replication.cndlsys.law import (
 )
 from forerun.replication.cndlsys.npy import read_numbers, read_records
 from forerun.replication.cndlsys.reproduce import whole_figure
-from forerun.replication.cndlsys.runs import Features, flags, improvements, read_experiment, read_run, table
+from forerun.replication.cndlsys.runs import (
+    Features,
+    flags,
+    improvements,
+    read_experiment,
+    read_run,
+    table,
+    welch_p,
+)
 from forerun.replication.reproduction import silent
 
 from .conftest import shown_on_the_page
@@ -374,3 +382,12 @@ def test_opt_config_with_mark_and_carriage_return(tmp_path: Path) -> None:
     assert (read_run(run).threads, read_run(run).block) == (1, 20)
     (run / "opt_config").write_bytes(b"\xef\xbb\xbf4,60\r\n")
     assert (read_run(run).threads, read_run(run).block) == (4, 60)
+
+
+def test_welch_p_agrees_with_scipy() -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        one, other = rng.normal(0, 1, rng.integers(2, 9)), rng.normal(0.5, 3, rng.integers(2, 9))
+        wanted = scipy_stats.ttest_ind(one, other, equal_var=False).pvalue
+        assert welch_p(one, other) == pytest.approx(wanted, rel=1e-9)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forerun.core.rng import stream
 from forerun.spot.engine import trials
 from forerun.spot.engine.estimates import Estimate, quantile
 from forerun.spot.engine.history import Replay
@@ -378,3 +379,13 @@ def test_machine_repair_is_binomial(golden: Callable[[str], Any], rounded: Train
         assert abs(alive.mean - slots * nu / (mu + nu)) < 3 * alive.half95 / 1.96 + 0.01
         idle = done.share("idle")
         assert abs(idle.mean - row["idle_fraction"]) < 3 * idle.half95 / 1.96 + 2e-5
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_quantile_intervals_cover(share: float) -> None:
+    """Order statistics enclose the quantile of an exponential distribution at least as often as 95 % claims."""
+    truth, hits, repeats = -np.log(1 - share), 0, 1000
+    for repeat in range(repeats):
+        interval = quantile(stream(8, "quantile", repeat).exponential(size=1000), share)
+        hits += interval.low <= truth <= interval.high
+    assert hits / repeats >= 0.95 - 3 * (0.95 * 0.05 / repeats) ** 0.5

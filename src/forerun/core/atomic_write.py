@@ -7,13 +7,11 @@ any new file.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -41,45 +39,6 @@ def lock_file(file: int) -> None:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-#: first bytes of the file that marks a working folder as this program's own
-_SIGN: Final = b"forerun: files of a conversion that is under way\n"
-
-
-@contextlib.contextmanager
-def working_folder(target: Path) -> Iterator[Path]:
-    """An empty temporary folder next to `target`, used by one process at a time and removed at the end.
-
-    Its name depends on `target` alone, so what a killed process left in it is removed first. Raises StoreError if another
-    process is using it or if the folder belongs to another program, OSError if it cannot be created.
-    """
-    name = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]
-    folder = target.with_name(f".forerun-converting-{name}")
-    claim = folder / "claim"
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [path.name for path in folder.iterdir()]
-    if folder.is_symlink() or (names and "claim" not in names):
-        raise StoreError.at(folder, "exists and is not of this program; remove it or name another target")
-    file = os.open(claim, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
-    try:
-        if os.read(file, len(_SIGN) + 1) not in (_SIGN, b"") or not os.path.samestat(
-            os.fstat(file), claim.stat()
-        ):
-            raise StoreError.at(folder, "exists and is not of this program; remove it or name another target")
-        try:
-            lock_file(file)
-        except OSError as error:
-            raise StoreError.at(target, "is being converted into by another process") from error
-        os.pwrite(file, _SIGN, 0)
-        try:
-            shutil.rmtree(folder / "files", ignore_errors=True)
-            (folder / "files").mkdir()
-            yield folder / "files"
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(file)
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], *, marker: str, sign: bytes) -> None:

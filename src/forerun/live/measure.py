@@ -158,8 +158,9 @@ def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str,
     import tempfile
 
     from forerun.core.measure.host import described, probe
-    from forerun.core.measure.progress import Steps, stops_like_ctrl_c
+    from forerun.core.measure.progress import Steps
     from forerun.core.study.estimate import duration
+    from forerun.core.study.executors.interrupts import terminable
     from forerun.live.engines.local import LocalEngine
     from forerun.live.folder import RunFolder
     from forerun.live.profiling import measure
@@ -172,7 +173,7 @@ def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str,
         folder = RunFolder.create(Path(temporary) / "run")
         engine = LocalEngine(folder, {"local": max(plan.counts)})
         try:
-            with stops_like_ctrl_c():
+            with terminable():
                 measure(
                     engine, spec, plan, measured,
                     slots=max(plan.counts), begin=steps.begin, at=steps.at,

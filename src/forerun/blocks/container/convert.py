@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from forerun.blocks.container.container import MANIFEST, Blocks
 from forerun.blocks.container.pack import PackSpec, pack, unpack
@@ -21,12 +24,15 @@ from forerun.blocks.container.samples import (
 )
 from forerun.blocks.container.shards import refuse_shards
 from forerun.blocks.container.tar import read_tar, tar_members, write_tar
-from forerun.core.atomic_write import working_folder
+from forerun.core.atomic_write import lock_file
 from forerun.core.errors import DataError, StoreError, UsageError, known_names
 from forerun.core.regular import read_regular, unreadable
 
 Kind = Literal["files", "blocks", "tar"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: first bytes of the file that marks a working folder as this program's own
+_SIGN: Final = b"forerun: files of a conversion that is under way\n"
 
 
 def kind_of(path: Path) -> Kind:
@@ -86,6 +92,41 @@ def keys_repeat(shards: Sequence[Path]) -> bool:
     """
     keys = [key.casefold() for shard in shards for key, _ in tar_members(shard)] if len(shards) > 1 else []
     return len(set(keys)) < len(keys)
+
+
+@contextmanager
+def working_folder(target: Path) -> Iterator[Path]:
+    """An empty temporary folder next to `target`, used by one process at a time and removed at the end.
+
+    Its name depends on `target` alone, so what a killed process left in it is removed first. Raises StoreError if another
+    process is using it or if the folder belongs to another program, OSError if it cannot be created.
+    """
+    name = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]
+    folder = target.with_name(f".forerun-converting-{name}")
+    claim = folder / "claim"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [path.name for path in folder.iterdir()]
+    if folder.is_symlink() or (names and "claim" not in names):
+        raise StoreError.at(folder, "exists and is not of this program; remove it or name another target")
+    file = os.open(claim, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    try:
+        if os.read(file, len(_SIGN) + 1) not in (_SIGN, b"") or not os.path.samestat(
+            os.fstat(file), claim.stat()
+        ):
+            raise StoreError.at(folder, "exists and is not of this program; remove it or name another target")
+        try:
+            lock_file(file)
+        except OSError as error:
+            raise StoreError.at(target, "is being converted into by another process") from error
+        os.pwrite(file, _SIGN, 0)
+        try:
+            shutil.rmtree(folder / "files", ignore_errors=True)
+            (folder / "files").mkdir()
+            yield folder / "files"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(file)
 
 
 def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = None) -> int:

@@ -1,122 +1,47 @@
-"""Unpacking archives from the network: only regular files, only below the target, only so much."""
+"""One file of an archive from the network, known by its size and digest; nothing else of the archive is kept."""
 
 from __future__ import annotations
 
-import os
+import hashlib
 import tarfile
-import tempfile
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
-from typing import IO
+from pathlib import Path
+from typing import Final
 
 from forerun.core.errors import DataError
 from forerun.core.regular import open_regular, unreadable
 
-BLOCK_BYTES = 1 << 18
-MOST_LEVELS = 64
-#: limits of an archive: its members, bytes written, and bytes written over bytes read
-MOST_MEMBERS = 100_000
-MOST_BYTES = 4 << 30
-MOST_EXPANSION = 400
+#: limits of an archive: its members, bytes unpacked, and bytes unpacked over bytes of the archive
+MOST_MEMBERS: Final = 100_000
+MOST_BYTES: Final = 4 << 30
+MOST_EXPANSION: Final = 400
 
 
-@contextmanager
-def unpacked(archive: Path, *, wanted: Collection[str] = ()) -> Iterator[tuple[Path, ...]]:
-    """The files of a tar archive in a temporary folder that goes away afterwards.
+def content_of(archive: Path, *, size: int, sha256: str) -> bytes | None:
+    """The content of the file of a tar archive that has this size and digest; None if there is none.
 
-    wanted: file names to unpack, without folders; all if empty. The whole archive is inspected all the
-    same: one member with an absolute name, a way out of the folder, a link or a device refuses it, as do
-    too many members or bytes. Raises DataError naming archive and member.
+    Names in the archive are not used, so that a name, a link or a device in it cannot lead anywhere.
+
+    Raises
+    ------
+    DataError : it is no tar archive, is damaged, or has too many members or bytes.
     """
-    with tempfile.TemporaryDirectory(prefix="forerun-archive-") as folder:
-        yield tuple(_unpack(archive, Path(folder), set(wanted)))
-
-
-def _unpack(archive: Path, folder: Path, wanted: set[str]) -> Iterator[Path]:
     try:
         with open_regular(archive):
-            budget = _Budget(archive)
+            most = min(MOST_BYTES, max(64 << 20, MOST_EXPANSION * archive.stat().st_size))
         if not tarfile.is_tarfile(archive):
             raise DataError.at(archive.name, "is no tar archive")
-        yield from _untar(archive, folder, wanted, budget)
+        with tarfile.open(archive, "r:*") as tar:
+            for number, member in enumerate(tar):
+                if number == MOST_MEMBERS:
+                    raise DataError.at(archive.name, f"has more than {MOST_MEMBERS} members")
+                if member.offset_data + member.size > most:
+                    raise DataError.at(archive.name, f"unpacks to more than {most} bytes; taken for a bomb")
+                file = tar.extractfile(member) if member.isreg() and member.size == size else None
+                if file is not None and hashlib.sha256(content := file.read()).hexdigest() == sha256:
+                    return content
     except (tarfile.TarError, zlib.error, EOFError, RuntimeError) as error:
         raise DataError.at(archive.name, f"is damaged or not readable: {error}") from None
     except OSError as error:
         raise DataError.at(archive.name, unreadable(error)) from None
-
-
-class _Budget:
-    """What an archive may still use; `spend` raises when it has used too much."""
-
-    def __init__(self, archive: Path) -> None:
-        self.name = archive.name
-        self.members = 0
-        self.bytes = 0
-        self.most = min(MOST_BYTES, max(64 << 20, MOST_EXPANSION * archive.stat().st_size))
-
-    def next_member(self, size: int) -> None:
-        self.members += 1
-        if self.members > MOST_MEMBERS:
-            raise DataError.at(self.name, f"has more than {MOST_MEMBERS} members")
-        if self.bytes + size > self.most:
-            raise DataError.at(self.name, f"unpacks to more than {self.most} bytes; taken for a bomb")
-
-    def spend(self, count: int) -> None:
-        self.bytes += count
-        if self.bytes > self.most:
-            raise DataError.at(self.name, f"unpacks to more than {self.most} bytes; taken for a bomb")
-
-
-def _untar(archive: Path, folder: Path, wanted: set[str], budget: _Budget) -> Iterator[Path]:
-    with tarfile.open(archive, "r:*") as tar:
-        for member in tar:
-            budget.next_member(member.size)
-            if member.islnk() or member.issym():
-                raise DataError.at(
-                    f"{archive.name}:{member.name}", "is a link; archives with links are refused"
-                )
-            if not (member.isfile() or member.isdir()):
-                raise DataError.at(f"{archive.name}:{member.name}", "is neither a file nor a folder")
-            target = _target(archive, member.name, folder)
-            try:
-                tarfile.data_filter(member, str(folder))
-            except tarfile.FilterError as error:
-                raise DataError.at(f"{archive.name}:{member.name}", f"is refused: {error}") from None
-            if member.isdir() or (wanted and target.name not in wanted):
-                budget.spend(member.size)
-                continue
-            content = tar.extractfile(member)
-            assert content is not None, "a regular file has content"
-            yield _written(content, target, f"{archive.name}:{member.name}", budget)
-
-
-def _target(archive: Path, name: str, folder: Path) -> Path:
-    """Where a member goes; DataError unless that is below the folder on every system."""
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    if not parts or "\0" in name:
-        raise DataError.at(f"{archive.name}:{name!r}", "is no name of a file")
-    if parts[0].startswith("/") or ":" in parts[0] or ".." in parts:
-        raise DataError.at(f"{archive.name}:{name}", "leads out of the folder it is unpacked to")
-    if len(parts) > MOST_LEVELS:
-        raise DataError.at(f"{archive.name}:{name[:80]}", f"lies more than {MOST_LEVELS} folders deep")
-    return folder.joinpath(*parts)
-
-
-def _written(content: IO[bytes], target: Path, name: str, budget: _Budget) -> Path:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except (FileExistsError, NotADirectoryError):
-        raise DataError.at(name[:200], "stands twice in the archive, or as a file and a folder") from None
-    except OSError as error:
-        raise DataError.at(name[:200], f"cannot be written: {error.strerror or error}") from None
-    with os.fdopen(handle, "wb") as file:
-        while block := content.read(BLOCK_BYTES):
-            budget.spend(len(block))
-            try:
-                file.write(block)
-            except OSError as error:
-                raise DataError.at(name[:200], f"cannot be written: {error.strerror or error}") from None
-    return target
+    return None

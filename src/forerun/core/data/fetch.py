@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 from forerun.core.atomic_write import write_bytes
-from forerun.core.data.archive import unpacked
+from forerun.core.data.archive import content_of
 from forerun.core.data.registry import File, Source, select
 from forerun.core.errors import DataError, Problem
 from forerun.core.slices import folder
@@ -146,10 +144,14 @@ def _download(url: str, target: Path, source: Source, file: File) -> None:
         # A folder of its own: two fetches of one file do not meet, and nothing that is there is replaced.
         with tempfile.TemporaryDirectory(prefix=".forerun-", dir=target.parent) as folder:
             if file.archive:
-                partial = Path(folder) / target.name
                 archive = _retrieve(url, None, cache_dir() / "archives")
-                with unpacked(archive, wanted=[Path(file.path).name]) as members:
-                    _take(members, file, name, partial)
+                content = content_of(archive, size=file.size, sha256=file.sha256)
+                if content is None:
+                    raise DataError.at(
+                        name, f"no file in the archive {file.archive} is the one of the registry"
+                    )
+                partial = Path(folder) / target.name
+                partial.write_bytes(content)
             else:
                 partial = _retrieve(url, file.sha256, Path(folder))
             _verify(partial, file, name)
@@ -171,18 +173,6 @@ def _retrieve(url: str, sha256: str | None, folder: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     fname = hashlib.sha256(url.encode()).hexdigest()[:16] + "-" + url.rsplit("/", 1)[-1]
     return Path(pooch.retrieve(url, f"sha256:{sha256}" if sha256 else None, fname=fname, path=folder))
-
-
-def _take(members: Iterable[Path], file: File, name: str, target: Path) -> None:
-    """Of the unpacked files with the right name, the one with the right bytes."""
-    for member in members:
-        try:
-            _verify(member, file, name)
-        except DataError:
-            continue
-        shutil.move(member, target)
-        return
-    raise DataError.at(name, f"no file in the archive {file.archive} is the one of the registry")
 
 
 def _at(problem: Problem, name: str) -> Problem:

@@ -1,13 +1,9 @@
-"""How far a measurement is, in words: an estimate first, then every step with the time that is left; and how it stops."""
+"""How far a measurement is, in words: an estimate first, then every step with the time that is left."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from forerun.core.study.estimate import duration
@@ -66,23 +62,3 @@ class Steps:
             return ""
         left_s = max(0.0, this_s * (1 - share)) + sum(others_s)
         return f", about {duration(left_s)} left"
-
-
-@contextlib.contextmanager
-def stops_like_ctrl_c() -> Iterator[None]:
-    """A request to end (SIGTERM) raises KeyboardInterrupt, so that what was measured can be written down."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-__all__ = ["Steps", "Tell", "stops_like_ctrl_c"]

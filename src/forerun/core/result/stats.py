@@ -234,19 +234,6 @@ def proportion_interval(successes: int, trials: int, confidence: float = 0.95, o
     )
 
 
-def quantile_interval(values: ArrayLike, share: float, confidence: float = 0.95) -> Interval:
-    """Distribution-free interval of a quantile of independent values: the two order statistics that enclose it.
-
-    Their ranks are those of the normal approximation to the binomial count of values below the quantile, rounded outwards.
-    Infinite values (censored observations) may be among `values`; an end of the interval may then be infinite.
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    n = len(ordered)
-    half = normal_quantile(0.5 + confidence / 2) * math.sqrt(n * share * (1 - share))
-    low, high = max(0, math.floor(n * share - half) - 1), min(n - 1, math.ceil(n * share + half))
-    return Interval(float(ordered[low]), float(ordered[high]), confidence, f"order statistics of {n} values")
-
-
 def standard_error(values: ArrayLike) -> float:
     """Standard error of the mean of independent values; infinite for fewer than two."""
     sample = np.asarray(values, dtype=float)
@@ -262,19 +249,6 @@ def paired_p(ones: ArrayLike, others: ArrayLike) -> float:
         return 1.0 if mean == 0 else 0.0
     t = abs(mean) / (spread / math.sqrt(len(differences)))
     return 2 * student_tail(t, len(differences) - 1)
-
-
-def welch_p(ones: ArrayLike, others: ArrayLike) -> float:
-    """Two-sided p value of Welch's test that two independent samples, of unequal spread, have equal means."""
-    one, other = np.asarray(ones, dtype=float), np.asarray(others, dtype=float)
-    var_one, var_other = one.var(ddof=1) / len(one), other.var(ddof=1) / len(other)
-    if var_one + var_other == 0:
-        return 1.0 if one.mean() == other.mean() else 0.0
-    t = abs(float(one.mean() - other.mean())) / math.sqrt(var_one + var_other)
-    degrees = float(
-        (var_one + var_other) ** 2 / (var_one**2 / (len(one) - 1) + var_other**2 / (len(other) - 1))
-    )
-    return 2 * student_tail(t, degrees)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.core.atomic_write import refuse_foreign
-from forerun.core.measure.progress import Steps, stops_like_ctrl_c
+from forerun.core.measure.progress import Steps
 from forerun.core.result.stats import mean_interval, student_quantile
+from forerun.core.study.executors.interrupts import terminable
 from forerun.core.version import VERSION
 from forerun.energy.measure.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
 from forerun.energy.measure.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
@@ -94,7 +95,7 @@ def measure(
     runs = [(size, seed) for size in campaign.batch_sizes for seed in range(1, campaign.seeds + 1)]
     stopped = ""
     try:
-        with stops_like_ctrl_c():
+        with terminable():
             _epochs(campaign, trainer, meter, notes, progress, rest, epochs, clocks)
             _note_drift(campaign, trainer, epochs, notes)
             steps = Steps(progress, [0.0] * len(runs))

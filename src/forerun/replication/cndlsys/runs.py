@@ -20,7 +20,7 @@ import numpy as np
 
 from forerun.core.errors import Problem, TraceError
 from forerun.core.regular import read_regular, unreadable
-from forerun.core.result.stats import standard_error, welch_p
+from forerun.core.result.stats import standard_error, student_tail
 from forerun.core.trace.rows import Field
 from forerun.core.trace.tabular import Rows
 from forerun.loading.engine.model import batches_of
@@ -553,3 +553,15 @@ def _run_flags(run: Recorded) -> list[Flag]:
     if run.steady_stall < 0.01:
         flag(9, "stall-test-unreliable", f"steady stall is {100 * run.steady_stall:.2f} % of the run")
     return raised  # fmt: skip
+
+
+def welch_p(one: F64, other: F64) -> float:
+    """Two-sided p value of Welch's test that two independent samples, of unequal spread, have equal means."""
+    var_one, var_other = one.var(ddof=1) / len(one), other.var(ddof=1) / len(other)
+    if var_one + var_other == 0:
+        return 1.0 if one.mean() == other.mean() else 0.0
+    t = abs(float(one.mean() - other.mean())) / math.sqrt(var_one + var_other)
+    degrees = float(
+        (var_one + var_other) ** 2 / (var_one**2 / (len(one) - 1) + var_other**2 / (len(other) - 1))
+    )
+    return 2 * student_tail(t, degrees)

@@ -13,8 +13,9 @@ import numpy as np
 from forerun.core.atomic_write import refuse_foreign
 from forerun.core.errors import Problem, UsageError, known_names
 from forerun.core.measure.host import described, probe
-from forerun.core.measure.progress import Tell, stops_like_ctrl_c
+from forerun.core.measure.progress import Tell
 from forerun.core.scenario.spec import to_data
+from forerun.core.study.executors.interrupts import terminable
 from forerun.core.version import VERSION
 from forerun.serving.inputs.pipeline import SOURCE, Pipeline, Service
 from forerun.serving.inputs.prepare import prepare
@@ -99,7 +100,7 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     taken = Taken.of(len(pipeline.stages))
     try:
         with (
-            stops_like_ctrl_c(),
+            terminable(),
             Testbed(pipeline, [asked.models[name] for name in pipeline.names]) as testbed,
         ):
             measured = profile(asked, testbed, tell, taken)

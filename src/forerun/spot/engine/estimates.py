@@ -14,7 +14,6 @@ from forerun.core.result.stats import (
     Interval,
     normal_quantile,
     proportion_interval,
-    quantile_interval,
     standard_error,
 )
 
@@ -121,7 +120,10 @@ class Quantile:
 
 
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
-    """A quantile and its distribution-free 95 % interval: the order statistics that cover it.
+    """A quantile and its distribution-free 95 % interval: the two order statistics that enclose it.
+
+    Their ranks are those of the normal approximation to the binomial count of values below the quantile, rounded outwards.
+    An end of the interval may be infinite.
 
     Parameters
     ----------
@@ -129,10 +131,11 @@ def quantile(values: NDArray[np.float64], share: float) -> Quantile:
     share : which quantile, such as 0.95.
     """
     ordered, n = np.sort(values), values.size
-    interval = quantile_interval(ordered, share)
+    half = normal_quantile(0.975) * math.sqrt(n * share * (1 - share))
+    low, high = max(0, math.floor(n * share - half) - 1), min(n - 1, math.ceil(n * share + half))
     at = (
         float(np.quantile(ordered, share))
         if np.isfinite(ordered[-1])
         else float(ordered[math.ceil(n * share) - 1])
     )
-    return Quantile(at, interval.low, interval.high)
+    return Quantile(at, float(ordered[low]), float(ordered[high]))

@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from forerun.core.measure.progress import Steps, stops_like_ctrl_c
+from forerun.core.measure.progress import Steps
+from forerun.core.study.executors.interrupts import terminable
 from forerun.spot.measure.fleet import Fleet, FleetLog, Work
 
 
@@ -143,7 +144,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as folder:
         stages = Steps(progress, [0.0] * len(sizes))
         try:
-            with stops_like_ctrl_c():
+            with terminable():
                 for size in sizes:
                     stages.begin(f"training on {size} of {sizes[-1]} processes")
                     logs.append(calm(work, Path(folder) / str(size), size, steps, restarts))
