@@ -11,96 +11,51 @@ import math
 import re
 from typing import Final
 
-#: dimension of each unit and its size in the dimension's base unit
-_SCALE: Final[dict[str, tuple[str, float]]] = {
-    # time, base second
-    "ns": ("time", 1e-9),
-    "us": ("time", 1e-6),
-    "µs": ("time", 1e-6),
-    "ms": ("time", 1e-3),
-    "s": ("time", 1.0),
-    "sec": ("time", 1.0),
-    "min": ("time", 60.0),
-    "h": ("time", 3600.0),
-    "hr": ("time", 3600.0),
-    "d": ("time", 86400.0),
-    "day": ("time", 86400.0),
-    "days": ("time", 86400.0),
-    # information, base byte
-    "B": ("bytes", 1.0),
-    "bytes": ("bytes", 1.0),
-    "kB": ("bytes", 1e3),
-    "KB": ("bytes", 1e3),
-    "MB": ("bytes", 1e6),
-    "GB": ("bytes", 1e9),
-    "TB": ("bytes", 1e12),
-    "KiB": ("bytes", 1024.0),
-    "MiB": ("bytes", 1024.0**2),
-    "GiB": ("bytes", 1024.0**3),
-    "TiB": ("bytes", 1024.0**4),
-    # information rate, base byte per second
-    "B/s": ("byte rate", 1.0),
-    "kB/s": ("byte rate", 1e3),
-    "MB/s": ("byte rate", 1e6),
-    "GB/s": ("byte rate", 1e9),
-    "KiB/s": ("byte rate", 1024.0),
-    "MiB/s": ("byte rate", 1024.0**2),
-    "GiB/s": ("byte rate", 1024.0**3),
-    "bps": ("byte rate", 1.0 / 8),
-    "kbps": ("byte rate", 1e3 / 8),
-    "Mbps": ("byte rate", 1e6 / 8),
-    "Gbps": ("byte rate", 1e9 / 8),
-    "bytes_per_s": ("byte rate", 1.0),
-    # power, base watt
-    "mW": ("power", 1e-3),
-    "W": ("power", 1.0),
-    "w": ("power", 1.0),
-    "kW": ("power", 1e3),
-    # energy, base joule
-    "mJ": ("energy", 1e-3),
-    "J": ("energy", 1.0),
-    "j": ("energy", 1.0),
-    "kJ": ("energy", 1e3),
-    "MJ": ("energy", 1e6),
-    "Wh": ("energy", 3600.0),
-    "kWh": ("energy", 3.6e6),
-    # money and its rate, base dollar and dollar per hour
-    "usd": ("money", 1.0),
-    "USD": ("money", 1.0),
-    "usd_per_h": ("money rate", 1.0),
-    "usd/h": ("money rate", 1.0),
-    "USD/h": ("money rate", 1.0),
-    "usd/s": ("money rate", 3600.0),
-    "usd/d": ("money rate", 1.0 / 24),
-    "usd_per_kwh": ("energy price", 1.0),
-    "usd/kWh": ("energy price", 1.0),
-    "usd/MWh": ("energy price", 1e-3),
-    "usd_per_gb": ("byte price", 1.0),
-    "usd/GB": ("byte price", 1.0),
-    "g_per_kwh": ("carbon intensity", 1.0),
-    "g/kWh": ("carbon intensity", 1.0),
-    "kg/kWh": ("carbon intensity", 1e3),
-    # rates, base per second
-    "rps": ("rate", 1.0),
-    "qps": ("rate", 1.0),
-    "/s": ("rate", 1.0),
-    "per_s": ("rate", 1.0),
-    "/min": ("rate", 1.0 / 60),
-    "per_min": ("rate", 1.0 / 60),
-    "/h": ("rate", 1.0 / 3600),
-    "per_h": ("rate", 1.0 / 3600),
-    "hz": ("rate", 1.0),
-    "Hz": ("rate", 1.0),
-    # GPU-time, base GPU-second
-    "gpu_s": ("GPU time", 1.0),
-    "gpu_h": ("GPU time", 3600.0),
-    "GPU-s": ("GPU time", 1.0),
-    "GPU-h": ("GPU time", 3600.0),
-    "node_s": ("node time", 1.0),
-    "node_h": ("node time", 3600.0),
-    # shares
-    "%": ("share", 0.01),
-    "share": ("share", 1.0),
+#: each dimension: a quantity as people write it, if one is usual, and its units with their sizes
+_DIMENSIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
+    "time": (
+        "30min",
+        {
+            "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "hr": 3600.0,
+            "d": 86400.0, "day": 86400.0, "days": 86400.0,
+        },
+    ),
+    "bytes": (
+        "16MiB",
+        {
+            "B": 1.0, "bytes": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+            "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4,
+        },
+    ),
+    "byte rate": (
+        "10Gbps",
+        {
+            "B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "KiB/s": 1024.0, "MiB/s": 1024.0**2, "GiB/s": 1024.0**3,
+            "bps": 1.0 / 8, "kbps": 1e3 / 8, "Mbps": 1e6 / 8, "Gbps": 1e9 / 8, "bytes_per_s": 1.0,
+        },
+    ),
+    "power": ("250W", {"mW": 1e-3, "W": 1.0, "w": 1.0, "kW": 1e3}),
+    "energy": ("3kWh", {"mJ": 1e-3, "J": 1.0, "j": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3600.0, "kWh": 3.6e6}),
+    "money": ("$12", {"usd": 1.0, "USD": 1.0}),
+    "money rate": ("$2.4/h", {"usd_per_h": 1.0, "usd/h": 1.0, "USD/h": 1.0, "usd/s": 3600.0, "usd/d": 1.0 / 24}),
+    "energy price": ("0.12usd/kWh", {"usd_per_kwh": 1.0, "usd/kWh": 1.0, "usd/MWh": 1e-3}),
+    "byte price": ("", {"usd_per_gb": 1.0, "usd/GB": 1.0}),
+    "carbon intensity": ("250g/kWh", {"g_per_kwh": 1.0, "g/kWh": 1.0, "kg/kWh": 1e3}),
+    "rate": (
+        "100rps",
+        {
+            "rps": 1.0, "qps": 1.0, "/s": 1.0, "per_s": 1.0, "/min": 1.0 / 60, "per_min": 1.0 / 60, "/h": 1.0 / 3600,
+            "per_h": 1.0 / 3600, "hz": 1.0, "Hz": 1.0,
+        },
+    ),
+    "GPU time": ("", {"gpu_s": 1.0, "gpu_h": 3600.0, "GPU-s": 1.0, "GPU-h": 3600.0}),
+    "node time": ("", {"node_s": 1.0, "node_h": 3600.0}),
+    "share": ("5%", {"%": 0.01, "share": 1.0}),
+}  # fmt: skip
+
+#: dimension of each unit and its size
+_SCALE: Final = {
+    unit: (name, size) for name, (_, units) in _DIMENSIONS.items() for unit, size in units.items()
 }
 
 #: units that names end in, in small letters, and how each is printed
@@ -212,21 +167,20 @@ def parse_quantity(text: str, unit: str) -> float:
     no quantity, has no unit, or has one of another dimension.
     """
     match = _QUANTITY.match(text)
+    dimension, size = _SCALE[unit]
+    usual, units = _DIMENSIONS[dimension]
+    example = usual or f"10{unit}"
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity; write a number with a unit, such as {_example(unit)}")
+        raise ValueError(f"{text!r} is not a quantity; write a number with a unit, such as {example}")
     given = match["unit"]
     if match["dollar"]:
         given = "usd" + given
-    dimension, size = _SCALE[unit]
     if given not in _SCALE:
-        known = ", ".join(name for name, (dim, _) in _SCALE.items() if dim == dimension)
         problem = f"has the unknown unit {given!r}" if given else "has no unit"
-        raise ValueError(f"{text!r} {problem}; known here: {known}")
+        raise ValueError(f"{text!r} {problem}; known here: {', '.join(units)}")
     given_dimension, given_size = _SCALE[given]
     if given_dimension != dimension:
-        raise ValueError(
-            f"{text!r} is a {given_dimension}, a {dimension} is wanted, such as {_example(unit)}"
-        )
+        raise ValueError(f"{text!r} is a {given_dimension}, a {dimension} is wanted, such as {example}")
     number = float(match["number"].replace("_", ""))
     value = number if given_size == size else _convert(number, given_size, size)
     if not math.isfinite(value):
@@ -241,20 +195,3 @@ def _convert(number: float, from_size: float, to_size: float) -> float:
         return number * (round(ratio) if abs(ratio - round(ratio)) < 1e-9 * ratio else ratio)
     inverse = to_size / from_size
     return number / (round(inverse) if abs(inverse - round(inverse)) < 1e-9 * inverse else inverse)
-
-
-def _example(unit: str) -> str:
-    examples = {
-        "time": "30min",
-        "bytes": "16MiB",
-        "byte rate": "10Gbps",
-        "power": "250W",
-        "energy": "3kWh",
-        "money": "$12",
-        "money rate": "$2.4/h",
-        "rate": "100rps",
-        "share": "5%",
-        "energy price": "0.12usd/kWh",
-        "carbon intensity": "250g/kWh",
-    }
-    return examples.get(_SCALE[unit][0], f"10{unit}")

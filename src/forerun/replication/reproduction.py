@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,3 +132,16 @@ class Attempt:
     def failed(self) -> bool:
         """Whether it ended with an error, or with a number outside its tolerance."""
         return bool(self.error) or (self.reproduced is not None and bool(self.reproduced.failed))
+
+
+def from_points(names: Sequence[str], points: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """The columns of points that were gathered one by one; each has a value for every name.
+
+    >>> from_points(("x", "y"), [(1, 2.5), (2, 3.5)])
+    {'x': [1, 2], 'y': [2.5, 3.5]}
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for point in points:
+        for name, value in zip(names, point, strict=True):
+            columns[name].append(value)
+    return columns

@@ -9,10 +9,10 @@ from forerun.core.cli import _show
 from forerun.core.cli._options import Output
 
 if TYPE_CHECKING:
-    from forerun.core.study.explain import Progress
+    from forerun.core.study.searches import Reached
 
 
-def counted(workers: int, output: Output, show: Callable[[str], None]) -> Callable[[Progress], None]:
+def counted(workers: int, output: Output, show: Callable[[str], None]) -> Callable[[Reached], None]:
     """What says how far an explanation is: at most how many simulations, and how long they take when one has ended.
 
     Parameters
@@ -25,7 +25,7 @@ def counted(workers: int, output: Output, show: Callable[[str], None]) -> Callab
 
     estimate, estimated = Estimate(workers), False
 
-    def progress(now: Progress) -> None:
+    def progress(now: Reached) -> None:
         nonlocal estimated
         estimate.see(now.done)
         if now.done == 0 and now.most and not output.silent:
@@ -35,25 +35,5 @@ def counted(workers: int, output: Output, show: Callable[[str], None]) -> Callab
             _show.say(f"{now.most - now.done} more at most: {left} or less")
             estimated = True
         show(f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}")
-
-    return progress
-
-
-def left_of(show: Callable[[str], None]) -> Callable[[int, int], None]:
-    """What says how many of a known number of steps are done, and how long the others take.
-
-    Parameters
-    ----------
-    show : what shows the present state.
-    """
-    from forerun.core.study.estimate import Estimate
-
-    estimate = Estimate()
-    estimate.see(0)
-
-    def progress(done: int, of: int) -> None:
-        estimate.see(done)
-        left = estimate.left(of)
-        show(f"{done} of {of}{f', {left} left' if left else ''}")
 
     return progress

@@ -32,9 +32,11 @@ def dataset(name: str) -> Path:
     paths = fetch(name)
     if len(files) == 1:
         return paths[0]
-    root, relative = _root_of(paths[0], files[0][1], files[0][0])
+    # The folder of this name, or the one that the files of a source share, below the folder of all domains.
+    names = [Path(source.full_name(file)) for source, file in files]
+    root = paths[0].parents[len(names[0].parts) - 1]
     exact = root / name.strip("/")
-    return exact if exact.is_dir() else root / relative
+    return exact if exact.is_dir() else root / os.path.commonpath([one.parent for one in names])
 
 
 def fetch(name: str) -> tuple[Path, ...]:
@@ -186,12 +188,3 @@ def _failed(url: str, name: str, error: OSError) -> str:
 
 def _by_hand(name: str) -> str:
     return f"without a network, name an offline mirror that has {name} in {MIRROR_VARIABLE}"
-
-
-def _root_of(path: Path, file: File, source: Source) -> tuple[Path, Path]:
-    """The folder of all domains, and the domain with the part of the path that a source's files share."""
-    root = path
-    for _ in Path(source.full_name(file)).parts:
-        root = root.parent
-    shared = Path(os.path.commonpath([str(Path(source.full_name(one)).parent) for one in source.files]))
-    return root, shared

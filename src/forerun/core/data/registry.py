@@ -66,18 +66,9 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def describe(self) -> dict[str, object]:
         """As plain data, for JSON."""
-        return {
-            "name": self.name,
-            "domain": self.domain,
-            "title": self.title,
-            "licence": self.licence,
-            "citation": self.citation,
-            "repository": self.repository,
-            "commit": self.commit,
-            "note": self.note,
-            "files": len(self.files),
-            "size_bytes": self.size,
-        }
+        names = ("name", "domain", "title", "licence", "citation", "repository", "commit", "note")
+        about = {name: getattr(self, name) for name in names}
+        return {**about, "files": len(self.files), "size_bytes": self.size}
 
     def describe_file(self, file: File) -> dict[str, object]:
         """One of its files as plain data, for JSON."""

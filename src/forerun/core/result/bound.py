@@ -93,15 +93,10 @@ class Bracket:
         """The bracket as plain data, without the certificate."""
         rows = [dict(zip(("job", "start_s", "end_s", "gpus"), piece)) for piece in self.schedule]
         prices = [dict(zip(("start_s", "end_s", "price"), span)) for span in self.prices]
+        names = ("figure", "title", "better", "gpus", "jobs", "of", "reached", "bound")
+        own = {name: getattr(self, name) for name in names}
         return {
-            "figure": self.figure,
-            "title": self.title,
-            "better": self.better,
-            "gpus": self.gpus,
-            "jobs": self.jobs,
-            "of": self.of,
-            "reached": self.reached,
-            "bound": self.bound,
+            **own,
             "notes": list(self.notes),
             "schedule": rows,
             "prices": prices,

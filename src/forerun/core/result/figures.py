@@ -209,19 +209,6 @@ def quantile_curve(name: str, values: np.ndarray[Any, Any], points: int) -> dict
     return {name: np.quantile(values, shares), "share": shares}
 
 
-def from_points(names: Sequence[str], points: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
-    """The columns of points that were gathered one by one; each has a value for every name.
-
-    >>> from_points(("x", "y"), [(1, 2.5), (2, 3.5)])
-    {'x': [1, 2], 'y': [2.5, 3.5]}
-    """
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    for point in points:
-        for name, value in zip(names, point, strict=True):
-            columns[name].append(value)
-    return columns
-
-
 def ends(intervals: Sequence[Interval | None]) -> dict[str, list[float]]:
     """Columns low and high of confidence intervals, nan where there is none; no columns if there are none at all."""
     if not any(intervals):

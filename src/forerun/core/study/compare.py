@@ -11,25 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.domain import code_of, get_domain, instance_of, left_out, objectives_of, own_specs, simulate
+from forerun.core.domain import code_of, get_domain, instance_of, left_out, objectives_of, simulate
 from forerun.core.errors import Problem, UnknownName, UsageError, known_names
 from forerun.core.result.numbers import format_number
 from forerun.core.result.objective import Objective
 from forerun.core.result.stats import chosen_best_p, holm, skewness
 from forerun.core.scenario.arguments import require_scenario
-from forerun.core.scenario.spec import AnyScenario, NamedSpec, label_of, to_data
+from forerun.core.scenario.spec import AnyScenario, NamedSpec, label_of
 from forerun.core.study.best import bounder_of, with_best
 from forerun.core.study.blocks import DAY_S, BlockDifference, block_difference
 from forerun.core.study.cell import Done, Failed
 from forerun.core.study.compared import Comparison, Shift, Standing, Variant
 from forerun.core.study.executors import Executor, Here
-from forerun.core.study.executors.processes import Processes
+from forerun.core.study.executors.processes import workers_of
 from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.replicates import INDEPENDENT, RUNS, Replicates, of_a_fit
 from forerun.core.study.verdict import ledger_name, recommended, tail_figures, tail_text, why
@@ -85,14 +84,13 @@ def compare(
         bounder_of(scenario.domain, objective.partition(":")[0])
     offered = get_domain(scenario.domain).objectives
     first = {} if offered and not objective else simulate(scenario).summary
-    executor: Executor = Processes(workers) if workers > 1 else Here()
     comparison = compare_variants(
         scenario,
         candidates,
         tuple(offered) if offered and not objective else pick_objective(scenario.domain, objective, first),
         seeds=seeds,
         precision=precision,
-        executor=executor,
+        executor=workers_of(workers),
         progress=progress,
     )
     return with_best(comparison, progress) if bound else comparison
@@ -163,26 +161,18 @@ def compare_variants(
     objective that the results do not have, ScenarioError if a variant is not a valid scenario.
     """
     code = _check(scenario, variants)
-    runner = _Runner(
-        scenario,
-        variants,
-        executor or Here(),
-        progress,
-        seeds if not precision else FIRST_SEEDS,
-        precision > 0,
-    )
-    runner.extend(min(2, seeds))
-    objective = objective if isinstance(objective, Objective) else _first_there(objective, runner)
-    exact = runner.seeds > 1 and runner.repeats()
     target = seeds if not precision else FIRST_SEEDS
-    while not exact:
+    runner = _Runner(scenario, variants, executor or Here(), progress, target, precision)
+    runner.extend(min(2, seeds))
+    runner.settle([objective] if isinstance(objective, Objective) else objective)
+    while not runner.exact:
         runner.extend(target)
         if not precision or runner.seeds >= most_seeds or runner.replicates().blocks:
             break
-        if _half_width(runner, objective) <= precision:
+        if _half_width(runner) <= precision:
             break
         target = next_look(runner.seeds, most_seeds)
-    return replace(_conclude(runner, objective, exact, precision), code=code)
+    return replace(_conclude(runner), code=code)
 
 
 def next_look(seeds: int, most_seeds: int) -> int:
@@ -266,18 +256,20 @@ class _Runner:
         variants: Sequence[Variant],
         executor: Executor,
         progress: Callable[[str], None],
-        planned_seeds: int = 0,
-        growing: bool = False,
+        planned_seeds: int,
+        precision: float,
     ) -> None:
-        self.base = to_data(scenario)
-        self.own = own_specs(scenario)
-        self.first_seed = int(scenario.seed)
+        self.plan = StudyPlan.of("compare", scenario, units=True)
         self.variants = tuple(variants)
         self.executor = executor
         self.progress = progress
         self.seeds = 0
         self.planned_seeds = planned_seeds
-        self.growing = growing  # seeds may be added to those planned
+        #: the half-width that was asked for, 0 for none: then no seeds are added to those planned
+        self.precision = precision
+        self.objective: Objective
+        #: whether the seed changes nothing
+        self.exact = False
         self.runs = 0
         self.outcomes: dict[str, list[Done]] = {variant.name: [] for variant in variants}
         self.failed: dict[str, str] = {}
@@ -311,15 +303,15 @@ class _Runner:
             return
         tried = [(seed, variant) for seed in fresh for variant in self.alive]
         cells = [
-            Cell(number, variant.overrides, self.first_seed + seed)
+            Cell(number, variant.overrides, self.plan.seeds[0] + seed)
             for number, (seed, variant) in enumerate(tried)
         ]
         later = max(0, self.planned_seeds - target) * len(self.alive)
         planned = self.runs + len(cells) + later
         # The first seeds may show that the seed changes nothing: then no more are run.
-        most = "at most " if later and not self.seeds and not self.growing else ""
+        most = "at most " if later and not self.seeds and not self.precision else ""
         outcomes = {}
-        for outcome in self.executor.run(self._plan(), cells):
+        for outcome in self.executor.run(self.plan, cells):
             outcomes[outcome.number] = outcome
             self.runs += 1
             self.progress(f"{self.runs} of {most}{planned} runs")
@@ -335,15 +327,18 @@ class _Runner:
         """How the seeds belong together."""
         return Replicates.of(one.summary for variant in self.alive for one in self.outcomes[variant.name])
 
-    def repeats(self) -> bool:
-        """Whether the seed changes nothing: both first runs of every variant gave the same figures."""
-        runs = [self.outcomes[variant.name] for variant in self.alive]
-        return bool(runs) and all(_figures(done[0]) == _figures(done[1]) for done in runs)
+    def settle(self, objectives: Sequence[Objective]) -> None:
+        """Choose the first objective that every run has so far, and see whether the seed changes anything.
 
-    def _plan(self) -> StudyPlan:
-        return StudyPlan(
-            "compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True, own=self.own
-        )
+        If no objective is there, the first is chosen, which then says what is missing. The seed changes nothing where both
+        first runs of every variant have the same figures.
+        """
+        runs = [self.outcomes[variant.name] for variant in self.alive]
+        done = [_figures(one) for some in runs for one in some]
+        there = (one for one in objectives if all(one.key in figures for figures in done))
+        self.objective = next(there, objectives[0])
+        first_two = ((_figures(some[0]), _figures(some[1])) for some in runs)
+        self.exact = self.seeds > 1 and bool(runs) and all(one == other for one, other in first_two)
 
     def block(self, variant: Variant, other: Variant, key: str) -> BlockDifference | None:
         """The interval of a figure's difference over blocks of the recorded log; None where there is none."""
@@ -358,14 +353,14 @@ class _Runner:
 
     def left_out(self, variant: Variant, key: str) -> tuple[float, str]:
         """How much of the work a figure of a variant is not about, and in words."""
-        amount, words = left_out(str(self.base["domain"]), key, _means(self.outcomes[variant.name]))
+        amount, words = left_out(str(self.plan.base["domain"]), key, _means(self.outcomes[variant.name]))
         return round(amount, 9), words if amount else ""
 
-    def p(self, variant: Variant, other: Variant, key: str, exact: bool) -> float | None:
+    def p(self, variant: Variant, other: Variant, key: str) -> float | None:
         """The p value of no difference in a figure; None where there is none, or one leaves out more of the work."""
         if self.left_out(variant, key) != self.left_out(other, key):
             return None
-        if exact:
+        if self.exact:
             over = self.block(variant, other, key)
             return None if over is None else over.p
         return self.replicates().p(self.values(variant, key) - self.values(other, key))
@@ -383,51 +378,40 @@ def _check(scenario: Any, variants: Sequence[Variant]) -> dict[str, str]:
     for twice in (name for name in names if names.count(name) > 1):
         raise UsageError.at("compare", f"the variant {twice!r} is given twice")
     code: dict[str, str] = {}
-    base = to_data(scenario)
     for variant in variants:
-        plan = StudyPlan(variant.name, base, Path.cwd(), (), (scenario.seed,), (), own=own_specs(scenario))
+        plan = StudyPlan.of(variant.name, scenario)
         code |= code_of(plan.scenario(Cell(0, variant.overrides, scenario.seed)))
     return code
 
 
-def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
-    """The first objective that every run has so far; the very first if none is (which then says what is missing)."""
-    done = [one for variant in runner.alive for one in runner.outcomes[variant.name]]
-    there = (one for one in objectives if all(one.key in _figures(run) for run in done))
-    return next(there, objectives[0])
-
-
-def _half_width(runner: _Runner, objective: Objective) -> float:
+def _half_width(runner: _Runner) -> float:
     """The largest half-width of the intervals of the differences."""
-    intervals = [INDEPENDENT.mean(gaps) for gaps in runner.differences(objective.key)]
+    intervals = [INDEPENDENT.mean(gaps) for gaps in runner.differences(runner.objective.key)]
     return max(((one.high - one.low) / 2 for one in intervals if one), default=0.0)
 
 
-def _conclude(runner: _Runner, objective: Objective, exact: bool, precision: float) -> Comparison:
+def _conclude(runner: _Runner) -> Comparison:
     """The comparison from what ran: variants ranked, differences tested, the method and the answer in words.
 
-    exact: whether the seed changes nothing. precision: the half-width that was asked for, 0 for none. Raises UsageError
-    if every variant failed.
+    Raises UsageError if every variant failed.
     """
-    alive = runner.alive
+    alive, objective, exact = runner.alive, runner.objective, runner.exact
     if not alive:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runner.failed.items())
         raise UsageError.at("compare", f"every variant failed: {reasons}")
     reference = alive[0]
-    key, replicates = objective.key, runner.replicates()
-    tested = {one.name: runner.p(one, reference, key, exact) for one in alive[1:]}
+    key = objective.key
+    tested = {one.name: runner.p(one, reference, key) for one in alive[1:]}
     p_values = {name: p for name, p in tested.items() if p is not None}
     over = {
         one.name: runner.block(one, reference, key) for one in alive[1:] if exact and one.name in p_values
     }
     blocks = {name: one for name, one in over.items() if one is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values()))))
-    standings = [
-        _standing(runner, variant, reference, objective, exact, adjusted, blocks) for variant in alive
-    ]
+    standings = [_standing(runner, variant, reference, adjusted, blocks) for variant in alive]
     sign = -1.0 if objective.better == "higher" else 1.0
     standings.sort(key=lambda one: (runner.left_out(one.variant, key)[0], sign * one.value))
-    level = _level(runner, standings, objective, exact)
+    level = _level(runner, standings)
     advised = recommended(standings, level, reference.name)
     return Comparison(
         objective,
@@ -435,38 +419,26 @@ def _conclude(runner: _Runner, objective: Objective, exact: bool, precision: flo
         reference.name,
         1 if exact else runner.seeds,
         exact,
-        _exact_method(runner, objective, blocks)
-        if exact
-        else _method(
-            runner.seeds,
-            precision,
-            _half_width(runner, objective) if precision else 0.0,
-            max(map(skewness, runner.differences(objective.key)), key=abs, default=0.0),
-            len(alive),
-            replicates,
-        )
-        + (f"; {fit}" if runner.seeds > 1 and (fit := of_a_fit(runner.base)) else ""),
+        _exact_method(runner, blocks) if exact else _method(runner),
         why(
             standings,
             objective,
             exact=exact,
             reference=reference.name,
             level=level,
-            tails=_worse_tails(runner, (standings[0], advised), standings, objective, exact),
+            tails=_worse_tails(runner, (standings[0], advised), standings),
         ),
         dict(runner.failed),
-        runner.base,
+        runner.plan.base,
         level=level,
         recommended=advised.variant.name,
     )
 
 
-def _level(
-    runner: _Runner, standings: Sequence[Standing], objective: Objective, exact: bool
-) -> tuple[str, ...]:
+def _level(runner: _Runner, standings: Sequence[Standing]) -> tuple[str, ...]:
     """The variants that do not differ significantly from the best, which was chosen on the same seeds."""
     best, *others = standings
-    p_values = [runner.p(one.variant, best.variant, objective.key, exact) for one in others]
+    p_values = [runner.p(one.variant, best.variant, runner.objective.key) for one in others]
     adjusted = iter(chosen_best_p([p for p in p_values if p is not None], len(standings)))
     p_values = [p if p is None else next(adjusted) for p in p_values]
     for at, one in enumerate(others):
@@ -480,40 +452,34 @@ def _level(
     )
 
 
-def _worse_tails(
-    runner: _Runner,
-    ones: Sequence[Standing],
-    standings: Sequence[Standing],
-    objective: Objective,
-    exact: bool,
-) -> list[str]:
+def _worse_tails(runner: _Runner, ones: Sequence[Standing], standings: Sequence[Standing]) -> list[str]:
     """In words, the 99th percentiles of some variants that are significantly worse than the reference's."""
     base = next(one for one in standings if one.difference is None)
     texts = []
-    for tail in tail_figures(str(runner.base["domain"]), objective, base.figures):
+    for tail in tail_figures(str(runner.plan.base["domain"]), runner.objective, base.figures):
         for one in ones:
             if one is base or tail.key not in one.figures:
                 continue
-            p = runner.p(one.variant, base.variant, tail.key, exact)
+            p = runner.p(one.variant, base.variant, tail.key)
             value, other = one.figures[tail.key], base.figures[tail.key]
-            alike = exact and one.left_out == base.left_out and value > WORSE_ON_THIS_LOG * other
+            alike = runner.exact and one.left_out == base.left_out and value > WORSE_ON_THIS_LOG * other
             if tail.ahead(other - value) and ((p is not None and p <= 0.05) or alike):
                 texts.append(tail_text(one, base, tail, p))
     return list(dict.fromkeys(texts))
 
 
 def _standing(
-    runner: _Runner, variant: Variant, reference: Variant, objective: Objective,
-    exact: bool, adjusted: Mapping[str, float], blocks: Mapping[str, BlockDifference],
+    runner: _Runner, variant: Variant, reference: Variant, adjusted: Mapping[str, float],
+    blocks: Mapping[str, BlockDifference],
 ) -> Standing:  # fmt: skip
     """How one variant did.
 
     adjusted: p values after Holm, by variant that has one. blocks: differences over blocks of the log, for exact
     comparisons.
     """
-    done, base = runner.outcomes[variant.name], runner.outcomes[reference.name]
+    objective, done, base = runner.objective, runner.outcomes[variant.name], runner.outcomes[reference.name]
     values, against = (runner.values(one, objective.key) for one in (variant, reference))
-    random, replicates = not exact and len(values) > 1, runner.replicates()
+    random, replicates = not runner.exact and len(values) > 1, runner.replicates()
     itself = variant.name == reference.name
     apart, words = runner.left_out(variant, objective.key)
     return Standing(
@@ -576,13 +542,17 @@ def _figures(done: Done) -> dict[str, Any]:
     }
 
 
-def _method(
-    seeds: int, precision: float, reached: float, skewed: float, variants: int, replicates: Replicates
-) -> str:
-    """How differences were judged. reached: the largest half width; skewed: the skewness of the most skewed difference."""
+def _method(runner: _Runner) -> str:
+    """How intervals over seeds were made, and what they leave out."""
+    text = _over_seeds(runner, runner.replicates())
+    return text + (f"; {fit}" if runner.seeds > 1 and (fit := of_a_fit(runner.plan.base)) else "")
+
+
+def _over_seeds(runner: _Runner, replicates: Replicates) -> str:
+    seeds, precision = runner.seeds, runner.precision
     if seeds < 2:
         return "one seed: differences are of one draw, without an interval"
-    after = ", p values after Holm" if variants > 2 else ""
+    after = ", p values after Holm" if len(runner.alive) > 2 else ""
     if replicates.why_not:
         return f"paired over {seeds} common seeds; {replicates.caution}"
     if replicates.blocks:
@@ -593,6 +563,10 @@ def _method(
     text = f"paired over {seeds} common seeds, Student's t, 95 %{after}"
     if not precision:
         return text
+    reached, skewed = (
+        _half_width(runner),
+        max(map(skewness, runner.differences(runner.objective.key)), key=abs, default=0.0),
+    )
     if reached <= precision:
         text += f"; seeds were added until half widths were at most {precision:g}"
     else:
@@ -603,17 +577,15 @@ def _method(
     )
 
 
-def _exact_method(runner: _Runner, objective: Objective, blocks: Mapping[str, BlockDifference]) -> str:
+def _exact_method(runner: _Runner, blocks: Mapping[str, BlockDifference]) -> str:
     """How exact differences were judged: what is exact, and what an interval over blocks of the log covers."""
     text = "the seed changes nothing here: differences are exact"
     units = next((done[0].units for done in runner.outcomes.values() if done and done[0].units), None)
     if units is None:
         return text
     text += " for this log"
-    if not units.has(objective.key):
-        return (
-            f"{text}; {objective.title} is not made of {units.name}, so it has no interval over blocks of it"
-        )
+    if not units.has(runner.objective.key):
+        return f"{text}; {runner.objective.title} is not made of {units.name}, so it has no interval over blocks of it"
     if not blocks:
         return f"{text}; the log is too short for an interval over blocks of it"
     ones = tuple(blocks.values())

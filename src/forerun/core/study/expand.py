@@ -14,12 +14,20 @@ from typing import Any, Final
 
 import msgspec
 
-from forerun.core.domain import code_of, get_domain, instance_of
+from forerun.core.domain import code_of, get_domain, instance_of, own_specs
 from forerun.core.errors import Problem, ScenarioError, known_names
 from forerun.core.result.numbers import is_number
 from forerun.core.scenario.decode import decode
 from forerun.core.scenario.numbers import Count
-from forerun.core.scenario.spec import NamedSpec, Spec, canonical_json, content_id, override, to_data
+from forerun.core.scenario.spec import (
+    AnyScenario,
+    NamedSpec,
+    Spec,
+    canonical_json,
+    content_id,
+    override,
+    to_data,
+)
 from forerun.core.scenario.text import Document, Place, read_document
 from forerun.core.scenarios import build
 from forerun.core.units import parse_quantity, stem, unit_of, whole_number
@@ -135,6 +143,22 @@ class StudyPlan:
     units: bool = False
     tables: tuple[str, ...] = ()
     own: tuple[tuple[Place, NamedSpec], ...] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, scenario: AnyScenario, *, units: bool = False, tables: tuple[str, ...] = ()
+    ) -> StudyPlan:
+        """A study of one scenario under its own seed, whose cells change it.
+
+        Parameters
+        ----------
+        name : for messages.
+        scenario : whose paths begin here.
+        units, tables : what is kept of each run.
+        """
+        data = to_data(scenario)
+        own = own_specs(scenario)
+        return cls(name, data, Path.cwd(), (), (data["seed"],), (), units=units, tables=tables, own=own)
 
     @property
     def id(self) -> str:

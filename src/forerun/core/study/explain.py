@@ -5,34 +5,30 @@ of growing change. Each parameter is tried value by value until the answer chang
 value that did not change it. Nothing is assumed to be monotone: the reported value was simulated, changes the answer,
 and is the smallest *tried*. A domain may also name changes whose effect is worth a table, such as each known bug of a
 published simulator by itself.
-
-Parameters do not wait for each other: each search asks for its next value when the last outcome is there, so what it
-finds does not depend on how many values are simulated at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.core.domain import Answer, Change, WhatIf, code_of, get_domain, own_specs
+from forerun.core.domain import Answer, Change, WhatIf, code_of, get_domain
 from forerun.core.errors import Problem, ScenarioError, StoreError
 from forerun.core.result import notebook
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import format_number, is_number
 from forerun.core.result.objective import Objective
 from forerun.core.result.run import Result, SavedRun, require_run
-from forerun.core.scenario.spec import to_data
 from forerun.core.scenario.text import Document
 from forerun.core.scenarios import build
 from forerun.core.sources import file_of
 from forerun.core.study.cell import Done, Failed, Outcome
-from forerun.core.study.executors import Executor, Feed, Here
-from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, StudyPlan
+from forerun.core.study.executors import Executor, Here
+from forerun.core.study.executors.processes import workers_of
+from forerun.core.study.expand import StudyPlan
+from forerun.core.study.searches import Overrides, Reached, Searching, once, run_searches
 
 #: times that the gap between a value that turns the answer and one that does not is halved
 HALVINGS: Final = 4
@@ -126,24 +122,11 @@ def dominant_causes(ledgers: Sequence[Ledger], *, most: int = 5) -> tuple[tuple[
     return tuple(causes)
 
 
-#: a parameter's search: yields the value to try next, is sent the outcome, and returns what it did
-_Walk = Generator[Any, Outcome | None, Turn]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far an explanation is. done: simulations so far. most: all that can still become necessary, those among them."""
-
-    done: int
-    most: int
-    about: str = ""
-
-
 def explain(
     run: Result | SavedRun,
     *,
     workers: int = 1,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[Reached], None] = lambda _: None,
 ) -> Explanation:
     """Explain a run: its dominant causes, the binding constraint, and the smallest change that would change the answer.
 
@@ -161,10 +144,9 @@ def explain(
     require_run(run, "explain")
     explainer, scenario = get_domain(run.domain).explainer, scenario_of(run)
     bare = scenario if explainer is None else explainer.bare(scenario)
-    plan = StudyPlan(name_of(run), to_data(bare), Path.cwd(), (), (scenario.seed,), (), own=own_specs(bare))
+    plan = StudyPlan.of(name_of(run), bare)
     if explainer is None:
         return explain_with(run, None, (), plan)
-    executor: Executor = Processes(workers) if workers > 1 else Here()
     return explain_with(
         run,
         explainer.answer,
@@ -173,7 +155,7 @@ def explain(
         changes=explainer.changes(scenario, run),
         objectives=get_domain(run.domain).objectives,
         reasons=explainer.reasons(run),
-        executor=executor,
+        executor=workers_of(workers),
         progress=progress,
     )
 
@@ -217,7 +199,7 @@ def explain_with(
     objectives: Sequence[Objective] = (),
     reasons: Sequence[str] = (),
     executor: Executor | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[Reached], None] = lambda _: None,
 ) -> Explanation:
     """Explain a run (a Result or a SavedRun) of a plan's scenario.
 
@@ -227,92 +209,26 @@ def explain_with(
     simulation and after each.
     """
     given = answer(run.summary) if answer is not None else None
-    walks: list[_Walk] = []
+    searches: list[Searching[Any]] = []
     if given is not None and answer is not None:
-        walks = [_walk(what_if, given.holds, answer) for what_if in what_ifs]
-    walkers = _Walkers(plan.seeds[0], what_ifs, walks, changes)
-    progress(Progress(0, walkers.most))
-    for outcome in (executor or Here()).run(plan, walkers.feed):
-        about = walkers.take(outcome)
-        progress(Progress(walkers.done, walkers.most, about))
-    turns = [turn for turn in walkers.turns if turn is not None]
-    turns.sort(key=_smallness)
+        searches = [
+            Searching(_walk(one, given.holds, answer), _most(one), one.meaning or one.path)
+            for one in what_ifs
+        ]
+    walks = len(searches)
+    baselines = list(dict.fromkeys(change.given for change in changes if change.given))
+    searches += [Searching(once(one), 1, ", ".join(path for path, _ in one)) for one in baselines]
+    searches += [Searching(once((*one.given, (one.path, one.value))), 1, one.meaning) for one in changes]
+    found = run_searches(plan, searches, executor or Here(), progress)
+    turns = sorted(found[:walks], key=_smallness)
+    before: dict[Overrides, Any] = {(): run.summary, **dict(zip(baselines, found[walks:]))}
     keys = [one.key for one in objectives]
     effects = [
-        _effect(change, walkers.baselines[change.given] if change.given else run.summary, keys, outcome)
-        for change, outcome in zip(changes, walkers.changed)
+        _effect(change, before[change.given], keys, outcome)
+        for change, outcome in zip(changes, found[walks + len(baselines) :])
     ]
     causes = dominant_causes(run.ledgers)
     return Explanation(given, run.why, causes, tuple(turns), tuple(effects), tuple(reasons))
-
-
-class _Walkers:
-    """The searches under way, and the changes; what each asks for is a cell, whose number says who asked."""
-
-    def __init__(
-        self, seed: int, what_ifs: Sequence[WhatIf], walks: Sequence[_Walk], changes: Sequence[Change]
-    ) -> None:
-        self.feed = Feed()
-        self.done = 0
-        self.turns: list[Turn | None] = [None] * len(walks)
-        self.changed: list[Outcome] = [Failed(-1, "not simulated")] * len(changes)
-        #: what is given of changes, and the run with it
-        self.baselines: dict[tuple[tuple[str, Any], ...], Outcome] = {
-            change.given: Failed(-1, "not simulated") for change in changes if change.given
-        }
-        self._seed, self._what_ifs, self._walks, self._changes = seed, what_ifs, walks, changes
-        # By the number of a cell: what takes its outcome, and returns in words who that was.
-        self._asked: list[Callable[[Outcome], str]] = []
-        self._tried = [0] * len(walks)
-        for at in range(len(walks)):
-            self._advance(at, None)
-        for given in self.baselines:
-            self._ask(given, partial(self._take_baseline, given))
-        for at, change in enumerate(changes):
-            self._ask((*change.given, (change.path, change.value)), partial(self._take_change, at))
-
-    @property
-    def most(self) -> int:
-        """Simulations so far, under way and possible, of all walks and changes."""
-        return (
-            len(self.baselines)
-            + len(self._changes)
-            + sum(
-                tried if turn is not None else _most(what_if)
-                for what_if, tried, turn in zip(self._what_ifs, self._tried, self.turns)
-            )
-        )
-
-    def take(self, outcome: Outcome) -> str:
-        """Let whoever asked for an outcome go on; returns in words who that was."""
-        self.done += 1
-        return self._asked[outcome.number](outcome)
-
-    def _take_baseline(self, given: tuple[tuple[str, Any], ...], outcome: Outcome) -> str:
-        self.baselines[given] = outcome
-        return ", ".join(path for path, _ in given)
-
-    def _take_change(self, at: int, outcome: Outcome) -> str:
-        self.changed[at] = outcome
-        return self._changes[at].meaning
-
-    def _take_step(self, at: int, outcome: Outcome) -> str:
-        self._advance(at, outcome)
-        return self._what_ifs[at].meaning or self._what_ifs[at].path
-
-    def _advance(self, at: int, outcome: Outcome | None) -> None:
-        """One step of a walk; a walk that has not begun takes None."""
-        try:
-            value = self._walks[at].send(outcome)
-        except StopIteration as end:
-            self.turns[at] = end.value
-            return
-        self._tried[at] += 1
-        self._ask(((self._what_ifs[at].path, value),), partial(self._take_step, at))
-
-    def _ask(self, overrides: tuple[tuple[str, Any], ...], taker: Callable[[Outcome], str]) -> None:
-        self.feed.put(Cell(len(self._asked), overrides, self._seed))
-        self._asked.append(taker)
 
 
 def _most(what_if: WhatIf) -> int:
@@ -325,13 +241,15 @@ def _smallness(turn: Turn) -> tuple[bool, bool, float]:
     return turn.value is None, change is None, turn.tried if change is None else change
 
 
-def _walk(what_if: WhatIf, holds: bool, answer: Callable[[Mapping[str, Any]], Answer]) -> _Walk:
+def _walk(
+    what_if: WhatIf, holds: bool, answer: Callable[[Mapping[str, Any]], Answer]
+) -> Generator[Overrides, Outcome, Turn]:
+    """The search of the value from which a parameter turns the answer."""
     tried: list[Any] = []
     refused: list[tuple[Any, str]] = []
 
-    def turned(value: Any, outcome: Outcome | None) -> Done | None:
+    def turned(value: Any, outcome: Outcome) -> Done | None:
         """The outcome, if this value turns the answer."""
-        assert outcome is not None, "a value that was asked for has an outcome"
         tried.append(value)
         if isinstance(outcome, Failed):
             refused.append((value, " ".join(outcome.reason.split())))
@@ -339,7 +257,7 @@ def _walk(what_if: WhatIf, holds: bool, answer: Callable[[Mapping[str, Any]], An
         return outcome if answer(outcome.summary).holds != holds else None
 
     for value in what_if.values:
-        result = turned(value, (yield value))
+        result = turned(value, (yield ((what_if.path, value),)))
         if result is not None:
             break
     else:
@@ -350,7 +268,7 @@ def _walk(what_if: WhatIf, holds: bool, answer: Callable[[Mapping[str, Any]], An
         middle = _between(max(same_side, key=lambda one: abs(one - what_if.present)), value)
         if middle is None:
             break
-        closer = turned(middle, (yield middle))
+        closer = turned(middle, (yield ((what_if.path, middle),)))
         if closer is None:
             least.append(middle)
         else:

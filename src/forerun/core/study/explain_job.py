@@ -1,25 +1,20 @@
-"""Explain one job of a run: its story, and what would have changed it, each change simulated.
-
-A domain's searches do not wait for each other: each asks for its next run when the last outcome is there, so what it finds
-does not depend on how many are simulated at once.
-"""
+"""Explain one job of a run: its story, and what would have changed it, each change simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from forerun.core.domain import domain_names, get_domain, own_specs
+from forerun.core.domain import domain_names, get_domain
 from forerun.core.errors import StoreError, UsageError
-from forerun.core.result.job import JobExplanation, Search, Tried
+from forerun.core.result.job import JobExplanation
 from forerun.core.result.run import Result, SavedRun, require_run
+from forerun.core.result.tables import Table
 from forerun.core.scenario.spec import to_data
 from forerun.core.study.cell import Failed, Outcome
-from forerun.core.study.executors import Executor, Feed, Here
-from forerun.core.study.executors.processes import Processes
-from forerun.core.study.expand import Cell, StudyPlan
-from forerun.core.study.explain import Progress, name_of, scenario_of
+from forerun.core.study.executors.processes import workers_of
+from forerun.core.study.expand import StudyPlan
+from forerun.core.study.explain import name_of, scenario_of
+from forerun.core.study.searches import Reached, Searching, run_searches
 
 
 def explain_job(
@@ -27,7 +22,7 @@ def explain_job(
     job: str,
     *,
     workers: int = 1,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[Reached], None] = lambda _: None,
 ) -> JobExplanation:
     """Explain one job of a run: why it waited, who had what it needed, and what would have changed that.
 
@@ -53,65 +48,16 @@ def explain_job(
             where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
             raise StoreError.at(where, f"has no table {table!r}, from which a job is explained")
     scenario = scenario_of(run)
-    data = to_data(scenario)
     story = explainer.story(scenario, run, job)
-    plan = StudyPlan(
-        name_of(run),
-        data,
-        Path.cwd(),
-        (),
-        (scenario.seed,),
-        (),
-        tables=explainer.tables,
-        own=own_specs(scenario),
-    )
-    executor: Executor = Processes(workers) if workers > 1 else Here()
-    searchers = _Searchers(scenario.seed, explainer.searches(scenario, run, story))
-    progress(Progress(0, searchers.most))
-    for outcome in executor.run(plan, searchers.feed):
-        searchers.take(outcome)
-        progress(Progress(searchers.done, searchers.most, f"job {job}"))
-    return JobExplanation(run.id, run.domain, data, story, searchers.tried)
+    plan = StudyPlan.of(name_of(run), scenario, tables=explainer.tables)
+    searches = [
+        Searching(search, most, f"job {job}") for search, most in explainer.searches(scenario, run, story)
+    ]
+    found = run_searches(plan, searches, workers_of(workers), progress, answer=_tables)
+    tried = tuple(one for search in found for one in search)
+    return JobExplanation(run.id, run.domain, to_data(scenario), story, tried)
 
 
-class _Searchers:
-    """The searches under way; what each asks for is a cell, whose number says who asked."""
-
-    def __init__(self, seed: int, searches: Sequence[tuple[Search, int]]) -> None:
-        self.feed = Feed()
-        self.done = 0
-        self._seed, self._searches = seed, searches
-        self._found: list[tuple[Tried, ...] | None] = [None] * len(searches)
-        self._asked: list[int] = []
-        for at in range(len(searches)):
-            self._advance(at, None)
-
-    @property
-    def most(self) -> int:
-        """Simulations so far, under way and possible."""
-        asked = [self._asked.count(at) for at in range(len(self._searches))]
-        return sum(
-            count if found is not None else max(most, count)
-            for (_, most), found, count in zip(self._searches, self._found, asked, strict=True)
-        )
-
-    @property
-    def tried(self) -> tuple[Tried, ...]:
-        """What the searches tried, in their order."""
-        return tuple(one for found in self._found if found is not None for one in found)
-
-    def take(self, outcome: Outcome) -> None:
-        """Let whoever asked for an outcome go on."""
-        self.done += 1
-        answer: Any = " ".join(outcome.reason.split()) if isinstance(outcome, Failed) else outcome.tables
-        self._advance(self._asked[outcome.number], answer)
-
-    def _advance(self, at: int, answer: Any) -> None:
-        """One step of a search; one that has not begun takes None."""
-        try:
-            changes = self._searches[at][0].send(answer)
-        except StopIteration as end:
-            self._found[at] = end.value
-            return
-        self.feed.put(Cell(len(self._asked), changes, self._seed))
-        self._asked.append(at)
+def _tables(outcome: Outcome) -> Mapping[str, Table] | str:
+    """The tables of a run, or why there is none."""
+    return " ".join(outcome.reason.split()) if isinstance(outcome, Failed) else outcome.tables

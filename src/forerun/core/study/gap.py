@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from forerun.core.domain import Change, get_domain, objectives_of
 from forerun.core.errors import UsageError
 from forerun.core.result.bound import Bounder, Bracket
 from forerun.core.result.run import Result, SavedRun, require_run
-from forerun.core.scenario.spec import AnyScenario, to_data
+from forerun.core.scenario.spec import AnyScenario
 from forerun.core.study.best import bounder_of
 from forerun.core.study.cell import Done
-from forerun.core.study.executors import Executor, Here
-from forerun.core.study.executors.processes import Processes
+from forerun.core.study.executors.processes import workers_of
 from forerun.core.study.expand import Cell, StudyPlan
 from forerun.core.study.explain import name_of, scenario_of
 
@@ -138,12 +136,11 @@ def _steps(
     progress: Callable[[str], None],
 ) -> tuple[Removal, ...]:
     """The run, and runs without what a bound ignores; each has all changes before its own, too."""
-    seed = int(to_data(scenario)["seed"])
-    plan = StudyPlan(name_of(run), to_data(scenario), Path.cwd(), (), (seed,), ())
+    plan = StudyPlan.of(name_of(run), scenario)
     overrides = [tuple((one.path, one.value) for one in changes[: at + 1]) for at in range(len(changes))]
-    executor: Executor = Processes(workers) if workers > 1 else Here()
+    cells = [Cell(at, given, plan.seeds[0]) for at, given in enumerate(overrides)]
     outcomes = {}
-    for outcome in executor.run(plan, [Cell(at, given, seed) for at, given in enumerate(overrides)]):
+    for outcome in workers_of(workers).run(plan, cells):
         outcomes[outcome.number] = outcome
         progress(f"{len(outcomes)} of {len(changes)} simulations")
     steps = [Removal(None, float(run.summary[bracket.figure]))]

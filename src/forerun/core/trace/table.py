@@ -170,14 +170,7 @@ class Trace:
     def where(self, keep: ArrayLike) -> Trace:
         """The rows for which the boolean array `keep` is true."""
         mask = np.asarray(keep, dtype=bool)
-        return self._with({name: values[mask] for name, values in self._columns.items()})
-
-    def between(self, start: float, end: float) -> Trace:
-        """The rows with start <= time < end."""
-        first, last = np.searchsorted(self.instants, [start, end])
-        return self._with({name: values[first:last] for name, values in self._columns.items()})
-
-    def _with(self, columns: Mapping[str, Array]) -> Trace:
+        columns = {name: values[mask] for name, values in self._columns.items()}
         return Trace(self.kind, self.schema, columns, time=self.time, provenance=self.provenance)
 
     def to_polars(self) -> polars.DataFrame:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from forerun.core.data.fetch import dataset
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.replication.bamboo import published
 from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows
 from forerun.replication.bamboo.published import ROUNDED, RUN86
 from forerun.replication.bamboo.ring import NO_BUGS, HourlyFleet, run_ring
 from forerun.replication.bamboo.tick_machine import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 from forerun.spot.engine import trials
 from forerun.spot.engine.estimates import Estimate
 from forerun.spot.engine.job import TrainingJob

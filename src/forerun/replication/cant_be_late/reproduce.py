@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.replication.cant_be_late import published
 from forerun.replication.cant_be_late.bound import offline_bound
 from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 from forerun.spot.policy import DeadlineJob, deadline_rules
 
 

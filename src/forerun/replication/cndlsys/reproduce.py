@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.core.data.fetch import dataset
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.core.result.stats import normal_quantile
 from forerun.core.rng import stream
 from forerun.replication.cndlsys.law import (
@@ -27,7 +27,7 @@ from forerun.replication.cndlsys.law import (
 from forerun.replication.cndlsys.placement import POLICIES, Gang, Job, Node, local_hit_pct, place_gangs
 from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
 from forerun.replication.cndlsys.statistics import early_stop
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 
 SOURCE: Final = "CNDLSys (COMSNETS'24), repository VUZhuangweiKang/CloudNativeDLSys, commit 61d0441"
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from forerun.cluster.scenario import Scenario
 from forerun.core.domain import simulate
-from forerun.core.result.figures import Axis, Figure, by_series, from_points
+from forerun.core.result.figures import Axis, Figure, by_series
 from forerun.core.result.run import Result
 from forerun.core.result.tables import Table
 from forerun.core.scenarios import from_data
 from forerun.replication.elasticflow.public import public_path
 from forerun.replication.elasticflow.published import LABEL, PUBLISHED, RATIO, SIX
-from forerun.replication.reproduction import Progress, Reproduced, Row
+from forerun.replication.reproduction import Progress, Reproduced, Row, from_points
 
 Floats = NDArray[np.float64]
 

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.live.engines.local import LocalEngine
 from forerun.live.folder import RunFolder
 from forerun.live.profiling import Measured, Plan, measure
 from forerun.live.spec import JobSpec
 from forerun.replication.elasticflow.published import PUBLISHED
-from forerun.replication.reproduction import Progress, Reproduced, Row
+from forerun.replication.reproduction import Progress, Reproduced, Row, from_points
 
 #: our training programs, with the library that each needs
 PROGRAMS: Final = {"numpy_job": "numpy", "torch_mlp": "torch"}

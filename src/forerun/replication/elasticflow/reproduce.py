@@ -23,7 +23,7 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import schedulers
-from forerun.core.result.figures import Axis, Figure, by_series, from_points
+from forerun.core.result.figures import Axis, Figure, by_series
 from forerun.core.result.stats import standard_error, student_quantile
 from forerun.core.study.executors.interrupts import blocked, end_quietly
 from forerun.replication.elasticflow.engine import Compat, Corrected
@@ -31,7 +31,7 @@ from forerun.replication.elasticflow.live import fig6a_live, fig6b_live, fig7
 from forerun.replication.elasticflow.overheads import QUICK_PLAN, fig12
 from forerun.replication.elasticflow.public import public_profile, public_setting
 from forerun.replication.elasticflow.published import LABEL, PAPER, PUBLISHED, RATIO, SIX
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 
 Floats = NDArray[np.float64]
 

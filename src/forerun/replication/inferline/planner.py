@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.replication.inferline import published
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
-from forerun.replication.reproduction import Progress, Reproduced, Row
+from forerun.replication.reproduction import Progress, Reproduced, Row, from_points
 from forerun.serving.inputs.pipeline import SOURCE, Floats
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, embedded_profile
 from forerun.serving.plan.exact import cheapest

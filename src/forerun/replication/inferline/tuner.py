@@ -11,11 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.core.rng import stream
 from forerun.replication.inferline import published
 from forerun.replication.inferline.planner import image_space
-from forerun.replication.reproduction import Progress, Reproduced, Row
+from forerun.replication.reproduction import Progress, Reproduced, Row, from_points
 from forerun.serving.engine.stagewise import simulate_stagewise
 from forerun.serving.engine.tuning import paid_replica_ms, schedule_first
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage

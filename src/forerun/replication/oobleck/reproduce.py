@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.data.fetch import dataset
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.replication.oobleck import published
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 from forerun.spot.engine.job import TrainingJob
 from forerun.spot.engine.membership import Membership
 from forerun.spot.engine.outlook import Observed

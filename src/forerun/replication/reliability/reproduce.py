@@ -12,14 +12,14 @@ import numpy as np
 
 from forerun.core.data.fetch import dataset
 from forerun.core.errors import DataError
-from forerun.core.result.figures import Axis, Figure, Rule, from_points
+from forerun.core.result.figures import Axis, Figure, Rule
 from forerun.replication.reliability.model import (
     Setting,
     best_interval_min,
     intervals_above,
 )
 from forerun.replication.reliability.published import LLAMA3, META, Ettr
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 from forerun.spot.engine.closed_forms import effective_share
 
 REPAIR_H: Final = 24.0

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from forerun.core.errors import Infeasible
-from forerun.core.result.figures import Axis, Columns, Figure, Rule, by_series, from_points
+from forerun.core.result.figures import Axis, Columns, Figure, Rule, by_series
 from forerun.energy.engine.batch import Attempts, Work, run_many
 from forerun.energy.inputs.workload import Workload
 from forerun.energy.policies.default import Default
@@ -23,7 +23,7 @@ from forerun.energy.policy.rules import Rules
 from forerun.energy.policy.view import Floats
 from forerun.energy.scenario import Drift
 from forerun.energy.summary.savings import Reference, Savings, of_attempts, reference
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 from forerun.replication.zeus import reproduce_hardware
 from forerun.replication.zeus.groups import REGIMES, regime
 from forerun.replication.zeus.public import GPUS, SOURCE, public_workload

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from forerun.core.data.fetch import fetch
-from forerun.core.result.figures import Axis, Figure, from_points
+from forerun.core.result.figures import Axis, Figure
 from forerun.energy.plan.frontier import Program
 from forerun.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
-from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication.reproduction import Progress, Reproduced, Reproduction, Row, from_points
 from forerun.replication.zeus.pipelines import synthetic
 from forerun.replication.zeus.public import WINDOWS_SOURCE
 from forerun.replication.zeus.published import published

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,7 +147,6 @@ def backtest(
     """How well would answers have done? Asks about the jobs of the largest pool of LOG at their submissions, each time as of
     that instant, and compares the answers with what came, with the history of each job's class, and with upper bounds.
     """
-    from forerun.core.cli._progress import left_of
     from forerun.core.errors import UsageError
     from forerun.core.result.plan import write_document
     from forerun.site.wait_time.backtest import back_test
@@ -158,7 +158,7 @@ def backtest(
     known = reading.read(log)
     forecaster = Forecaster(known, seed=seed, partition=partition, nodes=nodes or 0)
     with output.working(f"asking about the jobs of {log.name}") as state:
-        found = back_test(forecaster, every=every, said=left_of(state))
+        found = back_test(forecaster, every=every, said=_left_of(state))
     content = found.data()
     if out is not None:
         write_document(content, out)
@@ -381,3 +381,23 @@ def _shown(wait_s: float) -> str:
     if wait_s < 5400:
         return f"{wait_s / 60:.0f} min"
     return f"{wait_s / _HOUR_S:.1f} h" if wait_s < 48 * _HOUR_S else f"{wait_s / 86_400:.1f} d"
+
+
+def _left_of(show: Callable[[str], None]) -> Callable[[int, int], None]:
+    """What says how many of a known number of steps are done, and how long the others take.
+
+    Parameters
+    ----------
+    show : what shows the present state.
+    """
+    from forerun.core.study.estimate import Estimate
+
+    estimate = Estimate()
+    estimate.see(0)
+
+    def progress(done: int, of: int) -> None:
+        estimate.see(done)
+        left = estimate.left(of)
+        show(f"{done} of {of}{f', {left} left' if left else ''}")
+
+    return progress

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from forerun.core.errors import ForerunError, UsageError
 from forerun.core.study.cell import Failed, Outcome, run_cell
+from forerun.core.study.executors import Executor, Here
 from forerun.core.study.executors.interrupts import blocked
 from forerun.core.study.expand import Cell, StudyPlan
 
@@ -153,6 +154,11 @@ class Processes:
         fresh = _start(context, plan)
         worker.process, worker.pipe, worker.todo, worker.up = fresh.process, fresh.pipe, deque(), False
         return blamed
+
+
+def workers_of(number: int) -> Executor:
+    """Where cells run with so many workers: in this process for one, else in processes of their own."""
+    return Processes(number) if number > 1 else Here()
 
 
 def _start(context: Any, plan: StudyPlan) -> _Worker:
