@@ -16,6 +16,7 @@ import pytest
 
 import forerun
 from forerun.cluster.bound.checker import Job, proves
+from forerun.cluster.bound.document import bound_figures
 from forerun.cluster.bound.insertion import insert_all
 from forerun.cluster.bound.program import Grid, Task, cheapest
 from forerun.cluster.bound.schedule import Piece, Schedule
@@ -32,7 +33,6 @@ from forerun.core.cli.main import run
 from forerun.core.errors import CheckFailed
 from forerun.core.planning import bounds
 from forerun.core.report.stored import figures_of_document, open_stored
-from forerun.core.result.bound_figures import bound_figures
 
 from ..conftest import cases, shared_path
 from .conftest import DATA

@@ -1,6 +1,6 @@
 """Formats of stored files: what a page shows of a file, its figures, and how it is verified.
 
-Plans, measurements and bounds are of every domain and stand here; whoever owns another format announces it in
+Plans and measurements are of every domain and stand here; whoever owns another format announces it in
 `forerun.core.slices`. `document_of` finds the owner of a file.
 """
 
@@ -12,14 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
-
-from msgspec import Meta
+from typing import Any, ClassVar, Final, Literal
 
 from forerun.core.domain import find_domain, get_domain, planner_of
 from forerun.core.errors import CheckFailed, Problem, StoreError
-from forerun.core.result.bound import BOUNDS_FORMAT
-from forerun.core.result.bound_figures import bound_figures
 from forerun.core.result.figures import Figure
 from forerun.core.result.job import JobExplanation
 from forerun.core.result.plan import PLAN_FORMAT
@@ -27,7 +23,6 @@ from forerun.core.result.reading import check_figures, record
 from forerun.core.scenario.spec import AnyScenario, Spec, field_types
 from forerun.core.scenarios import MEASUREMENT_FORMAT, from_data
 from forerun.core.slices import documents
-from forerun.core.units import stem
 from forerun.core.version import VERSION
 
 Rows = Sequence[Mapping[str, Any]]
@@ -207,7 +202,7 @@ class PlanDocument(Document):
             name=name,
             file=str(path),
             kind="plan",
-            domain=_domain(content, path),
+            domain=domain_of(content, path),
             version=kept.forerun,
             answer=answer.why,
             notes=answer.notes,
@@ -250,7 +245,7 @@ class PlanDocument(Document):
             raise type(error)(*(Problem(one.where or name, one.what) for one in error.problems)) from error
 
 
-def _domain(content: Mapping[str, Any], where: str | Path) -> str:
+def domain_of(content: Mapping[str, Any], where: str | Path) -> str:
     """The domain of the scenario in a document."""
     name = content["scenario"].get("domain")
     if not isinstance(name, str):
@@ -309,90 +304,6 @@ class MeasurementDocument(Document):
         if domain is None:
             raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
         return domain.check_measurement(content, name)
-
-
-class _Piece(Spec, frozen=True, kw_only=True):
-    """A piece of a schedule."""
-
-    job: str
-    start_s: float
-    end_s: float
-    gpus: int
-
-
-class _Span(Spec, frozen=True, kw_only=True):
-    """What a GPU-hour is worth in some time."""
-
-    start_s: float
-    end_s: float
-    price: float
-
-
-class _Bracket(Spec, frozen=True, kw_only=True):
-    """A bracket, as `Bracket.data` gives it."""
-
-    figure: str
-    title: str
-    better: Literal["higher", "lower"]
-    gpus: int
-    jobs: int
-    of: int
-    reached: float | None
-    bound: float
-    notes: tuple[str, ...]
-    schedule: tuple[_Piece, ...]
-    prices: tuple[_Span, ...]
-    price_unit: str
-
-
-class _Bounds(Spec, frozen=True, kw_only=True):
-    """The content of a file of bounds."""
-
-    format: str
-    forerun: str
-    scenario: dict[str, Any]
-    why: str
-    notes: tuple[str, ...]
-    brackets: Annotated[tuple[_Bracket, ...], Meta(min_length=1)]
-
-
-class BoundsDocument(Document):
-    """Bounds of what any policy can reach."""
-
-    format = BOUNDS_FORMAT
-
-    def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
-        """What a page shows of bounds, a row a number of GPUs."""
-        where = file or name
-        record(content, _Bounds, where)
-        brackets = content["brackets"]
-        apart = ("schedule", "prices", "price_unit", "notes", "title", "figure", "better")
-        rows = [{key: value for key, value in one.items() if key not in apart} for one in brackets]
-        for row in rows:
-            if count := row.pop("of"):
-                row["out_of"] = count
-        figure = str(brackets[0]["figure"])
-        unit = figure.removeprefix(stem(figure))
-        return StoredDocument(
-            name=name,
-            file=where,
-            kind="bound",
-            domain=_domain(content, where),
-            version=content["forerun"],
-            answer=content["why"],
-            notes=tuple(content["notes"]),
-            facts={
-                f"{key}{unit if key in ('reached', 'bound') else ''}": value for key, value in rows[0].items()
-            },
-            tables={"bounds": rows} if len(rows) > 1 else {},
-            scenario=content["scenario"],
-            provenance={"figure": figure},
-            content=content,
-        )
-
-    def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
-        """Prices, the GPUs that a schedule uses, and bounds by GPUs."""
-        return bound_figures(content["brackets"])
 
 
 #: title and explanation of each table of a job of a run
@@ -455,9 +366,7 @@ def _is_table(rows: Any) -> bool:
 
 # ------------------------------------------------------------------------------------------------------ who owns a file
 
-BOUNDS: Final = BoundsDocument()
-
-_OWN: Final = {one.format: one for one in (PlanDocument(), MeasurementDocument(), BOUNDS)}
+_OWN: Final = {one.format: one for one in (PlanDocument(), MeasurementDocument())}
 #: all formats, those of every domain first
 FORMATS: Final = tuple(dict.fromkeys((*_OWN, *(key.split()[0] for key in documents()))))
 

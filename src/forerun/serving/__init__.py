@@ -6,5 +6,8 @@ SLICE = Slice(
     domain="forerun.serving.domain",
     verbs="forerun.serving.verbs",
     measures={"serving": "forerun.serving.measure.command"},
-    members={"forerun.trace_readers": ("forerun.serving.readers",)},
+    members={
+        "forerun.arrival_processes": ("forerun.serving.traces",),
+        "forerun.trace_readers": ("forerun.serving.readers",),
+    },
 )

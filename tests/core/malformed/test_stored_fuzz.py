@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 import forerun
+from forerun.cluster.bound.document import content_of
 from forerun.core.cli.main import run
 from forerun.core.errors import InputError
 from forerun.core.report import html_page
 from forerun.core.report.stored import open_stored
-from forerun.core.result.bound import Bracket, content_of
+from forerun.core.result.bound import Bracket
 from forerun.core.result.plan import document, write_document
 from forerun.core.scenario.spec import to_data
 from forerun.core.study.compare import compare_variants

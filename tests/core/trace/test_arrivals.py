@@ -21,11 +21,11 @@ from forerun.core.trace.arrivals import described_processes, processes
 from forerun.core.trace.generate import generate, process_from, seconds
 from forerun.core.trace.processes.gamma import Gamma
 from forerun.core.trace.processes.on_off import OnOff
-from forerun.core.trace.processes.phases import Phase, Phases
 from forerun.core.trace.processes.poisson import Poisson
-from forerun.core.trace.processes.recorded import Bootstrap, Scale
 from forerun.core.trace.stats import counts_in_windows
 from forerun.replication.inferline.legacy_gamma import LegacyGamma
+from forerun.serving.traces.phases import Phase, Phases
+from forerun.serving.traces.recorded import Bootstrap, Scale
 
 N = 200_000
 SIGMAS = 4.0

@@ -39,9 +39,8 @@ def command(
 
     Ctrl-C prints the best bound and the best schedule so far (exit code 130).
     """
-    from forerun.core.documents import BOUNDS
+    from forerun.cluster.bound.document import DOCUMENT, content_of
     from forerun.core.errors import InputError, UsageError
-    from forerun.core.result.bound import content_of
     from forerun.core.result.plan import write_document
     from forerun.core.scenario.resolve import located
 
@@ -71,7 +70,7 @@ def command(
         from forerun.core.report import write_page
 
         with output.working("drawing the page"):
-            write_page([BOUNDS.read((out or asked.path).stem, content)], page)
+            write_page([DOCUMENT.read((out or asked.path).stem, content)], page)
     if output.as_json:
         _show.print_json({"complete": not stopped, "brackets": [one.data() for one in best]})
         return INTERRUPTED_CODE if stopped else 0

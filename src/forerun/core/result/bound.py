@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from forerun.core.regular import open_regular
-from forerun.core.result.numbers import format_number, plain, whole
-from forerun.core.scenario.spec import Spec, to_data
-from forerun.core.version import VERSION
+from forerun.core.result.numbers import format_number, whole
+from forerun.core.scenario.spec import Spec
 
 S = TypeVar("S", bound=Spec)
 
-#: what a file of brackets says it is
-BOUNDS_FORMAT: Final = "forerun.bounds/1"
 #: how a file says what it is, by the first such key: a plan may contain a certificate
 _FORMAT: Final = re.compile(rb'"format"\s*:\s*"([^"]*)')
 _CERTIFICATE: Final = "forerun-bound/"
@@ -161,20 +158,6 @@ class Bounder(ABC, Generic[S]):
 
         Raises CheckFailed if its claim does not follow, StoreError if it is no certificate or is about another scenario.
         """
-
-
-def content_of(brackets: Sequence[Bracket], scenario: Spec) -> dict[str, Any]:
-    """Brackets of a scenario as plain data, as a file for reports has them. brackets: at least one."""
-    content = {
-        "format": BOUNDS_FORMAT,
-        "forerun": VERSION,
-        "scenario": to_data(scenario),
-        "why": brackets[0].why,
-        "notes": list(brackets[0].notes),
-        "brackets": [one.data() for one in brackets],
-    }
-    data: dict[str, Any] = plain(content)
-    return data
 
 
 def is_certificate(path: str | os.PathLike[str], document: dict[str, Any] | None = None) -> bool:

@@ -9,8 +9,8 @@ import msgspec
 from forerun.core.scenario.numbers import NotNegative
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.trace.arrivals import ArrivalProcess, processes
-from forerun.core.trace.processes.recorded import Bootstrap
 from forerun.core.trace.reader import format_problems
+from forerun.serving.traces.recorded import Bootstrap
 
 
 class Generated(Spec, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from forerun.core.result.run import Result
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Table
 from forerun.core.rng import stream
-from forerun.core.trace.processes.recorded import Bootstrap
 from forerun.serving.engine import engine_of, engines
 from forerun.serving.engine.outcome import Outcome, Run
 from forerun.serving.inputs.inputs import Inputs
@@ -44,6 +43,7 @@ from forerun.serving.summary.totals import (
 )
 from forerun.serving.summary.tuning import tuner_figures, with_tuner
 from forerun.serving.summary.why import explain
+from forerun.serving.traces.recorded import Bootstrap
 
 
 def summarize(outcome: Outcome) -> Result:

@@ -1,15 +1,125 @@
-"""The figures of bounds: what a GPU-hour is worth when, the GPUs that a schedule uses, and bounds by GPUs."""
+"""Files of bounds: what a bound is stored as, what a page shows of it, and its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
+from msgspec import Meta
 
+from forerun.core.documents import Document, StoredDocument, domain_of
+from forerun.core.result.bound import Bracket
 from forerun.core.result.figures import Axis, Figure, Rule, by_series
-from forerun.core.result.numbers import capital, format_number
-from forerun.core.units import split_name
+from forerun.core.result.numbers import capital, format_number, plain
+from forerun.core.result.reading import record
+from forerun.core.scenario.spec import Spec, to_data
+from forerun.core.units import split_name, stem
+from forerun.core.version import VERSION
+
+#: the format of the files
+BOUNDS_FORMAT: Final = "forerun.bounds/1"
+
+
+def content_of(brackets: Sequence[Bracket], scenario: Spec) -> dict[str, Any]:
+    """Brackets of a scenario as plain data, as a file for reports has them. brackets: at least one."""
+    content = {
+        "format": BOUNDS_FORMAT,
+        "forerun": VERSION,
+        "scenario": to_data(scenario),
+        "why": brackets[0].why,
+        "notes": list(brackets[0].notes),
+        "brackets": [one.data() for one in brackets],
+    }
+    data: dict[str, Any] = plain(content)
+    return data
+
+
+class _Piece(Spec, frozen=True, kw_only=True):
+    """A piece of a schedule."""
+
+    job: str
+    start_s: float
+    end_s: float
+    gpus: int
+
+
+class _Span(Spec, frozen=True, kw_only=True):
+    """What a GPU-hour is worth in some time."""
+
+    start_s: float
+    end_s: float
+    price: float
+
+
+class _Bracket(Spec, frozen=True, kw_only=True):
+    """A bracket, as `Bracket.data` gives it."""
+
+    figure: str
+    title: str
+    better: Literal["higher", "lower"]
+    gpus: int
+    jobs: int
+    of: int
+    reached: float | None
+    bound: float
+    notes: tuple[str, ...]
+    schedule: tuple[_Piece, ...]
+    prices: tuple[_Span, ...]
+    price_unit: str
+
+
+class _Bounds(Spec, frozen=True, kw_only=True):
+    """The content of a file of bounds."""
+
+    format: str
+    forerun: str
+    scenario: dict[str, Any]
+    why: str
+    notes: tuple[str, ...]
+    brackets: Annotated[tuple[_Bracket, ...], Meta(min_length=1)]
+
+
+class BoundsDocument(Document):
+    """Bounds of what any policy can reach."""
+
+    format = BOUNDS_FORMAT
+
+    def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
+        """What a page shows of bounds, a row a number of GPUs."""
+        where = file or name
+        record(content, _Bounds, where)
+        brackets = content["brackets"]
+        apart = ("schedule", "prices", "price_unit", "notes", "title", "figure", "better")
+        rows = [{key: value for key, value in one.items() if key not in apart} for one in brackets]
+        for row in rows:
+            if count := row.pop("of"):
+                row["out_of"] = count
+        figure = str(brackets[0]["figure"])
+        unit = figure.removeprefix(stem(figure))
+        return StoredDocument(
+            name=name,
+            file=where,
+            kind="bound",
+            domain=domain_of(content, where),
+            version=content["forerun"],
+            answer=content["why"],
+            notes=tuple(content["notes"]),
+            facts={
+                f"{key}{unit if key in ('reached', 'bound') else ''}": value for key, value in rows[0].items()
+            },
+            tables={"bounds": rows} if len(rows) > 1 else {},
+            scenario=content["scenario"],
+            provenance={"figure": figure},
+            content=content,
+        )
+
+    def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """Prices, the GPUs that a schedule uses, and bounds by GPUs."""
+        return bound_figures(content["brackets"])
+
+
+DOCUMENT: Final = BoundsDocument()
 
 
 def bound_figures(brackets: Sequence[Mapping[str, Any]]) -> tuple[Figure, ...]:
