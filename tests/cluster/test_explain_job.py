@@ -26,7 +26,7 @@ from forerun.cluster.testing import drawn_world
 from forerun.core.cli.main import run as command_line
 from forerun.core.domain import domain_names, get_domain
 from forerun.core.errors import ForerunError, ScenarioError
-from forerun.core.result.job import Others, Story, Tried
+from forerun.core.result.job import Others, Story, TriedChange
 from forerun.core.result.run import Result
 from forerun.core.scenario.spec import override
 
@@ -282,7 +282,7 @@ def others_in(result: Result, without: set[str]) -> dict[str, tuple[bool, float]
     }
 
 
-def by_hand(one: Tried, log: Sequence[Sequence[Any]], job: str) -> list[list[Any]] | None:
+def by_hand(one: TriedChange, log: Sequence[Sequence[Any]], job: str) -> list[list[Any]] | None:
     """The log as somebody would edit it; None for a change of something else."""
     edits = dict(one.changes).get("trace.edit")
     if edits is None:
@@ -329,7 +329,7 @@ def test_each_what_if_is_a_plain_simulation(policy: str, tmp_path: Path) -> None
             )  # nan is never equal
 
 
-def tried_as_simulated(path: Path, job: str, what: str, *more: str) -> Tried:
+def tried_as_simulated(path: Path, job: str, what: str, *more: str) -> TriedChange:
     """One change of an explanation, which is what a plain simulation with it gives."""
     explained = forerun.explain_job(forerun.simulate(forerun.load(path, more)), job)
     (one,) = [one for one in explained.tried if one.what == what]

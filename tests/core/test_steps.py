@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from forerun.core.measure.progress import Steps
+from forerun.core.measure.progress import StepProgress
 
 
 def test_expected_times_are_said_first_and_then_measured_ones() -> None:
     now, said = [0.0], []
-    steps = Steps(said.append, [20.0, 40.0, 10.0], clock=lambda: now[0])
+    steps = StepProgress(said.append, [20.0, 40.0, 10.0], clock=lambda: now[0])
     steps.begin("one")
     for second in range(1, 31):
         now[0] = float(second)
@@ -28,7 +28,7 @@ def test_expected_times_are_said_first_and_then_measured_ones() -> None:
 
 def test_steps_of_unknown_length_last_as_long_as_those_before() -> None:
     now, said = [0.0], []
-    steps = Steps(said.append, [0.0] * 4, clock=lambda: now[0])
+    steps = StepProgress(said.append, [0.0] * 4, clock=lambda: now[0])
     for name in "abc":
         steps.begin(name)
         now[0] += 10.0

@@ -17,13 +17,23 @@ from forerun.cluster.inputs.costs import costs_csv, read_costs
 from forerun.core.errors import StoreError, UsageError
 from forerun.core.report.stored import figures_of_document, open_stored
 from forerun.live.measure import command
-from forerun.live.profiling import Begin, Change, End, Measured, Plan, ProgramFailed, Rate, WarmUp, measure
+from forerun.live.profiling import (
+    Begin,
+    End,
+    Measured,
+    ProfilingPlan,
+    ProgramFailed,
+    Rate,
+    Resize,
+    WarmUp,
+    measure,
+)
 from forerun.live.spec import JobSpec
 
 PACED = (sys.executable, "-m", "forerun.live.programs.paced")
 
 
-def profiled(folder: Path, plan: Plan, program: tuple[str, ...] = PACED, slots: int = 4) -> tuple:
+def profiled(folder: Path, plan: ProfilingPlan, program: tuple[str, ...] = PACED, slots: int = 4) -> tuple:
     """What is measured, the engine, and the words that a person saw."""
     engine, measured, seen = GroupEngine(folder), Measured("numpy"), []
     spec = JobSpec(name="profiled", command=program, iterations=10**9)
@@ -35,7 +45,7 @@ def profiled(folder: Path, plan: Plan, program: tuple[str, ...] = PACED, slots: 
 
 
 def test_a_profile_has_every_count_and_change_and_simulate_reads_it(tmp_path):
-    plan = Plan(counts=(1, 2), batches=(8, 16), rate_s=0.3, repeats=2, cold=True)
+    plan = ProfilingPlan(counts=(1, 2), batches=(8, 16), rate_s=0.3, repeats=2, cold=True)
     measured, engine, seen = profiled(tmp_path, plan)
     assert set(measured.rates) == {(8, 1), (8, 2), (16, 1), (16, 2)}
     assert all(rate > 0 and np.isfinite(rate) for rate in measured.rates.values())
@@ -89,7 +99,7 @@ def test_a_report_draws_what_was_measured(tmp_path):
 
 
 def test_a_batch_too_small_for_a_count_leaves_its_cell_empty(tmp_path):
-    plan = Plan(counts=(1, 2, 4), batches=(4, 3), rate_s=0.2, repeats=1, cold=False)
+    plan = ProfilingPlan(counts=(1, 2, 4), batches=(4, 3), rate_s=0.2, repeats=1, cold=False)
     measured, _, seen = profiled(tmp_path, plan, slots=4)
     assert set(measured.rates) == {(4, 1), (4, 2), (4, 4), (3, 1), (3, 2)}
     assert measured.throughput_csv().splitlines()[1].endswith(",")
@@ -103,7 +113,7 @@ def test_a_program_that_never_trains_is_told_in_a_line(tmp_path):
     program.write_text(
         "from forerun.live import job\nwith job.attach(torch=False): raise OSError('no data')\n"
     )
-    plan = Plan(counts=(1,), batches=(8,), rate_s=0.2, repeats=1, cold=False)
+    plan = ProfilingPlan(counts=(1,), batches=(8,), rate_s=0.2, repeats=1, cold=False)
     with pytest.raises(ProgramFailed, match="no data"):
         profiled(tmp_path, plan, (sys.executable, str(program)))
 
@@ -116,7 +126,7 @@ def test_what_is_measured_stays_when_it_is_stopped(tmp_path):
         if words.startswith("1->2"):
             raise KeyboardInterrupt
 
-    plan = Plan(counts=(1, 2), batches=(8,), rate_s=0.2)
+    plan = ProfilingPlan(counts=(1, 2), batches=(8,), rate_s=0.2)
     spec = JobSpec(name="profiled", command=PACED, iterations=10**9)
     with pytest.raises(KeyboardInterrupt):
         measure(engine, spec, plan, measured, slots=2, begin=stop, at=lambda *_: None)
@@ -126,8 +136,8 @@ def test_what_is_measured_stays_when_it_is_stopped(tmp_path):
 
 
 def test_walks_visit_all_counts_in_both_directions():
-    walks = list(Plan(counts=(1, 2, 8), batches=(4, 8), rate_s=1.0, repeats=3, cold=True).tasks())
-    changes = Counter((task.name, task.how) for walk in walks for task in walk if isinstance(task, Change))
+    walks = list(ProfilingPlan(counts=(1, 2, 8), batches=(4, 8), rate_s=1.0, repeats=3, cold=True).tasks())
+    changes = Counter((task.name, task.how) for walk in walks for task in walk if isinstance(task, Resize))
     for name in ("1->2", "2->8", "8->2", "2->1", "migrate"):
         assert changes[name, "warm"] >= 3 and changes[name, "cold"] == 1
     assert isinstance(walks[0][0], WarmUp)
@@ -135,7 +145,7 @@ def test_walks_visit_all_counts_in_both_directions():
         assert isinstance(walk[0], Begin) and isinstance(walk[-1], End)
         count = walk[0].slots
         for task in walk:
-            if isinstance(task, Change):
+            if isinstance(task, Resize):
                 assert task.before == count
                 count = task.after
     assert sum(isinstance(task, Rate) for walk in walks for task in walk) == 6

@@ -17,7 +17,7 @@ from forerun.live.inbox import Inbox
 from forerun.live.job_state import Ended
 from forerun.live.replay import replay
 from forerun.live.run_files import create_run
-from forerun.live.service import Answer, Cancel, GetDecision, GetStatus, Request, Stop, Submit
+from forerun.live.service import Cancel, GetDecision, GetStatus, Reply, Request, Stop, Submit
 from forerun.live.session import Session
 from forerun.live.wire import Decoder, WireError
 
@@ -58,7 +58,7 @@ class Served:
         engine = IdealEngine(self.clock, {f"a-{number}": 4 for number in range(3)})
         self.session = Session(self.folder, engine, self.clock, self.inbox)
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> Reply:
         """The answer to a request, as it comes with time."""
         future = self.inbox.ask(request)
         for _ in range(100):
@@ -67,17 +67,17 @@ class Served:
             self.session.step()
         raise AssertionError(f"no answer to {request}")
 
-    def send(self, body: str) -> Answer:
+    def send(self, body: str) -> Reply:
         """The answer to the JSON of a request."""
         data = body.encode()
         decoder: Decoder[Request] = Decoder(Request)
         try:
             (request,) = decoder.feed(len(data).to_bytes(4, "big") + data)
         except WireError as error:
-            return Answer(problems=(str(error),))
+            return Reply(problems=(str(error),))
         return self.ask(request)
 
-    def submit(self, **changes: Any) -> Answer:
+    def submit(self, **changes: Any) -> Reply:
         return self.send(json.dumps({"kind": "submit", "spec": GOOD | changes}))
 
     def finishes(self, name: str = "good", **changes: Any) -> None:

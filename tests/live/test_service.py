@@ -12,7 +12,7 @@ import pytest
 from forerun.core.errors import UsageError
 from forerun.live import service
 from forerun.live.inbox import Inbox
-from forerun.live.service import Answer, Cancel, Client, DrainNode, GetStatus, Request, Service, Stop, Submit
+from forerun.live.service import Cancel, Client, DrainNode, GetStatus, Reply, Request, Service, Stop, Submit
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, RunStatus
 from forerun.live.wire import MAX_BYTES, Decoder, encode
@@ -20,8 +20,8 @@ from forerun.live.wire import MAX_BYTES, Decoder, encode
 SPEC = JobSpec(name="a", command=("true",), iterations=3, slots=2, deadline_s=5.0)
 
 
-def echo(request: Request) -> Answer:
-    return Answer(said=repr(request))
+def echo(request: Request) -> Reply:
+    return Reply(said=repr(request))
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_only_the_owner_can_open_the_socket(tmp_path: Path) -> None:
 def test_another_user_is_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Request] = []
 
-    def answer(request: Request) -> Answer:
+    def answer(request: Request) -> Reply:
         asked.append(request)
-        return Answer()
+        return Reply()
 
     monkeypatch.setattr(service, "is_of_this_user", lambda connection: False)
     with Service(tmp_path, answer), pytest.raises(UsageError, match="another user"):
@@ -58,9 +58,9 @@ def connected(folder: Path) -> socket.socket:
     return connection
 
 
-def read_all(connection: socket.socket) -> list[Answer]:
-    decoder: Decoder[Answer] = Decoder(Answer)
-    answers: list[Answer] = []
+def read_all(connection: socket.socket) -> list[Reply]:
+    decoder: Decoder[Reply] = Decoder(Reply)
+    answers: list[Reply] = []
     while data := connection.recv(1 << 16):
         answers += decoder.feed(data)
     return answers
@@ -98,7 +98,7 @@ def test_garbage_ends_its_connection_with_a_line_and_no_other(garbage: bytes, tm
 
 def test_problems_are_the_clients_errors(tmp_path: Path) -> None:
     with (
-        Service(tmp_path, lambda request: Answer(problems=("one", "two"))),
+        Service(tmp_path, lambda request: Reply(problems=("one", "two"))),
         pytest.raises(UsageError) as caught,
     ):
         Client(tmp_path).ask(Stop())
@@ -121,7 +121,7 @@ def test_a_run_that_nobody_serves_says_so(tmp_path: Path) -> None:
 
 def test_requests_that_nobody_takes_any_more_are_answered_at_once() -> None:
     inbox = Inbox()
-    answers: list[Answer] = []
+    answers: list[Reply] = []
     asks = threading.Thread(target=lambda: answers.append(inbox.answer(GetStatus())))
     asks.start()
     while not inbox._waiting.qsize():
@@ -143,7 +143,7 @@ def test_many_clients_are_answered_at_once(tmp_path: Path) -> None:
     """Every one gets its own answer, although all requests are open together."""
     together = threading.Barrier(8)
 
-    def answer(request: Request) -> Answer:
+    def answer(request: Request) -> Reply:
         together.wait(60)
         return echo(request)
 
@@ -167,5 +167,5 @@ def test_a_status_of_any_number_of_jobs_arrives_whole(count: int, tmp_path: Path
         JobStatus(job=f"job-{n}", state="refused", iterations=1, why="w" * 400) for n in range(count)
     )
     status = RunStatus(state="running", now_s=1.0, policy="edf", jobs=jobs)
-    with Service(tmp_path, lambda request: Answer(status=status)):
+    with Service(tmp_path, lambda request: Reply(status=status)):
         assert Client(tmp_path).ask(GetStatus()).status == status

@@ -21,7 +21,7 @@ from forerun.site.machine import Outage, Pool, System, read_system
 from forerun.site.replay.play import CANDIDATES, one_step, policy_name, replayed, with_holds
 from forerun.site.replay.replay import replay_log
 from forerun.site.replay.stored import identified_of, replay_figures
-from forerun.site.replay.whatif import Change, what_if
+from forerun.site.replay.whatif import Counterfactual, what_if
 from forerun.site.shown import small_pool
 
 from ..conftest import cases
@@ -220,7 +220,7 @@ def test_what_if_knows_the_answer() -> None:
             made_by(policy, jobs, system), system=system, off=("pools", "windows", "latencies", "limits")
         )
         assert policy in replay.card.alike
-        change = Change(nodes=(32, 64, -20, 16)[seed % 4])
+        change = Counterfactual(nodes=(32, 64, -20, 16)[seed % 4])
         answer = what_if(replay, change)
         other = msgspec.structs.replace(system.pools[0], nodes=NODES + change.nodes)
         truth = made_by(policy, jobs, machine(other)).wait_s.mean() - replay.log.wait_s.mean()
@@ -303,10 +303,10 @@ def test_changes_that_cannot_be(tmp_path: Path) -> None:
     log = made_by(CANDIDATES[0], drawn(7), machine())
     replay = replay_log(log, system=machine(), off=("windows",))
     with pytest.raises(ValueError, match="3 is none of them"):
-        what_if(replay, Change(without_window=3))
+        what_if(replay, Counterfactual(without_window=3))
     with pytest.raises(ValueError, match="a job asks for 64"):
-        what_if(replay, Change(nodes=-50))
-    same = what_if(replay, Change(policy=replay.card.policy))
+        what_if(replay, Counterfactual(nodes=-50))
+    same = what_if(replay, Counterfactual(policy=replay.card.policy))
     assert same.verdict == "cannot tell"
     with pytest.raises(InputError, match="no requested times"):
         replay_log(replace(log, requested_s=np.full(len(log), np.nan)))

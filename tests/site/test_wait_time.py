@@ -23,7 +23,7 @@ from forerun.site.kernels import play_on as kernel
 from forerun.site.shown import outages_of
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time import reference
-from forerun.site.wait_time.answer import Answer, answer
+from forerun.site.wait_time.answer import StartForecast, answer
 from forerun.site.wait_time.backtest import block_interval, pinball
 from forerun.site.wait_time.classes import class_of
 from forerun.site.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
@@ -86,7 +86,7 @@ def busy_log(seed: int, jobs: int = 240, days: int = 10) -> History:
     return history(submit_s, start_s, start_s + work_s, need, request_s)
 
 
-def bits(found: Answer) -> str:
+def bits(found: StartForecast) -> str:
     """All of an answer; floats as they are."""
     return json.dumps(found.data(), sort_keys=True)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.core.measure.progress import Steps, Tell
+from forerun.core.measure.progress import StepProgress, Tell
 from forerun.core.rng import stream
 from forerun.serving.engine.stagewise import simulate_stagewise
 from forerun.serving.inputs.pipeline import Floats, Law, Pipeline, Service
@@ -128,7 +128,7 @@ def judge(
     runs: list[Judged] = []
     at = 0
     expected_s = [max(20, round(load * capacity * seconds)) / (load * capacity) for load in loads]
-    steps = Steps(tell, [each_s for each_s in expected_s for _ in range(repeats)])
+    steps = StepProgress(tell, [each_s for each_s in expected_s for _ in range(repeats)])
     for load in loads:
         for repeat in range(1, repeats + 1):
             rate = load * capacity

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
 from typing import Final
 
-from forerun.live.service import Answer, Request
+from forerun.live.service import Reply, Request
 
 #: wall seconds that a request waits for the session
 ANSWER_S: Final = 30.0
@@ -21,9 +21,9 @@ class Asked:
     """A request of a user, and where its answer goes."""
 
     request: Request
-    future: Future[Answer] = field(default_factory=Future)
+    future: Future[Reply] = field(default_factory=Future)
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Reply) -> None:
         """Answer it; the client may have gone."""
         with contextlib.suppress(InvalidStateError):
             self.future.set_result(answer)
@@ -42,7 +42,7 @@ class Inbox:
         self._is_closed = False
         self.wake: Callable[[], None] = lambda: None
 
-    def ask(self, request: Request) -> Future[Answer]:
+    def ask(self, request: Request) -> Future[Reply]:
         """Hand a request over; its answer comes once what it changes is in the journal."""
         asked = Asked(request)
         self._waiting.put(asked)
@@ -51,14 +51,14 @@ class Inbox:
             self._cancel_all()
         return asked.future
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Reply:
         """The answer to a request, as soon as there is one."""
         try:
             return self.ask(request).result(ANSWER_S)
         except CancelledError:
-            return Answer(problems=("the controller has ended",))
+            return Reply(problems=("the controller has ended",))
         except NoAnswer:
-            return Answer(problems=(f"the controller did not answer within {ANSWER_S:.0f} s",))
+            return Reply(problems=(f"the controller did not answer within {ANSWER_S:.0f} s",))
 
     def close(self) -> None:
         """Nobody takes requests any more."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from forerun.live.profiling import Measured, Plan
+    from forerun.live.profiling import Measured, ProfilingPlan
     from forerun.live.spec import JobSpec
 
 
@@ -56,7 +56,7 @@ def command(
 
     from forerun.core.errors import UsageError
     from forerun.core.units import parse_quantity
-    from forerun.live.profiling import Measured, Plan
+    from forerun.live.profiling import Measured, ProfilingPlan
 
     try:
         rate_s = parse_quantity(rate, "s")
@@ -64,7 +64,7 @@ def command(
         raise UsageError.at("--for", str(error)) from error
     if not rate_s > 0:
         raise UsageError.at("--for", f"{rate!r} is no length of time")
-    plan = Plan(
+    plan = ProfilingPlan(
         counts=_counts(slots, "--slots"),
         batches=_counts(batches, "--batch"),
         rate_s=rate_s,
@@ -143,7 +143,7 @@ def _own(out: Path, model: str) -> None:
     refuse_foreign(out, names, marker=marker, sign=b"forerun.measurement")
 
 
-def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str, dict[str, Any]]:
+def _run(plan: ProfilingPlan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str, dict[str, Any]]:
     """Measure on an engine of this machine; returns whether it was stopped, in words (empty: it was not), and the host.
 
     Parameters
@@ -158,7 +158,7 @@ def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str,
     import tempfile
 
     from forerun.core.measure.host import described, probe
-    from forerun.core.measure.progress import Steps
+    from forerun.core.measure.progress import StepProgress
     from forerun.core.study.estimate import duration
     from forerun.core.study.executors.interrupts import terminable
     from forerun.live.engines.local import LocalEngine
@@ -167,7 +167,7 @@ def _run(plan: Plan, spec: JobSpec, measured: Measured, tell: Any) -> tuple[str,
 
     expected_s = [plan.expected_s(task) for walk in plan.tasks() for task in walk]
     tell(f"{len(expected_s)} steps, {duration(sum(expected_s))} by estimate")
-    steps = Steps(tell, expected_s)
+    steps = StepProgress(tell, expected_s)
     before, stopped = probe(), ""
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
         folder = RunFolder.create(Path(temporary) / "run")

@@ -76,7 +76,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Resize:
     """Go on with another count of slots, or with the same on other slots."""
 
     before: int
@@ -94,11 +94,11 @@ class End:
     """Drain, and wait until the slots are free."""
 
 
-Task = WarmUp | Begin | Rate | Change | End
+Task = WarmUp | Begin | Rate | Resize | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ProfilingPlan:
     """What is measured, in which order.
 
     Parameters
@@ -130,13 +130,13 @@ class Plan:
         if rates:
             yield Rate(self.rate_s)
         for before, after in pairwise(self.counts):
-            yield Change(before, after, how)
+            yield Resize(before, after, how)
             if rates:
                 yield Rate(self.rate_s)
         if batch == self.batches[0]:
-            yield Change(self.counts[-1], self.counts[-1], how)
+            yield Resize(self.counts[-1], self.counts[-1], how)
             for before, after in pairwise(reversed(self.counts)):
-                yield Change(before, after, how)
+                yield Resize(before, after, how)
         yield End()
 
     def expected_s(self, task: Task) -> float:
@@ -146,7 +146,7 @@ class Plan:
                 return for_s
             case WarmUp():
                 return _GUESSED_S["cold"]
-            case Begin(how=how) | Change(how=how):
+            case Begin(how=how) | Resize(how=how):
                 return _GUESSED_S[how]
             case End():
                 return _GUESSED_S["warm"] / 2
@@ -161,7 +161,7 @@ def words(task: Task) -> str:
             return f"start on {slots} with batch {batch}, {how}"
         case Rate():
             return "throughput"
-        case Change(how=how) as change:
+        case Resize(how=how) as change:
             return f"{change.name}, {how}"
         case End():
             return "end"
@@ -254,7 +254,7 @@ class Measured:
 def measure(
     engine: Engine,
     spec: JobSpec,
-    plan: Plan,
+    plan: ProfilingPlan,
     measured: Measured,
     *,
     slots: int,
@@ -313,7 +313,7 @@ def _carry_out(bench: _Bench, task: Task, measured: Measured, at: Callable[[floa
             measured.add("start", how, bench.begin(slots, batch, how))
         case Rate(for_s=for_s):
             measured.rates[bench.batch, bench.count] = bench.rate(for_s, at)
-        case Change(after=after, how=how) as change:
+        case Resize(after=after, how=how) as change:
             drain_s, change_s = bench.change(after)
             measured.add("drain", how, drain_s)
             measured.add(change.name, how, change_s)

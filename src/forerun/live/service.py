@@ -66,7 +66,7 @@ class GetDecision(Message, frozen=True, kw_only=True):
 Request = Submit | Cancel | DrainNode | Stop | GetStatus | GetDecision
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer to a request.
 
     Parameters
@@ -96,7 +96,7 @@ class Service:
     StoreError : the socket cannot be made.
     """
 
-    def __init__(self, folder: Path, answer: Callable[[Request], Answer]) -> None:
+    def __init__(self, folder: Path, answer: Callable[[Request], Reply]) -> None:
         self._answer = answer
         self._path = folder / SOCKET
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
@@ -139,7 +139,7 @@ class Service:
             with connection:
                 connection.settimeout(PATIENCE_S)
                 if not is_of_this_user(connection):
-                    _send(connection, Answer(problems=("this run belongs to another user",)))
+                    _send(connection, Reply(problems=("this run belongs to another user",)))
                     return
                 decoder: Decoder[Request] = Decoder(Request)
                 while data := connection.recv(1 << 16):
@@ -147,7 +147,7 @@ class Service:
                         for request in decoder.feed(data):
                             _send(connection, self._answer(request))
                     except WireError as error:
-                        _send(connection, Answer(problems=(str(error),)))
+                        _send(connection, Reply(problems=(str(error),)))
                         return
         except OSError:
             pass  # the client has gone
@@ -166,7 +166,7 @@ class Client:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> Reply:
         """The answer to a request.
 
         Raises
@@ -196,9 +196,9 @@ class Client:
         return answer
 
 
-def _one(connection: socket.socket) -> Answer:
+def _one(connection: socket.socket) -> Reply:
     """The answer that comes over a connection, of all its frames. Raises OSError if it ends before."""
-    decoder: Decoder[Answer] = Decoder(Answer)
+    decoder: Decoder[Reply] = Decoder(Reply)
     jobs: list[JobStatus] = []
     while data := connection.recv(1 << 16):
         for answer in decoder.feed(data):
@@ -211,7 +211,7 @@ def _one(connection: socket.socket) -> Answer:
     raise ConnectionResetError("it has ended")
 
 
-def _send(connection: socket.socket, answer: Answer) -> None:
+def _send(connection: socket.socket, answer: Reply) -> None:
     """Send an answer, the jobs of a large status in several frames."""
     status = answer.status
     if status is not None:

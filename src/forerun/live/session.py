@@ -41,8 +41,7 @@ from forerun.live.observation import (
     Unfit,
 )
 from forerun.live.run_files import replayed
-from forerun.live.service import Answer as Reply
-from forerun.live.service import GetDecision, GetStatus
+from forerun.live.service import GetDecision, GetStatus, Reply
 from forerun.live.status import RunStatus
 
 _LOG: Final = logging.getLogger("forerun.live")

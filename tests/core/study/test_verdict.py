@@ -159,7 +159,7 @@ def test_where_the_reference_is_best_others_are_level_only_where_the_table_says_
         standing("slow", 2.0, 8, 1.0, 0.2),
         standing("other", 3.0, 8, 2.0, 0.04),
     ]
-    runner: Any = SimpleNamespace(p=lambda *_: 0.03)
-    assert _level(runner, ranked, JCT, False) == ("slow",)
+    runner: Any = SimpleNamespace(p=lambda *_: 0.03, objective=JCT)
+    assert _level(runner, ranked) == ("slow",)
     text = why(ranked, JCT, exact=False, reference="fixed", level=("slow",))
     assert text.count("slow") == 2, "the runner-up and its gap are named, and not again as level"

@@ -16,7 +16,7 @@ from forerun.cluster.policies.backfilling.base import BACKFILLING
 from forerun.cluster.policy import Allocator, played_in
 from forerun.cluster.scenario import Scenario
 from forerun.core.registry import member_name
-from forerun.core.result.job import Changes, Fate, Others, Search, Story, Tried
+from forerun.core.result.job import Changes, Fate, Others, Search, Story, TriedChange
 from forerun.core.result.numbers import duration
 from forerun.core.result.tables import Table
 from forerun.core.scenario.spec import to_data
@@ -130,7 +130,7 @@ class _Changes:
         slots = yield from _least(changes, admitted, MOST_SLOTS, seen)
         if slots is None:
             return (
-                Tried(
+                TriedChange(
                     "due later", why_not=f"refused however much later, up to {duration(MOST_SLOTS * slot_s)}"
                 ),
             )
@@ -145,7 +145,7 @@ class _Changes:
         groups = self.setting.cluster.groups
         if not self.scenario.machines.nodes and len(groups) > 1:
             what = "the machines come from a file with several switches; write them as machines.nodes"
-            return (Tried("more nodes", why_not=what),)
+            return (TriedChange("more nodes", why_not=what),)
         at = max(range(len(groups)), key=lambda number: groups[number].count * groups[number].gpus)
         group, most = groups[at], self._most_added()
         of = f" of {group.name}" if len(groups) > 1 else ""
@@ -178,7 +178,9 @@ class _Changes:
         for goal, reached in goals:
             more = yield from _least(changes, reached, most, seen)
             if more is None:
-                tried.append(Tried(f"more nodes{of}, so that {goal}", why_not=f"not with up to {most} more"))
+                tried.append(
+                    TriedChange(f"more nodes{of}, so that {goal}", why_not=f"not with up to {most} more")
+                )
             else:
                 what = f"{more} node{'s' * (more != 1)}{of} more: {goal}"
                 tried.append(self.beside.tried(what, changes(more), seen[more]))
@@ -259,11 +261,13 @@ class Beside:
         ended_s = self._jct_s[others & np.isfinite(self._jct_s)]
         return Others(int(self._met[others].sum()), 0, float(ended_s.mean()) if len(ended_s) else None, 0.0)
 
-    def tried(self, what: str, changes: Changes, answer: Answer, without: str = "") -> Tried:
+    def tried(self, what: str, changes: Changes, answer: Answer, without: str = "") -> TriedChange:
         """A change and what it did. without: another job that the changed run does not have."""
         fate = self.fate(answer)
         if isinstance(answer, str) or fate is None:
-            return Tried(what, changes, why_not=answer if isinstance(answer, str) else "the job is not in it")
+            return TriedChange(
+                what, changes, why_not=answer if isinstance(answer, str) else "the job is not in it"
+            )
         jobs = answer["jobs"]
         pairs = [
             (self.row_of[name], row)
@@ -280,7 +284,7 @@ class Beside:
             mean_s=float(_jct_s(jobs)[after][both].mean()) if both.any() else None,
             mean_change_s=float(change_s[both].mean()) if both.any() else None,
         )
-        return Tried(what, changes, fate, others)
+        return TriedChange(what, changes, fate, others)
 
 
 def _least(
@@ -323,7 +327,7 @@ def _least(
 def _never(what: str, why_not: str) -> Search:
     """A search that simulates nothing, and says why."""
     yield from ()
-    return (Tried(what, why_not=why_not),)
+    return (TriedChange(what, why_not=why_not),)
 
 
 def _rows(jobs: Table) -> dict[str, int]:

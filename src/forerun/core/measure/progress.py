@@ -15,7 +15,7 @@ Tell = Callable[[str], None]
 EVERY_S: Final = 5.0
 
 
-class Steps:
+class StepProgress:
     """The steps of a measurement.
 
     Parameters

@@ -24,7 +24,7 @@ from forerun.core.report.stored import StoredComparison
 from forerun.core.result.numbers import capital, format_number, readable_scale, signed
 from forerun.core.result.objective import cost_figure
 from forerun.core.study import best
-from forerun.core.study.compare import Moved, moved_parts
+from forerun.core.study.compare import LedgerDifference, moved_parts
 from forerun.core.study.compared import Comparison, Shift, Standing
 from forerun.core.study.differences import moved_scale
 from forerun.core.study.wording import value_text
@@ -159,7 +159,7 @@ def _causes(comparison: Comparison) -> Html | None:
     return join(map(_cause, moved), paragraph(note)) if moved else None
 
 
-def _cause(entry: Moved) -> Html:
+def _cause(entry: LedgerDifference) -> Html:
     """One ledger's differences from the reference, part by part, in the unit that suits their size."""
     variants = list(entry.whole)
     unit, size = moved_scale(entry)

@@ -185,7 +185,7 @@ Changes: TypeAlias = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedChange:
     """One change, and what it did.
 
     Parameters
@@ -205,7 +205,7 @@ class Tried:
 
 
 #: a search: yields the changes to simulate next, is sent the tables of that run or why there is none, returns what it tried
-Search: TypeAlias = Generator[Changes, Mapping[str, Table] | str, tuple[Tried, ...]]
+Search: TypeAlias = Generator[Changes, Mapping[str, Table] | str, tuple[TriedChange, ...]]
 
 
 @dataclass(frozen=True)
@@ -250,10 +250,10 @@ class JobExplanation:
     domain: str
     scenario: Mapping[str, Any] = field(repr=False)
     story: Story
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedChange, ...]
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> TriedChange | None:
         """The first change with which the job ends in time (has it no deadline: the one with the first end); None: none.
 
         None, too, where the job was in time as it was.

@@ -181,7 +181,7 @@ def next_look(seeds: int, most_seeds: int) -> int:
 
 
 @dataclass(frozen=True)
-class Moved:
+class LedgerDifference:
     """A ledger in which variants differ from the reference. whole: the difference of all parts together, by variant.
 
     parts: (part, shift by variant), largest first; the others, whose shifts are zero, are left out.
@@ -202,7 +202,7 @@ class Moved:
         return ledger_name(self.ledger)[1]
 
 
-def moved_parts(comparison: Comparison) -> tuple[Moved, ...]:
+def moved_parts(comparison: Comparison) -> tuple[LedgerDifference, ...]:
     """The ledgers that differ from the reference's, in the domain's order: where each difference comes from."""
     others = [standing for standing in comparison.standings if standing.variant.name != comparison.reference]
     ledgers = dict.fromkeys(ledger for standing in others for ledger in standing.parts)
@@ -226,7 +226,7 @@ def moved_parts(comparison: Comparison) -> tuple[Moved, ...]:
                 standing.variant.name: math.fsum(row[1][standing.variant.name].mean for row in rows)
                 for standing in others
             }
-            table.append(Moved(ledger, whole, tuple(moved)))
+            table.append(LedgerDifference(ledger, whole, tuple(moved)))
     return tuple(table)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.core.result.figures import Axis, Figure, Rule, by_series, ends
 from forerun.core.result.numbers import capital, readable_scale, signed
 from forerun.core.study.best import shared
-from forerun.core.study.compare import Moved, moved_parts
+from forerun.core.study.compare import LedgerDifference, moved_parts
 from forerun.core.study.compared import Comparison, Standing
 from forerun.core.units import stem, unit_of
 
@@ -145,7 +145,7 @@ def _seeds(comparison: Comparison, others: list[Standing]) -> Figure:
     )
 
 
-def _moved(comparison: Comparison, entry: Moved) -> Figure:
+def _moved(comparison: Comparison, entry: LedgerDifference) -> Figure:
     """Where the difference of a ledger comes from: the shift of each part."""
     plotted = entry.parts[:MOST_PARTS]
     name, unit = entry.name, entry.unit
@@ -178,7 +178,7 @@ def _moved(comparison: Comparison, entry: Moved) -> Figure:
     )
 
 
-def moved_scale(entry: Moved) -> tuple[str, float]:
+def moved_scale(entry: LedgerDifference) -> tuple[str, float]:
     """The unit that the axis of a ledger's differences has, and how many of the ledger's unit make one of it."""
     variants = list(entry.whole)[:MOST_SERIES]
     plotted = [shifts[variant] for _, shifts in entry.parts[:MOST_PARTS] for variant in variants]

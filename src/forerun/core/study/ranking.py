@@ -243,7 +243,7 @@ def _weaker(one: Point, other: Point) -> Replicates:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class AxisEffect:
     """What an axis does to the ranking objective, over the settings of the other axes at which all its values ran.
 
     best, worst: its values with the best and the worst mean, and those means. wins: settings at which `best` is best.
@@ -384,7 +384,7 @@ def _level_with_first(study: SavedStudy, objective: Objective, ranked: Sequence[
     return [point for point, _ in itertools.takewhile(lambda pair: pair[1], zip(ranked, alike))]
 
 
-def effects(study: SavedStudy) -> tuple[Effect, ...]:
+def effects(study: SavedStudy) -> tuple[AxisEffect, ...]:
     """What each axis with two values or more does, the largest effect first; none without an objective.
 
     An axis on whose values all means are level does nothing, and is left out, and so is one that is given.
@@ -408,7 +408,7 @@ def effects(study: SavedStudy) -> tuple[Effect, ...]:
     return tuple(sorted(moved, key=lambda one: -abs(one.best_mean - one.worst_mean)))
 
 
-def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) -> Effect:
+def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) -> AxisEffect:
     """The effect of one axis.
 
     table: float64[values of the axis, settings of the others], the objective's means.
@@ -417,7 +417,7 @@ def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) 
     means = table.mean(axis=1)
     best, worst = int(np.argmin(sign * means)), int(np.argmax(sign * means))
     wins = int((sign * table[best] <= (sign * table).min(axis=0)).sum())
-    return Effect(
+    return AxisEffect(
         axis, values[best], float(means[best]), values[worst], float(means[worst]), wins, table.shape[1]
     )
 

@@ -21,7 +21,7 @@ UNMOVED: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class OrderSensitive:
     """A figure that hangs on the order: its value as simulated, and the lowest and highest over the orders tried."""
 
     figure: str
@@ -45,7 +45,7 @@ class Ties:
     what: str
     orders: int
     figures: int
-    moved: tuple[Moved, ...]
+    moved: tuple[OrderSensitive, ...]
 
 
 def tie_sensitivity(
@@ -67,7 +67,7 @@ def tie_sensitivity(
             if name in seen:
                 seen[name].append(value)
     compared = {name: values for name, values in seen.items() if len(values) > 1}
-    moved = [Moved(name, given[name], min(values), max(values)) for name, values in compared.items()]
+    moved = [OrderSensitive(name, given[name], min(values), max(values)) for name, values in compared.items()]
     sensitive = [one for one in moved if one.share > UNMOVED]
     return Ties(others.what, orders, len(compared), tuple(sorted(sensitive, key=lambda one: -one.share)))
 

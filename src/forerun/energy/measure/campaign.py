@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.core.atomic_write import refuse_foreign
-from forerun.core.measure.progress import Steps
+from forerun.core.measure.progress import StepProgress
 from forerun.core.result.stats import mean_interval, student_quantile
 from forerun.core.study.executors.interrupts import terminable
 from forerun.core.version import VERSION
@@ -98,7 +98,7 @@ def measure(
         with terminable():
             _epochs(campaign, trainer, meter, notes, progress, rest, epochs, clocks)
             _note_drift(campaign, trainer, epochs, notes)
-            steps = Steps(progress, [0.0] * len(runs))
+            steps = StepProgress(progress, [0.0] * len(runs))
             for size, seed in runs:
                 steps.begin(f"training to the target, batch size {size}, seed {seed}")
                 paths[size, seed] = trainer.epochs_to(campaign.targets, size, seed, campaign.max_epochs)
@@ -205,7 +205,7 @@ def _epochs(
         notes += [reason] if reason else []
     elif campaign.limits_w:
         notes.append("power limits are a GPU's: none was set here")
-    steps = Steps(progress, [0.0] * (len(limits) * len(campaign.batch_sizes)))
+    steps = StepProgress(progress, [0.0] * (len(limits) * len(campaign.batch_sizes)))
     with guard:
         for limit in limits:
             if gpu is not None and limit != current_w(gpu):

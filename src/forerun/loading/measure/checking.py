@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.core.errors import UsageError
-from forerun.core.measure.progress import Steps
+from forerun.core.measure.progress import StepProgress
 from forerun.loading.engine.calibration import predict
 from forerun.loading.measure.answers import Answer, Job
 from forerun.loading.measure.corpus import Corpus
@@ -97,7 +97,7 @@ def check(
     totals: dict[Cell, list[float]] = {cell: [] for cell in cells}
     again: Sequence[Cell] = cells
     for turn in range(2):
-        steps = Steps(progress, [0.0] * (repeats * len(again)))
+        steps = StepProgress(progress, [0.0] * (repeats * len(again)))
         for repeat in range(repeats if again else 0):
             for cell in again:
                 steps.begin(

@@ -18,7 +18,7 @@ from typing import Final
 from forerun.core.result.figures import Axis, Figure
 from forerun.live.engines.local import LocalEngine
 from forerun.live.folder import RunFolder
-from forerun.live.profiling import Measured, Plan, measure
+from forerun.live.profiling import Measured, ProfilingPlan, measure
 from forerun.live.spec import JobSpec
 from forerun.replication.elasticflow.published import PUBLISHED
 from forerun.replication.reproduction import Progress, Reproduced, Row, from_points
@@ -27,12 +27,14 @@ from forerun.replication.reproduction import Progress, Reproduced, Row, from_poi
 PROGRAMS: Final = {"numpy_job": "numpy", "torch_mlp": "torch"}
 #: changes of the published figure, in its order
 CHANGES: Final = ("1->2", "2->1", "8->16", "16->8", "migrate 8")
-PLAN: Final = Plan(counts=(1, 2, 4, 8), batches=(64,), rate_s=4.0, repeats=2)
-QUICK_PLAN: Final = Plan(counts=(1, 2), batches=(64,), rate_s=0.5, repeats=1, cold=False)
+PLAN: Final = ProfilingPlan(counts=(1, 2, 4, 8), batches=(64,), rate_s=4.0, repeats=2)
+QUICK_PLAN: Final = ProfilingPlan(counts=(1, 2), batches=(64,), rate_s=0.5, repeats=1, cold=False)
 _SECONDS: Final = Axis("seconds", "time", "s")
 
 
-def fig12(progress: Progress, *, plan: Plan = PLAN, programs: Sequence[str] = tuple(PROGRAMS)) -> Reproduced:
+def fig12(
+    progress: Progress, *, plan: ProfilingPlan = PLAN, programs: Sequence[str] = tuple(PROGRAMS)
+) -> Reproduced:
     """Figure 12 of the ElasticFlow paper: seconds of profiling (a) and of changes (b), beside those of our programs here.
 
     Parameters
@@ -89,7 +91,7 @@ def fig12(progress: Progress, *, plan: Plan = PLAN, programs: Sequence[str] = tu
     )
 
 
-def profiled(program: str, plan: Plan) -> Measured:
+def profiled(program: str, plan: ProfilingPlan) -> Measured:
     """What a program of ours does on this machine.
 
     Parameters
@@ -116,7 +118,7 @@ def profiled(program: str, plan: Plan) -> Measured:
     return measured
 
 
-def _figures(ours: Sequence[Measured], plan: Plan) -> list[Figure]:
+def _figures(ours: Sequence[Measured], plan: ProfilingPlan) -> list[Figure]:
     """Published and ours apart: seconds of profiling by model, and of changes by model."""
     changes = [
         (model, change, seconds)

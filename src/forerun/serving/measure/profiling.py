@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.core.measure.progress import Steps, Tell
+from forerun.core.measure.progress import StepProgress, Tell
 from forerun.core.rng import stream
 from forerun.core.study.estimate import duration
 from forerun.serving.inputs.pipeline import Floats, Law, Service
@@ -164,7 +164,7 @@ def profiled(
     expected_s = _expected_s(testbed, lists)
     batches = sum(map(len, lists))
     tell(f"{batches:,} batches alone and as many together: about {duration(sum(expected_s))} in all")
-    steps = Steps(tell, expected_s)
+    steps = StepProgress(tell, expected_s)
 
     def watch(served: Sequence[Served], asked: Sequence[Sequence[int]]) -> None:
         done, most = min(

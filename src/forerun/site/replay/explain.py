@@ -36,9 +36,9 @@ from forerun.site.replay.story import (
     Holder,
     JobStory,
     Queued,
-    Tried,
+    TriedStart,
 )
-from forerun.site.replay.whatif import Change
+from forerun.site.replay.whatif import Counterfactual
 
 #: by how much a job is submitted earlier
 SHIFT_S: Final = 3600.0
@@ -389,22 +389,22 @@ def _changes(
     at: int,
     stretches: Sequence[Queued],
     progress: Callable[[str], None],
-) -> Iterator[Tried]:
+) -> Iterator[TriedStart]:
     """What would have changed its start: its request, and what it waited for."""
     policy, row = replay.card.policy, int(case.rows[at])
     nodes, request_s = int(case.nodes[at]), float(case.request_s[at])
     run_s = _run_s(replay.log, row)
 
-    def otherwise(what: str, note: str = "", **values: float) -> Tried:
+    def otherwise(what: str, note: str = "", **values: float) -> TriedStart:
         progress(what)
         changed, place = case_with(replay, row, case.begin_s, **values)
         if changed.pool.name != case.pool.name:
             note = f"then it is in pool {changed.pool.name}" + (f"; {note}" if note else "")
-        return Tried(what, float(replayed(changed, policy)[place]), note)
+        return TriedStart(what, float(replayed(changed, policy)[place]), note)
 
-    def without(what: str, changed: Case) -> Tried:
+    def without(what: str, changed: Case) -> TriedStart:
         progress(what)
-        return Tried(what, float(replayed(changed, policy)[at]))
+        return TriedStart(what, float(replayed(changed, policy)[at]))
 
     half_s = request_s / 2
     longer = f"it ran {duration(run_s)}, longer than that" if run_s is not None and run_s > half_s else ""
@@ -428,10 +428,10 @@ def _changes(
         released_s[at] = -np.inf
         yield without("not held", replace(case, released_s=released_s))
     if "limit" in causes:
-        change = Change(running_per_user=0)
+        change = Counterfactual(running_per_user=0)
         yield without(change.what, change.of(case))
     for window in sorted({window for _, window in seconds if window}):
-        change = Change(without_window=window)
+        change = Counterfactual(without_window=window)
         yield without(change.what, change.of(case))
 
 

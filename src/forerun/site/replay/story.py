@@ -97,7 +97,7 @@ class Alike:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedStart:
     """One change, and when the job starts with it.
 
     Parameters
@@ -160,7 +160,7 @@ class JobStory:
     users: tuple[Holder, ...]
     class_error: ClassError | None
     alike: tuple[Alike, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedStart, ...]
     rejected: str = ""
 
     @property
@@ -251,7 +251,7 @@ class JobStory:
                     "moves by": ("+" if one.start_s > self.start_s else "")
                     + duration(one.start_s - self.start_s),
                 }
-                for one in (Tried("none", self.start_s), *self.tried)
+                for one in (TriedStart("none", self.start_s), *self.tried)
             ],
         }
 

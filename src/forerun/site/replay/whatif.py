@@ -27,7 +27,7 @@ _STRETCHES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Counterfactual:
     """One or several things that are otherwise.
 
     Parameters
@@ -105,7 +105,7 @@ class Difference:
     policies: tuple[str, ...]
 
 
-def what_if(replay: Replay, change: Change) -> Difference:
+def what_if(replay: Replay, change: Counterfactual) -> Difference:
     """The effect of a change against the replay, not against history, since the replay began.
 
     Raises ValueError for a change that the main pool does not have: an outage that there is none of, no nodes left, or fewer

@@ -16,7 +16,7 @@ from forerun.site.verbs._history import reading_options
 
 if TYPE_CHECKING:
     from forerun.site.replay.replay import Replay
-    from forerun.site.replay.whatif import Change, Difference
+    from forerun.site.replay.whatif import Counterfactual, Difference
 
 command = DefaultGroup(
     "replay", "log", "Replay the log of a real queue, then ask what a change would have done."
@@ -152,11 +152,11 @@ def _change(
     nodes: str | None,
     window: int | None,
     limit: str | None,
-) -> Change:
+) -> Counterfactual:
     """What is asked for. Raises UsageError for what cannot be, and for nothing."""
     from forerun.core.errors import Problem, UsageError, known_names
     from forerun.site.replay.play import CANDIDATES, policy_name
-    from forerun.site.replay.whatif import Change
+    from forerun.site.replay.whatif import Counterfactual
 
     problems: list[Problem] = []
     chosen = None
@@ -185,7 +185,7 @@ def _change(
             most = int(digits)
     if problems:
         raise UsageError(*problems)
-    change = Change(policy=chosen, nodes=count, without_window=window or 0, running_per_user=most)
+    change = Counterfactual(policy=chosen, nodes=count, without_window=window or 0, running_per_user=most)
     if not change.what:
         raise UsageError.at(
             "whatif", "say what is otherwise: --policy, --order, --nodes, --no-window or --limit"

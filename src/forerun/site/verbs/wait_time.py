@@ -19,7 +19,7 @@ from forerun.site.verbs._history import reading_options
 if TYPE_CHECKING:
     from forerun.cluster.inputs.setting import Window
     from forerun.site.history import History
-    from forerun.site.wait_time.answer import Answer
+    from forerun.site.wait_time.answer import StartForecast
     from forerun.site.wait_time.backtest import BackTest
 
 command = DefaultGroup("wait-time", "ask", "Say when a job would start, and how right such answers were.")
@@ -320,7 +320,7 @@ def _windows(given: tuple[str, ...], known: History, at_s: float, reading: Readi
     return tuple(windows)
 
 
-def _print(found: Answer, at: str) -> None:
+def _print(found: StartForecast, at: str) -> None:
     """The answer for people."""
     from forerun.site.wait_time.forecast import INTERVALS, LEAST_PAST, LEVELS
 

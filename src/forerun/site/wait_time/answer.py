@@ -59,7 +59,7 @@ class PoolThen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StartForecast:
     """When a job would start.
 
     Parameters
@@ -123,7 +123,7 @@ def answer(
     by_s: float | None = None,
     *,
     said: Callable[[int, int], None] = lambda done, of: None,
-) -> Answer:
+) -> StartForecast:
     """When a job would start that is submitted at an instant.
 
     Parameters
@@ -145,7 +145,7 @@ def answer(
     )
     causes = _causes(situation, draws, float(fc.unscale(middle)))
     queue = situation.queue
-    return Answer(
+    return StartForecast(
         question=question,
         at_s=question.at_s + forecaster.log.origin_s,
         pool=PoolThen(

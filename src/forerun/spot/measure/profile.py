@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from forerun.core.measure.progress import Steps
+from forerun.core.measure.progress import StepProgress
 from forerun.core.study.executors.interrupts import terminable
 from forerun.spot.measure.fleet import Fleet, FleetLog, Work
 
@@ -142,7 +142,7 @@ def measure(
     sizes = [work.depth * pipelines for pipelines in range(1, work.max_pipelines + 1)]
     logs: list[FleetLog] = []
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as folder:
-        stages = Steps(progress, [0.0] * len(sizes))
+        stages = StepProgress(progress, [0.0] * len(sizes))
         try:
             with terminable():
                 for size in sizes:
