@@ -88,7 +88,7 @@ def test_supply_is_within_its_neighbours_and_nothing_is_guessed_beyond(supply: S
         ("profile: supply\nspec_version: 9\n", "reads version 1"),
         ("profile: supply\nreaders: [1, 2]\nsamples_per_s: [10.0]\n", "has 1 figures for 2"),
         ("profile: supply\nreaders: [2, 1]\nsamples_per_s: [10.0, 11.0]\n", "must rise"),
-        ("profile: supply\nreaders: [1]\nsamples_per_s: [0.0]\n", "not positive and finite"),
+        ("profile: supply\nreaders: [1]\nsamples_per_s: [0.0]\n", "0.0 is not above 0"),
         ("profile: supply\nreaders: [1]\nsamples_per_s: [1.0]\nreader: 3\n", "reader"),
         ("profile: supply\nreaders: []\nsamples_per_s: []\n", "is empty"),
     ],

@@ -40,7 +40,7 @@ from forerun.core.errors import ScenarioError
             "cluster",
             ["trace.generate.jobs=1000000000"],
             "$.trace.generate.jobs",
-            r"expected int <= 10000000",
+            r"is not between 1 and 10,000,000",
         ),
     ],
 )

@@ -287,7 +287,7 @@ def test_identical_rows_are_dropped_and_said(scenario: Callable[..., Any], tmp_p
 BAD_SCENARIOS = {
     "goal: {minimise: usd}\n": "'usd' is not known of a pipeline",
     "goal: {deadline: 3h}\n": "deadline_s.*is not known of a pipeline",
-    "eta: 1.5\n": r"eta.*outside \[0, 1\]",
+    "eta: 1.5\n": r"eta.*not between 0 and 1",
     "job: {dataset: d, network: n, optimizer: o, target_metric: 1, max_epochs: 2}\n": "planned without job and trace",
 }
 

@@ -415,8 +415,8 @@ def test_bad_files_name_the_row(files: Callable[..., Any], name: str) -> None:
 
 
 BAD_SCENARIOS = {
-    "eta: 1.2\n": "eta.*1.2 is outside",
-    "eta: -0.1\n": "eta.*outside",
+    "eta: 1.2\n": "eta.*1.2 is not between 0 and 1",
+    "eta: -0.1\n": "eta.*is not between",
     "beta: 0.9\n": "beta.*below 1",
     "mode: compat\nbeta: 0.9\n": "beta.*below 1",
     "gpu: h100\n": "no GPU 'h100' was measured; name one of: gpu",
@@ -467,7 +467,7 @@ def test_jobs_that_the_trace_does_not_hold(
 
 
 def test_epochs_below_one_are_refused(files: Callable[..., Any]) -> None:
-    with pytest.raises(ScenarioError, match=r"max_epochs: 0 is not positive"):
+    with pytest.raises(ScenarioError, match=r"max_epochs: 0 is below 1"):
         files(max_epochs=0)
 
 

@@ -17,6 +17,7 @@ from forerun.cluster.traces.published import PublishedGenerator
 from forerun.cluster.traces.resample import Resample
 from forerun.core.errors import known_names
 from forerun.core.registry import member_name
+from forerun.core.scenario.numbers import Count, NotNegative, Positive, Share, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.slices import members
 from forerun.core.trace.reader import format_problems
@@ -29,8 +30,7 @@ RIGID: Final = "rigid"
 #: published schedules with their known bugs corrected, where published systems are installed
 _USUAL_MODE: Final = "corrected" if members("forerun.cluster.engine") else "default"
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Factor = Annotated[float, msgspec.Meta(ge=1, le=1000)]
 Instant = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
@@ -43,7 +43,7 @@ class Edit(Spec, frozen=True, kw_only=True):
     """
 
     without: tuple[str, ...] = ()
-    gpus: dict[str, Positive] = {}
+    gpus: dict[str, Count] = {}
     submit_s: dict[str, Instant] = {}
     deadline_s: dict[str, Instant] = {}
 
@@ -70,14 +70,14 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     generate: JobGenerator | None = None
     published: PublishedGenerator | None = None
     resample: Resample | None = None
-    first: Annotated[int, msgspec.Meta(ge=0)] = 0
+    first: Whole = 0
     strict: bool = False
     draw_models: bool = False
     larger: Literal["refuse", "drop"] = "refuse"
-    slack: Seconds = 0.0
-    most_slack: Seconds = 0.0
+    slack: NotNegative = 0.0
+    most_slack: NotNegative = 0.0
     options: dict[str, Any] | None = None
-    overestimate: Annotated[float, msgspec.Meta(ge=1, le=1000)] | None = None
+    overestimate: Factor | None = None
     edit: Edit | None = None
 
     def problems(self) -> list[tuple[str, str]]:
@@ -104,8 +104,8 @@ class Nodes(Spec, frozen=True, kw_only=True):
     """
 
     name: str = ""
-    count: Positive
-    gpus: Positive
+    count: Count
+    gpus: Count
     gpu_type: str = ""
     rack: str = ""
 
@@ -159,9 +159,9 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
 
     tables: tuple[Input, ...] = ()
     analytic: str = ""
-    kinds: tuple[tuple[str, int], ...] = ()
+    kinds: tuple[tuple[str, Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]], ...] = ()
     gpu_type: str = ""
-    levels: tuple[int, ...] = ()
+    levels: tuple[Annotated[int, msgspec.Meta(ge=1, le=MOST_GPUS)], ...] = ()
     extrapolate: bool = False
 
     def problems(self) -> list[tuple[str, str]]:
@@ -170,16 +170,7 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
         if self.analytic == RIGID and self.kinds:
             return [("kinds", "analytic: rigid is for jobs without a model; leave kinds out")]
-        problems = [
-            (f"kinds[{at}]", f"the batch of {model} is {batch}, a whole number from 1 is expected")
-            for at, (model, batch) in enumerate(self.kinds)
-            if not 1 <= batch < 1 << 53
-        ]
-        return problems + [
-            (f"levels[{at}]", f"is {level}, a count of GPUs from 1 to {MOST_GPUS:,} is expected")
-            for at, level in enumerate(self.levels)
-            if not 1 <= level <= MOST_GPUS
-        ]
+        return []
 
     @property
     def scales_durations(self) -> bool:
@@ -197,9 +188,9 @@ class Costs(Spec, frozen=True, kw_only=True):
     `preset` elasticflow (published medians). The row `*` is for all other models.
     """
 
-    restart_s: Seconds = 0.0
-    grow_s: Seconds = 0.0
-    shrink_s: Seconds = 0.0
+    restart_s: NotNegative = 0.0
+    grow_s: NotNegative = 0.0
+    shrink_s: NotNegative = 0.0
     preset: str = ""
     file: Input | None = None
     models: dict[str, dict[str, float]] = {}
@@ -225,7 +216,7 @@ class Quota(Spec, frozen=True, kw_only=True):
 
     gpus: Annotated[dict[str, int], msgspec.Meta(min_length=1)]
     per: Literal["user", "vc"] = "user"
-    default: Annotated[int, msgspec.Meta(ge=0)] = 0
+    default: Whole = 0
     borrow: bool = False
 
 
@@ -242,8 +233,8 @@ class Limit(Spec, frozen=True, kw_only=True):
     qos: tuple[str, ...] = ()
     partition: tuple[str, ...] = ()
     per: tuple[LimitColumn, ...] = ()
-    gpus: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] | None = None
-    jobs: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] | None = None
+    gpus: Instant | None = None
+    jobs: Instant | None = None
     gpu_type: str = ""
 
     def problems(self) -> list[tuple[str, str]]:
@@ -260,9 +251,9 @@ class Slowdown(Spec, frozen=True, kw_only=True):
     many times as long for its work, uniformly between both (default least: 1). Restarts take what they cost.
     """
 
-    most: Annotated[float, msgspec.Meta(ge=1, le=1000)]
-    least: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 1.0
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    most: Factor
+    least: Factor = 1.0
+    share: Share = 1.0
 
     def problems(self) -> list[tuple[str, str]]:
         """`least` is not above `most`."""
@@ -279,10 +270,10 @@ class Maintenance(Spec, frozen=True, kw_only=True):
     that run into it all the same go on.
     """
 
-    from_s: Seconds
-    to_s: Seconds
-    gpus: Annotated[int, msgspec.Meta(ge=0)] = 0
-    announced_s: Seconds = 0.0
+    from_s: NotNegative
+    to_s: NotNegative
+    gpus: Whole = 0
+    announced_s: NotNegative = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
         """It ends after it begins."""
@@ -309,7 +300,7 @@ class PowerOf(Spec, frozen=True, kw_only=True):
     """
 
     file: Input
-    limit_w: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    limit_w: NotNegative = 0.0
     models: tuple[str, ...] = ()
 
 
@@ -322,11 +313,11 @@ class Bill(Spec, frozen=True, kw_only=True):
     [g/kWh]: over the trace's time (default: none).
     """
 
-    idle_w: Annotated[float, msgspec.Meta(ge=0)]
-    busy_w: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    idle_w: NotNegative
+    busy_w: NotNegative = 0.0
     power: tuple[PowerOf, ...] = ()
     pue: Annotated[float, msgspec.Meta(ge=1)] = 1.0
-    gpu_usd_per_h: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    gpu_usd_per_h: NotNegative = 0.0
     price: Steps | None = None
     carbon: Steps | None = None
 
@@ -356,15 +347,15 @@ class Live(Spec, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     commands: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
     width: Literal["ranks", "declared"] = "ranks"
-    checkpoint_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    checkpoint_s: Positive = 60.0
     checkpoints_kept: Annotated[int, msgspec.Meta(ge=2)] = 2
     environment: tuple[str, ...] = ()
-    retries: Annotated[int, msgspec.Meta(ge=0)] = 3
-    heartbeat_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    lease_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    grace_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
-    drain_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    hang_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    retries: Whole = 3
+    heartbeat_s: Positive = 1.0
+    lease_s: Positive = 10.0
+    grace_s: Positive = 2.0
+    drain_s: Positive = 30.0
+    hang_s: Positive = 60.0
 
     def problems(self) -> list[tuple[str, str]]:
         """Leases outlast two heartbeats, and only paced programs stand for GPUs that they do not use."""

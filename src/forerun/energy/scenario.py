@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
-from forerun.core.scenario.checks import not_negative, positive
+import msgspec
+
+from forerun.core.scenario.numbers import Count, NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.trace.steps import Steps
 from forerun.energy.policies.jit import Jit
@@ -24,7 +26,7 @@ from forerun.energy.policy.view import Job
 
 #: microbatches of an iteration that are planned
 MOST_MICROBATCHES: Final = 10_000
-
+Eta: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1, description="0 counts time alone, 1 energy alone")]
 
 #: the job of a scenario that has none
 NO_JOB: Final = Job(dataset="", network="", optimizer="", target_metric=0.0, max_epochs=1)
@@ -69,13 +71,9 @@ class Drift(Spec, frozen=True, kw_only=True):
     batch size that does not change.
     """
 
-    from_recurrence: int
+    from_recurrence: Count
     exponent: float
-    pivot: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A change happens after the start, around a positive batch size."""
-        return positive(self, "from_recurrence", "pivot")
+    pivot: Positive
 
 
 class Signals(Spec, frozen=True, kw_only=True):
@@ -100,16 +98,10 @@ class PipelineProfile(Spec, frozen=True, kw_only=True):
     """
 
     file: Input
-    microbatches: int
-    blocked_power_w: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """At least one microbatch; a draw is not negative."""
-        problems = not_negative(self, "blocked_power_w", unit=" W")
-        if not 1 <= self.microbatches <= MOST_MICROBATCHES:
-            what = f"{self.microbatches} is not between 1 and {MOST_MICROBATCHES:,}: each takes several milliseconds"
-            problems.append(("microbatches", what))
-        return problems
+    microbatches: Annotated[
+        int, msgspec.Meta(ge=1, le=MOST_MICROBATCHES, description="each takes several milliseconds")
+    ]
+    blocked_power_w: NotNegative
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -123,27 +115,23 @@ class Goal(Spec, frozen=True, kw_only=True):
     """
 
     minimise: Literal["cost", "time", "energy", "usd", "gco2"] = "cost"
-    max_time_s: float = 0.0
-    max_energy_j: float = 0.0
-    max_slowdown: float = 0.0
-    power_cap_w: float = 0.0
-    max_usd: float = 0.0
-    max_gco2: float = 0.0
-    deadline_s: float = 0.0
-    gpus: int = 1
+    max_time_s: NotNegative = 0.0
+    max_energy_j: NotNegative = 0.0
+    max_slowdown: NotNegative = 0.0
+    power_cap_w: NotNegative = 0.0
+    max_usd: NotNegative = 0.0
+    max_gco2: NotNegative = 0.0
+    deadline_s: NotNegative = 0.0
+    gpus: Count = 1
     all_gpus: bool = False
-    confidence: float = 0.95
+    confidence: Annotated[float, msgspec.Meta(ge=0.5, lt=1)] = 0.95
     pausing: Pausing | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """Bounds are not negative; a slowdown is at least one."""
-        amounts = ("max_time_s", "max_energy_j", "power_cap_w", "max_usd", "max_gco2", "deadline_s")
-        problems = not_negative(self, *amounts) + positive(self, "gpus")
-        if self.max_slowdown and self.max_slowdown < 1:
-            problems.append(("max_slowdown", f"{self.max_slowdown:g} is below 1: faster than the default"))
-        if not 0.5 <= self.confidence < 1:
-            problems.append(("confidence", f"{self.confidence:g} is not in [0.5, 1)"))
-        return problems
+        """A slowdown is at least one, where it is bounded."""
+        if 0 < self.max_slowdown < 1:
+            return [("max_slowdown", f"{self.max_slowdown:g} is below 1: faster than the default")]
+        return []
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -171,23 +159,23 @@ class Scenario(Spec, frozen=True, kw_only=True):
     gpu: str = ""
     mode: Mode = "corrected"
     rules: dict[str, bool] = {}
-    eta: float = 0.5
-    beta: float = 2.0
+    eta: Eta = 0.5
+    beta: NotNegative = 2.0
     early_stopping: bool = True
     allow_small_beta: bool = False
-    recurrences: int = 0
+    recurrences: Whole = 0
     group: Group | None = None
     policy: Annotated[PolicySpec, chosen_from(policy_registry)] = PruningGts()
     limit_policy: Annotated[LimitSpec, chosen_from(limit_policy_registry)] = Jit()
-    max_power_w: float = 0.0
+    max_power_w: NotNegative = 0.0
     drift: tuple[Drift, ...] = ()
     signals: Signals = Signals()
     goal: Goal = Goal()
-    trials: int = 20
+    trials: Whole = 20
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
-        """eta is in [0, 1], beta at least 1, and the GPU was measured."""
+        """beta is at least 1, and the GPU was measured."""
         if self.pipeline is not None:
             return self._pipeline_problems()
         problems = [
@@ -197,10 +185,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
         ]
         if problems:
             return problems
-        if not 0 <= self.eta <= 1:
-            problems.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
-        small = self.allow_small_beta and self.mode == "compat" and self.beta >= 0
-        if not self.beta >= 1 and not small:
+        small = self.allow_small_beta and self.mode == "compat"
+        if self.beta < 1 and not small:
             problems.append(("beta", f"{self.beta:g} is below 1: even the best cost seen would be stopped"))
         if self.gpu not in self.trace.power and (self.gpu or len(self.trace.power) != 1):
             known = ", ".join(sorted(self.trace.power))
@@ -209,7 +195,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if unknown:
             known = ", ".join(Rules.__struct_fields__)
             problems.append((f"rules.{unknown[0]}", f"no rule {unknown[0]!r}; known: {known}"))
-        problems += not_negative(self, "recurrences", "trials", "max_power_w")
         if self.group is not None and self.recurrences:
             problems.append(("recurrences", "a group's rows are its recurrences; leave one of the two out"))
         if self.group is not None and not self.job.default_batch_size:
@@ -223,8 +208,6 @@ class Scenario(Spec, frozen=True, kw_only=True):
         problems = []
         if self.job != NO_JOB or self.trace.train is not None:
             problems.append(("pipeline", "an iteration of a pipeline is planned without job and trace"))
-        if not 0 <= self.eta <= 1:
-            problems.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
         if self.goal.minimise not in ("cost", "time", "energy"):
             problems.append(
                 ("goal.minimise", f"{self.goal.minimise!r} is not known of a pipeline: cost, time or energy")

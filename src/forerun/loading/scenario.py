@@ -6,8 +6,12 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+import msgspec
+
+from forerun.core.scenario.checks import Checks, failing
+from forerun.core.scenario.numbers import Count, NotNegative, Positive, Share, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.loading.policy import Cell, TunerSpec, tuners
 
@@ -33,27 +37,12 @@ MOST_STAGGER_S = 1e9
 MOST_SIGMA = 20
 
 
-def above_zero(record: Spec, *names: str) -> Problems:
-    """The fields that are not above zero."""
-    return [
-        (name, f"{getattr(record, name)} is not above 0") for name in names if not getattr(record, name) > 0
-    ]
-
-
-def not_negative(record: Spec, *names: str) -> Problems:
-    """The fields that are negative."""
-    return [
-        (name, f"{getattr(record, name)} is negative") for name in names if not getattr(record, name) >= 0
-    ]
-
-
-def not_above(record: Spec, most: float, *names: str) -> Problems:
-    """The fields that are above what is simulated."""
-    return [
-        (name, f"{getattr(record, name)} is more than the {most:.12g} that are simulated")
-        for name in names
-        if getattr(record, name) > most
-    ]
+#: how many of something
+Several: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_OF_ANYTHING)]
+Slots: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_SLOTS)]
+Sigma: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MOST_SIGMA)]
+#: a probability, or a share of a thing of which some must be left
+Below1: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
 class RandomSeconds(Spec, frozen=True, kw_only=True):
@@ -65,15 +54,15 @@ class RandomSeconds(Spec, frozen=True, kw_only=True):
     from the beginning where the file ends (default: no).
     """
 
-    mean_s: float = 0.0
+    mean_s: NotNegative = 0.0
     shape: Shape = "lognormal"
-    sigma: float = 0.2
+    sigma: Sigma = 0.2
     empirical: Input | None = None
     in_order: bool = False
 
     def problems(self) -> Problems:
-        """Nothing is negative; a mean, or a file."""
-        problems = not_negative(self, "mean_s", "sigma") + not_above(self, MOST_SIGMA, "sigma")
+        """A mean, or a file."""
+        problems = []
         if not self.mean_s and self.empirical is None:
             problems.append(("mean_s", "give a mean, or a file in `empirical`"))
         if self.in_order and self.empirical is None:
@@ -90,17 +79,16 @@ class RandomBytes(Spec, frozen=True, kw_only=True):
     tar, or the index.parquet of blocks, whose samples have these sizes (default: none).
     """
 
-    mean_bytes: float = 0.0
+    mean_bytes: NotNegative = 0.0
     shape: Shape = "lognormal"
-    sigma: float = 0.5
-    least_bytes: float = 1.0
-    most_bytes: float = 0.0
+    sigma: Sigma = 0.5
+    least_bytes: Positive = 1.0
+    most_bytes: NotNegative = 0.0
     empirical: Input | None = None
 
     def problems(self) -> Problems:
         """A mean, or a file."""
-        problems = not_negative(self, "mean_bytes", "sigma", "most_bytes") + above_zero(self, "least_bytes")
-        problems += not_above(self, MOST_SIGMA, "sigma")
+        problems = []
         if not self.mean_bytes and self.empirical is None:
             problems.append(("mean_bytes", "give a mean, or a file in `empirical`"))
         if self.most_bytes and self.most_bytes < self.least_bytes:
@@ -117,26 +105,18 @@ class Dataset(Spec, frozen=True, kw_only=True):
     of that buffer (default 0: no buffer).
     """
 
-    samples: int
-    sample_bytes: float | RandomBytes
-    decoded_bytes: float = 0.0
+    samples: Annotated[int, msgspec.Meta(ge=1, le=MOST_SAMPLES)]
+    sample_bytes: Positive | RandomBytes
+    decoded_bytes: NotNegative = 0.0
     shuffle: Literal["none", "block", "block+buffer", "global"] = "block"
-    shuffle_buffer_samples: int = 0
+    shuffle_buffer_samples: Slots = 0
 
     def problems(self) -> Problems:
-        """Samples of some size."""
-        problems = above_zero(self, "samples") + not_negative(self, "decoded_bytes", "shuffle_buffer_samples")
-        if isinstance(self.sample_bytes, (int, float)):
-            problems += above_zero(self, "sample_bytes")
-        problems += not_above(self, MOST_SAMPLES, "samples") + not_above(
-            self, MOST_SLOTS, "shuffle_buffer_samples"
-        )
-        if (self.shuffle == "block+buffer") != (self.shuffle_buffer_samples > 0):
-            what = (
-                f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: only block+buffer has a buffer"
-            )
-            problems.append(("shuffle_buffer_samples", what))
-        return problems
+        """A buffer goes with the shuffle that has one."""
+        if (self.shuffle == "block+buffer") == (self.shuffle_buffer_samples > 0):
+            return []
+        what = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: only block+buffer has a buffer"
+        return [("shuffle_buffer_samples", what)]
 
 
 class Layout(Spec, frozen=True, kw_only=True):
@@ -147,16 +127,15 @@ class Layout(Spec, frozen=True, kw_only=True):
     merge_s: seconds that merging takes, once (default 0).
     """
 
-    block_samples: int = 1
-    block_bytes: float = 0.0
-    merge_s: float = 0.0
+    block_samples: Count = 1
+    block_bytes: NotNegative = 0.0
+    merge_s: NotNegative = 0.0
 
     def problems(self) -> Problems:
-        """A sample at least; blocks are cut by samples or by bytes."""
-        problems = above_zero(self, "block_samples") + not_negative(self, "block_bytes", "merge_s")
+        """Blocks are cut by samples or by bytes."""
         if self.block_bytes and self.block_samples != 1:
-            problems.append(("block_bytes", f"and block_samples {self.block_samples}: give one of them"))
-        return problems
+            return [("block_bytes", f"and block_samples {self.block_samples}: give one of them")]
+        return []
 
 
 class Price(Spec, frozen=True, kw_only=True):
@@ -166,13 +145,9 @@ class Price(Spec, frozen=True, kw_only=True):
     default to 0.
     """
 
-    per_1k_get_usd: float = 0.0
-    egress_usd_per_gb: float = 0.0
-    month_usd_per_gb: float = 0.0
-
-    def problems(self) -> Problems:
-        """Nothing is negative."""
-        return not_negative(self, "per_1k_get_usd", "egress_usd_per_gb", "month_usd_per_gb")
+    per_1k_get_usd: NotNegative = 0.0
+    egress_usd_per_gb: NotNegative = 0.0
+    month_usd_per_gb: NotNegative = 0.0
 
 
 class Errors(Spec, frozen=True, kw_only=True):
@@ -182,17 +157,10 @@ class Errors(Spec, frozen=True, kw_only=True):
     before attempt i is repeated, times 2^i (default 0.1). retries: how often a request may be repeated (default 5).
     """
 
-    probability: float
-    timeout_s: float = 1.0
-    backoff_s: float = 0.1
-    retries: int = 5
-
-    def problems(self) -> Problems:
-        """A probability below one."""
-        problems = not_negative(self, "timeout_s", "backoff_s", "retries") + not_above(self, 100, "retries")
-        if not 0 <= self.probability < 1:
-            problems.append(("probability", f"{self.probability:g} is not in [0, 1)"))
-        return problems
+    probability: Below1
+    timeout_s: NotNegative = 1.0
+    backoff_s: NotNegative = 0.1
+    retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
 
 
 class Change(Spec, frozen=True, kw_only=True):
@@ -201,12 +169,8 @@ class Change(Spec, frozen=True, kw_only=True):
     at_s: when, in seconds of the run. latency_s: the mean latency from then on; its shape stays.
     """
 
-    at_s: float
-    latency_s: float
-
-    def problems(self) -> Problems:
-        """A time after the start, a latency."""
-        return above_zero(self, "at_s") + not_negative(self, "latency_s")
+    at_s: Positive
+    latency_s: NotNegative
 
 
 class Store(Spec, frozen=True, kw_only=True):
@@ -220,37 +184,28 @@ class Store(Spec, frozen=True, kw_only=True):
     (default: none).
     """
 
-    latency_s: float | RandomSeconds = 0.0
-    conn_bytes_per_s: float = 0.0
-    shared_bytes_per_s: float = 0.0
-    slots: int = 0
-    requests_per_s: float = 0.0
-    burst: float = 1.0
-    client_s: float = 0.0
-    client_s_per_byte: float = 0.0
+    latency_s: NotNegative | RandomSeconds = 0.0
+    conn_bytes_per_s: NotNegative = 0.0
+    shared_bytes_per_s: NotNegative = 0.0
+    slots: Slots = 0
+    requests_per_s: NotNegative = 0.0
+    burst: Annotated[float, msgspec.Meta(ge=1)] = 1.0
+    client_s: NotNegative = 0.0
+    client_s_per_byte: NotNegative = 0.0
     errors: Errors | None = None
     price: Price = Price()
     changes: tuple[Change, ...] = ()
 
     def problems(self) -> Problems:
-        """Nothing is negative; a burst is one request at least; changes are of some latency, one after another."""
-        names = (
-            "conn_bytes_per_s", "shared_bytes_per_s", "slots", "requests_per_s", "client_s", "client_s_per_byte"
-        )  # fmt: skip
-        problems = not_negative(self, *names) + not_above(self, MOST_SLOTS, "slots")
-        if isinstance(self.latency_s, (int, float)):
-            problems += not_negative(self, "latency_s")
-        if not self.burst >= 1:
-            problems.append(("burst", f"{self.burst:g} is below 1"))
-        if self.changes and self.latency_s == 0:
-            problems.append(
-                ("changes", "a latency of 0 cannot become another: give latency_s a mean above 0")
-            )
-        problems += [
+        """Changes are of some latency, one after another."""
+        problems = [
             (f"changes[{at + 1}].at_s", f"{b.at_s:g} s is not after {a.at_s:g} s")
             for at, (a, b) in enumerate(itertools.pairwise(self.changes))
             if b.at_s <= a.at_s
         ]
+        if self.changes and self.latency_s == 0:
+            what = "a latency of 0 cannot become another: give latency_s a mean above 0"
+            problems.append(("changes", what))
         return problems
 
 
@@ -264,18 +219,11 @@ class Cache(Spec, frozen=True, kw_only=True):
     """
 
     scope: Literal["loader", "node"] = "node"
-    capacity_bytes: float
+    capacity_bytes: Positive
     policy: CachePolicy = "lru"
-    latency_s: float = 0.0
-    read_bytes_per_s: float = 0.0
-    prewarm_share: float = 0.0
-
-    def problems(self) -> Problems:
-        """A capacity above 0; shares are in [0, 1]."""
-        problems = above_zero(self, "capacity_bytes") + not_negative(self, "latency_s", "read_bytes_per_s")
-        if not 0 <= self.prewarm_share <= 1:
-            problems.append(("prewarm_share", f"{self.prewarm_share:g} is not in [0, 1]"))
-        return problems
+    latency_s: NotNegative = 0.0
+    read_bytes_per_s: NotNegative = 0.0
+    prewarm_share: Share = 0.0
 
 
 class Nodes(Spec, frozen=True, kw_only=True):
@@ -293,20 +241,14 @@ class Nodes(Spec, frozen=True, kw_only=True):
     link over which a node reads from the others (defaults 0, and no limit). What is handed to other caches takes no time.
     """
 
-    count: int
-    cache_bytes: float = 0.0
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_NODES)]
+    cache_bytes: NotNegative = 0.0
     policy: NodeCachePolicy = "pinned"
     sharing: Sharing = "none"
-    cache_latency_s: float = 0.0
-    cache_bytes_per_s: float = 0.0
-    link_latency_s: float = 0.0
-    link_bytes_per_s: float = 0.0
-
-    def problems(self) -> Problems:
-        """A node at least; nothing is negative."""
-        times = ("cache_latency_s", "cache_bytes_per_s", "link_latency_s", "link_bytes_per_s")
-        problems = above_zero(self, "count") + not_above(self, MOST_NODES, "count")
-        return problems + not_negative(self, "cache_bytes", *times)
+    cache_latency_s: NotNegative = 0.0
+    cache_bytes_per_s: NotNegative = 0.0
+    link_latency_s: NotNegative = 0.0
+    link_bytes_per_s: NotNegative = 0.0
 
 
 class GpuDecode(Spec, frozen=True, kw_only=True):
@@ -318,17 +260,10 @@ class GpuDecode(Spec, frozen=True, kw_only=True):
     host (default 0).
     """
 
-    samples_per_s: float
-    batch_samples: int = 0
-    gpu_share: float = 0.0
-    host_cpu_s: float = 0.0
-
-    def problems(self) -> Problems:
-        """A rate; a share below one."""
-        problems = above_zero(self, "samples_per_s") + not_negative(self, "batch_samples", "host_cpu_s")
-        if not 0 <= self.gpu_share < 1:
-            problems.append(("gpu_share", f"{self.gpu_share:g} is not in [0, 1)"))
-        return problems
+    samples_per_s: Positive
+    batch_samples: Whole = 0
+    gpu_share: Below1 = 0.0
+    host_cpu_s: NotNegative = 0.0
 
 
 class Cpu(Spec, frozen=True, kw_only=True):
@@ -341,21 +276,15 @@ class Cpu(Spec, frozen=True, kw_only=True):
     decodes this many times as fast (default 1). Times default to 0.
     """
 
-    cores: float = 0.0
+    cores: NotNegative = 0.0
     one_core_python: bool = False
-    decode_s: float | RandomSeconds = 0.0
-    decode_cpu_s: float | RandomSeconds = 0.0
-    collate_s: float = 0.0
-    collate_per_sample_s: float = 0.0
-    handoff_s: float = 0.0
-    handoff_s_per_byte: float = 0.0
-    pool_efficiency: float = 1.0
-
-    def problems(self) -> Problems:
-        """Nothing is negative."""
-        names = ["cores", "collate_s", "collate_per_sample_s", "handoff_s", "handoff_s_per_byte"]
-        names += [n for n in ("decode_s", "decode_cpu_s") if not isinstance(getattr(self, n), RandomSeconds)]
-        return not_negative(self, *names) + above_zero(self, "pool_efficiency")
+    decode_s: NotNegative | RandomSeconds = 0.0
+    decode_cpu_s: NotNegative | RandomSeconds = 0.0
+    collate_s: NotNegative = 0.0
+    collate_per_sample_s: NotNegative = 0.0
+    handoff_s: NotNegative = 0.0
+    handoff_s_per_byte: NotNegative = 0.0
+    pool_efficiency: Positive = 1.0
 
 
 class Loader(Spec, frozen=True, kw_only=True):
@@ -368,20 +297,17 @@ class Loader(Spec, frozen=True, kw_only=True):
     """
 
     mode: Literal["threads", "workers", "pooled_workers"] = "threads"
-    threads: int = 1
-    workers: int = 1
-    prefetch: int = 2
-    buffer_samples: int = 0
+    threads: Several = 1
+    workers: Several = 1
+    prefetch: Several = 2
+    buffer_samples: Slots = 0
     start_s: tuple[float, ...] = ()
 
     def problems(self) -> Problems:
-        """One thread and worker at least; a start for each worker, or none."""
-        problems = above_zero(self, "threads", "workers", "prefetch") + not_negative(self, "buffer_samples")
-        problems += not_above(self, MOST_OF_ANYTHING, "threads", "workers", "prefetch")
-        problems += not_above(self, MOST_SLOTS, "buffer_samples")
+        """A start for each worker, or none."""
         if self.start_s and (len(self.start_s) != self.workers or min(self.start_s) < 0):
-            problems.append(("start_s", f"{self.workers} times of 0 or more are expected, one a worker"))
-        return problems
+            return [("start_s", f"{self.workers} times of 0 or more are expected, one a worker")]
+        return []
 
 
 class Step(Spec, frozen=True, kw_only=True):
@@ -391,14 +317,9 @@ class Step(Spec, frozen=True, kw_only=True):
     the cost of stalled time (default 0).
     """
 
-    step_s: float | RandomSeconds
-    overhead_s: float = 0.0
-    gpu_usd_per_h: float = 0.0
-
-    def problems(self) -> Problems:
-        """Nothing is negative."""
-        problems = not_negative(self, "overhead_s", "gpu_usd_per_h")
-        return problems + (not_negative(self, "step_s") if isinstance(self.step_s, (int, float)) else [])
+    step_s: NotNegative | RandomSeconds
+    overhead_s: NotNegative = 0.0
+    gpu_usd_per_h: NotNegative = 0.0
 
 
 class Run(Spec, frozen=True, kw_only=True):
@@ -410,17 +331,12 @@ class Run(Spec, frozen=True, kw_only=True):
     default, as torch) or `contiguous` parts.
     """
 
-    batch: int
-    epochs: int = 1
-    steps: int = 0
-    warmup_steps: int = 1
+    batch: Count
+    epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
+    steps: Whole = 0
+    warmup_steps: Whole = 1
     drop_last: bool = False
     partition: Partition = "round_robin"
-
-    def problems(self) -> Problems:
-        """Whole numbers above zero."""
-        problems = above_zero(self, "batch", "epochs") + not_negative(self, "steps", "warmup_steps")
-        return problems + not_above(self, MOST_EPOCHS, "epochs")
 
 
 #: axes of a grid: the least value, and whether there must be some
@@ -510,13 +426,9 @@ class Goal(Spec, frozen=True, kw_only=True):
     the least memory (default 0.01). minimise: `time` of an epoch (the default) or its `cost`.
     """
 
-    memory_bytes: float = 0.0
-    margin_share: float = 0.01
+    memory_bytes: NotNegative = 0.0
+    margin_share: NotNegative = 0.01
     minimise: Literal["time", "cost"] = "time"
-
-    def problems(self) -> Problems:
-        """Nothing is negative."""
-        return not_negative(self, "memory_bytes", "margin_share")
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -543,14 +455,14 @@ class Scenario(Spec, frozen=True, kw_only=True):
     loader: Loader = Loader()
     step: Step
     run: Run
-    jobs: int = 1
-    stagger_s: float = 0.0
+    jobs: Several = 1
+    stagger_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_STAGGER_S)] = 0.0
     grid: Grid | None = None
     goal: Goal = Goal()
     tuner: Annotated[TunerSpec | None, chosen_from(tuners)] = None
     nodes: Nodes | None = None
     gpu_decode: GpuDecode | None = None
-    seed: int = 0
+    seed: Whole = 0
 
     @property
     def readers(self) -> int:
@@ -559,106 +471,101 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """A batch and a block fit the data; choices that exclude each other are not both made."""
-        problems = above_zero(self, "jobs") + not_negative(self, "stagger_s", "seed")
-        problems += not_above(self, MOST_OF_ANYTHING, "jobs") + not_above(self, MOST_STAGGER_S, "stagger_s")
-        limit = self.run.steps * self.run.batch or self.dataset.samples
-        read = self.jobs * self.run.epochs * min(limit, self.dataset.samples)
-        if read > MOST_READ:
-            what = f"{self.jobs} jobs read {read:,} samples in {self.run.epochs} epochs; at most {MOST_READ:,} are simulated"
-            problems.append(("run.epochs", what))
-        if self.run.batch > self.dataset.samples:
-            problems.append(
-                ("run.batch", f"{self.run.batch} is more than the {self.dataset.samples} samples")
-            )
-        if self.layout.block_samples > self.dataset.samples:
-            problems.append(
-                (
-                    "layout.block_samples",
-                    f"{self.layout.block_samples} is more than the {self.dataset.samples} samples",
-                )
-            )
-        if self.dataset.shuffle == "global" and (self.layout.block_samples > 1 or self.layout.block_bytes):
-            problems.append(
-                ("dataset.shuffle", "global shuffling reads single samples; use block, or blocks of 1")
-            )
-        plain = self.loader.mode == "threads"
-        if not plain and self.dataset.shuffle_buffer_samples:
-            problems.append(
-                ("dataset.shuffle", f"block+buffer needs loader.mode threads, not {self.loader.mode}")
-            )
-        if self.layout.block_bytes and self.tuner is not None:
-            problems.append(("layout.block_bytes", "tuners count samples: give block_samples"))
-        if not plain and self.jobs > 1:
-            problems.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
-        if not plain and self.caches:
-            problems.append(("caches", f"caches need loader.mode threads, not {self.loader.mode}"))
-        if not plain and self.gpu_decode is not None:
-            problems.append(("gpu_decode", f"needs loader.mode threads, not {self.loader.mode}"))
-        if not plain and self.tuner is not None:
-            problems.append(("tuner", f"tuners need loader.mode threads, not {self.loader.mode}"))
-        if self.nodes is not None:
-            problems += self._node_problems(self.nodes)
-        if self.grid is not None:
-            problems += self._grid_problems(self.grid)
-        if self.tuner is not None and self.grid is None:
-            problems.append(("grid", "a tuner needs a grid of cells to choose from"))
-        if not plain and self.store.changes:
-            what = f"needs loader.mode threads, not {self.loader.mode}: workers are known by a recursion"
-            problems.append(("store.changes", what))
-        if self.run.partition == "contiguous" and plain:
-            problems.append(
-                ("run.partition", "contiguous parts are for workers; threads take blocks in turn")
-            )
-        return problems
+        return [
+            *failing(self._size_checks()),
+            *self._thread_problems(),
+            *failing(self._choice_checks()),
+            *(failing(self._node_checks(self.nodes)) if self.nodes is not None else ()),
+            *(failing(self._grid_checks(self.grid)) if self.grid is not None else ()),
+        ]
 
-    def _node_problems(self, nodes: Nodes) -> Problems:
-        """Nodes are one job's, with loaders of threads and caches of their own, and each has a batch at least."""
-        mode, problems = self.loader.mode, []
-        if mode != "threads":
-            problems.append(("nodes", f"needs loader.mode threads, not {mode}"))
-        if self.jobs > 1:
-            problems.append(("nodes", f"are one job's machines: jobs 1 is required, not {self.jobs}"))
-        for name in ("caches", "tuner"):
-            if getattr(self, name):
-                problems.append((name, "and nodes: give one of them"))
-        if self.run.steps:
-            problems.append(
-                ("run.steps", "ends epochs early, and nodes' caches fill by whole epochs: leave it out")
-            )
-        if self.dataset.shuffle == "none":
-            problems.append(("dataset.shuffle", "none: nodes share a shuffled order; use block or global"))
-        if self.dataset.samples < nodes.count * max(self.run.batch, self.layout.block_samples):
-            what = f"{nodes.count} nodes have no batch and block each of {self.dataset.samples} samples"
-            problems.append(("nodes.count", what))
-        blocks = self.dataset.samples // (self.layout.block_samples if not self.layout.block_bytes else 1)
-        if nodes.count * blocks > MOST_SAMPLES:
-            what = f"{nodes.count} nodes times {blocks:,} blocks are more than the {MOST_SAMPLES:,} that are simulated"
-            problems.append(("nodes.count", what))
-        return problems
+    def _size_checks(self) -> Checks:
+        """A batch and a block fit the data; all that is read can be simulated."""
+        samples, batch, block = self.dataset.samples, self.run.batch, self.layout.block_samples
+        epoch = min(self.run.steps * batch or samples, samples)
+        read = self.jobs * self.run.epochs * epoch
+        reads = f"{self.jobs} jobs read {read:,} samples in {self.run.epochs} epochs"
+        return [
+            (read > MOST_READ, "run.epochs", f"{reads}; at most {MOST_READ:,} are simulated"),
+            (batch > samples, "run.batch", f"{batch} is more than the {samples} samples"),
+            (block > samples, "layout.block_samples", f"{block} is more than the {samples} samples"),
+        ]
 
-    def _grid_problems(self, grid: Grid) -> Problems:
-        """Workers and caches each go with a kind of loader; tuners choose blocks and threads only."""
-        plain, problems = self.loader.mode == "threads", []
-        if plain and grid.workers:
-            problems.append(("grid.workers", "needs loader.mode workers or pooled_workers, not threads"))
-        if not plain and not grid.workers:
-            problems.append(
-                ("grid.workers", f"numbers of workers are required for loader.mode {self.loader.mode}")
-            )
-        if not plain and grid.cache_bytes:
-            problems.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
-        if self.loader.mode == "workers" and grid.threads != (1,):
-            problems.append(("grid.threads", "workers without a pool have no threads: [1] is required"))
-        if self.nodes is None and (grid.sharings or grid.cache_policies):
-            problems.append(("grid.sharings", "and cache_policies are of the caches of `nodes`: give them"))
-        if grid.decoders and "gpu" in grid.decoders and self.gpu_decode is None:
-            problems.append(
-                ("grid.decoders", "gpu needs a `gpu_decode` section, which describes the decoder")
-            )
-        for name in ("cache_bytes", "decoders"):
-            if self.tuner is not None and getattr(grid, name):
-                problems.append((f"grid.{name}", "tuners choose blocks and threads only"))
-        return problems
+    def _thread_problems(self) -> Problems:
+        """What only loaders of threads have."""
+        if self.loader.mode == "threads":
+            return []
+        given = {
+            "dataset.shuffle": ("block+buffer needs", self.dataset.shuffle_buffer_samples > 0),
+            "jobs": ("several jobs need", self.jobs > 1),
+            "caches": ("caches need", bool(self.caches)),
+            "gpu_decode": ("needs", self.gpu_decode is not None),
+            "tuner": ("tuners need", self.tuner is not None),
+            "nodes": ("needs", self.nodes is not None),
+            "store.changes": ("needs", bool(self.store.changes)),
+            "grid.cache_bytes": ("caches need", self.grid is not None and bool(self.grid.cache_bytes)),
+        }
+        mode = f"loader.mode threads, not {self.loader.mode}"
+        return [(where, f"{what} {mode}") for where, (what, is_given) in given.items() if is_given]
+
+    def _choice_checks(self) -> Checks:
+        """Orders, blocks, tuners and parts that go together."""
+        single = self.dataset.shuffle == "global"
+        blocks = self.layout.block_samples > 1 or self.layout.block_bytes > 0
+        tuned, parts = self.tuner is not None, self.run.partition == "contiguous"
+        contiguous = "contiguous parts are for workers; threads take blocks in turn"
+        whole = "global shuffling reads single samples; use block, or blocks of 1"
+        return [
+            (single and blocks, "dataset.shuffle", whole),
+            (
+                tuned and self.layout.block_bytes > 0,
+                "layout.block_bytes",
+                "tuners count samples: give block_samples",
+            ),
+            (tuned and self.grid is None, "grid", "a tuner needs a grid of cells to choose from"),
+            (parts and self.loader.mode == "threads", "run.partition", contiguous),
+        ]
+
+    def _node_checks(self, nodes: Nodes) -> Checks:
+        """Nodes are one job's, with caches of their own, and each has a batch at least."""
+        samples, block = self.dataset.samples, self.layout.block_samples
+        blocks = samples if self.layout.block_bytes else samples // block
+        jobs = f"are one job's machines: jobs 1 is required, not {self.jobs}"
+        early = "ends epochs early, and nodes' caches fill by whole epochs: leave it out"
+        order = "none: nodes share a shuffled order; use block or global"
+        few = f"{nodes.count} nodes have no batch and block each of {samples} samples"
+        times = f"{nodes.count} nodes times {blocks:,} blocks"
+        many = f"{times} are more than the {MOST_SAMPLES:,} that are simulated"
+        return [
+            (self.jobs > 1, "nodes", jobs),
+            (bool(self.caches), "caches", "and nodes: give one of them"),
+            (self.tuner is not None, "tuner", "and nodes: give one of them"),
+            (self.run.steps > 0, "run.steps", early),
+            (self.dataset.shuffle == "none", "dataset.shuffle", order),
+            (samples < nodes.count * max(self.run.batch, block), "nodes.count", few),
+            (nodes.count * blocks > MOST_SAMPLES, "nodes.count", many),
+        ]
+
+    def _grid_checks(self, grid: Grid) -> Checks:
+        """Workers go with a kind of loader; tuners choose blocks and threads only."""
+        mode, tuned = self.loader.mode, self.tuner is not None
+        plain, caches = mode == "threads", bool(grid.sharings or grid.cache_policies)
+        lacking = "gpu" in (grid.decoders or ()) and self.gpu_decode is None
+        kind = "needs loader.mode workers or pooled_workers, not threads"
+        pool = "workers without a pool have no threads: [1] is required"
+        theirs = "and cache_policies are of the caches of `nodes`: give them"
+        decoder = "gpu needs a `gpu_decode` section, which describes the decoder"
+        only = "tuners choose blocks and threads only"
+        required = f"numbers of workers are required for loader.mode {mode}"
+        return [
+            (plain and bool(grid.workers), "grid.workers", kind),
+            (not plain and not grid.workers, "grid.workers", required),
+            (mode == "workers" and grid.threads != (1,), "grid.threads", pool),
+            (caches and self.nodes is None, "grid.sharings", theirs),
+            (lacking, "grid.decoders", decoder),
+            (tuned and bool(grid.cache_bytes), "grid.cache_bytes", only),
+            (tuned and bool(grid.decoders), "grid.decoders", only),
+        ]
 
 
 def unlimited(rate: float) -> float:

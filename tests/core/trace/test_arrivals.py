@@ -201,8 +201,8 @@ class TestEveryProcess:
     [
         (Gamma(rate_rps=1), "exactly one of cv and scv; none was given"),
         (Gamma(rate_rps=1, cv=1, scv=1), "exactly one of cv and scv; both were given"),
-        (Gamma(rate_rps=0, cv=1), "rate_rps: 0 is not a positive"),
-        (Gamma(rate_rps=1, cv=math.nan), "cv: nan is not a positive"),
+        (Gamma(rate_rps=0, cv=1), "rate_rps: 0 is not above 0"),
+        (Gamma(rate_rps=1, cv=math.nan), "cv: nan is not finite"),
         (Poisson(rate_rps=math.inf), "rate_rps: inf"),
         (OnOff(rate_rps=1, mean_on_s=0, mean_off_s=1), "mean_on_s: 0"),
         (OnOff(rate_rps=1, mean_on_s=1, mean_off_s=1, off_rate_rps=-1), "off_rate_rps: -1"),

@@ -9,6 +9,7 @@ import numpy as np
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.policy import Allocation, Allocator, Scheduler, View
 from forerun.core.highs import new_solver, solve
+from forerun.core.scenario.numbers import Positive
 
 
 class GavelMaxMin(Allocator, tag="gavel-maxmin", frozen=True, kw_only=True):
@@ -22,11 +23,7 @@ class GavelMaxMin(Allocator, tag="gavel-maxmin", frozen=True, kw_only=True):
     needs: ClassVar[tuple[str, ...]] = ("gpus", "profile per GPU type")
     guarantees: ClassVar[str] = "max-min fair shares of throughput, in the long run"
     cost: ClassVar[str] = "one linear programme (jobs x types) whenever the set of jobs changes"
-    round_s: float = 360.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Shares of time need rounds."""
-        return [] if self.round_s > 0 else [("round_s", f"is {self.round_s:g}; shares of time need rounds")]
+    round_s: Positive = 360.0
 
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers the time each job has had on each type."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 
 from forerun.cluster.inputs.arrays import F64, Cluster, NodeGroup, ThroughputTable
@@ -66,15 +67,8 @@ class _Described(Spec, frozen=True, kw_only=True):
 class _FitSettings(Spec, frozen=True, kw_only=True):
     """How a log is fitted: humps of the duration distribution (0: chosen); random traces to judge the likeness."""
 
-    humps: int = 0
-    traces: int = 40
-
-    def problems(self) -> list[tuple[str, str]]:
-        """At least one hump, and enough traces for a 95 % band."""
-        problems = [("humps", f"is {self.humps}; 0 to 8 are expected")] if not 0 <= self.humps <= 8 else []
-        if not 20 <= self.traces <= 1000:
-            problems.append(("traces", f"is {self.traces}; 20 to 1000 give a band"))
-        return problems
+    humps: Annotated[int, msgspec.Meta(ge=0, le=8)] = 0
+    traces: Annotated[int, msgspec.Meta(ge=20, le=1000, description="so many give a band")] = 40
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):

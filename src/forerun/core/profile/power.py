@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from forerun.core.errors import ProfileError
+from forerun.core.scenario.numbers import Count, Positive
 from forerun.core.scenario.spec import Spec
 
 
@@ -18,18 +19,10 @@ class Draw(Spec, frozen=True, kw_only=True):
     of this batch size.
     """
 
-    batch_size: int
-    limit_w: float
-    draw_w: float
-    speed: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """All numbers are positive and finite."""
-        return [
-            (name, f"{getattr(self, name)} is not positive and finite")
-            for name in ("batch_size", "limit_w", "draw_w", "speed")
-            if not 0 < getattr(self, name) < math.inf
-        ]
+    batch_size: Count
+    limit_w: Positive
+    draw_w: Positive
+    speed: Positive
 
 
 class Power(Spec, frozen=True, kw_only=True):

@@ -8,12 +8,12 @@ little is lost if the two are nearly equal, which `min_law_error` states if it w
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Literal
 
 import numpy as np
 
 from forerun.core.errors import ProfileError
+from forerun.core.scenario.numbers import Count, Positive
 from forerun.core.scenario.spec import Spec
 
 
@@ -29,10 +29,10 @@ class Supply(Spec, frozen=True, kw_only=True):
     profile: Literal["supply"] = "supply"
     spec_version: int = 1
     source: str = ""
-    readers: tuple[int, ...]
-    samples_per_s: tuple[float, ...]
-    low_per_s: tuple[float, ...] = ()
-    high_per_s: tuple[float, ...] = ()
+    readers: tuple[Count, ...]
+    samples_per_s: tuple[Positive, ...]
+    low_per_s: tuple[Positive, ...] = ()
+    high_per_s: tuple[Positive, ...] = ()
     min_law_error: float = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
@@ -48,11 +48,6 @@ class Supply(Spec, frozen=True, kw_only=True):
                 problems.append(
                     (name, f"has {len(values)} figures for {len(self.readers)} numbers of readers")
                 )
-            problems += [
-                (f"{name}[{at}]", f"{value} samples/s is not positive and finite")
-                for at, value in enumerate(values)
-                if not 0 < value < math.inf
-            ]
         return problems
 
     def at(self, readers: int) -> float:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from forerun.core.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
+from forerun.core.scenario.numbers import outside
 from forerun.core.scenario.spec import Input, NamedSpec, Spec, field_types, fields, reads_a_file, registry_of
 from forerun.core.scenario.text import Document, Place, step_of
 from forerun.core.units import parse_quantity, stem, unit_of, whole_number
@@ -161,7 +162,7 @@ class _Decoder:
         except (TypeError, ValueError, msgspec.ValidationError) as error:
             return self.problem(place, str(error))
         if isinstance(record, Spec):
-            faults = record.problems()
+            faults = record.faults()
             for path, what in faults:
                 steps: Place = tuple(step_of(part) for part in path.split(".") if part)
                 self.problem((*place, *steps), what)
@@ -305,7 +306,12 @@ class _Decoder:
 
         given: what the file says, where `data` was read from a quantity (default: `data` itself).
         """
-        bare = get_args(declared)[0] if get_origin(declared) is Annotated else declared
+        bare, *extras = get_args(declared) if get_origin(declared) is Annotated else (declared,)
+        original = data if given is _MISSING else given
+        for extra in extras:
+            shown = repr(original) if isinstance(original, str | int | float) else ""
+            if isinstance(extra, msgspec.Meta) and (what := outside(data, extra, shown)):
+                return self.problem(place, what)
         if given is not _MISSING and not isinstance(data, (int, float, str)):
             return data
         if isinstance(data, float) and data != data and bare in (int, float):
@@ -320,7 +326,6 @@ class _Decoder:
             return msgspec.convert(data, declared, strict=True)
         except msgspec.ValidationError as error:
             message = str(error).replace("Expected", "expected").split(" - at ")[0].replace("`", "")
-            original = data if given is _MISSING else given
             shown = "" if isinstance(original, (dict, list)) else f"{original!r} was found: "
             return self.problem(place, shown + message)
         except TypeError:

@@ -30,6 +30,7 @@ from typing import (
 import msgspec
 
 from forerun.core.regular import open_regular
+from forerun.core.scenario.numbers import all_outside, has_limits
 
 if TYPE_CHECKING:
     from forerun.core.registry import Registry
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
     """A frozen record of a scenario; unknown keys are errors.
 
-    Constraints between fields (one of two, a sum, an order) are checked in `problems`.
+    The range of a number is part of its type (see `numbers`); constraints between fields (one of two, a sum, an order)
+    are checked in `problems`.
     """
 
     #: fields that the run id omits while they are None, because runs without them were saved before they existed
@@ -49,6 +51,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def problems(self) -> list[tuple[str, str]]:
         """Problems of this record as a whole: (path below it, message); empty if there are none."""
         return []
+
+    def faults(self) -> list[tuple[str, str]]:
+        """The numbers that are outside of their ranges; where there are none, the problems of the record as a whole."""
+        ranges = [
+            fault
+            for name, declared in _limited(type(self))
+            for fault in all_outside(getattr(self, name), declared, name)
+        ]
+        return ranges or self.problems()
 
     def __repr__(self) -> str:
         """A scenario in a line, with what differs from the defaults by name; any other record in full."""
@@ -63,7 +74,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked again."""
         changed = msgspec.structs.replace(self, **changes)
-        faults = changed.problems()
+        faults = changed.faults()
         if faults:
             from forerun.core.errors import Problem, ScenarioError
 
@@ -122,6 +133,12 @@ def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
             )
             hints |= get_type_hints(holder, globalns=names, localns=names, include_extras=True)
     return {field.name: hints[field.name] for field in fields(spec)}
+
+
+@functools.cache
+def _limited(spec: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields whose values have limits, with their declared types."""
+    return tuple((name, declared) for name, declared in field_types(spec).items() if has_limits(declared))
 
 
 @functools.cache

@@ -54,7 +54,7 @@ class ArrivalProcess(NamedSpec, frozen=True, kw_only=True):
 
         Raises ScenarioError if the parameters do not make a process, or if it ends before `n` arrivals.
         """
-        problems = self.problems()
+        problems = self.faults()
         if (n is None) == (horizon_s is None):
             problems = [
                 *problems,
@@ -113,21 +113,12 @@ def summed(gaps: Iterator[Floats]) -> Iterator[Floats]:
 
 
 def one_of(given: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """The problem, if not exactly one of these parameters is given, positive and finite."""
+    """The problem, if not exactly one of these parameters is given."""
     names = " and ".join(given)
-    set_ = {name: value for name, value in given.items() if value is not None}
-    if len(set_) != 1:
-        return [("", f"give exactly one of {names}; {'both were' if set_ else 'none was'} given")]
-    return positive(set_)
-
-
-def positive(given: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """A problem for each parameter that is not a positive, finite number; None passes."""
-    return [
-        (name, f"{value} is not a positive, finite number")
-        for name, value in given.items()
-        if value is not None and not 0 < value < math.inf
-    ]
+    given_ = [value for value in given.values() if value is not None]
+    if len(given_) == 1:
+        return []
+    return [("", f"give exactly one of {names}; {'both were' if given_ else 'none was'} given")]
 
 
 def described_processes() -> list[dict[str, str]]:

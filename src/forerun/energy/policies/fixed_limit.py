@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from forerun.core.scenario.checks import positive
+from forerun.core.scenario.numbers import Positive
 from forerun.energy.policy import LimitPolicy, LimitSpec, Setting, not_measured
 from forerun.energy.policy.view import View
 
@@ -15,11 +15,7 @@ class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
     limit_w: above 0 [W].
     """
 
-    limit_w: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A limit is positive."""
-        return positive(self, "limit_w", unit=" W")
+    limit_w: Positive
 
     def unmeasured(self, limits_w: Mapping[int, Sequence[float]]) -> list[tuple[str, str]]:
         """A limit that no batch size was measured at."""

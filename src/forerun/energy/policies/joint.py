@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 
-from forerun.core.scenario.checks import positive
+from forerun.core.scenario.numbers import Count, Positive
 from forerun.energy.policy import KnobPolicy, KnobSpec, Setting
 from forerun.energy.policy.curve import CostCurve, CurvePrior, Shapes
 from forerun.energy.policy.view import (
@@ -52,37 +53,27 @@ class Joint(KnobSpec, frozen=True, kw_only=True, tag="joint"):
     known_curve_sd: how far log cost may differ from its shape (default 0.25).
     """
 
-    shape_sd: float = 0.15
-    length_octaves: float = 4.0
+    shape_sd: Positive = 0.15
+    length_octaves: Positive = 4.0
     own_sd: float = 0.02
-    noise_sd: float = 0.05
-    noise_weight: float = 3.0
+    noise_sd: Positive = 0.05
+    noise_weight: Positive = 3.0
     boldness: float = 0.6
-    surprise_at: float = 3.5
+    surprise_at: Positive = 3.5
     reach_octaves: float = 2.0
     known_first: int = 3
-    stop_first_at: float = 1.9
-    busy_share: float = 0.6
+    stop_first_at: Annotated[
+        float, msgspec.Meta(ge=1, description="even the best known would be stopped")
+    ] = 1.9
+    busy_share: Positive = 0.6
     profile_within: float = 0.1
     detect_drift: bool = False
     cusum_slack: float = 0.75
-    cusum_alarm: float = 5.0
+    cusum_alarm: Positive = 5.0
     probe_every: int = 60
     probe_alarm: float = 4.0
-    known_curve: tuple[tuple[int, float], ...] = ()
-    known_curve_sd: float = 0.25
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Spreads, lengths and known costs are positive."""
-        shape = ("shape_sd", "length_octaves", "noise_sd", "noise_weight", "known_curve_sd")
-        problems = positive(self, *shape, "surprise_at", "busy_share", "cusum_alarm")
-        if not self.stop_first_at >= 1:
-            problems.append(
-                ("stop_first_at", f"{self.stop_first_at:g} is below 1: even the best known would be stopped")
-            )
-        if any(size < 1 or not cost > 0 for size, cost in self.known_curve):
-            problems.append(("known_curve", "batch sizes and costs are positive"))
-        return problems
+    known_curve: tuple[tuple[Count, Positive], ...] = ()
+    known_curve_sd: Positive = 0.25
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A policy that starts at the default. Raises DefaultMissing or DefaultNotInRange."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from forerun.energy.policy import LimitPolicy, LimitSpec, Setting
 from forerun.energy.policy.profiling import ProfileThenKeep
@@ -16,16 +18,8 @@ class MaxSlowdown(LimitSpec, frozen=True, kw_only=True, tag="max-slowdown"):
     fastest, since measured times are not monotone.
     """
 
-    factor: float = 1.1
+    factor: Annotated[float, msgspec.Meta(ge=1, description="nothing is faster than itself")] = 1.1
     of: Literal["highest", "fastest"] = "highest"
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A slowdown is at least one."""
-        return (
-            []
-            if self.factor >= 1
-            else [("factor", f"{self.factor} is below 1: nothing is faster than itself")]
-        )
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A policy that has profiled nothing yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.core.scenario.checks import not_negative
+from forerun.core.scenario.numbers import NotNegative, Whole
 from forerun.energy.policy import BatchSizePolicy, BatchSizeSpec, Setting
 from forerun.energy.policy.sampler import ExploreThenSample, SamplerOptions
 
@@ -15,13 +15,9 @@ class PruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="pruning-gts"):
     """
 
     prior_mean: float = 0.0
-    prior_precision: float = 0.0
-    window: int = 0
+    prior_precision: NotNegative = 0.0
+    window: Whole = 0
     concurrency: bool = False
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A window is a count, a precision not negative."""
-        return not_negative(self, "window", "prior_precision")
 
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A policy at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forerun.core.scenario.numbers import Count, Whole
 from forerun.energy.policy import BatchSizePolicy, BatchSizeSpec, Setting
 from forerun.energy.policy.sampler import ExploreThenSample, SamplerOptions
 
@@ -17,21 +18,12 @@ class ServerPruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="server-pru
     (default yes). prior_mean, prior_precision: of an arm's reward [J], [1/J^2] (default 0, 0).
     """
 
-    rounds: int = 2
-    window: int = 0
-    explorations: int = 2
+    rounds: Count = 2
+    window: Whole = 0
+    explorations: Whole = 2
     early_stopping: bool = True
     prior_mean: float = 0.0
     prior_precision: float = 0.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Counts are counts."""
-        problems = [("rounds", f"{self.rounds} is below 1")] if self.rounds < 1 else []
-        if self.window < 0 or self.explorations < 0:
-            problems.append(
-                ("window", "window and explorations are not negative; window 0 keeps all rewards")
-            )
-        return problems
 
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A policy at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""

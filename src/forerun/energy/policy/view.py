@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.scenario.checks import not_negative, positive
+from forerun.core.scenario.numbers import Count, Whole
 from forerun.core.scenario.spec import Spec
 
 Ints = NDArray[np.int64]
@@ -35,8 +35,8 @@ class Job(Spec, frozen=True, kw_only=True):
     network: str = ""
     optimizer: str = ""
     target_metric: float = 0.0
-    max_epochs: int
-    default_batch_size: int = 0
+    max_epochs: Count
+    default_batch_size: Whole = 0
 
     def __str__(self) -> str:
         size = f",bs{self.default_batch_size}" if self.default_batch_size else ""
@@ -46,10 +46,6 @@ class Job(Spec, frozen=True, kw_only=True):
     def workload(self) -> tuple[str, str, str]:
         """What the traces are keyed by, beside the batch size: dataset, network, optimizer."""
         return self.dataset, self.network, self.optimizer
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Epochs and batch sizes are counts."""
-        return positive(self, "max_epochs") + not_negative(self, "default_batch_size")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from forerun.core.scenario.numbers import NotNegative, Positive
-from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, summed
+from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, summed
 
 LARGEST_LEGACY_SEED = 2**32 - 1
 
@@ -28,14 +28,6 @@ class LegacyGamma(ArrivalProcess, tag="legacy_gamma", frozen=True, kw_only=True)
     gamma_seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_LEGACY_SEED)] | None = None
 
     paper: ClassVar[str] = "trace generator of the InferLine artifact (Crankshaw et al., SoCC'20)"
-
-    def problems(self) -> list[tuple[str, str]]:
-        problems = positive({"rate_rps": self.rate_rps, "scv": self.scv})
-        if not 0 <= self.clip_ms < np.inf:
-            problems.append(("clip_ms", f"{self.clip_ms} is not a finite number from 0 on"))
-        if self.gamma_seed is not None and not 0 <= self.gamma_seed <= LARGEST_LEGACY_SEED:
-            problems.append(("gamma_seed", f"{self.gamma_seed} is not a seed from 0 to 2^32 - 1"))
-        return problems
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         yield np.zeros(1)

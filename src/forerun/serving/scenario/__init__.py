@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
 from forerun.core.errors import known_names
+from forerun.core.scenario.checks import failing
 from forerun.core.scenario.numbers import Count, NotNegative, Positive
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.serving.llm.scenario.language_model import LanguageModelSpec
@@ -31,11 +31,6 @@ Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 SOURCE_NAME = "source"
 #: what to do about costs that miss their own data
 ACCEPT = "fit them again, or accept them with --accept-fit (accept_fit: true)"
-
-
-def _failing(checks: Iterable[tuple[bool, str, str]]) -> list[tuple[str, str]]:
-    """Where and what, of the checks (wrong, where, what) that fail."""
-    return [(where, what) for wrong, where, what in checks if wrong]
 
 
 class StageSpec(Spec, frozen=True, kw_only=True):
@@ -140,7 +135,7 @@ class Sampled(Spec, frozen=True, kw_only=True):
     def problems(self) -> list[tuple[str, str]]:
         cv = f"is {self.cv:g}; lognormal needs one above 0, the other laws have none"
         measured = bool(self.measured_ms) != (self.law == "measured")
-        return _failing(
+        return failing(
             [
                 ((self.cv > 0) != (self.law == "lognormal"), "cv", cv),
                 (measured, "measured_ms", "belongs to the law measured, which needs it"),
@@ -173,7 +168,7 @@ class Intervals(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         what = "1 gives no interval; 0 means none, 2 or more some"
-        return _failing([(self.replications == 1, "replications", what)])
+        return failing([(self.replications == 1, "replications", what)])
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -298,7 +293,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def _mode_problems(self) -> list[tuple[str, str]]:
         if self.mode == "default":
-            return _failing([(self.compat != Compat(), "compat", "is read in mode compat only")])
+            return failing([(self.compat != Compat(), "compat", "is read in mode compat only")])
         drawn, knows = isinstance(self.service, Sampled), "mode compat knows"
         checks = [
             (bool(self.edges), "edges", f"{knows} no conditional edges"),
@@ -311,7 +306,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 (bool(placed.changes), f"{where}.changes", f"{knows} no changes of replicas"),
                 (not greedy, f"{where}.batching", batching),
             ]
-        return _failing(checks)
+        return failing(checks)
 
     @property
     def tuned(self) -> bool:
@@ -361,7 +356,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
         models = any(placed.llm is not None for placed in self.configuration.values())
         unserved = f"{name!r} looks at language models, and no stage serves one"
         checks.append((self.tuner.sees == "requests" and not models, "tuner", unserved))
-        return _failing([*checks, (lacking, "sample", what)])
+        return failing([*checks, (lacking, "sample", what)])
 
     @property
     def latency_limit_ms(self) -> float:
@@ -390,7 +385,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             if fit.misses
         ]
         without = not self.slo_ms and not any(llm.limits for llm in served.values())
-        return _failing(
+        return failing(
             [
                 (without, "slo_ms", what + also),
                 *((wrong, f"configuration.{name}.llm", why) for name in served for wrong, why in reasons),

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.core.rng import stream, stream_key
 from forerun.core.scenario.numbers import Positive
 from forerun.core.scenario.spec import Spec, chosen_from
-from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, processes
+from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, processes
 from forerun.core.trace.processes.gamma import Gamma
 from forerun.core.trace.processes.poisson import Poisson
 
@@ -23,9 +23,6 @@ class Phase(Spec, frozen=True, kw_only=True):
 
     process: Annotated[ArrivalProcess, chosen_from(processes)]
     duration_s: Positive
-
-    def problems(self) -> list[tuple[str, str]]:
-        return positive({"duration_s": self.duration_s})
 
 
 class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
@@ -49,7 +46,7 @@ class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
     def problems(self) -> list[tuple[str, str]]:
         problems = [] if self.phases else [("phases", "at least one phase is needed")]
         for number, phase in enumerate(self.phases):
-            inner = phase.problems() + [(f"process.{path}", what) for path, what in phase.process.problems()]
+            inner = phase.faults() + [(f"process.{path}", what) for path, what in phase.process.faults()]
             problems.extend((f"phases.{number}.{path}".rstrip("."), what) for path, what in inner)
             if self.interpolate and not isinstance(phase.process, Poisson | Gamma):
                 what = "only poisson and gamma phases have a rate and scv to interpolate"

@@ -12,7 +12,7 @@ from forerun.core.errors import TraceError
 from forerun.core.rng import stream
 from forerun.core.scenario.numbers import Count, Positive
 from forerun.core.scenario.spec import Input
-from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, one_of, positive, summed
+from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, one_of, summed
 from forerun.core.trace.reader import format_problems, read_trace
 from forerun.core.trace.requests import arrivals_ms
 
@@ -84,9 +84,6 @@ class Bootstrap(_Recorded, tag="bootstrap", frozen=True, kw_only=True):
     circular: bool = True
 
     paper: ClassVar[str] = "moving-block bootstrap (Künsch, 1989), circular (Politis and Romano, 1992)"
-
-    def problems(self) -> list[tuple[str, str]]:
-        return super().problems() + positive({"block_gaps": self.block_gaps})
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         gaps = np.diff(self.recorded_ms())

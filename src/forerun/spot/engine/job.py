@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from forerun.core.scenario.checks import not_negative, positive
+from forerun.core.scenario.numbers import NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Spec
 
 ROUNDING_S = 1e-9
@@ -30,15 +30,15 @@ class Checkpoints(Spec, frozen=True, kw_only=True):
     """
 
     rule: Literal["back_to_back", "every_steps", "every_seconds"] = "back_to_back"
-    steps: int = 0
-    period_s: float = 0.0
+    steps: Whole = 0
+    period_s: NotNegative = 0.0
     write: Literal["async", "sync"] = "async"
 
     def problems(self) -> list[tuple[str, str]]:
         """The rule has its number."""
         if self.rule == "every_steps" and self.steps < 1:
             return [("steps", f"every_steps needs at least 1, not {self.steps}")]
-        if self.rule == "every_seconds" and not 0 < self.period_s < math.inf:
+        if self.rule == "every_seconds" and not self.period_s:
             return [("period_s", f"every_seconds needs a positive period, not {self.period_s}")]
         return []
 
@@ -95,17 +95,11 @@ class Tier(Spec, frozen=True, kw_only=True):
     """
 
     name: str
-    every_s: float
+    every_s: Positive
     survives: Literal["process", "node"]
-    stall_s: float = 0.0
-    write_s: float = 0.0
-    load_s: float = 0.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Times."""
-        return positive(self, "every_s", unit=" s") + not_negative(
-            self, "stall_s", "write_s", "load_s", unit=" s"
-        )
+    stall_s: NotNegative = 0.0
+    write_s: NotNegative = 0.0
+    load_s: NotNegative = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from forerun.core.scenario.checks import not_negative
+from typing import Annotated
+
+import msgspec
+
+from forerun.core.scenario.numbers import Count
 from forerun.spot.engine.history import Replay
 from forerun.spot.engine.job import Continuation
 from forerun.spot.engine.replay import replay
@@ -20,13 +24,8 @@ class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
     [Jang et al., Oobleck, SOSP'23, sections 4 and 5.]
     """
 
-    pause_s: float = 2.0
-    tolerates: int = 1
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A pause, and at least one failure tolerated."""
-        problems = not_negative(self, "pause_s", below=1e9)
-        return problems + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
+    pause_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 2.0
+    tolerates: Count = 1
 
     def continuation(self) -> Continuation:
         """Survivors go on; returning nodes are taken up at the next failure."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
-from forerun.core.scenario.checks import not_negative
+import msgspec
+
+from forerun.core.scenario.numbers import Count
 from forerun.spot.engine.history import Replay
 from forerun.spot.engine.job import Continuation
 from forerun.spot.engine.replay import replay
@@ -21,14 +24,9 @@ class TorchFT(RecoveryPolicy, frozen=True, kw_only=True, tag="torchft"):
     [Fault-tolerant replica groups, as in PyTorch's torchft.]
     """
 
-    pause_s: float = 10.0
-    rejoin_s: float = 60.0
-    tolerates: int = 1
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Times, and at least one failure tolerated."""
-        problems = not_negative(self, "pause_s", "rejoin_s", below=1e9, unit=" s")
-        return problems + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
+    pause_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 10.0
+    rejoin_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 60.0
+    tolerates: Count = 1
 
     def continuation(self) -> Continuation:
         """Replicas go on; others join them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from forerun.core.scenario.numbers import Count
 from forerun.spot.engine.history import Replay
 from forerun.spot.engine.job import Checkpoints
 from forerun.spot.engine.replay import replay
@@ -19,11 +20,7 @@ class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
     model's defects, is `forerun.replication.oobleck.simulator`.
     """
 
-    every_steps: int = 10
-
-    def problems(self) -> list[tuple[str, str]]:
-        """At least one step."""
-        return [] if self.every_steps >= 1 else [("every_steps", f"{self.every_steps} is below 1")]
+    every_steps: Count = 10
 
     def replay(self, setting: Setting) -> Replay:
         """The exact semantics with synchronous writes."""

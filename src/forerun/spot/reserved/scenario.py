@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from forerun.core.scenario.checks import between, not_negative, positive
+import msgspec
+
+from forerun.core.scenario.numbers import NotNegative, Positive, Share, Whole
 from forerun.core.scenario.spec import NamedSpec, Spec
 
 DAY_S = 86_400.0
 MOST_NODES = 200_000
 #: Weibull shapes that a fit tells apart; a scenario may have `MOST_EVEN`, at which gaps vary by one in a million
 MOST_SHAPE, LEAST_SHAPE, MOST_EVEN = 20.0, 0.1, 1e6
+#: a time, and a rate or a time between failures, 0 where it is not given
+Length: TypeAlias = Annotated[float, msgspec.Meta(gt=0, lt=1e15)]
+Rarity: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
 
 
 class Constant(NamedSpec, frozen=True, kw_only=True, tag="constant"):
     """A repair that always takes as long. mean_s: its length."""
 
-    mean_s: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A time."""
-        return positive(self, "mean_s", unit=" s")
+    mean_s: Positive
 
 
 class Exponential(NamedSpec, frozen=True, kw_only=True, tag="exponential"):
     """A repair without memory. mean_s: its mean length."""
 
-    mean_s: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A time."""
-        return positive(self, "mean_s", unit=" s")
+    mean_s: Positive
 
 
 class LogNormal(NamedSpec, frozen=True, kw_only=True, tag="lognormal"):
     """A repair that usually takes hours and sometimes weeks. median_s, mean_s: of its length; the mean is the longer one."""
 
-    median_s: float
-    mean_s: float
+    median_s: Positive
+    mean_s: Positive
 
     def problems(self) -> list[tuple[str, str]]:
         """Two times in order."""
-        problems = positive(self, "median_s", "mean_s", unit=" s")
-        if not problems and self.mean_s < self.median_s:
-            problems.append(("mean_s", f"{self.mean_s:g} s is below the median of {self.median_s:g} s"))
-        return problems
+        if self.mean_s < self.median_s:
+            return [("mean_s", f"{self.mean_s:g} s is below the median of {self.median_s:g} s")]
+        return []
 
     @property
     def sigma(self) -> float:
@@ -67,15 +63,8 @@ class Hawkes(NamedSpec, frozen=True, kw_only=True, tag="hawkes"):
     causes.
     """
 
-    branching: float
-    decay_s: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A process that does not explode."""
-        problems = positive(self, "decay_s", unit=" s", below=1e15)
-        if not 0 < self.branching <= MOST_BRANCHING:
-            problems.append(("branching", f"{self.branching} is not above 0 and at most {MOST_BRANCHING}"))
-        return problems
+    branching: Annotated[float, msgspec.Meta(gt=0, le=MOST_BRANCHING)]
+    decay_s: Length
 
     @property
     def settled_s(self) -> float:
@@ -89,16 +78,9 @@ class ModulatedPoisson(NamedSpec, frozen=True, kw_only=True, tag="modulated"):
     storm_factor: rate in a storm over that in calm. mean_calm_s, mean_storm_s: their lengths.
     """
 
-    storm_factor: float
-    mean_calm_s: float
-    mean_storm_s: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Two rates that differ, two times."""
-        problems = positive(self, "mean_calm_s", "mean_storm_s", unit=" s", below=1e15)
-        if not 1 < self.storm_factor <= 1e6:
-            problems.append(("storm_factor", f"{self.storm_factor} is not above 1 and at most 1e6"))
-        return problems
+    storm_factor: Annotated[float, msgspec.Meta(gt=1, le=1e6)]
+    mean_calm_s: Length
+    mean_storm_s: Length
 
     @property
     def storm_share(self) -> float:
@@ -139,30 +121,25 @@ class Failures(Spec, frozen=True, kw_only=True):
 
     name: str
     takes: Literal["process", "gpu", "node", "group"] = "node"
-    per_1000_node_days: float = 0.0
-    gpu_mtbf_s: float = 0.0
-    node_mtbf_s: float = 0.0
-    group_mtbf_s: float = 0.0
-    job_mtbf_s: float = 0.0
-    gap_shape: float = 1.0
+    per_1000_node_days: Rarity = 0.0
+    gpu_mtbf_s: Rarity = 0.0
+    node_mtbf_s: Rarity = 0.0
+    group_mtbf_s: Rarity = 0.0
+    job_mtbf_s: Rarity = 0.0
+    gap_shape: Annotated[float, msgspec.Meta(ge=LEAST_SHAPE, le=MOST_EVEN)] = 1.0
     arrivals: Arrivals | None = None
-    detection_s: float = 0.0
-    check_s: float = 0.0
+    detection_s: NotNegative = 0.0
+    check_s: NotNegative = 0.0
     repair: RepairLaw | None = None
-    group_nodes: int = 0
+    group_nodes: Whole = 0
 
     def problems(self) -> list[tuple[str, str]]:
         """One rate, a repair for what is taken, a group for what takes one."""
-        given = [name for name in RATES if getattr(self, name) != 0]
+        problems, given = [], [name for name in RATES if getattr(self, name)]
         if len(given) != 1:
             what = f"{' and '.join(given)} are both given" if given else "no rate above 0 is given"
-            problems = [
-                (given[1] if given else RATES[0], f"{what}; exactly one of {', '.join(RATES)} is needed")
-            ]
-        else:
-            problems = positive(self, given[0], below=1e15)
-        problems += not_negative(self, "detection_s", "check_s", unit=" s")
-        problems += between(self, LEAST_SHAPE, MOST_EVEN, "gap_shape")
+            needed = f"{what}; exactly one of {', '.join(RATES)} is needed"
+            problems.append((given[1] if given else RATES[0], needed))
         if self.arrivals is not None and self.gap_shape != 1:
             problems.append(("arrivals", "says when failures come, as gap_shape does: give one of them"))
         if self.detection_s and self.check_s:
@@ -172,7 +149,7 @@ class Failures(Spec, frozen=True, kw_only=True):
                 "a process is not repaired" if self.repair else f"how long is the repair of a {self.takes}?"
             )
             problems.append(("repair", what))
-        if (self.takes == "group") != (self.group_nodes != 0) or self.group_nodes < 0:
+        if (self.takes == "group") != (self.group_nodes > 0):
             problems.append(("group_nodes", f"{self.group_nodes} does not go with `takes: {self.takes}`"))
         if self.takes == "group" and self.check_s:
             problems.append(
@@ -202,15 +179,14 @@ class Failures(Spec, frozen=True, kw_only=True):
 class Maintenance(Spec, frozen=True, kw_only=True):
     """Planned stops: the job saves itself, waits, and restarts. every_s: from one to the next. lasts_s: each."""
 
-    every_s: float
-    lasts_s: float
+    every_s: Positive
+    lasts_s: Positive
 
     def problems(self) -> list[tuple[str, str]]:
         """Times in order."""
-        problems = positive(self, "every_s", "lasts_s", unit=" s")
-        if not problems and self.lasts_s >= self.every_s:
-            problems.append(("lasts_s", f"{self.lasts_s:g} s is no less than every_s, {self.every_s:g} s"))
-        return problems
+        if self.lasts_s >= self.every_s:
+            return [("lasts_s", f"{self.lasts_s:g} s is no less than every_s, {self.every_s:g} s")]
+        return []
 
 
 class Cluster(NamedSpec, frozen=True, kw_only=True, tag="cluster"):
@@ -225,26 +201,21 @@ class Cluster(NamedSpec, frozen=True, kw_only=True, tag="cluster"):
     node_power_w: of a node that is not under repair, for energy (default 0: unknown).
     """
 
-    gpus: int
-    gpus_per_node: int = 8
-    spares: int = 0
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=MOST_NODES * 16)]
+    gpus_per_node: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
+    spares: Whole = 0
     failures: tuple[Failures, ...] = ()
-    lemon_share: float = 0.0
-    lemon_factor: float = 1.0
+    lemon_share: Share = 0.0
+    lemon_factor: Annotated[float, msgspec.Meta(ge=1, lt=1e6)] = 1.0
     maintenance: Maintenance | None = None
-    node_power_w: float = 0.0
+    node_power_w: NotNegative = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
         """Whole nodes, no more spares than nodes, classes that differ in name."""
-        problems = between(self, 1, MOST_NODES * 16, "gpus") + between(self, 1, 1024, "gpus_per_node")
-        problems += between(self, 0, 1, "lemon_share") + not_negative(self, "node_power_w", unit=" W")
-        if not 1 <= self.lemon_factor < 1e6:
-            problems.append(("lemon_factor", f"{self.lemon_factor} is not between 1 and 1e6"))
-        if problems:
-            return problems
+        problems = []
         if self.gpus % self.gpus_per_node:
             problems.append(("gpus", f"{self.gpus} are not whole nodes of {self.gpus_per_node} GPUs"))
-        elif not 0 <= self.spares <= self.job_nodes:
+        elif self.spares > self.job_nodes:
             what = f"{self.spares} is not between 0 and the {self.job_nodes} nodes of the job"
             problems.append(("spares", what))
         elif self.nodes > MOST_NODES:

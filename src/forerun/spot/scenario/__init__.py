@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from forerun.core.scenario.checks import between, not_negative, positive
+import msgspec
+
+from forerun.core.scenario.numbers import Count, NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Input, NamedSpec, Spec, chosen_from
 from forerun.core.trace.reader import format_problems
 from forerun.core.trace.steps import Steps
@@ -26,6 +28,9 @@ from forerun.spot.reserved.scenario import Cluster
 from forerun.spot.scenario.job import JobSpec
 from forerun.spot.scenario.processes import Process, changes_per_h
 
+#: nodes beside the fleet, at most, and numbers of them that a plan tries
+MOST_BESIDE: Final = 100_000
+Nodes: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 Leaves: TypeAlias = Literal["fifo", "lifo", "random"]
 """The node that leaves where only a count is known: the oldest, the youngest, or any."""
 
@@ -84,14 +89,12 @@ class SpotPrice(Spec, frozen=True, kw_only=True):
     The last known price stays.
     """
 
-    spot_usd_per_h: float = 0.0
+    spot_usd_per_h: NotNegative = 0.0
     spot_series: Steps | None = None
     spot_file: PriceFile | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """The price is not negative and given once."""
-        if problems := not_negative(self, "spot_usd_per_h"):
-            return problems
+        """The price is given once."""
         given = [name for name in ("spot_usd_per_h", "spot_series", "spot_file") if getattr(self, name)]
         if len(given) > 1:
             return [(given[1], f"sets the price once more; {given[0]} sets it already")]
@@ -114,16 +117,16 @@ class Prices(SpotPrice, frozen=True, kw_only=True):
     billing_s rounds every life up to whole units (0: to the instant); minimum_s is the least that is billed.
     """
 
-    on_demand_usd_per_h: float = 0.0
-    billing_s: float = 0.0
-    minimum_s: float = 0.0
+    on_demand_usd_per_h: NotNegative = 0.0
+    billing_s: NotNegative = 0.0
+    minimum_s: NotNegative = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Prices and times are not negative; lives are billed in units at one price only."""
-        problems = not_negative(self, "on_demand_usd_per_h", "billing_s", "minimum_s")
+        """Lives are billed in units at one price only."""
+        problems = super().problems()
         if (self.billing_s or self.minimum_s) and (self.spot_series or self.spot_file):
             problems.append(("billing_s", "billing units need one spot price, not one that changes"))
-        return super().problems() + problems
+        return problems
 
 
 class Zone(SpotPrice, frozen=True, kw_only=True):
@@ -150,19 +153,11 @@ class Deadline(Spec, frozen=True, kw_only=True):
     """
 
     rule: Annotated[DeadlineRule, chosen_from(deadline_rules)]
-    on_demand_nodes: int
-    tick_s: float = 600.0
-    egress_usd: float = 0.0
+    on_demand_nodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_BESIDE)]
+    tick_s: Positive = 600.0
+    egress_usd: NotNegative = 0.0
     last_word: bool = True
     by_goodput: bool = True
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A tick, a fleet, a price."""
-        return [
-            *positive(self, "tick_s", unit=" s"),
-            *between(self, 1, 100_000, "on_demand_nodes"),
-            *not_negative(self, "egress_usd"),
-        ]
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -173,19 +168,16 @@ class Goal(Spec, frozen=True, kw_only=True):
     certainty: the probability with which a plan must meet the deadline (default 0.95).
     """
 
-    steps: int = 0
-    deadline_s: float = 0.0
-    budget_usd: float = 0.0
-    certainty: float = 0.95
+    steps: Whole = 0
+    deadline_s: NotNegative = 0.0
+    budget_usd: NotNegative = 0.0
+    certainty: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95
 
     def problems(self) -> list[tuple[str, str]]:
-        """Numbers in range; a deadline needs something to be done by it."""
-        problems = not_negative(self, "steps", "deadline_s", "budget_usd")
-        if not 0 < self.certainty < 1:
-            problems.append(("certainty", f"{self.certainty} is not between 0 and 1"))
+        """A deadline needs something to be done by it."""
         if self.deadline_s and not self.steps:
-            problems.append(("steps", "a deadline needs the number of steps to complete by it"))
-        return problems
+            return [("steps", "a deadline needs the number of steps to complete by it")]
+        return []
 
 
 class Choices(Spec, frozen=True, kw_only=True):
@@ -203,23 +195,18 @@ class Choices(Spec, frozen=True, kw_only=True):
     added_later: ClassVar[tuple[str, ...]] = ("recovery",)
 
     jobs: tuple[JobSpec, ...] = ()
-    every_steps: tuple[int, ...] = ()
+    every_steps: tuple[Count, ...] = ()
     growth: tuple[str, ...] = ("immediate", "lazy", "lazy2", "hazard", "drain", "hazard_drain")
-    spares: tuple[int, ...] = (0,)
-    on_demand_nodes: tuple[int, ...] = ()
+    spares: tuple[Nodes, ...] = (0,)
+    on_demand_nodes: tuple[Nodes, ...] = ()
     recovery: tuple[Annotated[RecoveryPolicy, chosen_from(recovery_policies)], ...] | None = None
-    trials: int = 4000
+    trials: Annotated[int, msgspec.Meta(ge=100, le=1_000_000)] = 4000
 
     def problems(self) -> list[tuple[str, str]]:
-        """Every value of a list is in its range."""
-        problems = []
-        if any(steps < 1 for steps in self.every_steps):
-            problems.append(("every_steps", "needs numbers of at least 1"))
-        if any(not 0 <= nodes <= 10_000 for nodes in (*self.spares, *self.on_demand_nodes)):
-            problems.append(("spares", "numbers of nodes are between 0 and 10000"))
-        if not self.growth or not self.spares:
-            problems.append(("growth", "name one rule at least, and one number of spares"))
-        return problems + between(self, 100, 1_000_000, "trials")
+        """Something is tried."""
+        if self.growth and self.spares:
+            return []
+        return [("growth", "name one rule at least, and one number of spares")]
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -240,34 +227,31 @@ class Scenario(Spec, frozen=True, kw_only=True):
     domain: Literal["spot"] = "spot"
     spec_version: int = 1
     title: str = ""
-    seed: int = 0
+    seed: Whole = 0
     fleet: Fleet
     job: JobSpec
     policy: Annotated[RecoveryPolicy, chosen_from(recovery_policies)] = Restart()
     growth: Annotated[GrowthRule, chosen_from(growth_rules)] = Immediate()
-    on_demand_nodes: int = 0
+    on_demand_nodes: Annotated[int, msgspec.Meta(ge=0, le=MOST_BESIDE)] = 0
     prices: Prices = Prices()
     goal: Goal = Goal()
     deadline: Deadline | None = None
     zones: tuple[Zone, ...] = ()
     choices: Choices = Choices()
-    horizon_s: float = 0.0
-    trials: int = 0
+    horizon_s: NotNegative = 0.0
+    trials: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
 
     def problems(self) -> list[tuple[str, str]]:
         """The parts fit together."""
-        problems = between(self, 0, 100_000, "on_demand_nodes") + not_negative(self, "horizon_s")
+        problems = []
         if self.horizon_s == 0 and not isinstance(self.fleet, Recorded):
             problems.append(("horizon_s", "a generated fleet needs a horizon, such as `horizon: 6h`"))
-        problems += between(self, 0, 10_000_000, "trials")
         if self.trials and isinstance(self.fleet, Recorded):
             what = (
                 "a recorded fleet is one history; trials need a process: `forerun trace fit spot FILE -o fleet.yaml` "
                 "finds one like it, to use as the fleet here"
             )
             problems.append(("trials", what))
-        if self.seed < 0:
-            problems.append(("seed", f"{self.seed} is negative"))
         problems += self._size_problems() + self._deadline_problems() + self._zone_problems()
         return problems + self._cluster_problems()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.scenario.numbers import NotNegative, Share
 from forerun.core.scenario.spec import NamedSpec, Spec
 
 LARGEST_BATCH = 512
@@ -20,11 +22,7 @@ class Marks(NamedSpec, frozen=True, kw_only=True, tag="marks"):
     """
 
     mean: float = 0.0
-    std: float = 1.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A deviation is not negative."""
-        return [("std", f"{self.std} is negative or not finite")] if not 0 <= self.std < math.inf else []
+    std: NotNegative = 1.0
 
     def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
@@ -44,11 +42,7 @@ class Marks(NamedSpec, frozen=True, kw_only=True, tag="marks"):
 class Geometric(NamedSpec, frozen=True, kw_only=True, tag="geometric"):
     """Batch sizes 1, 2, ... with P(n) = p (1 - p)^(n - 1): the shape that fits the measured removals."""
 
-    p: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A probability above zero."""
-        return [] if 0 < self.p <= 1 else [("p", f"{self.p} is not in (0, 1]")]
+    p: Annotated[float, msgspec.Meta(gt=0, le=1)]
 
     def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
@@ -61,13 +55,11 @@ class Geometric(NamedSpec, frozen=True, kw_only=True, tag="geometric"):
 class Empirical(NamedSpec, frozen=True, kw_only=True, tag="empirical"):
     """Batch sizes as counted: `counts[i]` batches of i + 1 nodes."""
 
-    counts: tuple[float, ...]
+    counts: tuple[NotNegative, ...]
 
     def problems(self) -> list[tuple[str, str]]:
         """Something was counted."""
-        if not self.counts or sum(self.counts) <= 0 or any(not 0 <= n < math.inf for n in self.counts):
-            return [("counts", "must be finite, not negative, and not all zero")]
-        return []
+        return [] if sum(self.counts) > 0 else [("counts", "must be finite, not negative, and not all zero")]
 
     def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
@@ -84,20 +76,16 @@ class Burst(Spec, frozen=True, kw_only=True):
     probability: of a large batch (default 0). low, high: its size is uniform between them (default 11 to 31 nodes).
     """
 
-    probability: float = 0.0
+    probability: Share = 0.0
     low: int = 11
     high: int = 31
 
     def problems(self) -> list[tuple[str, str]]:
-        """A probability, and a range that is one."""
-        problems = []
-        if not 0 <= self.probability <= 1:
-            problems.append(("probability", f"{self.probability} is not in [0, 1]"))
-        if not 1 <= self.low <= self.high <= LARGEST_BATCH:
-            problems.append(
-                ("low", f"1 <= low <= high <= {LARGEST_BATCH} is needed, not {self.low} and {self.high}")
-            )
-        return problems
+        """A range that is one."""
+        if 1 <= self.low <= self.high <= LARGEST_BATCH:
+            return []
+        what = f"1 <= low <= high <= {LARGEST_BATCH} is needed, not {self.low} and {self.high}"
+        return [("low", what)]
 
 
 def with_burst(sizes: NDArray[np.float64], burst: Burst) -> NDArray[np.float64]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from forerun.core.profile.files import read_profile
 from forerun.core.profile.supply import Supply
-from forerun.core.scenario.checks import not_negative
+from forerun.core.scenario.checks import failing
+from forerun.core.scenario.numbers import Count, NotNegative, Positive
 from forerun.core.scenario.spec import Input, Spec
 from forerun.spot.engine.job import Checkpoints, Tier, TrainingJob
 
@@ -17,25 +20,16 @@ class Loading(Spec, frozen=True, kw_only=True):
     """How fast the data arrive: a supply profile (see `forerun profile`), and how many nodes of a pipeline read."""
 
     file: Input
-    readers_per_pipeline: int = 1
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Somebody reads."""
-        readers = self.readers_per_pipeline
-        return [] if readers >= 1 else [("readers_per_pipeline", f"{readers} is below 1")]
+    readers_per_pipeline: Count = 1
 
 
 class RestartParts(Spec, frozen=True, kw_only=True):
     """A restart in its parts, in order: the scheduler finds nodes, processes start, they connect, the state is loaded."""
 
-    schedule_s: float = 0.0
-    start_s: float = 0.0
-    communicator_s: float = 0.0
-    load_s: float = 0.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Times."""
-        return not_negative(self, "schedule_s", "start_s", "communicator_s", "load_s", unit=" s")
+    schedule_s: NotNegative = 0.0
+    start_s: NotNegative = 0.0
+    communicator_s: NotNegative = 0.0
+    load_s: NotNegative = 0.0
 
     @property
     def parts_s(self) -> tuple[float, float, float, float]:
@@ -61,49 +55,36 @@ class JobSpec(Spec, frozen=True, kw_only=True):
     loading: the supply of data, for which steps wait if it is slower than they compute (default: no limit).
     """
 
-    depth: int
-    max_pipelines: int
-    step_s: dict[int, float]
-    samples_per_step: int
-    min_pipelines: int = 1
-    reconfig_s: float = 0.0
-    load_s: float = 0.0
+    depth: Count
+    max_pipelines: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    step_s: dict[int, Positive]
+    samples_per_step: Count
+    min_pipelines: Count = 1
+    reconfig_s: NotNegative = 0.0
+    load_s: NotNegative = 0.0
     restart: RestartParts | None = None
-    prep_s: float = 0.0
-    write_s: float = 0.0
-    stall_s: float = 0.0
+    prep_s: NotNegative = 0.0
+    write_s: NotNegative = 0.0
+    stall_s: NotNegative = 0.0
     snapshots: Checkpoints = Checkpoints()
     reconfig_rule: Literal["restart", "extend"] = "restart"
     warm_start: bool = True
-    initial_saved: int = -1
+    initial_saved: Annotated[int, msgspec.Meta(ge=-1, description="-1: nothing is saved")] = -1
     tiers: tuple[Tier, ...] = ()
     loading: Loading | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """A shape, a step time for every reachable world size, and times that are times."""
-        problems = [
-            (name, f"{getattr(self, name)} is below 1")
-            for name in ("depth", "max_pipelines", "min_pipelines", "samples_per_step")
-            if getattr(self, name) < 1
-        ]
-        problems += not_negative(self, "reconfig_s", "load_s", "prep_s", "write_s", "stall_s", unit=" s")
-        problems += [
-            ("step_s", f"{seconds} s at {size} nodes is not positive and finite")
-            for size, seconds in self.step_s.items()
-            if not 0 < seconds < math.inf
-        ]
-        if self.load_s > self.reconfig_s:
-            problems.append(
-                ("load_s", f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s")
-            )
-        if self.restart is not None and (self.reconfig_s or self.load_s):
-            problems.append(("restart", "has the parts of reconfig_s and load_s: give it, or these"))
-        if self.initial_saved < -1:
-            problems.append(("initial_saved", f"{self.initial_saved} is below -1 (nothing saved)"))
-        if not problems and self.min_pipelines > self.max_pipelines:
-            problems.append(
-                ("min_pipelines", f"{self.min_pipelines} is above max_pipelines {self.max_pipelines}")
-            )
+        """Parts that go together, and a step time for every reachable world size."""
+        load_s = f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s"
+        twice = self.restart is not None and bool(self.reconfig_s or self.load_s)
+        pipelines = f"{self.min_pipelines} is above max_pipelines {self.max_pipelines}"
+        problems = failing(
+            [
+                (self.load_s > self.reconfig_s, "load_s", load_s),
+                (twice, "restart", "has the parts of reconfig_s and load_s: give it, or these"),
+                (self.min_pipelines > self.max_pipelines, "min_pipelines", pipelines),
+            ]
+        )
         return problems or self._tier_problems() + self._missing_sizes()
 
     def _tier_problems(self) -> list[tuple[str, str]]:
@@ -123,8 +104,6 @@ class JobSpec(Spec, frozen=True, kw_only=True):
 
     def _missing_sizes(self) -> list[tuple[str, str]]:
         """Reachable numbers of nodes without a step time."""
-        if self.max_pipelines > 100_000:
-            return [("max_pipelines", f"{self.max_pipelines} is more than 100000")]
         sizes = range(self.min_pipelines * self.depth, self.max_pipelines * self.depth + 1, self.depth)
         missing = [size for size in sizes if size not in self.step_s]
         if not missing:

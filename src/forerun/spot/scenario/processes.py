@@ -11,13 +11,14 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from random import Random
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.rng import stream
-from forerun.core.scenario.checks import between, not_negative, positive
+from forerun.core.scenario.numbers import NotNegative, Positive, Whole
 from forerun.core.scenario.spec import NamedSpec
 from forerun.spot.engine.membership import Membership
 from forerun.spot.scenario.batches import BatchSizes, Burst, Marks, with_burst
@@ -25,6 +26,7 @@ from forerun.spot.scenario.batches import BatchSizes, Burst, Marks, with_burst
 Rows: TypeAlias = list[tuple[float, bool, str]]
 
 LARGEST_FLEET = 100_000
+Nodes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_FLEET)]
 
 
 # --------------------------------------------------------------------------- processes
@@ -37,19 +39,17 @@ class Poisson(NamedSpec, frozen=True, kw_only=True, tag="poisson"):
     `start` nodes are there at time 0; a batch that would exceed `cap`, or what exists, is cut.
     """
 
-    removals_per_min: float
-    adds_per_min: float
+    removals_per_min: NotNegative
+    adds_per_min: NotNegative
     removal_batch: BatchSizes = Marks()
     add_batch: BatchSizes = Marks()
     add_burst: Burst = Burst()
-    start: int = 32
-    cap: int = 64
+    start: Whole = 32
+    cap: Nodes = 64
 
     def problems(self) -> list[tuple[str, str]]:
-        """Rates are finite and not negative; the start fits."""
-        return not_negative(self, "removals_per_min", "adds_per_min") + _population_problems(
-            self.start, self.cap
-        )
+        """The start fits."""
+        return _start_problems(self.start, self.cap)
 
     def removal_sizes(self) -> NDArray[np.float64]:
         """float64[k]: probability that a removal takes 1 ... k nodes."""
@@ -73,15 +73,14 @@ class PerNode(NamedSpec, frozen=True, kw_only=True, tag="per_node"):
     `removal_per_node_h` is the hazard of a node alive, `return_per_node_h` of one missing below `cap`.
     """
 
-    removal_per_node_h: float
-    return_per_node_h: float
-    start: int = 32
-    cap: int = 64
+    removal_per_node_h: NotNegative
+    return_per_node_h: NotNegative
+    start: Whole = 32
+    cap: Nodes = 64
 
     def problems(self) -> list[tuple[str, str]]:
-        """Rates are finite and not negative; the start fits."""
-        problems = not_negative(self, "removal_per_node_h", "return_per_node_h")
-        return problems + _population_problems(self.start, self.cap)
+        """The start fits."""
+        return _start_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -106,21 +105,18 @@ class Tick(NamedSpec, frozen=True, kw_only=True, tag="tick"):
     come from Python's own generator, so a seed gives the same trace on any machine.
     """
 
-    removals_per_min: float
-    adds_per_min: float
+    removals_per_min: NotNegative
+    adds_per_min: NotNegative
     removal_batch: Marks = Marks()
     add_batch: Marks = Marks()
     add_burst: Burst = Burst(probability=0.058, low=11, high=31)
-    start: int = 32
-    cap: int = 64
-    tick_s: float = 5.0
+    start: Whole = 32
+    cap: Nodes = 64
+    tick_s: Positive = 5.0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Rates are finite and not negative, chances at most one; the start fits."""
-        problems = not_negative(self, "removals_per_min", "adds_per_min")
-        problems += _population_problems(self.start, self.cap)
-        if wrong := positive(self, "tick_s"):
-            return problems + wrong
+        """Chances are at most one; the start fits."""
+        problems = _start_problems(self.start, self.cap)
         if max(self.removals_per_min, self.adds_per_min) * self.tick_s > 60:
             problems.append(("tick_s", "the chance of an event in a tick would exceed 1; use a shorter tick"))
         return problems
@@ -160,14 +156,10 @@ class Lifetimes(NamedSpec, frozen=True, kw_only=True, tag="lifetimes"):
     mean lifetime, `mean_return_h` the mean delay; all `slots` are filled at the start.
     """
 
-    mean_life_h: float
-    mean_return_h: float
-    shape: float = 1.0
-    slots: int = 64
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Positive, finite means and shape; a population."""
-        return positive(self, "mean_life_h", "mean_return_h", "shape") + _population_problems(0, self.slots)
+    mean_life_h: Positive
+    mean_return_h: Positive
+    shape: Positive = 1.0
+    slots: Nodes = 64
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -187,20 +179,13 @@ class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
     Empty slots are filled after exponential times with mean `mean_return_h`; all `slots` are filled at the start.
     """
 
-    mean_return_h: float
-    early_share: float = 0.4
-    early_h: float = 1.0
-    rise_h: float = 24.0
-    late_h: float = 0.8
-    limit_h: float = 24.0
-    slots: int = 64
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Positive, finite times; a share; a population."""
-        problems = positive(self, "mean_return_h", "early_h", "rise_h", "late_h", "limit_h")
-        if not 0 < self.early_share <= 1:
-            problems.append(("early_share", f"{self.early_share} is not in (0, 1]"))
-        return problems + _population_problems(0, self.slots)
+    mean_return_h: Positive
+    early_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.4
+    early_h: Positive = 1.0
+    rise_h: Positive = 24.0
+    late_h: Positive = 0.8
+    limit_h: Positive = 24.0
+    slots: Nodes = 64
 
     def gone_by(self, age_h: float) -> float:
         """Probability that a node is gone at an age."""
@@ -235,18 +220,18 @@ class Hourly(NamedSpec, frozen=True, kw_only=True, tag="hourly"):
 
     remove: tuple[float, ...]
     add: tuple[float, ...]
-    start_hour: int = 0
-    start: int = 32
-    cap: int = 64
+    start_hour: Annotated[int, msgspec.Meta(ge=0, le=23)] = 0
+    start: Whole = 32
+    cap: Nodes = 64
 
     def problems(self) -> list[tuple[str, str]]:
-        """24 probabilities each, an hour of the day; the start fits."""
+        """24 probabilities each; the start fits."""
         problems = []
         for name in ("remove", "add"):
             values = getattr(self, name)
             if len(values) != 24 or any(not 0 <= p < 1 for p in values):
                 problems.append((name, f"needs 24 probabilities from 0 to below 1, not {len(values)} values"))
-        return problems + between(self, 0, 23, "start_hour") + _population_problems(self.start, self.cap)
+        return problems + _start_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -278,19 +263,17 @@ class Storms(NamedSpec, frozen=True, kw_only=True, tag="storms"):
     Lengths of calm and storm are exponential; the run begins in calm. Single nodes vanish and return.
     """
 
-    calm_removals_per_min: float
-    storm_removals_per_min: float
-    adds_per_min: float
-    mean_calm_h: float = 6.0
-    mean_storm_h: float = 0.5
-    start: int = 32
-    cap: int = 64
+    calm_removals_per_min: NotNegative
+    storm_removals_per_min: NotNegative
+    adds_per_min: NotNegative
+    mean_calm_h: Positive = 6.0
+    mean_storm_h: Positive = 0.5
+    start: Whole = 32
+    cap: Nodes = 64
 
     def problems(self) -> list[tuple[str, str]]:
-        """Rates are finite and not negative, spells positive; the start fits."""
-        problems = not_negative(self, "calm_removals_per_min", "storm_removals_per_min", "adds_per_min")
-        problems += positive(self, "mean_calm_h", "mean_storm_h")
-        return problems + _population_problems(self.start, self.cap)
+        """The start fits."""
+        return _start_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -428,14 +411,9 @@ def _events(
     return events
 
 
-def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
-    """A cap in range, and a start that fits."""
-    problems = []
-    if not 1 <= cap <= LARGEST_FLEET:
-        problems.append(("cap", f"{cap} nodes is not between 1 and {LARGEST_FLEET}"))
-    if not 0 <= start <= cap:
-        problems.append(("start", f"{start} nodes at the start, but the cap is {cap}"))
-    return problems
+def _start_problems(start: int, cap: int) -> list[tuple[str, str]]:
+    """A start that fits."""
+    return [("start", f"{start} nodes at the start, but the cap is {cap}")] if start > cap else []
 
 
 Process: TypeAlias = Poisson | PerNode | Hourly | Tick | Lifetimes | Bathtub | Storms

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from forerun.core.errors import TraceError, UsageError
-from forerun.core.scenario.checks import between
 from forerun.core.scenario.spec import Spec, to_data
 from forerun.core.scenario.text import read_document
 from forerun.core.trace.domain_traces import (
@@ -100,13 +100,9 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
     model: Literal["best", "poisson", "per_node", "lifetimes", "cluster"] = "best"
     arrivals: Literal["best", "poisson", "weibull", "hawkes", "modulated"] = "best"
     batches: Literal["empirical", "geometric", "marks"] = "empirical"
-    cap: int = 0
-    traces: int = 1000
+    cap: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    traces: Annotated[int, msgspec.Meta(ge=40, le=100_000)] = 1000
     leaves: Leaves = "lifo"
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Enough traces for a 95 % band, a size that is one."""
-        return between(self, 40, 100_000, "traces") + between(self, 0, 100_000, "cap")
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from forerun.core.rng import stream
 from forerun.core.scenario.numbers import Positive
-from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, one_of, positive, summed
+from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, one_of, summed
 
 
 class Gamma(ArrivalProcess, tag="gamma", frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Gamma(ArrivalProcess, tag="gamma", frozen=True, kw_only=True):
     paper: ClassVar[str] = "gamma renewal arrivals as in InferLine (Crankshaw et al., SoCC'20, section 7)"
 
     def problems(self) -> list[tuple[str, str]]:
-        return positive({"rate_rps": self.rate_rps}) + one_of({"cv": self.cv, "scv": self.scv})
+        return one_of({"cv": self.cv, "scv": self.scv})
 
     @property
     def squared_cv(self) -> float:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from forerun.core.rng import stream
 from forerun.core.scenario.numbers import Positive
-from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, summed
+from forerun.core.trace.arrivals import CHUNK, ArrivalProcess, Floats, summed
 
 
 class Poisson(ArrivalProcess, tag="poisson", frozen=True, kw_only=True):
@@ -16,9 +16,6 @@ class Poisson(ArrivalProcess, tag="poisson", frozen=True, kw_only=True):
     rate_rps: Positive
 
     paper: ClassVar[str] = "Poisson process (Kingman, Poisson Processes, 1993)"
-
-    def problems(self) -> list[tuple[str, str]]:
-        return positive({"rate_rps": self.rate_rps})
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         return summed(self._gaps(seed))

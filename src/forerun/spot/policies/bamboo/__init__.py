@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from forerun.core.scenario.checks import positive
+import msgspec
+
 from forerun.spot.engine.events import JobStateName, NodeState
 from forerun.spot.engine.history import NODE_LINES, Counts, NodeSpell, Replay, Spell
 from forerun.spot.policies.bamboo.ring import (
@@ -28,13 +29,9 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
     [Thorpe et al., Bamboo, NSDI'23, sections 4 to 6.]
     """
 
-    local_s: float = 20.0
-    global_s: float = 30.0
-    snapshot_s: float = 600.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Times are positive and finite."""
-        return positive(self, "local_s", "global_s", "snapshot_s", below=1e9)
+    local_s: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] = 20.0
+    global_s: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] = 30.0
+    snapshot_s: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] = 600.0
 
     def replay(self, setting: Setting) -> Replay:
         """The ring on the fleet's history, to the millisecond."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from forerun.core.scenario.checks import between, not_negative, positive
+import msgspec
+
 from forerun.spot.engine.events import JobStateName, NodeState
 from forerun.spot.engine.history import NodeSpell, Record, Replay, Spell
 from forerun.spot.engine.job import ROUNDING_S
@@ -28,20 +30,12 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
     NSDI'24, sections 5, 6.]
     """
 
-    interval_s: float = 60.0
-    look_ahead: int = 4
-    memory: int = 10
-    regroup_s: float = 6.6
-    restart_s: float = 0.24
-    copy_s: float = 5.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Positive lengths, and numbers of at least one."""
-        return [
-            *not_negative(self, "regroup_s", "restart_s", "copy_s", below=1e9),
-            *positive(self, "interval_s", below=1e9),
-            *between(self, 1, 1000, "look_ahead", "memory"),
-        ]
+    interval_s: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] = 60.0
+    look_ahead: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 4
+    memory: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    regroup_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 6.6
+    restart_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 0.24
+    copy_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 5.0
 
     def replay(self, setting: Setting) -> Replay:
         """Event by event on the fleet's history; at one instant steps end, pauses end, nodes vanish, nodes come,
