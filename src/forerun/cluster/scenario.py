@@ -17,6 +17,7 @@ from forerun.cluster.traces.published import PublishedGenerator
 from forerun.cluster.traces.resample import Resample
 from forerun.core.errors import known_names
 from forerun.core.registry import member_name
+from forerun.core.scenario.checks import Checks, failing
 from forerun.core.scenario.numbers import Count, NotNegative, Positive, Share, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.slices import members
@@ -417,48 +418,57 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if self.mode not in engines():
             return [("mode", f"no mode {self.mode!r}; {known_names(self.mode, engines())}")]
         engine = engine_of(self)
-        problems = engine.problems(self.policy)
+        return [
+            *engine.problems(self.policy),
+            *failing(self._profile_checks()),
+            *failing(self._policy_checks(replans=engine.replans(self.policy))),
+            *failing(self._limit_checks()),
+        ]
+
+    def _profile_checks(self) -> Checks:
+        """One profile a GPU type, and one alone where others multiply with it."""
         types = [profile.gpu_type for profile in self.profile]
-        if len(set(types)) < len(types):
-            problems.append(("profile", "two profiles are of one gpu_type"))
-        if (self.loading or (self.bill and self.bill.power)) and len(self.profile) != 1:
-            what = "are of several GPU types" if self.profile else "are absent"
-            problems.append(("profile", f"profiles {what}; supply and power profiles need exactly one"))
-        if any(profile.scales_durations for profile in self.profile):
-            if len(self.profile) > 1:
-                problems.append(
-                    ("profile", "a profile without kinds stands alone; give kinds: [[model, batch], ...]")
-                )
-            if self.loading or (self.bill and self.bill.power):
-                problems.append(("profile", "has no kinds, which supply and power profiles need"))
-        if self.slowdown is not None and not engine.replans(self.policy):
-            problems.append(
-                (
-                    "slowdown",
-                    f"{member_name(type(self.policy))} ends jobs when their plans say so; slower jobs are simulated under "
-                    "ef-accessctrl in mode: corrected, which plans them again",
-                )
-            )
-        if self.maintenance and "requested_s" not in self.policy.needs:
-            problems.append(
-                (
-                    "maintenance",
-                    f"is for policies that plan by requested times ({', '.join(BACKFILLING)}); "
-                    f"{member_name(type(self.policy))} does not",
-                )
-            )
-        if self.machines.site and (self.quota is not None or self.live is not None):
-            problems.append(
-                ("machines.site", "has limits, which neither a quota nor real jobs (`live`) go with")
-            )
-        if self.limits and self.quota is not None:
-            problems.append(
-                ("limits", "stand beside a quota; give one of them (limits: [{per: [user], gpus: 32}])")
-            )
-        if self.limits and self.live is not None:
-            problems.append(("limits", "are simulated only; where jobs really run (`live`), give a quota"))
-        if self.live is not None and self.placement_kept is False:
-            problems.append(("placement_kept", "is false; real jobs move only when they must (`live`)"))
-        if not self.multi_node_penalty:
-            problems.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
-        return problems
+        multiplied = bool(self.loading or (self.bill and self.bill.power))
+        durations = any(profile.scales_durations for profile in self.profile)
+        number = f"profiles {'are of several GPU types' if types else 'are absent'}"
+        alone = "a profile without kinds stands alone; give kinds: [[model, batch], ...]"
+        return [
+            (len(set(types)) < len(types), "profile", "two profiles are of one gpu_type"),
+            (
+                multiplied and len(types) != 1,
+                "profile",
+                f"{number}; supply and power profiles need exactly one",
+            ),
+            (durations and len(types) > 1, "profile", alone),
+            (durations and multiplied, "profile", "has no kinds, which supply and power profiles need"),
+            (not self.multi_node_penalty, "multi_node_penalty", "is empty; the speed on one node is 1"),
+        ]
+
+    def _policy_checks(self, *, replans: bool) -> Checks:
+        """What not every policy knows. replans: whether it plans jobs again that are slower than it thought."""
+        name, requests = member_name(type(self.policy)), "requested_s" in self.policy.needs
+        slower = (
+            f"{name} ends jobs when their plans say so; slower jobs are simulated under ef-accessctrl in mode: corrected, "
+            "which plans them again"
+        )
+        by_requests = (
+            f"is for policies that plan by requested times ({', '.join(BACKFILLING)}); {name} does not"
+        )
+        return [
+            (self.slowdown is not None and not replans, "slowdown", slower),
+            (bool(self.maintenance) and not requests, "maintenance", by_requests),
+        ]
+
+    def _limit_checks(self) -> Checks:
+        """Limits, a quota and real jobs do not all go together."""
+        live, quota, limits = self.live is not None, self.quota is not None, bool(self.limits)
+        site = "has limits, which neither a quota nor real jobs (`live`) go with"
+        beside = "stand beside a quota; give one of them (limits: [{per: [user], gpus: 32}])"
+        simulated = "are simulated only; where jobs really run (`live`), give a quota"
+        moves = "is false; real jobs move only when they must (`live`)"
+        return [
+            (bool(self.machines.site) and (quota or live), "machines.site", site),
+            (limits and quota, "limits", beside),
+            (limits and live, "limits", simulated),
+            (live and self.placement_kept is False, "placement_kept", moves),
+        ]

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
+from forerun.core.scenario.checks import Checks, failing
 from forerun.core.scenario.numbers import Count, NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Input, NamedSpec, Spec, chosen_from
 from forerun.core.trace.reader import format_problems
@@ -257,66 +258,78 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def _cluster_problems(self) -> list[tuple[str, str]]:
         """A cluster is simulated for one job that fits it, restarts, and grows by a rule that its kernel knows."""
-        cluster, job = self.fleet, self.job
+        rented = "is a reserved cluster, which no rule rents"
         problems = [
-            ("zones", f"{zone.name} is a reserved cluster, which no rule rents")
-            for zone in self.zones
-            if isinstance(zone.fleet, Cluster)
+            ("zones", f"{zone.name} {rented}") for zone in self.zones if isinstance(zone.fleet, Cluster)
         ]
-        if not isinstance(cluster, Cluster):
-            if job.tiers:
-                problems.append(("job.tiers", "are simulated on a reserved cluster: fleet: {name: cluster}"))
-            if self.choices.recovery:
-                what = "are planned on a reserved cluster; others are compared by `forerun compare SCENARIO --policy NAME`"
-                problems.append(("choices.recovery", what))
-            return problems
-        most = job.depth * job.max_pipelines
-        if most != cluster.job_nodes:
-            what = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes, and the job trains on depth x max_pipelines = {most}"
-            problems.append(("fleet.gpus", what))
-        for name, policy in (
-            ("policy", self.policy),
-            *(("choices.recovery", one) for one in self.choices.recovery or ()),
-        ):
-            if type(policy) not in ON_CLUSTERS:
-                what = (
-                    "a job on a reserved cluster restarts from checkpoints, or its replicas go on: restart, oobleck, "
-                    "torchft"
+        if isinstance(self.fleet, Cluster):
+            return [
+                *problems,
+                *failing([*self._reserved_job_checks(self.fleet), *self._reserved_fleet_checks(self.fleet)]),
+                *self._recovery_problems(),
+            ]
+        what = "are planned on a reserved cluster; others are compared by `forerun compare SCENARIO --policy NAME`"
+        tiers = "are simulated on a reserved cluster: fleet: {name: cluster}"
+        return problems + failing(
+            [
+                (bool(self.job.tiers), "job.tiers", tiers),
+                (bool(self.choices.recovery), "choices.recovery", what),
+            ]
+        )
+
+    def _reserved_job_checks(self, cluster: Cluster) -> Checks:
+        """The job fits the cluster, whose kernel knows its settings."""
+        job, most = self.job, self.job.depth * self.job.max_pipelines
+        nodes = f"{cluster.gpus} GPUs are {cluster.job_nodes} nodes"
+        fits = f"{nodes}, and the job trains on depth x max_pipelines = {most}"
+        grows = self.growth.kernel_code in (Immediate.kernel_code, Lazy.kernel_code)
+        again = "on a reserved cluster a failure begins the restart again: restart"
+        warm = "a run on a reserved cluster begins with all nodes ready: true"
+        return [
+            (most != cluster.job_nodes, "fleet.gpus", fits),
+            (not grows, "growth", "on a reserved cluster is immediate or lazy"),
+            (job.prep_s > 0, "job.prep_s", "is part of the repair of a class of failures here"),
+            (job.reconfig_rule == "extend", "job.reconfig_rule", again),
+            (not job.warm_start, "job.warm_start", warm),
+        ]
+
+    def _reserved_fleet_checks(self, cluster: Cluster) -> Checks:
+        """Nodes come from the cluster alone; its repairs end within the run."""
+        there = "does not go with a reserved cluster, all of which is there"
+        spares = max(self.choices.spares, default=0) + cluster.spares
+        many = f"with the {cluster.spares} of the fleet more than the {cluster.job_nodes} nodes of the job"
+        stands_by = "a reserved cluster has spares (choices.spares)"
+        paid = "nodes of a reserved cluster cost on_demand_usd_per_h"
+        horizon = f"s in the mean is longer than the horizon of {self.horizon_s:g} s"
+        return [
+            (self.deadline is not None, "deadline", there),
+            (self.on_demand_nodes > 0, "on_demand_nodes", there),
+            (bool(self.choices.on_demand_nodes), "choices.on_demand_nodes", stands_by),
+            (spares > cluster.job_nodes, "choices.spares", many),
+            (self.prices.known, "prices.spot_usd_per_h", paid),
+            *(
+                (
+                    one.repair.mean_s > self.horizon_s,
+                    f"fleet.failures[{i}].repair",
+                    f"{one.repair.mean_s:g} {horizon}",
                 )
-                problems.append((name, what))
-            elif policy.continuation() is not None and job.max_pipelines < 2:
+                for i, one in enumerate(cluster.failures)
+                if one.repair is not None
+            ),
+        ]
+
+    def _recovery_problems(self) -> list[tuple[str, str]]:
+        """Recovery policies that the kernel of reserved clusters knows, and replicas for those that go on from them."""
+        policies = [("policy", self.policy)]
+        policies += [("choices.recovery", one) for one in self.choices.recovery or ()]
+        known = "restarts from checkpoints, or its replicas go on: restart, oobleck, torchft"
+        problems = []
+        for name, policy in policies:
+            if type(policy) not in ON_CLUSTERS:
+                problems.append((name, f"a job on a reserved cluster {known}"))
+            elif policy.continuation() is not None and self.job.max_pipelines < 2:
                 what = "replicas go on from another one's state: job.max_pipelines of at least 2"
                 problems.append((name, what))
-        if self.growth.kernel_code not in (Immediate.kernel_code, Lazy.kernel_code):
-            problems.append(("growth", "on a reserved cluster is immediate or lazy"))
-        for name in ("deadline", "on_demand_nodes"):
-            if getattr(self, name):
-                problems.append((name, "does not go with a reserved cluster, all of which is there"))
-        if self.choices.on_demand_nodes:
-            problems.append(("choices.on_demand_nodes", "a reserved cluster has spares (choices.spares)"))
-        if max(self.choices.spares, default=0) + cluster.spares > cluster.job_nodes:
-            what = (
-                f"with the {cluster.spares} of the fleet more than the {cluster.job_nodes} nodes of the job"
-            )
-            problems.append(("choices.spares", what))
-        if self.prices.known:
-            problems.append(("prices.spot_usd_per_h", "nodes of a reserved cluster cost on_demand_usd_per_h"))
-        if self.job.prep_s:
-            problems.append(("job.prep_s", "is part of the repair of a class of failures here"))
-        if job.reconfig_rule == "extend":
-            problems.append(
-                ("job.reconfig_rule", "on a reserved cluster a failure begins the restart again: restart")
-            )
-        if not job.warm_start:
-            problems.append(
-                ("job.warm_start", "a run on a reserved cluster begins with all nodes ready: true")
-            )
-        for i, one in enumerate(cluster.failures):
-            if one.repair is not None and not one.repair.mean_s <= self.horizon_s:
-                what = (
-                    f"{one.repair.mean_s:g} s in the mean is longer than the horizon of {self.horizon_s:g} s"
-                )
-                problems.append((f"fleet.failures[{i}].repair", what))
         return problems
 
     def _size_problems(self) -> list[tuple[str, str]]:
