@@ -122,8 +122,8 @@ def test_what_cannot_be_decoded_is_named_with_its_block(
         ):
             list(BlockDataset(blocks.folder, decode=decoder_named(kind)))
         torchs = [
-            ["--loader", "workers", "--workers", "1,2"],
-            ["--loader", "pooled_workers", "--workers", "1", "--block", "4"],
+            ["--set", "loader=workers", "--set", "workers=[1,2]"],
+            ["--set", "loader=pooled_workers", "--set", "workers=[1]", "--set", "block=4"],
         ]
         for arguments in ([], torchs[number % 2]):
             if arguments and "torch" not in sys.modules and not torch_is_here():

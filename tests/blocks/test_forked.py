@@ -186,12 +186,10 @@ def test_the_verb_measures_torchs_workers_over_http(
             "measure",
             "loading",
             store.url,
-            "--loader",
-            "workers",
-            "--workers",
-            "1,2",
-            "--block",
-            "1",
+            "--set",
+            "loader=workers",
+            "--set",
+            "workers=[1,2]",
         ]
         assert (
             command_line([*arguments, "--decoder", "numpy", "--batch", "16", "--step", "1ms", "--json"]) == 0

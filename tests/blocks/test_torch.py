@@ -35,7 +35,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(data is not None, reason="torch is installed here")
 def test_without_torch_it_is_said(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line(["measure", "loading", str(blocks), "--loader", "workers", "-q"]) == 2
+    assert command_line(["measure", "loading", str(blocks), "--set", "loader=workers", "-q"]) == 2
     assert "pip install 'forerun[torch]'" in capsys.readouterr().err
     with open_corpus(str(blocks)) as corpus, pytest.raises(UsageError, match="torch is not installed"):
         torches.run_workers(corpus, block=1, samples=64, workers=1, batch=64, step_s=0, decode_s=0)
@@ -140,12 +140,12 @@ def test_the_verb(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "measure",
         "loading",
         str(blocks),
-        "--loader",
-        "pooled_workers",
-        "--block",
-        "16",
-        "--workers",
-        "1,2",
+        "--set",
+        "loader=pooled_workers",
+        "--set",
+        "block=16",
+        "--set",
+        "workers=[1,2]",
     ]
     assert command_line([*arguments, "--batch", "16", "--decode", "1ms", "--step", "5ms", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -156,8 +156,8 @@ def test_the_verb(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
                 "measure",
                 "loading",
                 str(blocks),
-                "--step-by",
-                "torch",
+                "--set",
+                "step_by=torch",
                 "--step",
                 "20ms",
                 "--probe",
@@ -168,7 +168,7 @@ def test_the_verb(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
         == 0
     )
     assert json.loads(capsys.readouterr().out)["samples_per_s"] > 0
-    assert command_line([*arguments[:5], "--block", "17"]) == 2
+    assert command_line([*arguments[:5], "--set", "block=17"]) == 2
 
 
 def test_runs_too_short_to_fit_are_refused() -> None:

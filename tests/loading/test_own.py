@@ -115,7 +115,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("ours", None)
 
 
-ARGUMENTS = ["--batch", "8", "--step", "20ms", "--probe", "300ms", "--workers", "1,2", "-q"]
+ARGUMENTS = ["--batch", "8", "--step", "20ms", "--probe", "300ms", "--set", "workers=[1,2]", "-q"]
 
 
 @needs_torch

@@ -285,11 +285,12 @@ def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--workers", "0"], "--workers: '0' is not a list of numbers"),
-        (["--workers", "1,x"], "--workers: '1,x' is not a list of numbers"),
-        (["--step", "-1s"], "times are not negative"),
-        (["--memory", "0MB"], "memory are above 0"),
-        (["--decode", "1 parsec"], "--step, --decode"),
+        (["--set", "workers=[0]"], "$.workers[0]: 0 is not between 1 and 256"),
+        (["--set", "workers=[1,x]"], "$.workers[1]: 'x' was found: expected int"),
+        (["--step", "-1s"], "$.step: '-1s' is negative"),
+        (["--set", "memory=0MB"], "$.memory: '0MB' is not above 0"),
+        (["--set", "cald=true"], "unknown key 'cald'; did you mean 'cold'?"),
+        (["--decode", "1 parsec"], "$.decode: "),
         (["--batch", "0"], "--batch"),
     ],
 )
@@ -306,7 +307,7 @@ def test_a_kept_measurement_is_what_was_printed(
 ) -> None:
     kept = tmp_path / "measured.json"
     arguments = ["measure", "loading", str(blocks.folder), "--step", "1ms"]
-    assert command_line([*arguments, "--cold", "--json", "-q", "-o", str(kept)]) == 0
+    assert command_line([*arguments, "--set", "cold=true", "--json", "-q", "-o", str(kept)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert "cold" in said["cache"] and said == json.loads(kept.read_text())
     assert command_line(["report", str(kept), "-o", str(tmp_path / "report.html"), "-q"]) == 0

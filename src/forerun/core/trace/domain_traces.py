@@ -186,7 +186,9 @@ def is_description(text: str) -> bool:
     return Path(text).suffix in DESCRIPTION_KINDS
 
 
-def decoded(file: str, start: Mapping[str, Any], settings: Iterable[str], kind: type[S]) -> S:
+def decoded(
+    file: str, start: Mapping[str, Any], settings: Iterable[str], kind: type[S], *, name: str = "description"
+) -> S:
     """A record, decoded from what is given; later sources win.
 
     Parameters
@@ -195,10 +197,11 @@ def decoded(file: str, start: Mapping[str, Any], settings: Iterable[str], kind: 
     start : plain data that the file may override.
     settings : `key=value` texts that override both.
     kind : the record's type.
+    name : of what is decoded, for messages, where there is no file.
 
     Raises ScenarioError that lists every problem with its line, UsageError for a setting without `=`.
     """
-    document = read_document(Path(file)) if file else Document("description", {})
+    document = read_document(Path(file)) if file else Document(name, {})
     if isinstance(document.data, dict):
         document = Document(document.name, {**start, **document.data}, document.lines)
     _, document = apply_overrides(document, settings, domain="")

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from forerun.core.cli import _options
+from forerun.core.cli._options import Output
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,75 +32,34 @@ if TYPE_CHECKING:
     help="What your program does with every sample, in place of an emulated decoding.",
 )  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Samples a step.")
-@click.option("--step", "step", default="100ms", show_default=True, help="Length of a training step.")
-@click.option(
-    "--step-by", type=click.Choice(["sleep", "busy", "torch"]), default="sleep", show_default=True,
-    help="Sleep, use a core, or train a small network in torch for that long.",
-)  # fmt: skip
-@click.option("--busy", is_flag=True, help="The same as --step-by busy.")
-@click.option("--decode", "decode", default="1ms", show_default=True, help="Decoding a sample, emulated.")
-@click.option(
-    "--decode-by", type=click.Choice(["sleep", "busy", "python", "none"]), default="sleep", show_default=True,
-    help="Sleep, use a core, use the interpreter, or do nothing for that long.",
-)  # fmt: skip
+@click.option("--step", default="100ms", show_default=True, help="Length of a training step.")
+@click.option("--decode", default="1ms", show_default=True, help="Decoding a sample, emulated.")
 @click.option(
     "--decoder", type=click.Choice(["pillow", "soundfile", "numpy"]), default=None,
     help="Decode your data in earnest instead.",
 )  # fmt: skip
 @click.option("--probe", default="4s", show_default=True, help="How long a probe may take.")
-@click.option(
-    "--memory", default="", metavar="SIZE", help="Bytes that blocks in memory may take, such as 64MiB."
-)
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP store.")
-@click.option(
-    "--include", default="", metavar="PATTERN",
-    help="Names of the files that are samples, such as '*.jpg' (default: no empty or hidden ones, no tables beside others).",
-)  # fmt: skip
-@click.option("--cold", is_flag=True, help="Have the kernel forget local files first.")
 @click.option("--check", "checked", is_flag=True, help="Also measure cells and compare with the prediction.")
 @click.option(
-    "--samples", type=click.IntRange(min=64), default=640, show_default=True, help="Samples a checked cell."
-)
-@click.option(
-    "--loader", type=click.Choice(["threads", "workers", "pooled_workers"]), default="threads", show_default=True,
-    help="Our threads, torch's workers, or torch's workers with a pool of threads each.",
+    "--set", "given", multiple=True, metavar="KEY=VALUE",
+    help="A setting (see above); repeatable.",
 )  # fmt: skip
-@click.option("--workers", default="1,2,4", show_default=True, help="Numbers of workers to measure.")
-@click.option(
-    "--pool-threads", type=click.IntRange(min=1), default=2, show_default=True, help="Threads a pool."
-)
-@click.option(
-    "--block", type=click.IntRange(min=1), default=1, show_default=True, help="Samples a worker's read."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON to a file."
-)
+@_options.output_options
+@_options.out_option("FILE", "Also write the JSON to a file.")
 def command(
     source: str,
     dataset: str,
     transform: str,
     batch: int,
     step: str,
-    step_by: str,
-    busy: bool,
     decode: str,
-    decode_by: str,
     decoder: str | None,
     probe: str,
-    memory: str,
     token: str,
-    include: str,
-    cold: bool,
     checked: bool,
-    samples: int,
-    loader: str,
-    workers: str,
-    pool_threads: int,
-    block: int,
-    as_json: bool,
-    quiet: bool,
+    given: tuple[str, ...],
+    output: Output,
     out: Path | None,
 ) -> None:
     """Measure latency, bandwidth, decoding and overhead of DIR_OR_URL in a few probes, and show what would hide loading.
@@ -105,65 +67,75 @@ def command(
     DIR contains files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
     s3, gs, az, or what fsspec opens. With --dataset, modules are also looked for in the working directory.
 
-    Nothing is written to the store. Local files are read through the page cache unless --cold is given.
+    Nothing is written to the store. Local files are read through the page cache unless --set cold=true is given.
+
+    \b
+    Settings, as --set KEY=VALUE, with their defaults:
+      step_by=sleep          or busy, torch: what a training step does
+      decode_by=sleep        or busy, python, none: what decoding does
+      memory=SIZE            that blocks in memory may take, such as 64MiB
+      include='*.jpg'        files that are samples (no empty or hidden
+                             ones, no tables beside others)
+      cold=false             have the kernel forget local files first
+      samples=640            of a checked cell
+      loader=threads         or workers, pooled_workers: of torch
+      workers=[1,2,4]        numbers of workers to measure
+      pool_threads=2         threads a pool
+      block=1                samples a worker's read
     """
     from forerun.core.errors import UsageError
-    from forerun.core.units import parse_quantity
+    from forerun.core.trace.domain_traces import decoded
     from forerun.loading.measure.answers import Job
     from forerun.loading.measure.corpus import open_corpus
     from forerun.loading.measure.own import OwnTransform
     from forerun.loading.measure.probing import answer
+    from forerun.loading.measure.settings import Settings
     from forerun.loading.measure.workers import measure_workers
 
     if bool(source) == bool(dataset):
         raise UsageError.at("DIR_OR_URL", "name either a folder or URL, or --dataset")
+    start = {"step": step, "decode": decode, "probe": probe}
+    settings = decoded("", start, given, Settings, name="measure loading")
+    include = settings.include
     if dataset and include:
-        raise UsageError.at("--include", "is of plain files, not of --dataset")
+        raise UsageError.at("--set include", "is of plain files, not of --dataset")
     if transform and decoder:
         raise UsageError.at("--transform", f"{transform!r} and --decoder {decoder} both decode; name one")
     if (dataset or transform) and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    own_transform = OwnTransform.of(transform) if transform else None
-
-    try:
-        job = Job(
-            batch, parse_quantity(step, "s"), parse_quantity(decode, "s"), step="busy" if busy else step_by,
-            decode=decoder or decode_by, transform=own_transform,
-        )  # fmt: skip
-        probe_s = parse_quantity(probe, "s")
-        memory_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
-    except ValueError as error:
-        raise UsageError.at("--step, --decode, --probe, --memory", str(error)) from error
-    if job.step_s < 0 or job.decode_s < 0 or memory_bytes <= 0 or probe_s <= 0:
-        raise UsageError.at(
-            "--step, --decode, --probe, --memory", "times are not negative, probes and memory are above 0"
-        )
-    many = _numbers(workers)
+    job = Job(
+        batch, settings.step_s, settings.decode_s, step=settings.step_by, decode=decoder or settings.decode_by,
+        transform=OwnTransform.of(transform) if transform else None,
+    )  # fmt: skip
+    many = sorted(set(settings.workers))
 
     def report(message: str) -> None:
-        if not (quiet or as_json):
+        if not output.silent:
             click.echo(message, err=True)
 
     if dataset:
-        data = _own(dataset, job, many, probe_s, report)
-        _tell(data, as_json, out)
+        data = _own(dataset, job, many, settings.probe_s, report)
+        _tell(data, output.as_json, out)
         return
     with open_corpus(source, token=token, include=include) as corpus:
         if include and corpus.files is None:
-            raise UsageError.at("--include", f"{source} is no folder of plain files")
-        if loader != "threads":
-            pool = pool_threads if loader == "pooled_workers" else 0
-            data = measure_workers(corpus, job, many, block=block, pool_threads=pool, progress=report).data()
-        else:
-            state = _page_cache(corpus, cold)
-            answered = answer(
-                corpus, job, progress=report, probe_s=probe_s, memory_bytes=memory_bytes, cache=state
+            raise UsageError.at("--set include", f"{source} is no folder of plain files")
+        if settings.loader != "threads":
+            pool = settings.pool_threads if settings.loader == "pooled_workers" else 0
+            measured = measure_workers(
+                corpus, job, many, block=settings.block, pool_threads=pool, progress=report
             )
+            data = measured.data()
+        else:
+            answered = answer(
+                corpus, job, progress=report, probe_s=settings.probe_s,
+                memory_bytes=settings.memory_bytes or float("inf"), cache=_page_cache(corpus, settings.cold),
+            )  # fmt: skip
             data = answered.data() | {
-                "checked": _checked(corpus, answered, samples, report) if checked else []
+                "checked": _checked(corpus, answered, settings.samples, report) if checked else []
             }
         data |= {"files_passed_over": len(corpus.passed_over), "passed_over": list(corpus.passed_over[:3])}
-    _tell(data, as_json, out)
+    _tell(data, output.as_json, out)
 
 
 def _tell(data: dict[str, Any], as_json: bool, out: Path | None) -> None:
@@ -203,17 +175,6 @@ def _own(dataset: str, job: Job, many: list[int], probe_s: float, report: Report
 
     own = OwnData.of(dataset, job.transform)
     return measure_own(own, job, many, probe_s=probe_s, progress=report).data()
-
-
-def _numbers(text: str) -> list[int]:
-    """Numbers of workers from a text such as `1,2,4`, ascending."""
-    from forerun.core.errors import UsageError
-    from forerun.core.units import whole_number
-
-    numbers = {whole_number(part.strip()) or 0 for part in text.split(",")}
-    if not all(0 < number <= 256 for number in numbers):
-        raise UsageError.at("--workers", f"{text!r} is not a list of numbers such as 1,2,4")
-    return sorted(numbers)
 
 
 def _page_cache(corpus: Corpus, cold: bool) -> str:
@@ -327,5 +288,5 @@ def _show_rows(data: dict[str, Any]) -> None:
     if count := data.get("files_passed_over"):
         shown = ", ".join(map(repr, data["passed_over"]))
         click.echo(
-            f"  note: files passed over as no samples: {count}, such as {shown}; --include PATTERN says which are"
+            f"  note: files passed over as no samples: {count}, such as {shown}; --set include=PATTERN says which are"
         )

@@ -14,7 +14,7 @@ def require_torch() -> Any:
     try:
         import torch.utils.data
     except ImportError as error:
-        raise UsageError.at("--loader", "torch is not installed: pip install 'forerun[torch]'") from error
+        raise UsageError.at("--set loader", "torch is not installed: pip install 'forerun[torch]'") from error
     return torch
 
 

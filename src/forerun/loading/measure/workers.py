@@ -110,7 +110,7 @@ def measure_workers(
     """
     if block > corpus.largest_piece:
         raise UsageError.at(
-            "--block", f"{block}; the blocks of {corpus.name} hold at most {corpus.largest_piece}"
+            "--set block", f"{block}; the blocks of {corpus.name} hold at most {corpus.largest_piece}"
         )
     before = load_average()
 
