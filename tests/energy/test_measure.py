@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.core.cli.main import run as command_line
 from forerun.core.errors import TraceError, UsageError
 from forerun.energy.measure import campaign as campaigns
 from forerun.energy.measure import meters
@@ -326,7 +327,7 @@ def test_a_machine_that_warms_up_is_said(
     assert not any("measured again at the end" in note for note in steady["notes"])
     monkeypatch.setattr(FakeTrainer, "warmed", 1.4)
     warmed = measure(SMALL, tmp_path, lambda _: None)
-    assert any("+40 % seconds" in note and "--cool-down" in note for note in warmed["notes"])
+    assert any("+40 % seconds" in note and "--set cool_down" in note for note in warmed["notes"])
 
 
 def test_later_measurements_against_the_profile(faked: None, tmp_path: Path) -> None:
@@ -353,7 +354,7 @@ def test_the_predicted_interval_covers() -> None:
 
 
 def _fields(campaign: Campaign) -> dict[str, Any]:
-    return {name: getattr(campaign, name) for name in campaign.__dataclass_fields__}
+    return {name: getattr(campaign, name) for name in campaign.__struct_fields__}
 
 
 def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,3 +444,19 @@ def test_a_column_of_a_gpu_with_digits_without_end_is_no_gpu(tmp_path: Path) -> 
     path.write_text(f"gpu{'9' * 5000}_energy\n1\n")
     with pytest.raises(TraceError, match=r"windows\.csv"):
         read_windows(path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("batch_sizes=[]", "$.batch_sizes: is empty"),
+        ("batch_sizes=[32,0]", "$.batch_sizes[1]: 0 is below 1"),
+        ("repeats=1", "$.repeats: 1 is below 2"),
+        ("assume_power=-3W", "$.assume_power: '-3W' is negative"),
+        ("seds=2", "unknown key 'seds'; did you mean 'seeds'? known: assume_power_w, "),
+    ],
+)
+def test_a_wrong_setting_is_one_line(setting: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["measure", "energy", "--set", setting]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

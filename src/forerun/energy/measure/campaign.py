@@ -9,13 +9,16 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from forerun.core.atomic_write import refuse_foreign
 from forerun.core.measure.progress import StepProgress
 from forerun.core.result.stats import mean_interval, student_quantile
+from forerun.core.scenario.numbers import Count, NotNegative, Positive
+from forerun.core.scenario.spec import Spec, to_data
 from forerun.core.study.executors.interrupts import terminable
 from forerun.core.version import VERSION
 from forerun.energy.measure.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
@@ -29,32 +32,24 @@ DRIFT_SHARE: Final = 0.05
 KEY: Final = ("boundary", "two_layers", "sgd")
 
 
-@dataclass(frozen=True)
-class Campaign:
+class Campaign(Spec, frozen=True, kw_only=True):
     """What to measure.
 
-    Parameters
-    ----------
-    device : cpu or cuda.
-    batch_sizes : samples a step.
-    limits_w : power limits of a GPU [W] (empty: the present one).
-    targets : accuracies to reach.
-    seeds : trainings a batch size.
-    repeats : timed windows a point.
-    max_epochs : epochs after which a training has failed.
-    assume_power_w : replaces watts that cannot be read, labelled [W] (default: 0: they stay empty).
-    cool_down_s : pause between points, so that one does not heat the next [s] (default: 0).
+    device: cpu or cuda. batch_sizes: samples a step. limits_w: power limits of a GPU [W] (default: the present one).
+    targets: accuracies to reach. seeds: trainings a batch size. repeats: timed windows a point. max_epochs: epochs after
+    which a training has failed. assume_power_w: replaces watts that cannot be read, labelled [W] (default 0: they stay
+    empty). cool_down_s: pause between points, so that one does not heat the next [s] (default 0).
     """
 
-    device: str
-    batch_sizes: tuple[int, ...]
-    limits_w: tuple[float, ...]
-    targets: tuple[float, ...]
-    seeds: int
-    repeats: int
-    max_epochs: int
-    assume_power_w: float = 0.0
-    cool_down_s: float = 0.0
+    device: Literal["cpu", "cuda"] = "cpu"
+    batch_sizes: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1)] = (32, 128, 512)
+    limits_w: tuple[Positive, ...] = ()
+    targets: tuple[Positive, ...] = (0.8, 0.85, 0.9)
+    seeds: Count = 3
+    repeats: Annotated[int, msgspec.Meta(ge=2)] = 5
+    max_epochs: Count = 60
+    assume_power_w: NotNegative = 0.0
+    cool_down_s: NotNegative = 0.0
 
 
 def measure(
@@ -124,13 +119,13 @@ def measure(
     _write_power(epochs, campaign.assume_power_w if assumed else math.nan, folder / "power.csv")
     if not metered and not assumed:
         notes.append(
-            "power.csv has no watts: the energy domain reads it once they are there (or with --assume-power)"
+            "power.csv has no watts: the energy domain reads it once they are there (or with --set assume_power=W)"
         )
     profile = {
         "format": "forerun.measurement/1",
         "domain": "energy",
         "forerun": VERSION,
-        "campaign": asdict(campaign),
+        "campaign": to_data(campaign),
         "sensor": meter.sensor if meter else ("assumed" if assumed else "none"),
         "idle_w": idle_w,
         "clocks_mhz": clocks,
@@ -233,7 +228,7 @@ def _note_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], note
         change = 100 * (again.mean_s / first.mean_s - 1)
         notes.append(
             f"batch size {first.batch_size} took {change:+.0f} % seconds when measured again at the end: the machine "
-            "warmed up or was busy; --cool-down would help"
+            "warmed up or was busy; --set cool_down=30s would help"
         )
 
 

@@ -7,102 +7,61 @@ from typing import Any
 
 import click
 
+from forerun.core.cli import _options
+from forerun.core.cli._options import Output
+
 
 @click.command(name="energy")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
-@click.option("--batch-sizes", default="32,128,512", show_default=True, help="Sizes to train with.")
-@click.option("--limits", default="", metavar="W,W", help="Power limits to try on a GPU (needs root).")
-@click.option("--targets", default="0.8,0.85,0.9", show_default=True, help="Held-out accuracies to reach.")
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings a size.")
 @click.option(
-    "--repeats", type=click.IntRange(min=2), default=5, show_default=True, help="Timed epochs a point."
-)
-@click.option("--max-epochs", type=click.IntRange(min=1), default=60, show_default=True)
-@click.option(
-    "--assume-power", type=float, metavar="W", help="Write this draw where none can be read, labelled."
-)
-@click.option(
-    "--cool-down",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    metavar="S",
-    help="Rest between points, in seconds.",
-)
-@click.option(
+    "--set", "given", multiple=True, metavar="KEY=VALUE",
+    help="A setting (see above); repeatable.",
+)  # fmt: skip
+@_options.path_option(
     "--against",
-    type=click.Path(path_type=Path),
     metavar="PROFILE",
     help="Compare with an earlier profile.json; exit code 4 where a point leaves its predicted interval.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), default=Path("measured"), show_default=True, metavar="DIR"
-)
-def command(
-    device: str,
-    batch_sizes: str,
-    limits: str,
-    targets: str,
-    seeds: int,
-    repeats: int,
-    max_epochs: int,
-    assume_power: float | None,
-    cool_down: float,
-    against: Path | None,
-    as_json: bool,
-    quiet: bool,
-    out: Path,
-) -> None:
+@_options.output_options
+@_options.out_option("DIR", "Folder to write.", default=Path("measured"), show_default=True)
+def command(device: str, given: tuple[str, ...], against: Path | None, output: Output, out: Path) -> None:
     """Measure seconds an epoch, epochs to targets, and joules where they can be read; write them to DIR.
 
     DIR gets train.csv, power.csv (seconds; watts empty where nothing could be read) and profile.json.
+
+    \b
+    Settings, as --set KEY=VALUE, with their defaults:
+      batch_sizes=[32,128,512]   sizes to train with
+      limits=[]                  power limits to try on a GPU, such as
+                                 [150W,250W] (needs root)
+      targets=[0.8,0.85,0.9]     held-out accuracies to reach
+      seeds=3                    trainings a size
+      repeats=5                  timed epochs a point
+      max_epochs=60              after which a training has failed
+      assume_power=POWER         written, labelled, where none can be read
+      cool_down=0s               rest between points
     """
     import json
 
     from forerun.core.errors import CheckFailed, Problem, UsageError
     from forerun.core.result.reading import read_document
+    from forerun.core.trace.domain_traces import decoded
     from forerun.energy.measure.campaign import Campaign, compared, measure
 
-    def numbers(text: str, option: str) -> tuple[float, ...]:
-        """The positive numbers of an option. Raises UsageError."""
-        try:
-            values = tuple(float(part) for part in text.split(",") if part.strip())
-        except ValueError as error:
-            raise UsageError.at(option, f"{text!r} is not a list of numbers such as 32,128") from error
-        if any(not value > 0 for value in values):
-            raise UsageError.at(option, f"{text!r} has a number that is not above 0")
-        return values
-
-    sizes = numbers(batch_sizes, "--batch-sizes")
-    if not sizes or any(size != int(size) for size in sizes):
-        raise UsageError.at("--batch-sizes", f"{batch_sizes!r} is not a list of whole numbers such as 32,128")
-    if assume_power is not None and not assume_power > 0:
-        raise UsageError.at("--assume-power", f"{assume_power:g} W is not above 0")
-    campaign = Campaign(
-        device=device,
-        batch_sizes=tuple(int(size) for size in sizes),
-        limits_w=numbers(limits, "--limits"),
-        targets=numbers(targets, "--targets"),
-        seeds=seeds,
-        repeats=repeats,
-        max_epochs=max_epochs,
-        assume_power_w=assume_power or 0.0,
-        cool_down_s=cool_down,
-    )
+    campaign = decoded("", {"device": device}, given, Campaign, name="measure energy")
     earlier = read_document(against) if against is not None else None
     if earlier is not None and not isinstance(earlier.get("points"), list):
         raise UsageError.at(
             "--against", f"{against} is no profile of `forerun measure energy`: it has no points"
         )
-    progress = (lambda message: None) if quiet or as_json else (lambda message: click.echo(message, err=True))
+    progress = (lambda message: None) if output.silent else (lambda message: click.echo(message, err=True))
     profile = measure(campaign, out, progress)
     if earlier is not None:
         try:
             profile = {**profile, "compared": compared(earlier, profile)}
         except (KeyError, TypeError) as error:
             raise UsageError.at("--against", f"{against} is no such profile: {error!r}") from error
-    if as_json:
+    if output.as_json:
         click.echo(json.dumps(profile, indent=1))
     else:
         _show(profile, out)
