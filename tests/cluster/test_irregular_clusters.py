@@ -23,7 +23,7 @@ from .conftest import Switched, lawful, play, setting
 
 ALL = frozenset(SWITCHES)
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = cases(120, 1500)
+WORLDS = cases(20, 1500)
 
 
 def bumpy_profile(rng: np.random.Generator, total: int) -> ThroughputTable:
@@ -104,7 +104,7 @@ def test_no_admitted_job_is_late_and_no_run_fails() -> None:
 def test_other_elastic_schedules_place_by_count_too(name: str) -> None:
     """Corrected, every run ends; as published, many of the same settings end in the placement's error."""
     policy, failed = schedulers().get(name), 0
-    for number in range(40):
+    for number in range(cases(12)):
         made = hostile_world(number)
         record = play(policy(), made)
         assert (record.end_s[record.admitted == 1] >= 0).all(), f"setting {number}"
@@ -114,7 +114,7 @@ def test_other_elastic_schedules_place_by_count_too(name: str) -> None:
         except PolicyError as error:
             assert "the buddy placement" in str(error) and "compat.buddy_only" in str(error)
             failed += 1
-    assert failed > 8
+    assert failed > 1
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from forerun.core.errors import ForerunError, ScenarioError, TraceError
 from forerun.core.scenario.spec import content_id
 from forerun.core.scenarios import load
 
+from ..conftest import cases
+
 Columns = Mapping[LimitColumn, Sequence[str]]
 POLICIES: tuple[Policy, ...] = (
     Fifo(), FifoBackfill(), Srtf(), Las(round_s=7.0), Easy(), Easy(promises=3), Conservative(), FirstFit(order=Fcfs()),
@@ -124,7 +126,7 @@ def reference(
     return starts
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(cases(20)))
 def test_list_scheduling_is_that_of_the_reference(number: int) -> None:
     setting, columns, rules = drawn(number)
     for policy, strict in ((FifoBackfill(), False), (FirstFit(order=Fcfs()), False), (Fifo(), True)):

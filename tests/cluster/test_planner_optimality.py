@@ -14,6 +14,7 @@ from forerun.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
 from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.policies.elasticflow import ElasticFlow
 
+from ..conftest import cases
 from .conftest import Switched, play
 from .test_allocators import PROFILE, jobs
 
@@ -68,7 +69,7 @@ def job(draw: st.DrawFn) -> tuple[int, float, Any]:
 
 
 @given(st.lists(job(), min_size=1, max_size=4), st.integers(0, 500))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 def test_the_planners_share_is_the_least_that_any_choice_of_counts_needs(
     drawn: list[tuple[int, float, Any]], now_s: int
 ) -> None:

@@ -24,6 +24,7 @@ from forerun.cluster.inputs.step_model import fit_step_model
 from forerun.cluster.policies.pollux import Pollux
 from forerun.core.errors import ProfileError
 
+from ..conftest import cases
 from .conftest import DATA, GOLDEN, play, setting, shared_or_skip
 
 MEASURED = DATA / "pollux_t4"
@@ -311,9 +312,9 @@ def test_ten_jobs_fare_as_in_the_reference() -> None:
 
 
 def test_the_papers_search_fares_alike_over_seeds() -> None:
-    """Five seeds, a smaller search: all jobs end, mean completion within 10 % of the sample of the reference's search."""
+    """Some seeds, a smaller search: all jobs end, mean completion within 10 % of the sample of the reference's search."""
     recipe = Pollux(measurements=str(MEASURED), search="evolution", population=16, generations=12)
-    outcomes = [play(recipe, ten_jobs(seed)) for seed in range(1, 6)]
+    outcomes = [play(recipe, ten_jobs(seed)) for seed in range(1, 1 + cases(3, 5))]
     submit_s = ten_jobs().jobs.submit_s
     means = [float((record.end_s - submit_s).mean()) for record in outcomes]
     assert all(len(record.completed) == 10 and 5 <= record.accepted <= 7 for record in outcomes)

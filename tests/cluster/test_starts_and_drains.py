@@ -38,7 +38,7 @@ from .test_irregular_clusters import hostile_world
 from .test_rigid_laws import PROFILE
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = cases(60, 1500)
+WORLDS = cases(12, 1500)
 
 ELASTIC = [ElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf()]
 OTHERS = [Tiresias(), Gandiva(), Themis(), Las(), Fifo(), Srtf(), GavelMaxMin()]
@@ -122,11 +122,11 @@ def test_plans_without_them_break_promises(what: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(CostTable, "between", forgetful)
     late = 0
-    for number in range(60):
+    for number in range(cases(20)):
         made = drawn_world(np.random.default_rng(number))
         record = play(ElasticFlow(), replace(made, costs=table(made.jobs, **{what: 300.0})))
         late += int(((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)).sum())
-    assert late > 5
+    assert late > 1
 
 
 @pytest.mark.parametrize("policy", [ElasticFlow(), Srtf(), GavelMaxMin(round_s=240)], ids=member_of)

@@ -36,7 +36,7 @@ from ..conftest import cases
 from .cluster_reference import Reference
 from .formulas import machine_repair_idle
 
-WORLDS = cases(200)
+WORLDS = cases(40)
 
 
 def random_world(rng: random.Random) -> tuple[TrainingJob, Cluster, Any, tuple[float, ...], int]:

@@ -25,6 +25,8 @@ from forerun.spot.reserved.failures import (
 )
 from forerun.spot.reserved.scenario import Cluster, Exponential, Failures, LogNormal
 
+from ..conftest import cases
+
 YEAR_S = 365 * 86_400.0
 
 
@@ -38,19 +40,19 @@ def cluster(shape: float = 1.0, repair: Any = None, **changes: Any) -> Cluster:
 def test_equal_exponential_nodes_are_not_rejected_and_lemons_are() -> None:
     """At 5 %, a law that holds is rejected in about one log of twenty; one that does not in every log."""
     wrong = cluster(0.6, LogNormal(median_s=10_000.0, mean_s=60_000.0), lemon_share=0.1, lemon_factor=10.0)
-    rejected = np.zeros((2, 3))
-    for trial in range(8):
+    rejected, logs = np.zeros((2, 3)), cases(4, 8)
+    for trial in range(logs):
         for i, one in enumerate((cluster(), wrong)):
             tests = law_tests(generated(one, YEAR_S, seed=3, trial=trial), trial)
             rejected[i] += [not test.ok for test in tests]
-    assert np.all(rejected[0] <= 3)  # binomial(8, .05): more than 3 has a chance of 4e-4 at each
-    assert np.all(rejected[1] == 8)
+    assert np.all(rejected[0] <= 3)  # binomial(8, .05): more than 3 has a chance of 4e-4 at each, of 4 6e-6
+    assert np.all(rejected[1] == logs)
 
 
 def test_known_parameters_come_back() -> None:
     law = LogNormal(median_s=20_000.0, mean_s=70_000.0)
     true = cluster(0.6, law, lemon_share=0.1, lemon_factor=9.0)
-    found = fit_cluster(generated(true, 6 * YEAR_S, seed=5, trial=0), traces=40, seed=1)
+    found = fit_cluster(generated(true, 6 * YEAR_S, seed=5, trial=0), traces=cases(12, 40), seed=1)
     rates = {rate.name: rate for rate in found.rates}
     assert rates["node: per_1000_node_days"].value == pytest.approx(8.0, rel=0.06)
     assert rates["gap_shape"].value == pytest.approx(0.6, rel=0.1)

@@ -97,10 +97,11 @@ def test_a_run_out_of_events_ends_at_its_last_event_as_published() -> None:
     assert run_ring(SMALL, [(0, True, "node0")], bugs=NO_BUGS, stop_ms=100_000).lifetimes_ms == [100_000]
 
 
-@pytest.mark.parametrize("p", ["0.25", "0.5"])
+@pytest.mark.parametrize("p", ["0.5", "0.25"][: cases(1, 2)])
 def test_bamboo_table(golden: Golden, p: str) -> None:
-    """The two hardest rows of the published table, over all 60 seeds: means and half-widths to their four
-    decimals (`reproduce` makes the others).
+    """The hardest row of the published table, over all 60 seeds: means and half-widths to their four decimals.
+
+    The next as well where FORERUN_CASES is set; `reproduce` makes the others.
     """
     profiles, row = golden("peer_profiles.json"), golden("bamboo_table.json")[p]
     job = ring_job(profiles, "BERT")
@@ -188,7 +189,7 @@ def test_a_neighbour_takes_over_and_a_second_loss_is_fatal() -> None:
 
 def test_the_rings_books_hold_on_random_worlds() -> None:
     """The policy's ledgers, stretches and node states against each other and against the fleet."""
-    for seed in range(cases(300)):
+    for seed in range(cases(40)):
         rows, job, _, _ = world_of(seed)
         fleet = Membership.from_rows(rows)
         setting = Setting(fleet=fleet, job=job, growth=Immediate(), outlook=Observed())

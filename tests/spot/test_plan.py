@@ -54,9 +54,9 @@ def best_by_brute_force(setting: Any, objective: str) -> SpotPlan:
 
 
 def test_the_race_finds_what_brute_force_finds() -> None:
-    """Random small instances (10, or up to 500): the same choice at the same value."""
+    """Random small instances: the same choice at the same value."""
     rng = random.Random(4)
-    for _ in range(cases(10, 500)):
+    for _ in range(cases(4, 500)):
         text = (
             BASE.replace("removals_per_min: 0.2", f"removals_per_min: {rng.uniform(0.02, 0.4):.3f}")
             .replace("stall: 8.91s", f"stall: {rng.choice([0, 3, 8.91])}s")
@@ -109,7 +109,7 @@ def test_infeasible_names_the_nearest_relaxation() -> None:
 
 def test_the_bounds_that_an_infeasible_plan_names_are_kept() -> None:
     """A hundredth less of either is infeasible again; of both bounds the one that cannot be kept is named."""
-    text = BASE.replace("trials: 600", "trials: 500")
+    text = BASE.replace("trials: 600", "trials: 200")
 
     def refused(bounds: str) -> str:
         with pytest.raises(Infeasible) as caught:
@@ -179,7 +179,7 @@ def test_kept_plans_are_checked_again_and_shortcuts_work(
     """Also with candidates that never finish; what would help an impossible deadline is said with its price."""
     file, kept = tmp_path / "spot.yaml", tmp_path / "plan.json"
     file.write_text(
-        BASE.replace("removals_per_min: 0.2", "removals_per_min: 2").replace("trials: 600", "trials: 300")
+        BASE.replace("removals_per_min: 0.2", "removals_per_min: 2").replace("trials: 600", "trials: 100")
     )
     assert run(["plan", str(file), "-o", str(kept), "-q"]) == 0
     assert any(row["finish_h"] is None for row in json.loads(kept.read_text())["plan"]["candidates"])

@@ -22,6 +22,8 @@ from forerun.spot.inputs.prices import spot_price
 from forerun.spot.policy import Held, deadline_rules
 from forerun.spot.scenario import Prices
 
+from ..conftest import cases
+
 JOB = """
 job:
   depth: 2
@@ -58,12 +60,12 @@ def test_on_demand_alone_costs_what_it_takes() -> None:
 
 
 def test_no_deadline_is_missed_with_the_last_word() -> None:
-    """72 random worlds under every rule: done in time whenever on-demand from the start would be, books that sum.
+    """Random worlds under every rule: done in time whenever on-demand from the start would be, books that sum.
 
     Without the last word some are missed, so the worlds are hard enough to tell.
     """
     rng, missed = random.Random(3), 0
-    for _ in range(18):
+    for _ in range(cases(6, 500)):
         for rule in deadline_rules().names():
             text = BASE.replace("uniform_progress", rule).replace("seed: 1", f"seed: {rng.randrange(10**6)}")
             text = text.replace("0.2", f"{rng.uniform(0.05, 4):.3f}").replace(
@@ -86,7 +88,7 @@ def test_no_deadline_is_missed_with_the_last_word() -> None:
                 )
                 ended = alone.replay.finished_s
                 missed += ended is None or ended > setting.goal.deadline_s
-    assert missed > 5
+    assert missed > 1
 
 
 def test_a_zone_that_dries_up_is_left_for_the_cheapest(tmp_path: Path) -> None:
