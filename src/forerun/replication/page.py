@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.core.report.compose import drawn
-from forerun.core.report.markup import Content, Html, join, tag
+from forerun.core.report.drawn import Drawn
+from forerun.core.report.markup import Content, tag
 from forerun.core.report.page import page
-from forerun.core.report.pieces import Section, amount, bullets, commands, data_table, paragraph, present
+from forerun.core.report.pieces import Bullets, Commands, DataTable, Element, Paragraph, Section, amount
 from forerun.replication.reproduction import Attempt, Reproduced, Reproduction, Row
 
 #: a table with more rows follows the figures, which a reader would reach too late below it
@@ -25,17 +25,17 @@ def reproduction_page(entry: Reproduction, reproduced: Reproduced) -> str:
     reproduced : its numbers, figures and notes.
     """
     numbers = Section("numbers", "Published beside ours", _numbers(reproduced), "Numbers")
-    figures = Section("figures", "Figures", drawn(reproduced.figures))
+    figures = Section("figures", "Figures", Drawn(reproduced.figures))
     again = [
         (f"forerun reproduce {entry.id}", "Do it again."),
         (f"forerun reproduce {entry.id} --json", "The numbers as data."),
     ]
-    body = present(
+    body = [
         *([figures, numbers] if len(reproduced.rows) > _LONG else [numbers, figures]),
-        Section("notes", "Notes", bullets(reproduced.notes)),
-        Section("next", "What to run next", commands(again)),
-    )
-    lead = join(tag("p", entry.source, class_="meta"), tag("p", f"{verdict(reproduced)}.", class_="why"))
+        Section("notes", "Notes", Bullets(reproduced.notes)),
+        Section("next", "What to run next", Commands(again)),
+    ]
+    lead = (Element("p", entry.source, "meta"), Element("p", f"{verdict(reproduced)}.", "why"))
     return page(entry.title, lead, body, charts=bool(reproduced.figures))
 
 
@@ -59,7 +59,7 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
         answer += f"; {len(absent)} {'wants' if len(absent) == 1 else 'want'} data that are missing"
     if quick:
         answer += "; quick runs, with fewer seeds where it says so"
-    about = tag("p", "Every published table and figure that forerun regenerates", class_="meta")
+    about = Element("p", "Every published table and figure that forerun regenerates", "meta")
     rows: list[list[Content]] = [
         [
             tag("a", each.entry.id, href=f"#{each.entry.id}"),
@@ -73,15 +73,15 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
     again = [(f"forerun reproduce --all{' --quick' if quick else ''} -o reproduced.html", "Do it again.")]
     body = [
         Section(
-            "overview", "Overview", data_table(head, rows, label="Published results", right=(3,), wide=True)
+            "overview", "Overview", DataTable(head, rows, label="Published results", right=(3,), wide=True)
         ),
         *(
             Section(each.entry.id, f"{each.entry.id}: {each.entry.title}", _attempt(each), each.entry.id)
             for each in attempts
         ),
-        Section("next", "What to run next", commands(again)),
+        Section("next", "What to run next", Commands(again)),
     ]
-    return page("Published beside ours", join(about, paragraph(f"{answer}.", "why")), body, charts=True)
+    return page("Published beside ours", (about, Paragraph(f"{answer}.", "why")), body, charts=True)
 
 
 def verdict(reproduced: Reproduced) -> str:
@@ -110,24 +110,24 @@ def _state(each: Attempt) -> str:
     return "left out, as it takes long" if each.left_out else "did not run to its end"
 
 
-def _attempt(each: Attempt) -> Html:
+def _attempt(each: Attempt) -> Content:
     """One reproduction on the page of all: its source, why it did not run, or its numbers and figures."""
     missing = "Missing data, and how to get them:" if each.absent else ""
     reproduced = each.reproduced
-    return join(
-        tag("p", each.entry.source, class_="soft over"),
-        paragraph(each.left_out, "why over"),
-        paragraph(missing, "why over"),
-        bullets(each.absent),
-        paragraph(f"It ended with an error: {each.error}" if each.error else "", "why over"),
-        (paragraph(f"{verdict(reproduced)}.", "why over"), _numbers(reproduced), bullets(reproduced.notes))
+    return (
+        Element("p", each.entry.source, "soft over"),
+        Paragraph(each.left_out, "why over"),
+        Paragraph(missing, "why over"),
+        Bullets(each.absent),
+        Paragraph(f"It ended with an error: {each.error}" if each.error else "", "why over"),
+        (Paragraph(f"{verdict(reproduced)}.", "why over"), _numbers(reproduced), Bullets(reproduced.notes))
         if reproduced
         else None,
-        drawn(reproduced.figures, each.entry.id) if reproduced else None,
+        Drawn(reproduced.figures, each.entry.id) if reproduced else None,
     )
 
 
-def _numbers(reproduced: Reproduced) -> Html:
+def _numbers(reproduced: Reproduced) -> Content:
     """The table of published and reproduced numbers, and what its columns are."""
     measured = any(row.measured is not None for row in reproduced.rows)
     rows: list[list[Content]] = [
@@ -141,7 +141,7 @@ def _numbers(reproduced: Reproduced) -> Html:
         for row in reproduced.rows
     ]
     head, right = (_MEASURED_HEAD, (1, 2, 3, 4, 5)) if measured else (_HEAD, (1, 2, 3, 4))
-    table = data_table(head, rows, label="Published numbers beside ours", right=right, wide=True)
+    table = DataTable(head, rows, label="Published numbers beside ours", right=right, wide=True)
     explained = (
         "Compat: in the original's arithmetic. Corrected: in ours. The tolerance is the absolute difference admitted "
         "between the published number and compat (corrected, where there is no compat)."
@@ -150,10 +150,10 @@ def _numbers(reproduced: Reproduced) -> Html:
         if measured
         else ""
     )
-    return join(tag("div", table, class_="published"), paragraph(explained))
+    return (Element("div", table, "published"), Paragraph(explained))
 
 
-def _badge(row: Row) -> Html:
+def _badge(row: Row) -> Content:
     """Whether a number is within its tolerance, as a badge."""
     words = {True: ("yes", "good"), False: ("no", "bad"), None: ("not judged", "open")}[row.ok]
-    return tag("span", words[0], class_=f"badge {words[1]}")
+    return Element("span", words[0], f"badge {words[1]}")

@@ -11,7 +11,9 @@ import pytest
 import forerun
 from forerun.core.cli.main import run as command_line
 from forerun.core.domain import left_out
-from forerun.core.report.comparison import comparison_sections
+from forerun.core.report.comparison import shown_comparison
+from forerun.core.report.drawn import Drawn
+from forerun.core.report.markup import join
 from forerun.core.report.stored import StoredComparison
 from forerun.core.result.objective import Objective
 from forerun.core.study.compare import _level
@@ -47,7 +49,7 @@ def test_a_free_change_that_is_as_good_is_advised_before_a_purchase() -> None:
         "backfill is as good, as far as this shows, with 32 GPUs instead of 40 GPUs, and so is free"
         in found.why
     )
-    page = "".join(str(part.body) for part in comparison_sections(StoredComparison("c", found), None))
+    page = join(part.body for part in shown_comparison(StoredComparison("c", found), Drawn(())).sections)
     assert '<span class="badge good">best</span>' not in page and "as good, run this" in page
     assert "policy=easy" in page.partition("runs/best")[0][-300:]
 

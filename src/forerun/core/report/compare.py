@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.core.report.contents import Run, flat, scenario_data
-from forerun.core.report.markup import Content, Html, join, tag
+from forerun.core.report.markup import Content
 from forerun.core.report.palette import VARIABLES
-from forerun.core.report.pieces import amount, bar, data_table, estimate, paragraph, swatch
+from forerun.core.report.pieces import BREAK, Bar, DataTable, Element, Estimate, Paragraph, Swatch, amount
 from forerun.core.result.figures import Figure
 from forerun.core.result.numbers import capital, format_number, is_number
 from forerun.core.units import readable_unit, split_name
@@ -21,7 +21,7 @@ _SHARED: Final = frozenset({"line", "step", "cdf", "bar", "points"})
 _MOST_ROWS: Final = 60
 
 
-def differences(runs: Sequence[Run], names: Sequence[str]) -> Html:
+def differences(runs: Sequence[Run], names: Sequence[str]) -> Content:
     """The scenario values in which the runs differ, as a table of at most 60 rows.
 
     Parameters
@@ -33,17 +33,17 @@ def differences(runs: Sequence[Run], names: Sequence[str]) -> Html:
     paths = list(dict.fromkeys(path for one in values for path in one))
     different = [path for path in paths if len({repr(one.get(path, "–")) for one in values}) > 1]
     if not different:
-        return tag("p", "The scenarios are the same.")
+        return Element("p", "The scenarios are the same.")
     rows: list[list[Content]] = [
-        [tag("code", path), *(format_number(one.get(path, "–")) for one in values)]
+        [Element("code", path), *(format_number(one.get(path, "–")) for one in values)]
         for path in different[:_MOST_ROWS]
     ]
-    table = data_table(("Scenario value", *names), rows, label="Where the scenarios differ")
+    table = DataTable(("Scenario value", *names), rows, label="Where the scenarios differ")
     left = len(different) - len(rows)
-    return join(table, paragraph(f"{left:,} more values differ." if left else "", "soft"))
+    return (table, Paragraph(f"{left:,} more values differ." if left else "", "soft"))
 
 
-def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
+def summaries(runs: Sequence[Run], names: Sequence[str]) -> Content:
     """The figures of every run in one table, with what the others differ by from the first.
 
     Entries that are tables or lists in some run, and those that no run has, are left out.
@@ -64,12 +64,12 @@ def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
         label, unit = split_name(key)
         cells = [_cell(run, key, values[0], is_first=at == 0) for at, run in enumerate(runs)]
         rows.append([capital(label), unit, *cells])
-    return data_table(
+    return DataTable(
         ("Quantity", "Unit", *names), rows, label="Values of all runs", right=range(2, 2 + len(runs))
     )
 
 
-def ledgers(runs: Sequence[Run], names: Sequence[str]) -> Html:
+def ledgers(runs: Sequence[Run], names: Sequence[str]) -> Content:
     """Ledgers of the same name and unit under each other, drawn to one scale.
 
     Parameters
@@ -78,7 +78,7 @@ def ledgers(runs: Sequence[Run], names: Sequence[str]) -> Html:
     names : of the runs.
     """
     titles = list(dict.fromkeys((entry.name, entry.unit) for run in runs for entry in run.ledgers))
-    return tag("div", (_ledger(runs, names, name, unit) for name, unit in titles), class_="ledgers")
+    return Element("div", [_ledger(runs, names, name, unit) for name, unit in titles], "ledgers")
 
 
 def shared_figures(
@@ -139,15 +139,15 @@ def _overlaid(figures: Sequence[Figure], names: Sequence[str]) -> Figure:
 def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
     """A value, its interval, and how far it is from the first run's."""
     value: Any = run.summary.get(key)
-    pieces: list[Content] = [estimate(amount(value), run.intervals.get(key))]
+    pieces: list[Content] = [Estimate(amount(value), run.intervals.get(key))]
     numbers = all(map(is_number, (value, first)))
     if not is_first and numbers and first and value != first:
         change = f"{float(value) / float(first) - 1:+.1%}".replace("-", "−")
-        pieces += [tag("br"), tag("span", change, class_="soft")]
-    return join(pieces)
+        pieces += [BREAK, Element("span", change, "soft")]
+    return pieces
 
 
-def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> Html:
+def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> Content:
     """One ledger of every run: a bar for each, all drawn to the largest whole, and a table of the parts with their
     shares.
     """
@@ -161,20 +161,20 @@ def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> 
             (float(value) / largest, colour[part], f"{part}: {format_number(float(value))} {unit}")
             for part, value in (entry.parts.items() if entry else ())
         ]
-        bars += [tag("div", run_name, class_="name"), bar(widths, f"{name} of {run_name}")]
+        bars += [Element("div", run_name, "name"), Bar(widths, f"{name} of {run_name}")]
     rows: list[list[Content]] = [
         [
-            swatch(part, colour[part]),
+            Swatch(part, colour[part]),
             *(_share(entry.parts.get(part), entry.whole) if entry else "–" for entry in entries),
         ]
         for part in parts
     ]
-    whole = [tag("strong", format_number(float(entry.whole))) if entry else "–" for entry in entries]
-    rows.append([tag("strong", f"whole ({readable_unit(unit)})"), *whole])
-    table = data_table(
+    whole = [Element("strong", format_number(float(entry.whole))) if entry else "–" for entry in entries]
+    rows.append([Element("strong", f"whole ({readable_unit(unit)})"), *whole])
+    table = DataTable(
         ("Part", *names), rows, label=f"Ledger {name} of all runs", right=range(1, 1 + len(runs))
     )
-    return tag("div", tag("h3", capital(name)), tag("div", bars, class_="pairs"), table, class_="ledger card")
+    return Element("div", (Element("h3", capital(name)), Element("div", bars, "pairs"), table), "ledger card")
 
 
 def _share(part: float | None, whole: float) -> Content:
@@ -182,4 +182,4 @@ def _share(part: float | None, whole: float) -> Content:
     if part is None:
         return "–"
     share = f"{part / whole:.1%}" if whole else "–"
-    return join(format_number(float(part)), " ", tag("span", share, class_="soft"))
+    return (format_number(float(part)), " ", Element("span", share, "soft"))

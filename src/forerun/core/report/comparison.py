@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from forerun.core.report.markup import Content, Html, join, tag
+from forerun.core.report.contents import item_title
+from forerun.core.report.drawn import Drawn
+from forerun.core.report.markup import Content
 from forerun.core.report.pieces import (
+    BREAK,
+    BaseScenario,
+    Bullets,
+    Commands,
+    DataTable,
+    Element,
+    Estimate,
+    NamedLines,
+    Paragraph,
+    Provenance,
     Section,
-    base_scenario,
-    bullets,
-    commands,
-    data_table,
-    estimate,
-    facts_line,
+    Shown,
+    Significance,
     metric_title,
-    named_lines,
-    paragraph,
-    present,
-    provenance_table,
     set_option,
-    significance,
     titled,
 )
 from forerun.core.report.stored import StoredComparison
@@ -31,52 +34,49 @@ from forerun.core.study.wording import value_text
 from forerun.core.units import split_name
 
 
-def facts(item: StoredComparison) -> str:
-    """Domain, id, and the numbers of variants and seeds, on one line."""
-    comparison = item.comparison
-    seeds = (
-        "exact"
-        if comparison.exact
-        else f"{comparison.seeds:,} common {'seed' if comparison.seeds == 1 else 'seeds'}"
-    )
-    return facts_line(
-        comparison.domain,
-        f"comparison {comparison.id}",
-        f"{len(comparison.standings):,} variants",
-        seeds,
-        f"{len(comparison.failed):,} failed" if comparison.failed else "",
-        f"forerun {comparison.version}",
-    )
-
-
-def comparison_sections(item: StoredComparison, drawn: Html | None) -> list[Section]:
-    """The sections of a page that is about one comparison; those with nothing to show are left out.
+def shown_comparison(item: StoredComparison, figures: Drawn) -> Shown:
+    """What a page says of a comparison.
 
     Parameters
     ----------
     item : the comparison and its name.
-    drawn : its figures; None for none.
+    figures : those of the comparison.
     """
     comparison = item.comparison
+    common = f"{comparison.seeds:,} common {'seed' if comparison.seeds == 1 else 'seeds'}"
     notes = [
-        (tag("strong", f"{', '.join(names)}: ") if names else None, note)
+        (Element("strong", f"{', '.join(names)}: ") if names else None, note)
         for note, names in comparison.notes()
     ]
-    return present(
-        Section("headline", "Variants", _ranked(comparison)),
-        Section("figures", "Figures", drawn),
-        Section("causes", "Where the differences come from", _causes(comparison), "Causes"),
-        Section("why", "Why each did as it did", _whys(comparison), "Why"),
-        Section("others", "All figures", _figures(comparison)),
-        Section("notes", "Notes", bullets(notes)),
-        Section("failed", "Variants that failed", _failed(comparison), "Failed"),
-        Section("next", "What to run next", commands(_commands(comparison))),
-        Section("scenario", "Scenario", _scenario(comparison)),
-        Section("provenance", "Provenance", _provenance(comparison)),
+    return Shown(
+        "comparison",
+        item_title("comparison", comparison.domain, item.name, comparison.scenario),
+        (
+            comparison.domain,
+            f"comparison {comparison.id}",
+            f"{len(comparison.standings):,} variants",
+            "exact" if comparison.exact else common,
+            f"{len(comparison.failed):,} failed" if comparison.failed else "",
+            f"forerun {comparison.version}",
+        ),
+        comparison.why,
+        bool(figures.figures),
+        (
+            Section("headline", "Variants", _ranked(comparison)),
+            Section("figures", "Figures", figures),
+            Section("causes", "Where the differences come from", _causes(comparison), "Causes"),
+            Section("why", "Why each did as it did", _whys(comparison), "Why"),
+            Section("others", "All figures", _figures(comparison)),
+            Section("notes", "Notes", Bullets(notes)),
+            Section("failed", "Variants that failed", _failed(comparison), "Failed"),
+            Section("next", "What to run next", Commands(_commands(comparison))),
+            Section("scenario", "Scenario", _scenario(comparison)),
+            Section("provenance", "Provenance", _provenance(comparison)),
+        ),
     )
 
 
-def _ranked(comparison: Comparison) -> Html:
+def _ranked(comparison: Comparison) -> Content:
     """The variants, best first."""
     own, unit = split_name(comparison.objective.key)
     title = capital(
@@ -108,8 +108,8 @@ def _ranked(comparison: Comparison) -> Html:
             "Best possible: what some schedule reaches, and what no scheduler exceeds, whatever it knows beforehand."
         )
         lines += [f"None for {', '.join(names)}: {why}." for why, names in best.notes(comparison).items()]
-    table = data_table(head, rows, label="Variants", right=right)
-    return join(table, *map(paragraph, lines))
+    table = DataTable(head, rows, label="Variants", right=right)
+    return (table, *map(Paragraph, lines))
 
 
 def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:
@@ -127,69 +127,66 @@ def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: 
     if at == 0:
         sure = not comparison.level
         word = "best" if sure else "best, not significantly"
-        name += [" ", tag("span", word, class_=f"badge {'good' if sure else 'open'}")]
+        name += [" ", Element("span", word, f"badge {'good' if sure else 'open'}")]
     if comparison.level and at == comparison.chosen:
-        name += [" ", tag("span", "as good, run this" if at else "run this", class_="badge good")]
+        name += [" ", Element("span", "as good, run this" if at else "run this", "badge good")]
     if one.variant.name == comparison.reference:
-        name += [" ", tag("span", "reference", class_="badge open")]
+        name += [" ", Element("span", "reference", "badge open")]
     changed = ", ".join(f"{path} {value_text(value)}" for path, value in one.variant.overrides)
     if changed and changed.rpartition(" ")[2] != one.variant.name:
-        name += [tag("br"), tag("span", changed, class_="soft")]
-    cells: list[Content] = [join(name), estimate(format_number(one.value / size), one.interval, size)]
+        name += [BREAK, Element("span", changed, "soft")]
+    cells: list[Content] = [name, Estimate(format_number(one.value / size), one.interval, size)]
     if one.difference is None:
         return [*cells, "", *(["", ""] if intervals else [])]
-    gap = estimate(signed(one.difference / size), one.difference_interval, size)
+    gap: Content = Estimate(signed(one.difference / size), one.difference_interval, size)
     if one.left_out:
-        gap = join(gap, tag("br"), tag("span", one.left_out, class_="soft"))
+        gap = (gap, BREAK, Element("span", one.left_out, "soft"))
     word = "exact for this log" if one.difference_interval else "exact"
-    cells.append(join(gap, tag("br"), tag("span", word, class_="soft")) if comparison.exact else gap)
+    cells.append((gap, BREAK, Element("span", word, "soft")) if comparison.exact else gap)
     if intervals:
         p = "–" if one.p is None else "< 0.0001" if one.p < 1e-4 else f"{one.p:.4f}"
-        cells += [p, significance(None if one.p is None else one.p <= 1 - comparison.confidence)]
+        cells += [p, Significance(None if one.p is None else one.p <= 1 - comparison.confidence)]
     return cells
 
 
-def _causes(comparison: Comparison) -> Html | None:
+def _causes(comparison: Comparison) -> Content:
     """Each ledger that moved: its parts, and the whole that they sum to; None if none moved."""
     moved = moved_parts(comparison)
     kind = "Exact differences"
     if not comparison.exact:
         kind = "Mean differences on common seeds with their paired intervals"
     note = f"{kind} against {comparison.reference}. The parts sum to the whole; parts that did not move are left out."
-    return join(map(_cause, moved), paragraph(note)) if moved else None
+    return (*map(_cause, moved), Paragraph(note)) if moved else None
 
 
-def _cause(entry: LedgerDifference) -> Html:
+def _cause(entry: LedgerDifference) -> Element:
     """One ledger's differences from the reference, part by part, in the unit that suits their size."""
     variants = list(entry.whole)
     unit, size = moved_scale(entry)
     rows: list[list[Content]] = [
         [part, *(_shift(shifts[variant], size) for variant in variants)] for part, shifts in entry.parts
     ]
-    wholes = (tag("strong", signed(entry.whole[name] / size)) for name in variants)
-    rows.append([tag("strong", "whole"), *wholes])
+    wholes = [Element("strong", signed(entry.whole[name] / size)) for name in variants]
+    rows.append([Element("strong", "whole"), *wholes])
     label = f"What moved in {entry.ledger}"
-    table = data_table(("Part", *variants), rows, label=label, right=range(1, 1 + len(variants)))
+    table = DataTable(("Part", *variants), rows, label=label, right=range(1, 1 + len(variants)))
     heading = f"{entry.name} ({unit})" if unit else entry.name
-    return tag("div", tag("h3", capital(heading), class_="part"), table)
+    return Element("div", (Element("h3", capital(heading), "part"), table))
 
 
 def _shift(shift: Shift, size: float) -> Content:
     """A difference with its interval, in a unit of which `size` make one."""
-    return estimate(signed(shift.mean / size), shift.interval, size)
+    return Estimate(signed(shift.mean / size), shift.interval, size)
 
 
-def _whys(comparison: Comparison) -> Html | None:
+def _whys(comparison: Comparison) -> Content:
     """The why line of each variant's first run; None if there is none."""
-    lines = [(tag("strong", one.variant.name), one.why) for one in comparison.standings if one.why]
-    return (
-        join(named_lines(lines), None if comparison.exact else paragraph("Of the first seed."))
-        if lines
-        else None
-    )
+    lines = [(Element("strong", one.variant.name), one.why) for one in comparison.standings if one.why]
+    of = None if comparison.exact else Paragraph("Of the first seed.")
+    return (NamedLines(lines), of) if lines else None
 
 
-def _figures(comparison: Comparison) -> Html:
+def _figures(comparison: Comparison) -> Content:
     """The means of every figure that differs, then the number of those that do not."""
     names = list(dict.fromkeys(name for one in comparison.standings for name in one.figures))
     rows: list[list[Content]] = []
@@ -199,15 +196,15 @@ def _figures(comparison: Comparison) -> Html:
             label, unit = split_name(name)
             rows.append([capital(label), unit, *map(format_number, values)])
     head = ("Quantity", "Unit", *(one.variant.name for one in comparison.standings))
-    table = data_table(head, rows, label="All figures", right=range(2, 2 + len(comparison.standings)))
+    table = DataTable(head, rows, label="All figures", right=range(2, 2 + len(comparison.standings)))
     same = len(names) - len(rows)
-    return join(table, paragraph(f"{same:,} more figures are the same for all." if same else ""))
+    return (table, Paragraph(f"{same:,} more figures are the same for all." if same else ""))
 
 
-def _failed(comparison: Comparison) -> Html | None:
+def _failed(comparison: Comparison) -> Content:
     """The variants that failed, each with its reason; None if none did."""
     rows = list(comparison.failed.items())
-    return data_table(("Variant", "Reason"), rows, label="Variants that failed") if rows else None
+    return DataTable(("Variant", "Reason"), rows, label="Variants that failed") if rows else None
 
 
 def _commands(comparison: Comparison) -> list[tuple[str, str]]:
@@ -220,18 +217,18 @@ def _commands(comparison: Comparison) -> list[tuple[str, str]]:
     return [(f"forerun simulate SCENARIO.yaml{changes} -o runs/best", what)]
 
 
-def _scenario(comparison: Comparison) -> Html:
+def _scenario(comparison: Comparison) -> Content:
     """What each variant sets, and the base scenario."""
     rows: list[list[Content]] = [
-        [one.variant.name, tag("code", path), value_text(value)]
+        [one.variant.name, Element("code", path), value_text(value)]
         for one in comparison.standings
         for path, value in one.variant.overrides
     ]
-    table = data_table(("Variant", "Scenario value", "Set to"), rows, label="What each variant changes")
-    return join(table, base_scenario(comparison.scenario))
+    table = DataTable(("Variant", "Scenario value", "Set to"), rows, label="What each variant changes")
+    return (table, BaseScenario(comparison.scenario))
 
 
-def _provenance(comparison: Comparison) -> Html:
+def _provenance(comparison: Comparison) -> Provenance:
     """The comparison's id, method and inputs."""
     rows = [
         ("comparison id", comparison.id),
@@ -240,4 +237,4 @@ def _provenance(comparison: Comparison) -> Html:
         ("seeds", f"{comparison.seeds:,}"),
         ("method", comparison.method),
     ]
-    return provenance_table(rows, comparison.scenario)
+    return Provenance(rows, comparison.scenario)

@@ -15,6 +15,7 @@ from forerun.core.report.images import stems
 from forerun.core.report.stored import DAMAGE, StoredComparison, figures_of_document
 from forerun.core.result.figures import Axis, Figure
 from forerun.core.result.ledger import Ledger
+from forerun.core.result.numbers import capital
 from forerun.core.result.run import Result, SavedRun
 from forerun.core.scenario.spec import to_data
 from forerun.core.study.differences import figures as comparison_figures
@@ -120,6 +121,13 @@ def label(run: Item) -> str:
 def title_in(scenario: Mapping[str, Any]) -> str:
     """The title that a scenario has; empty if none."""
     return str(scenario.get("title") or "")
+
+
+def item_title(kind: str, domain: str, name: str, scenario: Mapping[str, Any] = {}) -> str:
+    """The title of a page about what is no run: its kind and its scenario's title; without one, its domain and name."""
+    if titled := title_in(scenario):
+        return f"{capital(kind)}: {titled}"
+    return f"{capital(domain)}: {name if kind in name.lower() else f'{kind} {name}'}"
 
 
 def labels(runs: Sequence[Item]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -23,7 +24,15 @@ class Html(str):
     __slots__ = ()
 
 
-Content = Html | str | int | float | None | Iterable[Any]
+class Piece(ABC):
+    """A part of a page as data; it becomes markup when the page around it does."""
+
+    @abstractmethod
+    def html(self) -> Html | None:
+        """Its markup; None where it has nothing to show."""
+
+
+Content = Html | str | int | float | None | Piece | Iterable[Any]
 
 
 def tag(name: str, /, *content: Content, **attributes: str | int | bool | None) -> Html:
@@ -47,7 +56,7 @@ def join(*content: Content) -> Html:
 
     Parameters
     ----------
-    content : plain text, which is escaped; markup; None, which is nothing; or iterables of these.
+    content : plain text, which is escaped; markup; pieces; None, which is nothing; or iterables of these.
     """
     return Html("".join(_pieces(content)))
 
@@ -76,6 +85,8 @@ def _pieces(content: Iterable[Content]) -> Iterable[str]:
             yield str(piece)
         elif isinstance(piece, (str, int, float)):
             yield html.escape(str(piece))
+        elif isinstance(piece, Piece):
+            yield piece.html() or ""
         else:
             yield from _pieces(piece)
 

@@ -10,9 +10,9 @@ from importlib.resources import files
 from typing import Final
 
 from forerun.core.report.bundle import javascript
-from forerun.core.report.markup import Html, join, tag
+from forerun.core.report.markup import Content, Html, join, tag
 from forerun.core.report.palette import DARK, LIGHT, Palette
-from forerun.core.report.pieces import Section
+from forerun.core.report.pieces import Section, present
 from forerun.core.version import VERSION
 
 #: the first bytes of a page that forerun wrote; only such files are overwritten
@@ -21,7 +21,7 @@ BEGINNING: Final = (
 )
 
 
-def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -> str:
+def page(title: str, lead: Content, sections: Sequence[Section], *, charts: bool) -> str:
     """The text of a page: its style, its sections with links to them, and the scripts if it has charts.
 
     The content security policy admits no script but these two, by their digests, and no load from anywhere.
@@ -30,7 +30,7 @@ def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -
     ----------
     title : of the page.
     lead : what stands below the title.
-    sections : in order.
+    sections : in order; those with nothing to show are left out.
     charts : whether it needs the drawing scripts.
     """
     scripts = [javascript(), _resource("page.js")] if charts else []
@@ -46,20 +46,21 @@ def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -
         tag("title", title),
         tag("style", Html(_style())),
     )
-    links = (tag("a", section.short or section.title, href=f"#{section.name}") for section in sections)
+    shown = present(sections)
+    links = (tag("a", section.short or section.title, href=f"#{section.name}") for section, _ in shown)
     origin = f"Written by forerun {VERSION}. This page loads nothing and sends nothing."
     body = join(
         tag("a", "Skip to the content", href="#content", class_="skip"),
         tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), lead),
         tag("nav", links, aria_label="Sections"),
-        tag("main", _bodies(sections), id="content"),
+        tag("main", _bodies(shown), id="content"),
         tag("footer", tag("p", origin)),
         (tag("script", Html(script)) for script in scripts),
     )
     return f'{BEGINNING}{VERSION}">{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _bodies(sections: Sequence[Section]) -> Html:
+def _bodies(shown: Sequence[tuple[Section, Html]]) -> Html:
     """The sections one after another, and what is said where JavaScript is off."""
     warning = (
         "Charts are drawn by JavaScript, which is off here; the data below each figure is complete "
@@ -67,7 +68,7 @@ def _bodies(sections: Sequence[Section]) -> Html:
     )
     return join(
         tag("noscript", tag("p", warning)),
-        (tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections),
+        (tag("section", tag("h2", section.title), body, id=section.name) for section, body in shown),
     )
 
 

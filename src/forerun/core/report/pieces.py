@@ -1,13 +1,13 @@
-"""The pieces of which every page is made: sections, tables, paragraphs, tiles, estimates with their intervals."""
+"""The pieces of which every page is made, as data: sections, tables, paragraphs, tiles, estimates with their intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from forerun.core.report.contents import as_yaml, flat
-from forerun.core.report.markup import Content, Html, join, tag
+from forerun.core.report.markup import Content, Html, Piece, join, tag
 from forerun.core.result.numbers import capital, format_number, span, whole
 from forerun.core.result.stats import Interval
 from forerun.core.scenario.spec import override
@@ -16,7 +16,7 @@ from forerun.core.units import readable_unit, split_name
 #: rows of a table, after which the rest is counted
 MOST_ROWS: Final = 40
 #: values shown large at the top of a page
-TILES: Final = 6
+_TILES: Final = 6
 #: rows above which a table is folded
 MOST_OPEN: Final = 14
 #: characters of a value and its unit above which a tile shows them smaller
@@ -25,35 +25,51 @@ _LONG: Final = 10
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
+    """A part of a page; left out where its body is empty.
 
     Parameters
     ----------
     name : for links; unique on the page.
     title : its heading.
-    body : None or empty where there is nothing to show.
+    body : what is in it.
     short : the title in the list of sections (default: the title).
     """
 
     name: str
     title: str
-    body: Html | None
+    body: Content
     short: str = ""
 
 
-def present(*sections: Section) -> list[Section]:
-    """The sections that have something to show."""
-    return [section for section in sections if section.body]
+@dataclass(frozen=True)
+class Shown:
+    """What a page says of an item.
+
+    Parameters
+    ----------
+    kind : such as `run` or `plan`.
+    title : of its page.
+    facts : what identifies it; empty ones are left out.
+    answer : one sentence, may be empty.
+    charts : whether it has figures.
+    sections : all of it.
+    """
+
+    kind: str
+    title: str
+    facts: Sequence[str]
+    answer: str
+    charts: bool
+    sections: Sequence[Section]
 
 
-def data_table(
-    head: Sequence[Content],
-    rows: Sequence[Sequence[Content]],
-    *,
-    label: str,
-    right: Sequence[int] = (),
-    wide: bool = False,
-) -> Html:
+def present(sections: Sequence[Section]) -> list[tuple[Section, Html]]:
+    """The sections that have something to show, with their markup."""
+    return [(section, body) for section in sections if (body := join(section.body))]
+
+
+@dataclass(frozen=True)
+class DataTable(Piece):
     """A table, which scrolls sideways by itself where it is too wide.
 
     Parameters
@@ -65,79 +81,147 @@ def data_table(
     wide : whether it may be as wide as the page (default: no).
     """
 
-    looks = ["n" if at in right else None for at in range(len(head))]
-    header = (tag("th", text, class_=look, scope="col") for text, look in zip(head, looks))
-    body = (
-        tag(
-            "tr",
-            tag("th", first, class_=looks[0], scope="row"),
-            (tag("td", cell, class_=look) for cell, look in zip(others, looks[1:])),
+    head: Sequence[Content]
+    rows: Sequence[Sequence[Content]]
+    _: KW_ONLY
+    label: str
+    right: Sequence[int] = ()
+    wide: bool = False
+
+    def html(self) -> Html:
+        """The table in a box that scrolls."""
+        looks = ["n" if at in self.right else None for at in range(len(self.head))]
+        header = (tag("th", text, class_=look, scope="col") for text, look in zip(self.head, looks))
+        body = (
+            tag(
+                "tr",
+                tag("th", first, class_=looks[0], scope="row"),
+                (tag("td", cell, class_=look) for cell, look in zip(others, looks[1:])),
+            )
+            for first, *others in self.rows
         )
-        for first, *others in rows
-    )
-    table = tag(
-        "table",
-        tag("caption", label, class_="unseen"),
-        tag("thead", tag("tr", header)),
-        tag("tbody", body),
-    )
-    look = "scroll wide" if wide else "scroll"
-    return tag("div", table, class_=look, tabindex=0, role="region", aria_label=label)
+        table = tag(
+            "table",
+            tag("caption", self.label, class_="unseen"),
+            tag("thead", tag("tr", header)),
+            tag("tbody", body),
+        )
+        look = "scroll wide" if self.wide else "scroll"
+        return tag("div", table, class_=look, tabindex=0, role="region", aria_label=self.label)
 
 
-def paragraph(text: Content, look: str = "soft under") -> Html | None:
-    """A paragraph; None for an empty text.
+@dataclass(frozen=True)
+class Paragraph(Piece):
+    """A paragraph; nothing for an empty text.
 
     Parameters
     ----------
     text : what it says.
     look : its CSS classes (default: a remark under a table).
     """
-    return tag("p", text, class_=look) if text else None
+
+    text: Content
+    look: str = "soft under"
+
+    def html(self) -> Html | None:
+        """The paragraph."""
+        return tag("p", self.text, class_=self.look) if self.text else None
 
 
-def facts_line(*facts: str) -> str:
-    """What identifies an item, on one line; empty facts are left out."""
-    return " · ".join(fact for fact in facts if fact)
+@dataclass(frozen=True)
+class Element(Piece):
+    """An element with nothing but a look.
+
+    Parameters
+    ----------
+    name : such as `code`, `strong` or `div`.
+    content : what is in it.
+    look : its CSS classes (default: none).
+    """
+
+    name: str
+    content: Content
+    look: str | None = None
+
+    def html(self) -> Html:
+        """The element."""
+        return tag(self.name, self.content, class_=self.look)
 
 
-def folded(title: str, *body: Content) -> Html:
+#: where a cell begins a new line
+BREAK: Final = tag("br")
+
+
+@dataclass(frozen=True)
+class Folded(Piece):
     """Something that opens when its title is clicked."""
-    return tag("details", tag("summary", title), body)
+
+    title: Content
+    body: Content
+    open: bool = False
+
+    def html(self) -> Html:
+        """The title, and what opens."""
+        return tag("details", tag("summary", self.title), self.body, open=self.open)
 
 
-def bullets(notes: Sequence[Content]) -> Html | None:
-    """Notes as a list; None if there are none."""
-    return tag("ul", (tag("li", note) for note in notes), class_="notes") if notes else None
+@dataclass(frozen=True)
+class Bullets(Piece):
+    """Notes as a list; nothing if there are none."""
+
+    notes: Sequence[Content]
+
+    def html(self) -> Html | None:
+        """The list."""
+        return tag("ul", (tag("li", note) for note in self.notes), class_="notes") if self.notes else None
 
 
-def commands(lines: Sequence[tuple[Content, str]]) -> Html:
-    """Commands worth running next.
-
-    Parameters
-    ----------
-    lines : each command with why, which may be empty.
-    """
-    return named_lines([(tag("code", line), why) for line, why in lines])
-
-
-def named_lines(lines: Sequence[tuple[Content, str]]) -> Html:
+@dataclass(frozen=True)
+class NamedLines(Piece):
     """A name and a sentence on each line."""
-    return tag(
-        "dl", (tag("div", tag("dt", name), tag("dd", text)) for name, text in lines), class_="commands"
-    )
+
+    lines: Sequence[tuple[Content, str]]
+
+    def html(self) -> Html:
+        """The lines."""
+        pairs = (tag("div", tag("dt", name), tag("dd", text)) for name, text in self.lines)
+        return tag("dl", pairs, class_="commands")
 
 
-def tile(label: str, unit: str, amount: str, interval: str = "") -> Html:
-    """A value shown large.
+@dataclass(frozen=True)
+class Commands(Piece):
+    """Commands worth running next, each with why, which may be empty."""
+
+    lines: Sequence[tuple[str, str]]
+
+    def html(self) -> Html:
+        """The lines."""
+        return NamedLines([(tag("code", line), why) for line, why in self.lines]).html()
+
+
+@dataclass(frozen=True)
+class Headline(Piece):
+    """The values that matter most, large, and a table of all, open where they are few.
 
     Parameters
     ----------
-    label : what it is.
-    unit : of the value; empty for none.
-    amount : the value as text.
-    interval : as text (default: none).
+    tiles : label, amount as text, unit and interval of each, the last two empty for none; only the first are shown.
+    count : of all values.
+    table : of them.
     """
+
+    tiles: Sequence[tuple[str, str, str, str]]
+    count: int
+    table: Content
+
+    def html(self) -> Html:
+        """The tiles, then the table."""
+        every = Folded(f"All {self.count:,} values", self.table, open=self.count <= MOST_OPEN)
+        return join(tag("div", (_tile(*each) for each in self.tiles[:_TILES]), class_="tiles"), every)
+
+
+def _tile(label: str, amount: str, unit: str, interval: str) -> Html:
+    """A value shown large."""
     look = "value long" if len(amount) + len(unit) > _LONG else "value"
     shown = tag("small", f"\N{NO-BREAK SPACE}{unit}") if unit else None
     return tag(
@@ -156,7 +240,8 @@ def amount(value: Any) -> str:
     return format_number(whole(value))
 
 
-def estimate(text: str, interval: Interval | None, size: float = 1.0) -> Content:
+@dataclass(frozen=True)
+class Estimate(Piece):
     """A value, and below it its interval.
 
     Parameters
@@ -165,10 +250,17 @@ def estimate(text: str, interval: Interval | None, size: float = 1.0) -> Content
     interval : in the original unit; None for none.
     size : how many of the original unit make one that is shown (default: 1).
     """
-    if interval is None:
-        return text
-    scaled = Interval(interval.low / size, interval.high / size)
-    return join(text, tag("br"), tag("span", span(scaled), class_="soft"))
+
+    text: str
+    interval: Interval | None
+    size: float = 1.0
+
+    def html(self) -> Html:
+        """The value, and its interval on a line of its own."""
+        if self.interval is None:
+            return join(self.text)
+        scaled = Interval(self.interval.low / self.size, self.interval.high / self.size)
+        return join(self.text, BREAK, tag("span", span(scaled), class_="soft"))
 
 
 def titled(label: str, unit: str) -> str:
@@ -189,13 +281,20 @@ def metric_title(name: str, label: str = "") -> str:
     return titled(capital(label or own), unit)
 
 
-def significance(significant: bool | None) -> Html:
-    """Whether a difference is significant, as a badge. significant: None where it is not known."""
-    word, look = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[significant]
-    return tag("span", word, class_=look)
+@dataclass(frozen=True)
+class Significance(Piece):
+    """Whether a difference is significant, as a badge; None where it is not known."""
+
+    known: bool | None
+
+    def html(self) -> Html:
+        """The badge."""
+        word, look = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[self.known]
+        return tag("span", word, class_=look)
 
 
-def provenance_table(rows: Sequence[tuple[str, str]], scenario: Mapping[str, Any]) -> Html:
+@dataclass(frozen=True)
+class Provenance(Piece):
     """Where something comes from.
 
     Parameters
@@ -203,22 +302,40 @@ def provenance_table(rows: Sequence[tuple[str, str]], scenario: Mapping[str, Any
     rows : what and value.
     scenario : plain data; the digests of the input files that it names are added to the rows.
     """
-    inputs = [
-        (f"input {path.rpartition('.')[0]}", str(value))
-        for path, value in flat(scenario).items()
-        if path.endswith(".sha256") and value
-    ]
-    return data_table(("What", "Value"), [*rows, *inputs], label="Provenance")
+
+    rows: Sequence[tuple[str, str]]
+    scenario: Mapping[str, Any]
+
+    def html(self) -> Html:
+        """A table."""
+        inputs = [
+            (f"input {path.rpartition('.')[0]}", str(value))
+            for path, value in flat(self.scenario).items()
+            if path.endswith(".sha256") and value
+        ]
+        return DataTable(("What", "Value"), [*self.rows, *inputs], label="Provenance").html()
 
 
-def scenario_text(data: Any) -> Html:
-    """A scenario as text."""
-    return tag("pre", tag("code", as_yaml(data)), tabindex=0)
+@dataclass(frozen=True)
+class ScenarioText(Piece):
+    """A scenario as text; nothing for an empty one."""
+
+    scenario: Mapping[str, Any]
+
+    def html(self) -> Html | None:
+        """The text."""
+        return tag("pre", tag("code", as_yaml(self.scenario)), tabindex=0) if self.scenario else None
 
 
-def base_scenario(data: Any) -> Html:
+@dataclass(frozen=True)
+class BaseScenario(Piece):
     """A base scenario as text, folded."""
-    return folded("Base scenario, every default written out", scenario_text(data))
+
+    scenario: Mapping[str, Any]
+
+    def html(self) -> Html:
+        """The text, and its title."""
+        return Folded("Base scenario, every default written out", ScenarioText(self.scenario)).html()
 
 
 def set_option(path: str, value: object) -> str:
@@ -232,12 +349,21 @@ def set_option(path: str, value: object) -> str:
     return f"--set '{override(path, value)}'"
 
 
-def swatch(name: str, colour: str) -> Html:
+@dataclass(frozen=True)
+class Swatch(Piece):
     """A name beside its colour."""
-    return tag("span", tag("i", class_="swatch", style=f"background:{colour}"), name, class_="named")
+
+    name: str
+    colour: str
+
+    def html(self) -> Html:
+        """The colour, then the name."""
+        colour = tag("i", class_="swatch", style=f"background:{self.colour}")
+        return tag("span", colour, self.name, class_="named")
 
 
-def bar(widths: Sequence[tuple[float, str, str]], label: str) -> Html:
+@dataclass(frozen=True)
+class Bar(Piece):
     """A bar of coloured parts.
 
     Parameters
@@ -245,9 +371,15 @@ def bar(widths: Sequence[tuple[float, str, str]], label: str) -> Html:
     widths : (width as a share of the whole bar, colour, title) of each part; what has no width is left out.
     label : what the bar shows, for screen readers.
     """
-    parts = (
-        tag("span", style=f"width:{100 * share:.4f}%;background:{colour}", title=title)
-        for share, colour, title in widths
-        if share > 0
-    )
-    return tag("div", parts, class_="bar", role="img", aria_label=label)
+
+    widths: Sequence[tuple[float, str, str]]
+    label: str
+
+    def html(self) -> Html:
+        """The parts side by side."""
+        parts = (
+            tag("span", style=f"width:{100 * share:.4f}%;background:{colour}", title=title)
+            for share, colour, title in self.widths
+            if share > 0
+        )
+        return tag("div", parts, class_="bar", role="img", aria_label=self.label)

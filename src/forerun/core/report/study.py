@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from forerun.core.report.markup import Content, Html, join, tag
+from forerun.core.report.contents import item_title
+from forerun.core.report.drawn import Drawn
+from forerun.core.report.markup import Content
 from forerun.core.report.pieces import (
     MOST_ROWS,
+    BaseScenario,
+    Commands,
+    DataTable,
+    Element,
+    Estimate,
+    Paragraph,
+    Provenance,
     Section,
-    base_scenario,
-    commands,
-    data_table,
-    estimate,
-    facts_line,
+    Shown,
+    Significance,
     metric_title,
-    paragraph,
-    present,
-    provenance_table,
     set_option,
-    significance,
     titled,
 )
 from forerun.core.result.numbers import capital, format_number, is_number, signed
@@ -41,41 +43,43 @@ from forerun.core.study.wording import axis_unit, value_text
 MOST_REASONS: Final = 20
 
 
-def facts(study: SavedStudy) -> str:
-    """Domain, id, number of cells and progress on one line."""
-    total, ended = len(study.plan), study.done + study.failed
-    so_far = f"{study.done:,} of {total:,} cells done so far"
-    return facts_line(
-        study.domain,
-        f"study {study.id}",
-        f"{study.plan.combinations:,} combinations × {study.over}",
-        f"{study.done:,} cells done" if ended == total else so_far,
-        f"{study.failed:,} failed" if study.failed else "",
-        f"forerun {study.version}",
-    )
-
-
-def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
-    """The sections of a page that is about one study; those with nothing to show are left out.
+def shown_study(study: SavedStudy, figures: Drawn) -> Shown:
+    """What a page says of a study.
 
     Parameters
     ----------
     study : finished or not.
-    drawn : its figures; None for none.
+    figures : those of the study.
     """
-    return present(
-        Section("headline", "Combinations", headline(study)),
-        Section("figures", "Figures", drawn),
-        Section("axes", "What each axis does", axis_effects(study)),
-        Section("frontier", "Best trade-offs", trade_offs(study)),
-        Section("failed", "Cells that failed", failures(study) if study.failed else None, "Failed"),
-        Section("next", "What to run next", commands(next_commands(study))),
-        Section("study", "The study", made_of(study)),
-        Section("provenance", "Provenance", provenance(study)),
+    total, ended = len(study.plan), study.done + study.failed
+    so_far = f"{study.done:,} of {total:,} cells done so far"
+    return Shown(
+        "study",
+        item_title("study", study.domain, study.path.stem),
+        (
+            study.domain,
+            f"study {study.id}",
+            f"{study.plan.combinations:,} combinations × {study.over}",
+            f"{study.done:,} cells done" if ended == total else so_far,
+            f"{study.failed:,} failed" if study.failed else "",
+            f"forerun {study.version}",
+        ),
+        study.why(),
+        bool(figures.figures),
+        (
+            Section("headline", "Combinations", headline(study)),
+            Section("figures", "Figures", figures),
+            Section("axes", "What each axis does", axis_effects(study)),
+            Section("frontier", "Best trade-offs", trade_offs(study)),
+            Section("failed", "Cells that failed", failures(study) if study.failed else None, "Failed"),
+            Section("next", "What to run next", Commands(next_commands(study))),
+            Section("study", "The study", made_of(study)),
+            Section("provenance", "Provenance", provenance(study)),
+        ),
     )
 
 
-def headline(study: SavedStudy) -> Html:
+def headline(study: SavedStudy) -> Content:
     """The combinations, best first, each metric with its interval; before them the best choice at each given setting.
 
     At most 40 rows. Combinations whose objective reads the same share a row; a note below says how means, intervals and
@@ -87,7 +91,7 @@ def headline(study: SavedStudy) -> Html:
     """
     groups = level_groups(study)
     if not groups:
-        return tag("p", "No cell has been simulated yet.", class_="soft")
+        return Element("p", "No cell has been simulated yet.", "soft")
     shown = groups[:MOST_ROWS]
     settings = study.settings()
     bests = {point.number: setting.ranked[0] for setting in settings for point in setting.ranked}
@@ -102,17 +106,17 @@ def headline(study: SavedStudy) -> Html:
     columns = _columns(study, groups, bests if compared else None)
     right += [at for at, (title, _) in enumerate(columns, len(axes)) if title != "Significant"]
     level = "Where the objective of several combinations reads the same, those after the first share a row."
-    return join(
+    return (
         _best_choices(study),
-        data_table(
+        DataTable(
             [*axes, *(title for title, _ in columns)],
             [[*name, *row] for name, *row in zip(named, *(cells for _, cells in columns))],
             label="Combinations",
             right=right,
         ),
-        paragraph(_counted(len(study.points), sum(map(len, shown)))),
-        paragraph(level if any(len(group) > 1 for group in groups) else ""),
-        paragraph(_method(study, compared)),
+        Paragraph(_counted(len(study.points), sum(map(len, shown)))),
+        Paragraph(level if any(len(group) > 1 for group in groups) else ""),
+        Paragraph(_method(study, compared)),
     )
 
 
@@ -168,10 +172,10 @@ def _mean(group: Sequence[Point], metric: str) -> Content:
     """
     if len(group) > 1:
         return group_range(group, metric)
-    return estimate(format_number(group[0].means.get(metric)), group[0].intervals.get(metric))
+    return Estimate(format_number(group[0].means.get(metric)), group[0].intervals.get(metric))
 
 
-def _best_choices(study: SavedStudy) -> Html | None:
+def _best_choices(study: SavedStudy) -> Content:
     """The best choice at each setting of the given axes; None where no axis is given, or none is a choice."""
     head, rows = best_rows(study)
     if not rows:
@@ -182,16 +186,16 @@ def _best_choices(study: SavedStudy) -> Html | None:
         "each. Choices that read level stand together; “significant”: of the other choices, those that differ "
         "significantly from the best."
     )
-    table = data_table(
+    table = DataTable(
         list(map(capital, head)),
         rows,
         label="The best choice at each setting",
         right=[*range(len(study.given)), len(head) - 3],
     )
-    return join(table, paragraph(note))
+    return (table, Paragraph(note))
 
 
-def axis_effects(study: SavedStudy) -> Html | None:
+def axis_effects(study: SavedStudy) -> Content:
     """How far the best and the worst value of each axis are apart, on average over the others.
 
     None without an objective, or where no axis has an effect to show.
@@ -220,11 +224,11 @@ def axis_effects(study: SavedStudy) -> Html | None:
         "Means over the settings of the other axes at which every value ran; “best at” counts the settings where "
         "that value is best or level with the best."
     )
-    table = data_table(head, rows, label="What each axis does", right=(2, 4, 5))
-    return join(table, paragraph(note))
+    table = DataTable(head, rows, label="What each axis does", right=(2, 4, 5))
+    return (table, Paragraph(note))
 
 
-def trade_offs(study: SavedStudy) -> Html | None:
+def trade_offs(study: SavedStudy) -> Content:
     """The combinations that no other beats on both of two objectives, at each setting of the given axes.
 
     None where no setting has two objectives to trade, or every axis is given.
@@ -248,12 +252,12 @@ def trade_offs(study: SavedStudy) -> Html | None:
         [*_combinations(study, [point]), _mean([point], one.key), _mean([point], other.key)]
         for point in unbeaten[:MOST_ROWS]
     ]
-    table = data_table(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
+    table = DataTable(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
     note = f"Means; {beaten:,} other combinations are beaten on both. " + _counted(len(unbeaten), len(rows))
-    return join(table, paragraph(note))
+    return (table, Paragraph(note))
 
 
-def failures(study: SavedStudy) -> Html:
+def failures(study: SavedStudy) -> Content:
     """Reasons of failures, at most 20, with how many cells each took, and which.
 
     Parameters
@@ -264,30 +268,30 @@ def failures(study: SavedStudy) -> Html:
     rows: list[list[Content]] = []
     for reason, count, cells in reasons[:MOST_REASONS]:
         more = [f"and {count - len(cells):,} more"] if count > len(cells) else []
-        rows.append([reason, f"{count:,}", join(tag("div", cell) for cell in [*cells, *more])])
+        rows.append([reason, f"{count:,}", [Element("div", cell) for cell in (*cells, *more)]])
     left = len(reasons) - len(rows)
-    return join(
-        data_table(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,)),
-        paragraph(f"{left:,} more reasons are in the table of cells." if left else ""),
-        paragraph(join("They count in no mean. ", tag("code", "--retry"), " does them again.")),
+    return (
+        DataTable(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,)),
+        Paragraph(f"{left:,} more reasons are in the table of cells." if left else ""),
+        Paragraph(("They count in no mean. ", Element("code", "--retry"), " does them again.")),
     )
 
 
-def made_of(study: SavedStudy) -> Html:
+def made_of(study: SavedStudy) -> Content:
     """The axes, the seeds and the base scenario."""
     rows: list[list[Content]] = [
-        [tag("code", path), f"{len(values):,}", values_text(values)] for path, values in study.plan.axes
+        [Element("code", path), f"{len(values):,}", values_text(values)] for path, values in study.plan.axes
     ]
     if study.plan.paths:
         path, values = study.plan.paths
-        named = join(tag("code", path), tag("span", " paths, averaged over", class_="soft"))
+        named = (Element("code", path), Element("span", " paths, averaged over", "soft"))
         rows.append([named, f"{len(values):,}", values_text(values)])
     rows.append(["seeds", f"{len(study.plan.seeds):,}", values_text(study.plan.seeds)])
-    table = data_table(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
-    return join(table, base_scenario(study.plan.base))
+    table = DataTable(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
+    return (table, BaseScenario(study.plan.base))
 
 
-def provenance(study: SavedStudy) -> Html:
+def provenance(study: SavedStudy) -> Provenance:
     """The study's id, what wrote it, and the digests of its inputs."""
     rows = [
         ("study id", study.id),
@@ -297,7 +301,7 @@ def provenance(study: SavedStudy) -> Html:
         ("done", f"{study.done:,}"),
         ("failed", f"{study.failed:,}"),
     ]
-    return provenance_table(rows, study.plan.base)
+    return Provenance(rows, study.plan.base)
 
 
 def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
@@ -335,7 +339,7 @@ def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = Fal
     """The axis values of level combinations as cells; the best one is marked in the first."""
     cells: list[Content] = [*group_values(study, group)] or ["the base scenario"]
     if best:
-        cells[0] = join(cells[0], " ", tag("span", "best", class_="badge good"))
+        cells[0] = (cells[0], " ", Element("span", "best", "badge good"))
     return cells
 
 
@@ -358,11 +362,11 @@ def _against(
     if point is best or objective.key not in point.means:
         return "", ""
     if not study.comparable(point, best):
-        return study.left_out(point)[1], significance(None)
+        return study.left_out(point)[1], Significance(None)
     gap = point.means[objective.key] - best.means[objective.key]
     if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
-        return "level", significance(significant)
-    return estimate(signed(gap), study.behind(point, best)), significance(significant)
+        return "level", Significance(significant)
+    return Estimate(signed(gap), study.behind(point, best)), Significance(significant)
 
 
 def _method(study: SavedStudy, compared: bool) -> str:
