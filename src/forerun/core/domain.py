@@ -428,6 +428,22 @@ def find_domain(name: str) -> Domain[Any, Any, Any] | None:
     return get_domain(name) if name in domain_names() else None
 
 
+@functools.cache
+def announced_figures(name: str) -> tuple[Callable[[Any], Figure | None], ...]:
+    """Functions of a run of a domain that other packages announce, each of which gives a figure, or None.
+
+    They stand under `forerun.NAME.figures`, and are drawn after the domain's own. Raises UsageError for one that cannot be
+    loaded, or is no function.
+    """
+    found = []
+    for point in sorted(entry_points(group=f"forerun.{name}.figures")):
+        make = _member(point)
+        if not callable(make):
+            raise UsageError.at(_where(point), f"is no function of a run but of type {type(make).__name__}")
+        found.append(make)
+    return tuple(found)
+
+
 def objectives_of(name: str) -> tuple[Objective, ...]:
     """The objectives of a domain, the default first; none for a domain that is not installed here."""
     domain = find_domain(name)
@@ -477,12 +493,21 @@ def _announced() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _loaded(point: EntryPoint) -> Domain[Any, Any, Any]:
-    where = f"entry point {point.name!r} of {point.group}"
+def _where(point: EntryPoint) -> str:
+    return f"entry point {point.name!r} of {point.group}"
+
+
+def _member(point: EntryPoint) -> Any:
+    """What a package announces. Raises UsageError if it cannot be loaded."""
     try:
-        member = point.load()
+        return point.load()
     except Exception as error:  # a plugin may fail in any way; it must not look like our fault
-        raise UsageError(Problem(where, f"cannot be loaded: {type(error).__name__}: {error}")) from error
+        what = f"cannot be loaded: {type(error).__name__}: {error}"
+        raise UsageError(Problem(_where(point), what)) from error
+
+
+def _loaded(point: EntryPoint) -> Domain[Any, Any, Any]:
+    where, member = _where(point), _member(point)
     if not isinstance(member, Domain):
         what = f"is a {type(member).__name__}, not an instance of forerun.core.domain.Domain"
         if isinstance(member, ModuleType):

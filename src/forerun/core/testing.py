@@ -1,11 +1,11 @@
-"""Everything that forerun promises of a policy, a reader or a domain, for classes of your own as for the built-in ones.
+"""Everything that forerun promises of a policy, reader, figure or domain, for your own as for the built-in ones.
 
     >>> policy = forerun.get_domain("energy").policy_kinds["policy"].get("grid")
     >>> forerun.testing.check_policy(policy())
 
-`check_policy`, `check_reader` and `check_domain` raise AssertionError with what broke. Domains have laws of their own for
-their policies (`forerun.cluster.testing`, `forerun.spot.testing`): classes whose methods are tests, which pytest collects
-from what derives from them.
+`check_policy`, `check_reader`, `check_figure` and `check_domain` raise AssertionError with what broke. Domains have laws of
+their own for their policies (`forerun.cluster.testing`, `forerun.spot.testing`): classes whose methods are tests, which
+pytest collects from what derives from them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 import msgspec
+import numpy as np
 
 from forerun.core.catalog import demo
 from forerun.core.domain import Domain, domain_names, get_domain, simulate
 from forerun.core.errors import InputError, ScenarioError, UsageError
 from forerun.core.registry import Registry, member_name
+from forerun.core.result.figures import Figure
 from forerun.core.result.run import Result, load_result
 from forerun.core.rng import stream
 from forerun.core.scenario.schema import scenario_schema
@@ -149,6 +152,37 @@ def check_reader(reader: TraceReader, file: str | Path, *, damages: int = 200) -
                 assert copy.name in str(error), f"damage {number}: no file is named: {error}"
             except Exception as error:
                 raise AssertionError(f"damage {number} ends in {type(error).__name__}: {error}") from error
+
+
+def check_figure(make: Callable[[Any], Figure | None], domain: str) -> None:
+    """Assert what every figure promises: a run and its stored copy give the same one, with words, its own id, and data.
+
+    Parameters
+    ----------
+    make : a function of a run of the domain's demonstration.
+    domain : its name.
+
+    Raises
+    ------
+    AssertionError : a promise is broken.
+    """
+    result = simulate(load(demo(domain).scenario)).check()
+    with tempfile.TemporaryDirectory() as folder:
+        stored = load_result(result.save(Path(folder) / "run"))
+        before = _digest(result)
+        made = [make(run) for run in (result, result, stored)]
+        own = {figure.id for figure in get_domain(domain).figures(stored)}
+    assert _digest(result) == before, "the run is another one after the figure was made"
+    shown = []
+    for figure in made:
+        assert figure is not None, f"the demonstration of {domain} has no such figure"
+        assert figure.title and figure.caption and figure.x.label and figure.y.label, figure.id
+        assert figure.id not in own, f"{domain} has a figure {figure.id!r}; give yours another id"
+        data = {name: np.asarray(values).tolist() for name, values in figure.data.items()}
+        assert data[figure.x.column], f"{figure.id} has no data for the demonstration of {domain}"
+        shown.append(repr(replace(figure, data=data)) + repr(data))
+    assert shown[0] == shown[1], f"{made[0]!r} is another figure when it is made again"
+    assert shown[0] == shown[2], f"{made[0]!r} is another figure of the stored run"
 
 
 def damaged(content: bytes, number: int) -> bytes:

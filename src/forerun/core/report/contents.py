@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from forerun.core.documents import StoredDocument
-from forerun.core.domain import find_domain
+from forerun.core.domain import announced_figures, find_domain
 from forerun.core.errors import StoreError, UnknownName
 from forerun.core.report.images import stems
 from forerun.core.report.stored import DAMAGE, StoredComparison, figures_of_document
@@ -33,7 +33,7 @@ MOST_ITEMS: Final = 1_500
 
 
 def figures_of(run: Run) -> tuple[Figure, ...]:
-    """The figures of a run; none if its domain is not installed here.
+    """The figures of a run, and what other packages draw of it; none if its domain is not installed here.
 
     Parameters
     ----------
@@ -44,8 +44,11 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
     StoreError : the run lacks a table or column that its figures need.
     """
     domain = find_domain(run.domain)
+    if domain is None:
+        return ()
+    others = announced_figures(run.domain)
     try:
-        return domain.figures(run) if domain is not None else ()
+        return (*domain.figures(run), *filter(None, (make(run) for make in others)))
     except (UnknownName, *DAMAGE) as error:
         if not isinstance(run, SavedRun) and not isinstance(error, (KeyError, UnknownName)):
             raise  # of a result in memory: a fault of the domain
