@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Sequence
 from typing import Final
 
 #: each dimension: a quantity as people write it, if one is usual, and its units with their sizes
@@ -106,8 +107,6 @@ _ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "itl", "e2e", "i
 #: words with another printed form
 _SPELT: Final = {"last5": "last five"}
 
-_PERCENT: Final = re.compile(r"_percent(?=_|$)")
-
 _QUANTITY: Final = re.compile(
     r"""^\s*(?P<dollar>\$)?\s*(?P<number>[+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[A-Za-zµ%/_.-]*)\s*$""",
     re.VERBOSE,
@@ -142,17 +141,17 @@ def readable_unit(unit: str) -> str:
 
 def split_name(name: str) -> tuple[str, str]:
     """Label and unit of a name that ends in its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
-    if _PERCENT.search(name):  # also in the middle of a name: `saved_percent_last5`
-        return _words(_PERCENT.sub("", name)), "%"
+    first, *rest = name.split("_")
+    if "percent" in rest:  # also in the middle of a name: `saved_percent_last5`
+        return _words([first, *(word for word in rest if word != "percent")]), "%"
     unit = unit_of(name)
-    if unit is None:
-        return _words(name), ""
-    return _words(stem(name) if unit != "share" else name), readable_unit(unit)
+    own = stem(name) if unit not in (None, "share") else name
+    return _words(own.split("_")), readable_unit(unit or "")
 
 
-def _words(name: str) -> str:
-    words = (_SPELT.get(word, word) for word in name.split("_"))
-    return " ".join(word.upper() if word in _ACRONYMS else word for word in words)
+def _words(words: Sequence[str]) -> str:
+    spelt = (_SPELT.get(word, word) for word in words)
+    return " ".join(word.upper() if word in _ACRONYMS else word for word in spelt)
 
 
 def parse_quantity(text: str, unit: str) -> float:

@@ -82,22 +82,28 @@ class Inputs:
     resampled: tuple[int, float] | None = None
 
 
+#: before anything is read
+_NO_MACHINES: Final = Cluster(())
+_NO_LOG: Final = JobTable("", Jobs.of((), (), ()))
+_NO_SITE: Final = Site()
+
+
 @dataclass(frozen=True, slots=True)
 class _World:
     """A scenario on its way to its inputs: each step takes one world and returns the next, in the order of `_STEPS`.
 
-    policy: with what it leaves to the files of the site. table: the log as read. profiles: one a GPU type. jobs: of the run
-    so far, rows of the log. notes: by the step that makes them.
+    What no step has made yet is empty. policy: with what it leaves to the files of the site. table: the log as read.
+    profiles: one a GPU type. jobs: of the run so far, rows of the log. notes: by the step that makes them.
     """
 
     scenario: Scenario
     repairs: RepairLog
     policy: Policy
-    cluster: Cluster
-    profiles: tuple[ThroughputTable, ...]
-    table: JobTable
-    jobs: Jobs
-    site: Site
+    cluster: Cluster = _NO_MACHINES
+    profiles: tuple[ThroughputTable, ...] = ()
+    table: JobTable = _NO_LOG
+    jobs: Jobs = _NO_LOG.jobs
+    site: Site = _NO_SITE
     step_use: StepUse | None = None
     slowness: F64 | None = None
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -121,29 +127,45 @@ def prepare(scenario: Scenario) -> Inputs:
 
     Raises TraceError, ProfileError or ScenarioError, each naming everything that is wrong with a file.
     """
-    world = _read(scenario)
+    world = _World(scenario, RepairLog(strict=scenario.trace.strict), scenario.policy)
     for step in _STEPS:
         world = step(world)
     return _resolved(world)
 
 
-def _read(scenario: Scenario) -> _World:
-    """Machines, throughput, log and site as their files have them."""
-    repairs = RepairLog(strict=scenario.trace.strict)
-    cluster = cluster_from(scenario)
-    profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile if not spec.scales_durations)
+def _with_machines(world: _World) -> _World:
+    """The machines, and their throughput."""
+    cluster = cluster_from(world.scenario)
+    given = [spec for spec in world.scenario.profile if not spec.scales_durations]
+    profiles = tuple(profile_from(spec, cluster) for spec in given)
     _one_order_of_kinds(profiles)
-    table = table_from(scenario.trace, profiles[0] if profiles else None, scenario.seed, repairs)
+    return replace(world, cluster=cluster, profiles=profiles)
+
+
+def _with_log(world: _World) -> _World:
+    """The log as its file has it, each job with whose quota it counts against."""
+    scenario = world.scenario
+    table = table_from(scenario.trace, world.profile, scenario.seed, world.repairs)
     if scenario.quota is not None:
         _check_quota_names(scenario.quota, table, scenario.trace)
         table = replace(table, jobs=replace(table.jobs, user=_owners(table, scenario.quota.per)))
-    policy, configured = _configured(scenario)
-    if profiles and policy.keeps_requests and (counts := _unmeasured(table, profiles[0])):
-        extrapolate = scenario.profile[0].extrapolate
+    return replace(world, table=table)
+
+
+def _with_policy(world: _World) -> _World:
+    """The policy with what it leaves to the files of the site."""
+    policy, configured = _configured(world.scenario)
+    return replace(world, policy=policy).noting("policy", configured)
+
+
+def _with_jobs(world: _World) -> _World:
+    """The jobs of the log, tied to a profile that knows what they ask for."""
+    profiles = world.profiles
+    if profiles and world.policy.keeps_requests and (counts := _unmeasured(world.table, profiles[0])):
+        extrapolate = world.scenario.profile[0].extrapolate
         profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
-    jobs = jobs_of(table, profiles[0] if profiles else None, repairs)
-    world = _World(scenario, repairs, policy, cluster, profiles, table, jobs, Site())
-    return world.noting("policy", configured)
+    jobs = jobs_of(world.table, profiles[0] if profiles else None, world.repairs)
+    return replace(world, profiles=profiles, jobs=jobs)
 
 
 def _with_work(world: _World) -> _World:
@@ -226,7 +248,18 @@ def _edited(world: _World) -> _World:
     return replace(world, jobs=jobs, slowness=None if slowness is None else slowness[rows])
 
 
-_STEPS: Final = (_with_work, _with_requests, _with_throughput, _slowed, _that_can_run, _edited)
+_STEPS: Final = (
+    _with_machines,
+    _with_log,
+    _with_policy,
+    _with_jobs,
+    _with_work,
+    _with_requests,
+    _with_throughput,
+    _slowed,
+    _that_can_run,
+    _edited,
+)
 
 
 def _resolved(world: _World) -> Inputs:
