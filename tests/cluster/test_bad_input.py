@@ -535,12 +535,15 @@ def test_what_a_published_schedule_does_not_know_is_said(
             "8e+18 GPUs; at most 1,000,000 are simulated",
         ),
         ("machines.nodes=[{count: 1, gpus: 549755813888}]", "at most 1,000,000 are simulated"),
-        ("profile=[{analytic: balanced, kinds: [[a, 64]], levels: [0]}]", "is 0, a count of GPUs from 1"),
+        (
+            "profile=[{analytic: balanced, kinds: [[a, 64]], levels: [0]}]",
+            "levels[0]: 0 is not between 1 and 1,000,000",
+        ),
         (
             "profile=[{analytic: balanced, kinds: [[a, 1000000000000000000]]}]",
-            "the batch of a is 1000000000000000000",
+            "kinds[0][1]: 1000000000000000000 is not below",
         ),
-        ("profile=[{analytic: balanced, kinds: [[a, 0]]}]", "a whole number from 1 is expected"),
+        ("profile=[{analytic: balanced, kinds: [[a, 0]]}]", "kinds[0][1]: 0 is below 1"),
         ("trace={generate: {jobs: 9, mean_gap_s: 1.0e300}}", "too late to count"),
     ],
     ids=["nodes", "gpus", "level", "batch", "no batch", "gap"],

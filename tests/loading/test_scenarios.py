@@ -436,7 +436,7 @@ def test_mutated_scenarios_are_run_or_refused_by_name() -> None:
     )  # fmt: skip
     rng = np.random.default_rng(12)
     ran = refused = 0
-    for _ in range(cases(60, 300)):
+    for _ in range(drawn := cases(60, 300)):
         fields = rng.choice(FIELDS, int(rng.integers(1, 3)), replace=False).tolist()
         overrides = [f"{field}={rng.choice(VALUES)}" for field in fields]
         try:
@@ -446,7 +446,7 @@ def test_mutated_scenarios_are_run_or_refused_by_name() -> None:
         except ForerunError as error:
             refused += 1
             assert error.problems and all(str(problem) for problem in error.problems), overrides
-    assert ran > 25 and refused > 100
+    assert ran > drawn / 12 and refused > drawn / 3
 
 
 def test_what_takes_for_ever_is_told() -> None:
