@@ -19,6 +19,7 @@ from forerun.core.version import VERSION as _VERSION
 __version__ = _VERSION
 
 if TYPE_CHECKING:
+    from forerun.cluster.explain.explained_job import explain_job
     from forerun.core import testing
     from forerun.core.catalog import demo, policies, schema
     from forerun.core.domain import domain_names, get_domain, profile_of, simulate
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from forerun.core.scenarios import load, loads
     from forerun.core.study.compare import compare
     from forerun.core.study.explain import explain
-    from forerun.core.study.explain_job import explain_job
     from forerun.core.study.stored import run_study
     from forerun.replication.reproductions import reproduce, reproduce_all
 
@@ -70,7 +70,7 @@ _HOME = {
     "demo": "forerun.core.catalog",
     "domain_names": "forerun.core.domain",
     "explain": "forerun.core.study.explain",
-    "explain_job": "forerun.core.study.explain_job",
+    "explain_job": "forerun.cluster.explain.explained_job",
     "get_domain": "forerun.core.domain",
     "load": "forerun.core.scenarios",
     "load_result": "forerun.core.result.run",

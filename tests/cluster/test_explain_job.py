@@ -19,6 +19,7 @@ import forerun
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.explain.job import CAUSES, ClusterJobExplainer, _Blocked, _Telling
+from forerun.cluster.explain.job_story import Others, Story, TriedChange
 from forerun.cluster.inputs.prepare import prepare
 from forerun.cluster.policy import Allocator, Schedule, schedulers
 from forerun.cluster.summary.waits import stretches_of, waits_of
@@ -26,14 +27,13 @@ from forerun.cluster.testing import drawn_world
 from forerun.core.cli.main import run as command_line
 from forerun.core.domain import domain_names, get_domain
 from forerun.core.errors import ForerunError, ScenarioError
-from forerun.core.result.job import Others, Story, TriedChange
 from forerun.core.result.run import Result
 from forerun.core.scenario.spec import override
 
 from ..conftest import cases
 from .conftest import rules_of
 
-EXPLAINER = get_domain("cluster").job_explainer
+EXPLAINER = ClusterJobExplainer(get_domain("cluster"))
 NAMES = sorted(schedulers().names())
 
 #: eight jobs that meet on four GPUs of two nodes: name, submission, iterations, GPUs, deadline, user
@@ -88,7 +88,6 @@ def world(folder: Path, log: Sequence[Sequence[Any]] = LOG, **more: Any) -> Path
 
 
 def told(result: Result, job: str) -> Story:
-    assert isinstance(EXPLAINER, ClusterJobExplainer)
     return EXPLAINER.story(result.scenario, result, job)
 
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from forerun.cluster.bound import ClusterBounder
     from forerun.cluster.engine.run import Outcome
     from forerun.cluster.explain import ClusterExplainer
-    from forerun.cluster.explain.job import ClusterJobExplainer
     from forerun.cluster.inputs.prepare import Inputs
     from forerun.cluster.plan import ClusterPlanner
+    from forerun.core.result.document import ExplainedJob
     from forerun.core.result.figures import Figure
     from forerun.core.result.run import Result, SavedRun
     from forerun.core.trace.domain_traces import DomainTraces
@@ -174,11 +174,11 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         return ClusterExplainer(self)
 
     @property
-    def job_explainer(self) -> ClusterJobExplainer:
-        """What explains one job of a run."""
-        from forerun.cluster.explain.job import ClusterJobExplainer
+    def job_explainer(self) -> Callable[..., ExplainedJob]:
+        """Explains one job of a run."""
+        from forerun.cluster.explain.explained_job import explained_job
 
-        return ClusterJobExplainer(self)
+        return explained_job
 
     @property
     def traces(self) -> DomainTraces:

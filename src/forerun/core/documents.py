@@ -7,61 +7,20 @@ Plans and measurements are of every domain and stand here; whoever owns another 
 from __future__ import annotations
 
 import importlib
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 from forerun.core.domain import find_domain, get_domain, planner_of
 from forerun.core.errors import CheckFailed, Problem, StoreError
+from forerun.core.result.document import ExplainedJob, StoredDocument
 from forerun.core.result.figures import Figure
-from forerun.core.result.job import JobExplanation
 from forerun.core.result.plan import PLAN_FORMAT
 from forerun.core.result.reading import check_figures, record
 from forerun.core.scenario.spec import AnyScenario, Spec, field_types
 from forerun.core.scenarios import MEASUREMENT_FORMAT, from_data
 from forerun.core.slices import documents
-from forerun.core.version import VERSION
-
-Rows = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class StoredDocument:
-    """The content of a file that has a format, or an explanation, as a page shows it.
-
-    Parameters
-    ----------
-    name : of the file, without its suffix.
-    kind : `plan`, `measurement`, `bound`, `explanation` or `replay`.
-    domain : whose it is.
-    version : of the forerun that wrote it; empty if the file does not say.
-    answer : one sentence.
-    notes : further sentences.
-    facts : the main figures, a flat mapping; their names carry units.
-    tables : rows by name.
-    scenario : that was planned for (default: none).
-    provenance : where the content comes from (default: nothing).
-    content : the whole file, from which whoever owns its format makes the figures (default: nothing).
-    figures : where they are made already (default: none).
-    file : that it was read from (default: none).
-    """
-
-    name: str
-    kind: Literal["plan", "measurement", "bound", "explanation", "replay"]
-    domain: str
-    version: str
-    answer: str
-    notes: tuple[str, ...]
-    facts: Mapping[str, Any]
-    tables: Mapping[str, Rows]
-    scenario: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    figures: tuple[Figure, ...] = field(default=(), repr=False)
-    file: str = ""
 
 
 class Document(ABC):
@@ -106,36 +65,6 @@ class Document(ABC):
         StoreError : the format claims nothing that can be verified.
         """
         raise no_plan(content, name)
-
-
-@dataclass(frozen=True)
-class ExplainedJob:
-    """Why one job fared as it did.
-
-    Parameters
-    ----------
-    page : what a page shows.
-    tables : what a terminal shows, each with its title and what to know to read it.
-    data : everything, as plain data.
-    """
-
-    page: StoredDocument
-    tables: Sequence[tuple[Rows, str, str]]
-    data: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls,
-        page: StoredDocument,
-        shown: Mapping[str, Rows],
-        titles: Mapping[str, tuple[str, str]],
-        data: Mapping[str, Any],
-    ) -> ExplainedJob:
-        """From tables by name, with their titles, of which a page needs what stands before the comma."""
-        tables = [(rows, *titles[name]) for name, rows in shown.items() if rows]
-        heads = [title.partition(",")[0] for _, title, _ in tables]
-        named = {head[0].lower() + head[1:]: rows for head, (rows, _, _) in zip(heads, tables)}
-        return cls(replace(page, tables=named), tables, data)
 
 
 class JobDocument(Document):
@@ -304,59 +233,6 @@ class MeasurementDocument(Document):
         if domain is None:
             raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
         return domain.check_measurement(content, name)
-
-
-#: title and explanation of each table of a job of a run
-_TABLES: Final = {
-    "life": ("What happened to it", "GPUs and nodes: from then on"),
-    "waits": (
-        "Every stretch in which it waited",
-        "in use, free: means over the stretch; most of it: the jobs that had most GPU-seconds then",
-    ),
-    "ahead": (
-        "Who had the GPUs while it waited",
-        "share: of all GPU time in use then; most GPUs: at once; came: how it came to be ahead",
-    ),
-    "time": ("Where its time went", "the parts sum to its time from submission to end, or to its refusal"),
-    "changes": (
-        "What would have changed it, each simulated alone",
-        "deadline: by how much it ends before (+) or after (-) it; others: deadlines met by all other jobs, and their mean "
-        "completion time, with the change",
-    ),
-}
-
-
-def explained_job(explained: JobExplanation, run: str) -> ExplainedJob:
-    """The explanation of one job of a run.
-
-    Parameters
-    ----------
-    explained : as `forerun.explain_job` returns it.
-    run : what the run is called.
-    """
-    story = explained.story
-    fate, ledger = story.fate, story.ledger
-    page = StoredDocument(
-        name=f"job {story.job} of {run}",
-        kind="explanation",
-        domain=explained.domain,
-        version=VERSION,
-        answer=story.why,
-        notes=tuple(f"{one.what}: {one.why_not}" for one in explained.tried if one.why_not),
-        facts={
-            "waited_s": math.fsum(wait.seconds for wait in story.waits),
-            "from submission to end_s": ledger.whole,
-            "start_s": fate.start_s,
-            "end_s": fate.end_s,
-            "deadline_s": fate.deadline_s,
-            "before deadline_s": fate.early_s,
-        },
-        tables={},
-        scenario=explained.scenario,
-        provenance={"run": explained.run},
-        figures=() if story.figure is None else (story.figure,),
-    )
-    return ExplainedJob.of(page, explained.shown(), _TABLES, explained.data())
 
 
 def _is_table(rows: Any) -> bool:

@@ -51,8 +51,8 @@ from forerun.core.sources import distribution, file_of, identity, is_built_in, q
 
 if TYPE_CHECKING:
     from forerun.core.result.bound import Bounder
+    from forerun.core.result.document import ExplainedJob
     from forerun.core.result.figures import Figure
-    from forerun.core.result.job import JobExplainer
     from forerun.core.result.plan import Planner
     from forerun.core.result.run import Result, SavedRun
     from forerun.core.trace.domain_traces import DomainTraces
@@ -184,8 +184,9 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         return None
 
     @property
-    def job_explainer(self) -> JobExplainer[S] | None:
-        """What explains one job of a run; None if this domain explains no jobs."""
+    def job_explainer(self) -> Callable[..., ExplainedJob] | None:
+        """Explains one job of a run: of (run, job), and workers and progress by name as `forerun.explain` takes them; None
+        if this domain explains no jobs."""
         return None
 
     @property

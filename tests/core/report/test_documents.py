@@ -14,8 +14,9 @@ import pytest
 
 from forerun.core import documents, slices
 from forerun.core.cli.main import run
-from forerun.core.documents import ExplainedJob, JobDocument, StoredDocument
+from forerun.core.documents import JobDocument
 from forerun.core.report.stored import figures_of_document, open_stored
+from forerun.core.result.document import ExplainedJob, StoredDocument
 from forerun.core.result.figures import Axis, Figure
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from msgspec import Meta
 
-from forerun.core.documents import Document, StoredDocument, domain_of
+from forerun.core.documents import Document, domain_of
 from forerun.core.result.bound import Bracket
+from forerun.core.result.document import StoredDocument
 from forerun.core.result.figures import Axis, Figure, Rule, by_series
 from forerun.core.result.numbers import capital, format_number, plain
 from forerun.core.result.reading import record

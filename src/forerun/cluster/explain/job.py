@@ -15,6 +15,19 @@ import numpy as np
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.explain.job_changes import Beside, searches_of
+from forerun.cluster.explain.job_story import (
+    Ahead,
+    Fate,
+    Moment,
+    Others,
+    Search,
+    Story,
+    Wait,
+    came,
+    mostly,
+    row_of,
+    seconds_by_cause,
+)
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.scenario import Scenario
@@ -31,20 +44,6 @@ from forerun.cluster.summary.waits import (
 from forerun.core.domain import Domain
 from forerun.core.errors import StoreError, UsageError
 from forerun.core.result.figures import Axis, Figure, by_series
-from forerun.core.result.job import (
-    Ahead,
-    Fate,
-    JobExplainer,
-    Moment,
-    Others,
-    Search,
-    Story,
-    Wait,
-    came,
-    mostly,
-    row_of,
-    seconds_by_cause,
-)
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import duration, format_number
 from forerun.core.result.run import Result, SavedRun
@@ -65,8 +64,11 @@ MOST_QUEUED: Final = 10
 NAMED: Final = 3
 
 
-class ClusterJobExplainer(JobExplainer[Scenario]):
-    """Explains a job by its run simulated again."""
+class ClusterJobExplainer:
+    """Explains a job by its run simulated again.
+
+    tables: those that a run must have.
+    """
 
     tables = ("jobs",)
 

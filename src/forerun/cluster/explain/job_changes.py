@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from forerun.cluster.explain import OTHERS
+from forerun.cluster.explain.job_story import Changes, Fate, Others, Search, Story, TriedChange
 from forerun.cluster.inputs.arrays import BOOL, F64
 from forerun.cluster.inputs.edit import levels_of
 from forerun.cluster.inputs.setting import Setting
@@ -16,7 +17,6 @@ from forerun.cluster.policies.backfilling.base import BACKFILLING
 from forerun.cluster.policy import Allocator, played_in
 from forerun.cluster.scenario import Scenario
 from forerun.core.registry import member_name
-from forerun.core.result.job import Changes, Fate, Others, Search, Story, TriedChange
 from forerun.core.result.numbers import duration
 from forerun.core.result.tables import Table
 from forerun.core.scenario.spec import to_data

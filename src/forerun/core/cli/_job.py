@@ -14,7 +14,7 @@ from forerun.core.cli._options import Output
 from forerun.core.cli._progress import counted
 
 if TYPE_CHECKING:
-    from forerun.core.documents import ExplainedJob
+    from forerun.core.result.document import ExplainedJob
     from forerun.core.result.run import SavedRun
 
 #: rows of a table above which the rest is left to --json and the page
@@ -32,22 +32,24 @@ def explain_one(run: SavedRun, job: str, page: Path | None, workers: int, output
     workers : processes that simulate.
     output : how to print.
     """
-    from forerun.core.documents import explained_job
+    from forerun.core.domain import domain_names, get_domain
+    from forerun.core.errors import UsageError
     from forerun.core.scenario.spec import override
-    from forerun.core.study.explain_job import explain_job
 
+    explain_job = get_domain(run.domain).job_explainer
+    if explain_job is None:
+        able = ", ".join(name for name in domain_names() if get_domain(name).job_explainer is not None)
+        raise UsageError.at("--job", f"is not available for the {run.domain} domain; it is for {able}")
     with output.working(f"explaining job {job}") as show:
         explained = explain_job(run, job, workers=workers, progress=counted(workers, output, show))
-    if not _shown(explained_job(explained, run.folder.name), page, output):
+    if not _shown(explained, page, output):
         return
-    for one in explained.tried:
-        if one.why_not:
-            _show.prose(f"{one.what}: {one.why_not}")
+    for note in explained.page.notes:
+        _show.prose(note)
     if page is not None:
         output.hint(f"saved to {page}")
-    best = explained.best
-    if best is not None and not output.quiet:
-        changes = [override(path, value) for path, value in best.changes]
+    if explained.changes and not output.quiet:
+        changes = [override(path, value) for path, value in explained.changes]
         asked = _show.as_asked(run.folder / "scenario.json", changes)
         _show.prose(f"\nnext: forerun simulate {asked}")
 

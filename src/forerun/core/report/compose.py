@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from forerun.core.atomic_write import write_text
-from forerun.core.documents import StoredDocument
 from forerun.core.errors import Problem, StoreError, UsageError
 from forerun.core.regular import open_regular
 from forerun.core.report import compare
@@ -35,6 +34,7 @@ from forerun.core.report.run import provenance as run_provenance
 from forerun.core.report.run import shown_run
 from forerun.core.report.stored import StoredComparison
 from forerun.core.report.study import shown_study
+from forerun.core.result.document import StoredDocument
 from forerun.core.result.numbers import capital
 from forerun.core.result.run import Result, SavedRun
 from forerun.core.study.ranking import SavedStudy

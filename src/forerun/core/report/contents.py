@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from forerun.core.documents import StoredDocument
 from forerun.core.domain import announced_figures, find_domain
 from forerun.core.errors import StoreError, UnknownName
 from forerun.core.report.images import stems
 from forerun.core.report.stored import DAMAGE, StoredComparison, figures_of_document
+from forerun.core.result.document import StoredDocument
 from forerun.core.result.figures import Axis, Figure
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import capital

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.core.documents import Rows, StoredDocument
 from forerun.core.report.contents import flat, item_title
 from forerun.core.report.drawn import Drawn
 from forerun.core.report.markup import Content
@@ -24,6 +23,7 @@ from forerun.core.report.pieces import (
     amount,
     titled,
 )
+from forerun.core.result.document import Rows, StoredDocument
 from forerun.core.result.numbers import capital, is_number
 from forerun.core.units import split_name
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from forerun.core.documents import FORMATS, StoredDocument, document_of
+from forerun.core.documents import FORMATS, document_of
 from forerun.core.domain import find_domain
 from forerun.core.errors import StoreError
+from forerun.core.result.document import StoredDocument
 from forerun.core.result.figures import Figure
 from forerun.core.result.reading import read_document
 from forerun.core.result.run import SavedRun, load_result

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.core.documents import ExplainedJob, JobDocument, StoredDocument
+from forerun.core.documents import JobDocument
 from forerun.core.errors import StoreError
+from forerun.core.result.document import ExplainedJob, StoredDocument
 from forerun.core.result.figures import Figure
 from forerun.core.result.reading import check_figures, record
 from forerun.core.scenario.spec import Spec

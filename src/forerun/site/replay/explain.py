@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.cluster.explain.job_story import came, row_of, seconds_by_cause
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.orders.wfp3 import Wfp3
 from forerun.cluster.summary.spans import Spans
 from forerun.core.errors import UsageError
-from forerun.core.result.job import came, row_of, seconds_by_cause
 from forerun.core.result.numbers import duration
 from forerun.site.cases import Case, case_of
 from forerun.site.history import F64, I64, History, Mask

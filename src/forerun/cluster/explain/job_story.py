@@ -1,28 +1,22 @@
 """Why one job of a run waited, when it started, and what would have changed that: the data of `forerun explain RUN --job`.
 
-A domain's `JobExplainer` tells the job's story from an exact repetition of the run, and names searches: each asks for the
-run again with changes, one run after another, and says in the end what they did to the job and to the others. Nothing is
+`explained_job` has the job's story told from an exact repetition of the run, and searches made: each asks for the run again
+with changes, one run after another, and says in the end what they did to the job and to the others. Nothing is
 estimated: whatever stands here was simulated.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from forerun.core.errors import UnknownName
 from forerun.core.result.figures import Figure
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import format_number, signed
 from forerun.core.result.tables import Table
-
-if TYPE_CHECKING:
-    from forerun.core.result.run import Result, SavedRun
-
-S = TypeVar("S")
 
 #: rows of jobs ahead that a reader sees, the last one for all others
 MOST_AHEAD: Final = 12
@@ -390,23 +384,3 @@ def _moved(change: float | None) -> str:
 
 def _fate_data(fate: Fate) -> dict[str, Any]:
     return {**asdict(fate), "met": fate.met, "early_s": fate.early_s}
-
-
-class JobExplainer(ABC, Generic[S]):
-    """What a domain contributes to `forerun explain RUN --job`.
-
-    tables: the tables that a run must have.
-    """
-
-    tables: tuple[str, ...] = ()
-
-    @abstractmethod
-    def story(self, scenario: S, run: Result | SavedRun, job: str) -> Story:
-        """What happened to a job of a run.
-
-        Raises UnknownName if the run has no such job, StoreError if simulating the run again gives another.
-        """
-
-    @abstractmethod
-    def searches(self, scenario: S, run: Result | SavedRun, story: Story) -> Sequence[tuple[Search, int]]:
-        """What might have changed the job's story, each with the most runs that it asks for."""
