@@ -38,11 +38,11 @@ def test_a_key_has_its_value_unit_default_and_meaning() -> None:
     found = reference(get_domain("spot"))
     (job,) = (section for section in found.sections if section.name == "JobSpec")
     keys = {key.name: key for key in job.keys}
-    assert (keys["depth"].value, keys["depth"].default) == ("whole number", "")
+    assert (keys["depth"].value, keys["depth"].default) == ("whole number >= 1", "")
     assert keys["depth"].meaning == "nodes in a pipeline."
     assert (keys["write_s"].unit, keys["write_s"].default) == ("s", "0.0")
     assert keys["reconfig_rule"].value == "restart | extend"
-    assert keys["step_s"].value == "number by whole number"
+    assert keys["step_s"].value == "number > 0 by whole number"
     assert "write_s" not in job.about and job.about.startswith("The job: its shape")
 
 

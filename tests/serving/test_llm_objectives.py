@@ -238,7 +238,7 @@ def alone(data: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_next_step_helps_where_a_reachable_objective_is_missed() -> None:
     better = missed = 0
-    for seed in range(cases(20, 120)):
+    for seed in range(count := cases(20, 120)):
         data = drawn(seed)
         result = run(data)
         if result.summary["slo_met"] or not run(alone(data)).summary["slo_met"]:
@@ -250,7 +250,7 @@ def test_the_next_step_helps_where_a_reachable_objective_is_missed() -> None:
         fields[change[1].removeprefix("llm.")] = int(change[2])
         missed += 1
         better += run(data).summary["misses"] < result.summary["misses"]
-    assert missed >= 20 and better >= 0.85 * missed, (better, missed)
+    assert missed >= count / 6 and better >= 0.85 * missed, (better, missed)
 
 
 def test_the_objective_nearest_to_its_limit_is_tightened_where_all_are_met() -> None:

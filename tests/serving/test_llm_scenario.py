@@ -224,7 +224,7 @@ def llm(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (llm(max_seqs=0), r"configuration\.Llama\.llm\.max_seqs.*>= 1"),
+        (llm(max_seqs=0), r"configuration\.Llama\.llm\.max_seqs: 0 is not between 1 and"),
         (llm(block_tokens=2.5), r"block_tokens"),
         (llm(kv_block=7), r"unknown key 'kv_block'; did you mean 'kv_blocks'"),
         (llm(balance="random"), r"balance"),

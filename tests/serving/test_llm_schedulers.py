@@ -49,7 +49,7 @@ def test_engines_agree_under_any_rules() -> None:
         seen["swapped"] += preempted and llm.host is not None
         seen["classes"] += llm.classes > 1
         seen["reserved"] += llm.reserved_tokens > 0
-    assert min(seen.values()) > CASES / 10, f"worlds are too tame: {seen}"
+    assert min(seen.values()) > CASES / 20, f"worlds are too tame: {seen}"
 
 
 def test_cutting_changes_no_byte() -> None:
@@ -244,7 +244,7 @@ def test_reserved_answers_are_never_preempted() -> None:
             counts[scheduler] = int(run.requests[0].preemptions.sum())  # type: ignore[union-attr]
         assert counts[Orca()] == counts[Orca(reserve="own")] == 0
         preempted += counts[None]
-    assert preempted > 100
+    assert preempted > 50
 
 
 def test_swapping_processes_nothing_anew() -> None:

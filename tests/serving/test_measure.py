@@ -28,6 +28,8 @@ from forerun.serving.measure.testbed import Testbed
 from forerun.serving.policies.greedy import Greedy
 from forerun.serving.scenario import Scenario
 
+from ..conftest import cases
+
 #: a sleep of these lasts longer by far less than itself, even on a busy machine
 BASE_MS = 12.0
 
@@ -216,7 +218,7 @@ class TestWhatIsKeptWhenStopped:
         assert stored.tables["fidelity"] == rows
         forerun.core.report.write_page([stored], tmp_path / "page.html")
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM][: cases(1, 2)])
     def test_a_process_that_is_stopped(self, tmp_path: Path, number: int) -> None:
         command = [
             sys.executable,

@@ -174,7 +174,7 @@ def test_joins_and_conditional_edges(number: int) -> None:
 
 def test_the_checkers_simulation_agrees_on_random_spaces_with_ties() -> None:
     held = 0
-    for seed in range(cases(30, 150)):
+    for seed in range(drawn := cases(30, 150)):
         space, template = small_space(seed, queries=50)
         found = cheapest(space)
         if found.configuration is None:
@@ -184,7 +184,7 @@ def test_the_checkers_simulation_agrees_on_random_spaces_with_ties() -> None:
             continue
         check(certificate(space, found.configuration, routing), space.traffic.arrivals_ms, routing)
         held += 1
-    assert held >= 60
+    assert held >= 0.4 * drawn
 
 
 def test_the_checker_stands_alone() -> None:

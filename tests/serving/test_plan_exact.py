@@ -95,9 +95,9 @@ def test_the_referee_counts_as_the_simulator_does() -> None:
 
 
 def test_cheapest_equals_enumeration() -> None:
-    """500 small spaces, ties, joins and conditional edges among them: every configuration is simulated."""
+    """Small spaces, ties, joins and conditional edges among them: every configuration is simulated."""
     infeasible = proved = 0
-    for seed in range(cases(60, 500)):
+    for seed in range(drawn := cases(60, 500)):
         space, template = small_space(seed, queries=40)
         wanted, _, _ = enumerated(space)
         found = cheapest(space)
@@ -111,7 +111,7 @@ def test_cheapest_equals_enumeration() -> None:
         run = simulate_stagewise(pipeline, space.traffic.arrivals_ms, space.slo_ms, record="counts")
         assert run.misses == found.misses[0] <= space.allowed
         proved += 1
-    assert infeasible >= 50 and proved >= 300
+    assert infeasible >= drawn / 10 and proved >= drawn / 2
 
 
 def test_cheapest_equals_enumeration_of_a_hundred_thousand() -> None:

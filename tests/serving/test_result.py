@@ -202,14 +202,14 @@ def test_intervals_say_how_they_were_found() -> None:
 
 
 def test_prediction_intervals_cover() -> None:
-    """Of 400 fresh normal values, 95 % fall into the interval of 20 others, give or take three standard errors."""
+    """Of fresh normal values, 95 % fall into the interval of 20 others, give or take three standard errors."""
     rng = np.random.default_rng(4)
-    inside = 0
-    for _ in range(cases(60, 400)):
+    inside, values = 0, cases(100, 400)
+    for _ in range(values):
         runs = [{"latency_p50_ms": float(value)} for value in rng.normal(100, 5, 20)]
         interval = from_replications(runs, 1000, 0.95)["latency_p50_ms"]
         inside += interval.low <= rng.normal(100, 5) <= interval.high
-    assert abs(inside / 400 - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
+    assert abs(inside / values - 0.95) < 3 * np.sqrt(0.95 * 0.05 / values)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -226,11 +226,11 @@ def test_few_queries_that_all_are_in_time_leave_room(share: float) -> None:
 
 def test_batch_means_cover_the_mean() -> None:
     rng = np.random.default_rng(5)
-    hits = 0
-    for _ in range(cases(60, 400)):
+    hits, runs = 0, cases(100, 400)
+    for _ in range(runs):
         interval = from_batches(rng.exponential(10.0, 2000), 20.0, 0.95)["latency_mean_ms"]
         hits += interval.low <= 10.0 <= interval.high
-    assert abs(hits / 400 - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
+    assert abs(hits / runs - 0.95) < 3 * np.sqrt(0.95 * 0.05 / runs)
 
 
 @pytest.mark.parametrize("entry", REPRODUCTIONS, ids=lambda entry: entry.id)

@@ -275,7 +275,7 @@ MALFORMED = {
     "base: {domain: toy}\naxes: {seed: [1, 2]}": "axes.seed: is no axis: write `seeds:",
     "base: {domain: toy}\nseeds: [1, 1]": "different whole numbers",
     "base: {domain: toy}\nseeds: [-1, 1]": "from 0 on",
-    "base: {domain: toy}\nseeds: 0": ">= 1",
+    "base: {domain: toy}\nseeds: 0": "0 is below 1",
     "base: {domain: toy}\naxes: {x: {start: 1, stop: 1000000, step: 1}}\nseeds: 1000": (
         "1,000,000 x 1,000 seeds are 1,000,000,000 cells; at most 1,000,000"
     ),
@@ -287,7 +287,7 @@ MALFORMED = {
     "base: {domain: toy}\naxes: {x: {start: 5, stop: 1, step: 1}}": "before start",
     "base: {domain: toy}\naxes: {x: {start: 5, stop: 9, step: 0}}": "0 is not above 0",
     "base: {domain: toy}\naxes: {x: {start: 5min, stop: 9min, step: 1min}}": "'5min' is no value of the axis",
-    "base: {domain: toy}\naxes: {y: [-1]}": ">= 0",
+    "base: {domain: toy}\naxes: {y: [-1]}": "-1 is negative",
     "base: {domain: nowhere}": "no domain named 'nowhere'",
     "base: missing.yaml": "no such file",
     "base: {domain: toy, xx: 1}": "unknown key 'xx'",
