@@ -26,6 +26,8 @@ from forerun.loading.measure import torch_loader as torches
 from forerun.loading.measure.corpus import make_corpus, open_corpus
 from forerun.loading.measure.store import LatencyStore, StoreSpec
 
+from ..conftest import cases
+
 START_METHODS = [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
 #: passes of each worker over everything there is
 PASSES = 2
@@ -94,7 +96,7 @@ def wrong_reads(client: Client, wanted: list[Wanted], workers: int, method: str)
 
 
 @pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [4, 2][: cases(1, 2)])
 @pytest.mark.parametrize("kind", ["http", "local", "fsspec"])
 def test_workers_read_what_they_ask_for(files: Path, kind: str, workers: int, method: str) -> None:
     wanted = wanted_of(files)

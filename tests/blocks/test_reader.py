@@ -423,7 +423,7 @@ def sources(blocks: Blocks) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [4, 2, 1][: cases(1, 3)])
 @pytest.mark.parametrize("kind", ["folder", "http", "failing", "fsspec"])
 def test_processes_read_what_is_stored(
     sources: dict[str, str], stored: list[tuple[str, Any]], kind: str, workers: int, method: str

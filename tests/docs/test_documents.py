@@ -213,8 +213,8 @@ def test_pictures_are_there() -> None:
     assert {f"{demo.domain}-{ground}.svg" for demo in demos() for ground in ("light", "dark")} <= shown
 
 
-#: reproductions that take half a minute, whose parts other tests compare with the same references
-SLOW = {"ef-fig8a", "meta-ettr"}
+#: reproductions that take long, whose parts other tests compare with the same references
+SLOW = {"ef-fig8a", "inferline-planner", "meta-ettr"}
 
 
 def test_published_numbers_are_reproduced(monkeypatch: pytest.MonkeyPatch, shared: Any) -> None:

@@ -25,7 +25,7 @@ from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space, s
 PRICES = {"V100": 2.528, "TXP": 2.1, "cpu": 0.0665}
 
 
-@pytest.mark.parametrize("name", ["l20_cv2_1.0_slo200", "l200_cv2_4.0_slo350"])
+@pytest.mark.parametrize("name", ["l20_cv2_1.0_slo200", "l200_cv2_4.0_slo350"][: cases(1, 2)])
 def test_certificates_made_elsewhere_are_accepted(name: str) -> None:
     trace = name.rsplit("_", 1)[0]
     arrivals = arrivals_of(read_gaps(golden("planner", "traces", f"{trace}.deltas.gz")))

@@ -76,7 +76,7 @@ def refusal(data: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("configuration.ResNet.replicas", 10**9, r"configuration\.ResNet\.replicas: 1000000000 is not between 1 and 1,000,000"),
+        ("configuration.ResNet.replicas", 10**9, r"replicas: 1000000000 is not between 1 and 1,000,000"),
         ("configuration.ResNet.replicas", 10**30, r"configuration\.ResNet\.replicas"),
         ("configuration.ResNet.changes", [{"at_s": 1, "replicas": 10**9}], r"changes\[0\]\.replicas"),
         ("trace.queries", 10**9, r"trace\.queries: 1,000,000,000 queries .* take 4\d\d GiB of memory; at most"),
