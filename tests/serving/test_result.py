@@ -226,7 +226,7 @@ def test_few_queries_that_all_are_in_time_leave_room(share: float) -> None:
 
 def test_batch_means_cover_the_mean() -> None:
     rng = np.random.default_rng(5)
-    hits, runs = 0, cases(100, 400)
+    hits, runs = 0, cases(400)
     for _ in range(runs):
         interval = from_batches(rng.exponential(10.0, 2000), 20.0, 0.95)["latency_mean_ms"]
         hits += interval.low <= 10.0 <= interval.high
