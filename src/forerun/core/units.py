@@ -139,6 +139,12 @@ def readable_unit(unit: str) -> str:
     return _PRINTED.get(_ALIASES.get(unit, unit), unit)
 
 
+def titled(label: str, unit: str) -> str:
+    """A heading with its unit in parentheses."""
+    shown = readable_unit(unit)
+    return f"{label} ({shown})" if shown else label
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Label and unit of a name that ends in its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
     first, *rest = name.split("_")

@@ -14,7 +14,7 @@ from forerun.core.errors import ScenarioError
 from forerun.core.report import html_page
 from forerun.core.study.executors import Here
 from forerun.core.study.expand import load_study
-from forerun.core.study.ranking import SavedStudy, best_rows, effects, frontier, ranked_rows
+from forerun.core.study.ranking import SavedStudy, best_rows, effects, frontier, ranking_of
 from forerun.core.study.run import run_study
 from forerun.core.study.saved import load_saved
 
@@ -46,7 +46,7 @@ def test_the_best_choice_is_sought_at_each_setting(tmp_path: Path) -> None:
     assert [setting.ranked[0].values for setting in settings] == [(1, "half"), (2, "half"), (3, "half")]
     assert "lowest total time: policy half at x 1, x 2 and x 3" in found.why()
     assert "differs significantly from every other choice at 3 of 3" in found.why()
-    columns, rows = ranked_rows(found, 40)
+    columns, rows = ranking_of(found).table()
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3", "3"]
     assert [row[-1] == "best" for row in rows] == [True, False] * 3 and columns[-1] == "against the best"
     assert [effect.axis for effect in effects(found)] == ["policy"]
@@ -71,7 +71,7 @@ def test_a_study_of_loads_alone_has_nothing_to_choose(tmp_path: Path) -> None:
     found = saved(tmp_path, "base: {domain: toy}\naxes: {x: [1, 2, 3]}\ngiven: [x]\nseeds: 2\n")
     assert "nothing to choose: total time is" in found.why() and "lowest" not in found.why()
     assert found.given == (0,) and best_rows(found) == ([], [])
-    assert "against the best" not in ranked_rows(found, 40)[0]
+    assert "against the best" not in ranking_of(found).table()[0]
     shown = words(html_page([found]))
     assert "nothing to choose" in shown and " best " not in shown.split("Figures")[1].split("Provenance")[0]
 
@@ -80,7 +80,7 @@ def test_ties_are_stated_once(tmp_path: Path) -> None:
     """Twenty values of y that change nothing, at two loads: two rows a load, not twenty."""
     text = "base: {domain: toy}\naxes: {x: [1, 2], unlucky_x: {start: 10, stop: 29, step: 1}}\ngiven: [x]\nseeds: 2\n"
     found = saved(tmp_path, text)
-    columns, rows = ranked_rows(found, 40)
+    columns, rows = ranking_of(found).table()
     assert [row[columns.index("count")] for row in rows] == ["1", "19", "1", "19"]
     assert [row[-1] for row in rows] == ["best", "level"] * 2
     assert rows[1][1] == "11, 12, 13, 14, 15, 16, …, 29"

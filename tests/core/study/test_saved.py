@@ -17,7 +17,7 @@ from forerun.core.study.cell import Done, Failed
 from forerun.core.study.executors import Here
 from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.figures import figures
-from forerun.core.study.ranking import SavedStudy, effects, failures_by_reason, frontier
+from forerun.core.study.ranking import SavedStudy, effects, frontier
 from forerun.core.study.run import run_study
 from forerun.core.study.saved import load_saved
 from forerun.core.study.store import Store, is_store
@@ -91,7 +91,7 @@ def test_equal_combinations_differ_significantly_in_few_studies(tmp_path: Path) 
 def test_what_each_axis_does_by_hand(tmp_path: Path) -> None:
     found = saved(tmp_path, STUDY.replace("noise: 1.0", "noise: 0.0"))
     x, policy = effects(found)
-    assert (x.axis, x.best, x.best_mean, x.worst, x.worst_mean) == ("x", 0, 1.5, 2, 3.5)
+    assert (x.axis, x.best, x.best_mean, x.worst, x.worst_mean) == ("x", "0", 1.5, "2", 3.5)
     assert (x.wins, x.settings) == (2, 2)
     assert (policy.axis, policy.best, policy.best_mean, policy.worst_mean) == ("policy", "half", 2.0, 3.0)
     assert (policy.wins, policy.settings) == (3, 3)
@@ -109,9 +109,8 @@ def test_an_axis_with_a_failed_value_is_told_over_the_rest(tmp_path: Path) -> No
     # No setting has all values of x; both policies ran at x = 0 and 1.
     (policy,) = effects(found)
     assert (policy.axis, policy.best_mean, policy.worst_mean, policy.settings) == ("policy", 1.5, 2.5, 2)
-    ((reason, count, cells),) = failures_by_reason(found)
-    assert (reason, count) == ("toy: x is unlucky", 12)
-    assert cells[0] == "x 2, policy plain, seed 0 (cell 24)"
+    assert found.reasons == {"toy: x is unlucky": 12}
+    assert found.failures["toy: x is unlucky"][0] == "x 2, policy plain, seed 0 (cell 24)"
 
 
 def test_trade_offs_against_brute_force(tmp_path: Path) -> None:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from forerun.core.study.run import Progress
     from forerun.core.study.summary import Point
 
-#: combinations printed; a page or a table of cells shows more
-MOST_ROWS = 40
-
 
 @click.command(name="study")
 @click.argument("study", type=_options.PATH, metavar="STUDY")
@@ -102,12 +99,12 @@ def _print(study: SavedStudy) -> None:
     study : finished or not. At most 40 combinations and five reasons of failures are printed.
     """
     from forerun.core.result.numbers import format_number
-    from forerun.core.study.ranking import best_rows, effects, failures_by_reason, level_groups
-    from forerun.core.study.wording import value_text
+    from forerun.core.study.ranking import ranking_of
 
-    best_columns, bests = best_rows(study)
+    ranking = ranking_of(study)
+    best_columns, bests = ranking.best_choices
     if bests:
-        given = " and ".join(study.labels[at] for at in study.given)
+        given = " and ".join(study.plan.labels[at] for at in study.given)
         _show.print_table(
             best_columns,
             bests,
@@ -116,24 +113,23 @@ def _print(study: SavedStudy) -> None:
             "choice's mean; next: the best of the others; significant: other choices that differ from it significantly",
         )
         click.echo()
-    columns, rows = study.rows(MOST_ROWS)
+    columns, rows = ranking.table()
     _show.print_table(
         columns,
         rows,
-        title=f"Combinations of {', '.join(study.labels[at] for at in study.varied) or 'one setting'}"
+        title=f"Combinations of {', '.join(study.plan.labels[at] for at in study.plan.varied) or 'one setting'}"
         + (f", best {study.objective.title} first" if study.objective is not None and rows else ""),
         about=_columns_about(study),
         chosen=0 if study.objective is not None and rows and not study.given else None,
     )
-    left = sum(map(len, level_groups(study)[MOST_ROWS:]))
-    if left:
-        click.echo(f"and {left:,} of {len(study.points):,} combinations more")
+    if ranking.left:
+        click.echo(f"and {ranking.left:,} of {len(study.points):,} combinations more")
     click.echo()
-    if study.why():
-        _show.prose(f"why: {study.why()}")
-    for effect in effects(study) if len(study.varied) > 1 else ():
+    if ranking.why:
+        _show.prose(f"why: {ranking.why}")
+    for effect in ranking.effects if len(study.plan.varied) > 1 else ():
         best, worst = (
-            f"{value_text(value)} (mean {format_number(mean)})"
+            f"{value} (mean {format_number(mean)})"
             for value, mean in ((effect.best, effect.best_mean), (effect.worst, effect.worst_mean))
         )
         where = f"{effect.wins:,} of {effect.settings:,} settings of the other axes"
@@ -141,9 +137,9 @@ def _print(study: SavedStudy) -> None:
             f"{effect.axis}: {best} is best or level with the best at {where}, {worst} is worst on average"
         )
     _warn(study)
-    for reason, count, which in failures_by_reason(study)[:5]:
+    for reason, count in list(study.reasons.items())[:5]:
         _show.prose(
-            f"failed: {count:,} of {len(study.plan):,} cells: {reason} (such as {which[0] if which else '?'})"
+            f"failed: {count:,} of {len(study.plan):,} cells: {reason} (such as {study.failures[reason][0]})"
         )
     if study.failed:
         click.echo("--retry does failed cells again")
@@ -155,7 +151,7 @@ def _columns_about(study: SavedStudy) -> str:
     if study.plan.independent > 1:
         if any(point.intervals for point in study.points):
             lines.append(f"±: the {study.confidence:.0%} interval over {study.over} ({study.method})")
-        if study.objective is not None and len(study.ranked()) > 1:
+        if study.objective is not None and len(study.points) > 1:
             lines.append("against the best: the paired difference")
     return "; ".join(lines)
 

@@ -21,7 +21,6 @@ from forerun.core.report.pieces import (
     Significance,
     metric_title,
     set_option,
-    titled,
 )
 from forerun.core.report.stored import StoredComparison
 from forerun.core.result.numbers import capital, format_number, readable_scale, signed
@@ -31,7 +30,7 @@ from forerun.core.study.compare import LedgerDifference, moved_parts
 from forerun.core.study.compared import Comparison, Shift, Standing
 from forerun.core.study.differences import moved_scale
 from forerun.core.study.wording import value_text
-from forerun.core.units import split_name
+from forerun.core.units import split_name, titled
 
 
 def shown_comparison(item: StoredComparison, figures: Drawn) -> Shown:

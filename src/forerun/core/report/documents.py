@@ -21,11 +21,10 @@ from forerun.core.report.pieces import (
     Section,
     Shown,
     amount,
-    titled,
 )
 from forerun.core.result.document import Rows, StoredDocument
 from forerun.core.result.numbers import capital, is_number
-from forerun.core.units import split_name
+from forerun.core.units import split_name, titled
 
 
 def shown_document(item: StoredDocument, figures: Drawn) -> Shown:

@@ -11,7 +11,7 @@ from forerun.core.report.markup import Content, Html, Piece, join, tag
 from forerun.core.result.numbers import capital, format_number, span, whole
 from forerun.core.result.stats import Interval
 from forerun.core.scenario.spec import override
-from forerun.core.units import readable_unit, split_name
+from forerun.core.units import split_name, titled
 
 #: rows of a table, after which the rest is counted
 MOST_ROWS: Final = 40
@@ -261,12 +261,6 @@ class Estimate(Piece):
             return join(self.text)
         scaled = Interval(self.interval.low / self.size, self.interval.high / self.size)
         return join(self.text, BREAK, tag("span", span(scaled), class_="soft"))
-
-
-def titled(label: str, unit: str) -> str:
-    """A heading with its unit in parentheses."""
-    shown = readable_unit(unit)
-    return f"{label} ({shown})" if shown else label
 
 
 def metric_title(name: str, label: str = "") -> str:

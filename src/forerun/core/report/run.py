@@ -26,14 +26,13 @@ from forerun.core.report.pieces import (
     Shown,
     Swatch,
     amount,
-    titled,
 )
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import capital, figure_row
 from forerun.core.result.run import TIMELINE_FILE, SavedRun
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Table
-from forerun.core.units import readable_unit, split_name
+from forerun.core.units import readable_unit, split_name, titled
 
 
 def shown_run(run: Run, figures: Drawn) -> Shown:

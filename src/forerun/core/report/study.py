@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from forerun.core.report.contents import item_title
 from forerun.core.report.drawn import Drawn
 from forerun.core.report.markup import Content
 from forerun.core.report.pieces import (
-    MOST_ROWS,
     BaseScenario,
     Commands,
     DataTable,
@@ -22,22 +21,9 @@ from forerun.core.report.pieces import (
     Significance,
     metric_title,
     set_option,
-    titled,
 )
 from forerun.core.result.numbers import capital, format_number, is_number, signed
-from forerun.core.study.ranking import (
-    SavedStudy,
-    best_rows,
-    effects,
-    failures_by_reason,
-    frontier,
-    group_range,
-    group_values,
-    level_groups,
-    values_text,
-)
-from forerun.core.study.summary import Point
-from forerun.core.study.wording import axis_unit, value_text
+from forerun.core.study.ranking import Ranking, Row, SavedStudy, ranking_of
 
 #: reasons of failures that are listed
 MOST_REASONS: Final = 20
@@ -51,6 +37,7 @@ def shown_study(study: SavedStudy, figures: Drawn) -> Shown:
     study : finished or not.
     figures : those of the study.
     """
+    ranking = ranking_of(study)
     total, ended = len(study.plan), study.done + study.failed
     so_far = f"{study.done:,} of {total:,} cells done so far"
     return Shown(
@@ -64,123 +51,106 @@ def shown_study(study: SavedStudy, figures: Drawn) -> Shown:
             f"{study.failed:,} failed" if study.failed else "",
             f"forerun {study.version}",
         ),
-        study.why(),
+        ranking.why,
         bool(figures.figures),
         (
-            Section("headline", "Combinations", headline(study)),
+            Section("headline", "Combinations", headline(study, ranking)),
             Section("figures", "Figures", figures),
-            Section("axes", "What each axis does", axis_effects(study)),
-            Section("frontier", "Best trade-offs", trade_offs(study)),
+            Section("axes", "What each axis does", axis_effects(study, ranking)),
+            Section("frontier", "Best trade-offs", trade_offs(study, ranking)),
             Section("failed", "Cells that failed", failures(study) if study.failed else None, "Failed"),
-            Section("next", "What to run next", Commands(next_commands(study))),
-            Section("study", "The study", made_of(study)),
+            Section("next", "What to run next", Commands(next_commands(study, ranking))),
+            Section("study", "The study", made_of(study, ranking)),
             Section("provenance", "Provenance", provenance(study)),
         ),
     )
 
 
-def headline(study: SavedStudy) -> Content:
+def headline(study: SavedStudy, ranking: Ranking) -> Content:
     """The combinations, best first, each metric with its interval; before them the best choice at each given setting.
 
-    At most 40 rows. Combinations whose objective reads the same share a row; a note below says how means, intervals and
-    significance were made.
+    Combinations whose objective reads the same share a row; a note below says how means, intervals and significance were
+    made.
 
     Parameters
     ----------
     study : finished or not; without a simulated cell there is only a sentence.
+    ranking : of it.
     """
-    groups = level_groups(study)
-    if not groups:
+    rows = ranking.rows
+    if not rows:
         return Element("p", "No cell has been simulated yet.", "soft")
-    shown = groups[:MOST_ROWS]
-    settings = study.settings()
-    bests = {point.number: setting.ranked[0] for setting in settings for point in setting.ranked}
-    compared = study.objective is not None and study.draws is not None and study.plan.independent > 1
-    compared = compared and any(len(setting.ranked) > 1 for setting in settings)
-    marks_best = study.objective is not None and bool(study.choices or not study.given)
-    named = [
-        _combinations(study, group, best=marks_best and group[0] is bests[group[0].number]) for group in shown
+    columns = _columns(study, ranking)
+    axes = ranking.axes or ["Scenario"]
+    right = [
+        column for column, at in enumerate(study.plan.varied) if all(map(is_number, study.plan.axes[at][1]))
     ]
-    axes = _axis_titles(study) or ["Scenario"]
-    right = [column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))]
-    columns = _columns(study, groups, bests if compared else None)
     right += [at for at, (title, _) in enumerate(columns, len(axes)) if title != "Significant"]
     level = "Where the objective of several combinations reads the same, those after the first share a row."
+    marks_best = study.objective is not None and bool(study.choices or not study.given)
+    named = [_named(row, best=marks_best and row.points[0] is row.best) for row in rows]
+    total = len(study.points)
     return (
-        _best_choices(study),
+        _best_choices(study, ranking),
         DataTable(
             [*axes, *(title for title, _ in columns)],
             [[*name, *row] for name, *row in zip(named, *(cells for _, cells in columns))],
             label="Combinations",
             right=right,
         ),
-        Paragraph(_counted(len(study.points), sum(map(len, shown)))),
-        Paragraph(level if any(len(group) > 1 for group in groups) else ""),
-        Paragraph(_method(study, compared)),
+        Paragraph(_counted(total, total - ranking.left)),
+        Paragraph(level if ranking.several else ""),
+        Paragraph(_method(study, ranking.compared)),
     )
 
 
-def _columns(
-    study: SavedStudy, groups: Sequence[Sequence[Point]], bests: Mapping[int, Point] | None
-) -> list[tuple[str, Sequence[Content]]]:
-    """Headings and cells behind the axes: one cell a row that is shown.
-
-    Parameters
-    ----------
-    groups : all level combinations, also those that are not shown.
-    bests : the best of its setting by the number of a combination; None where they are not compared.
-    """
-    shown = groups[:MOST_ROWS]
+def _columns(study: SavedStudy, ranking: Ranking) -> list[tuple[str, Sequence[Content]]]:
+    """Headings and cells behind the axes: one cell a row."""
+    rows = ranking.rows
     columns: list[tuple[str, Sequence[Content]]] = []
-    if any(len(group) > 1 for group in groups):
-        columns.append(("Count", [f"{len(group):,}" for group in shown]))
-    columns.append(("Cells" if study.plan.paths else "Seeds", [f"{group[0].seeds:,}" for group in shown]))
-    columns += [(metric_title(name), [_mean(group, name) for group in shown]) for name in study.shown]
-    if bests is not None:
-        claims = _claims(study)
-        against = [_against(study, group, bests[group[0].number], claims) for group in shown]
-        columns += zip(("Against the best", "Significant"), zip(*against))
-    failed = [sum(point.failed for point in group) for group in shown]
+    if ranking.several:
+        columns.append(("Count", [f"{len(row.points):,}" for row in rows]))
+    columns.append(("Cells" if ranking.paths else "Seeds", [f"{row.points[0].seeds:,}" for row in rows]))
+    columns += [
+        (capital(title), [_mean(row, name) for row in rows]) for name, title in ranking.metrics.items()
+    ]
+    if ranking.compared and study.objective is not None:
+        key = study.objective.key
+        columns += zip(("Against the best", "Significant"), zip(*(_against(row, key) for row in rows)))
+    failed = [sum(point.failed for point in row.points) for row in rows]
     if any(failed):
         columns.append(("Failed", [f"{count:,}" for count in failed]))
     return columns
 
 
-def _claims(study: SavedStudy) -> dict[int, bool | None]:
-    """Whether each combination differs significantly from the best of its setting; None where it is not known."""
-    claims: dict[int, bool | None] = {}
-    for setting in study.settings():
-        best, *others = setting.ranked
-        if others:
-            answers = study.differs_significantly(others, best)
-            claims |= {one.number: answer for one, answer in zip(others, answers)}
-    return claims
+def _mean(row: Row, metric: str) -> Content:
+    """The mean of one combination with its interval; of several, their range."""
+    return Estimate(row.means.get(metric, "–"), row.intervals.get(metric))
 
 
-def _axis_titles(study: SavedStudy) -> list[str]:
-    """The headings of the axes that have several values."""
-    return [titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
+def _named(row: Row, *, best: bool = False) -> list[Content]:
+    """The axis values of a row as cells; the best one is marked in the first."""
+    cells: list[Content] = [*row.values] or ["the base scenario"]
+    if best:
+        cells[0] = (cells[0], " ", Element("span", "best", "badge good"))
+    return cells
 
 
-def _mean(group: Sequence[Point], metric: str) -> Content:
-    """The mean of one combination with its interval; of several, their range.
-
-    Parameters
-    ----------
-    group : combinations that share a row.
-    metric : name of the figure.
-    """
-    if len(group) > 1:
-        return group_range(group, metric)
-    return Estimate(format_number(group[0].means.get(metric)), group[0].intervals.get(metric))
+def _against(row: Row, objective: str) -> tuple[Content, Content]:
+    """How far a row is behind the best, and whether the difference is significant: two cells, empty for the best."""
+    point, best = row.points[0], row.best
+    if point is best or objective not in point.means:
+        return "", ""
+    gap = Estimate(signed(point.means[objective] - best.means[objective]), row.interval)
+    return row.behind or gap, Significance(row.significant)
 
 
-def _best_choices(study: SavedStudy) -> Content:
+def _best_choices(study: SavedStudy, ranking: Ranking) -> Content:
     """The best choice at each setting of the given axes; None where no axis is given, or none is a choice."""
-    head, rows = best_rows(study)
+    head, rows = ranking.best_choices
     if not rows:
         return None
-    given = " and ".join(study.labels[at] for at in study.given)
+    given = " and ".join(study.plan.labels[at] for at in study.given)
     note = (
         f"{capital(given)} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
         "each. Choices that read level stand together; “significant”: of the other choices, those that differ "
@@ -195,7 +165,7 @@ def _best_choices(study: SavedStudy) -> Content:
     return (table, Paragraph(note))
 
 
-def axis_effects(study: SavedStudy) -> Content:
+def axis_effects(study: SavedStudy, ranking: Ranking) -> Content:
     """How far the best and the worst value of each axis are apart, on average over the others.
 
     None without an objective, or where no axis has an effect to show.
@@ -203,17 +173,18 @@ def axis_effects(study: SavedStudy) -> Content:
     Parameters
     ----------
     study : finished or not.
+    ranking : of it.
     """
-    moved, objective = effects(study), study.objective
+    moved, objective = ranking.effects, study.objective
     if not moved or objective is None:
         return None
     title = metric_title(objective.key, objective.title)
     rows: list[list[Content]] = [
         [
             effect.axis,
-            value_text(effect.best),
+            effect.best,
             format_number(effect.best_mean),
-            value_text(effect.worst),
+            effect.worst,
             format_number(effect.worst_mean),
             f"{effect.wins:,} of {effect.settings:,}",
         ]
@@ -228,7 +199,7 @@ def axis_effects(study: SavedStudy) -> Content:
     return (table, Paragraph(note))
 
 
-def trade_offs(study: SavedStudy) -> Content:
+def trade_offs(study: SavedStudy, ranking: Ranking) -> Content:
     """The combinations that no other beats on both of two objectives, at each setting of the given axes.
 
     None where no setting has two objectives to trade, or every axis is given.
@@ -236,25 +207,18 @@ def trade_offs(study: SavedStudy) -> Content:
     Parameters
     ----------
     study : finished or not.
+    ranking : of it.
     """
-    trades = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
+    trades, shown = ranking.trades, ranking.unbeaten
     if not trades or (study.given and not study.choices):
         return None
-    one, other = trades[0][0]
-    unbeaten = [point for _, points, _ in trades for point in points]
-    beaten = sum(len(points) for _, _, points in trades)
-    head = [
-        *_axis_titles(study),
-        metric_title(one.key, one.title),
-        metric_title(other.key, other.title),
-    ]
-    rows = [
-        [*_combinations(study, [point]), _mean([point], one.key), _mean([point], other.key)]
-        for point in unbeaten[:MOST_ROWS]
-    ]
+    pair = trades[0][0]
+    head = [*ranking.axes, *(metric_title(one.key, one.title) for one in pair)]
+    rows = [[*_named(row), *(_mean(row, one.key) for one in pair)] for row in shown]
     table = DataTable(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
-    note = f"Means; {beaten:,} other combinations are beaten on both. " + _counted(len(unbeaten), len(rows))
-    return (table, Paragraph(note))
+    beaten = sum(len(points) for _, _, points in trades)
+    note = f"Means; {beaten:,} other combinations are beaten on both. "
+    return (table, Paragraph(note + _counted(sum(len(points) for _, points, _ in trades), len(shown))))
 
 
 def failures(study: SavedStudy) -> Content:
@@ -264,12 +228,12 @@ def failures(study: SavedStudy) -> Content:
     ----------
     study : at least one cell failed.
     """
-    reasons = failures_by_reason(study)
     rows: list[list[Content]] = []
-    for reason, count, cells in reasons[:MOST_REASONS]:
+    for reason, count in list(study.reasons.items())[:MOST_REASONS]:
+        cells = study.failures[reason]
         more = [f"and {count - len(cells):,} more"] if count > len(cells) else []
         rows.append([reason, f"{count:,}", [Element("div", cell) for cell in (*cells, *more)]])
-    left = len(reasons) - len(rows)
+    left = len(study.reasons) - len(rows)
     return (
         DataTable(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,)),
         Paragraph(f"{left:,} more reasons are in the table of cells." if left else ""),
@@ -277,16 +241,14 @@ def failures(study: SavedStudy) -> Content:
     )
 
 
-def made_of(study: SavedStudy) -> Content:
+def made_of(study: SavedStudy, ranking: Ranking) -> Content:
     """The axes, the seeds and the base scenario."""
-    rows: list[list[Content]] = [
-        [Element("code", path), f"{len(values):,}", values_text(values)] for path, values in study.plan.axes
-    ]
+    rows: list[list[Content]] = []
+    for path, count, text in ranking.axis_values:
+        rows.append([Element("code", path), f"{count:,}", text])
     if study.plan.paths:
-        path, values = study.plan.paths
-        named = (Element("code", path), Element("span", " paths, averaged over", "soft"))
-        rows.append([named, f"{len(values):,}", values_text(values)])
-    rows.append(["seeds", f"{len(study.plan.seeds):,}", values_text(study.plan.seeds)])
+        rows[-1][0] = (rows[-1][0], Element("span", " paths, averaged over", "soft"))
+    rows.append(["seeds", f"{len(study.plan.seeds):,}", ranking.seeds])
     table = DataTable(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
     return (table, BaseScenario(study.plan.base))
 
@@ -304,7 +266,7 @@ def provenance(study: SavedStudy) -> Provenance:
     return Provenance(rows, study.plan.base)
 
 
-def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
+def next_commands(study: SavedStudy, ranking: Ranking) -> list[tuple[str, str]]:
     """What can be done with a study: commands, each with why.
 
     An unfinished study can be continued, failed cells done again, and the best combination run by itself.
@@ -312,20 +274,19 @@ def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
     Parameters
     ----------
     study : finished or not.
+    ranking : of it.
     """
     offered = []
     if study.done + study.failed < len(study.plan):
         offered.append(("forerun study STUDY.yaml", "Go on from where it is."))
     if study.failed:
         offered.append(("forerun study STUDY.yaml --retry", "Do the failed cells again."))
-    ranked = study.ranked()
-    if study.objective is not None and ranked and ranked[0].values:
-        changes = " ".join(
-            set_option(path, value) for (path, _), value in zip(study.plan.axes, ranked[0].values)
-        )
+    values = ranking.rows[0].best.values if ranking.rows else ()
+    if study.objective is not None and values:
+        changes = " ".join(set_option(path, value) for (path, _), value in zip(study.plan.axes, values))
         best = "The best combination as a run."
         if study.given:
-            best = f"The best choice at {study.setting_text(study.settings()[0].values)} as a run."
+            best = f"The best choice at {ranking.first_setting} as a run."
         offered.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", best))
     pictures = f"forerun report {study.path.name} --png figures --svg figures"
     return [
@@ -333,40 +294,6 @@ def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
         ("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."),
         (pictures, "These figures as pictures."),
     ]
-
-
-def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = False) -> list[Content]:
-    """The axis values of level combinations as cells; the best one is marked in the first."""
-    cells: list[Content] = [*group_values(study, group)] or ["the base scenario"]
-    if best:
-        cells[0] = (cells[0], " ", Element("span", "best", "badge good"))
-    return cells
-
-
-def _against(
-    study: SavedStudy, group: Sequence[Point], best: Point, claims: Mapping[int, bool | None]
-) -> tuple[Content, Content]:
-    """How far a combination is behind the best, and whether the difference is significant: two cells.
-
-    Parameters
-    ----------
-    study : with an objective.
-    group : combinations that share a row.
-    best : the best of its setting; both cells are empty for the best itself.
-    claims : as `_claims` says.
-    """
-    point, known = group[0], {claims.get(one.number) for one in group}
-    significant = known.pop() if len(known) == 1 else None
-    objective = study.objective
-    assert objective is not None
-    if point is best or objective.key not in point.means:
-        return "", ""
-    if not study.comparable(point, best):
-        return study.left_out(point)[1], Significance(None)
-    gap = point.means[objective.key] - best.means[objective.key]
-    if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
-        return "level", Significance(significant)
-    return Estimate(signed(gap), study.behind(point, best)), Significance(significant)
 
 
 def _method(study: SavedStudy, compared: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -30,6 +31,7 @@ from forerun.core.scenario.spec import (
 )
 from forerun.core.scenario.text import Document, Place, read_document
 from forerun.core.scenarios import build
+from forerun.core.study.wording import axis_labels, axis_unit, combination_text
 from forerun.core.units import parse_quantity, stem, unit_of, whole_number
 from forerun.core.version import VERSION
 
@@ -211,6 +213,23 @@ class StudyPlan:
     def combination(self, number: int) -> tuple[Any, ...]:
         """The axis values of combination `number`: of the cells from `number` times the replications on."""
         return tuple(values[place] for (_, values), place in zip(self.axes, self.places(number)))
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Short names of the axes."""
+        return axis_labels([name for name, _ in self.axes])
+
+    @property
+    def varied(self) -> tuple[int, ...]:
+        """The places of the axes that have two values or more; of all axes, if none has."""
+        many = tuple(at for at, (_, values) in enumerate(self.axes) if len(values) > 1)
+        return many or tuple(range(len(self.axes)))
+
+    def in_words(self, values: Sequence[Any], places: Sequence[int] | None = None) -> str:
+        """A combination in one line, by the axes that vary, or those at `places`."""
+        shown = self.varied if places is None else places
+        units = [axis_unit(self.axes[at][0]) for at in shown]
+        return combination_text([self.labels[at] for at in shown], [values[at] for at in shown], units)
 
     def places(self, number: int) -> tuple[int, ...]:
         """For each axis, the place among its values that combination `number` takes."""

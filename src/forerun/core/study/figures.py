@@ -10,7 +10,7 @@ from typing import Any, Final
 from forerun.core.result.figures import Axis, Figure, ends
 from forerun.core.result.numbers import capital, is_number
 from forerun.core.result.objective import Objective
-from forerun.core.study.ranking import SavedStudy, frontier
+from forerun.core.study.ranking import SavedStudy, Trade, frontier
 from forerun.core.study.summary import Point
 from forerun.core.study.wording import axis_unit, combination_text, value_text
 from forerun.core.units import split_name, stem, unit_of
@@ -35,116 +35,142 @@ class _AxisOf:
         """Whether all values are numbers."""
         return all(map(is_number, self.values))
 
+    def text(self, point: Point) -> str:
+        """A combination's value, in words."""
+        return value_text(point.values[self.place])
+
+    def coordinate(self, point: Point) -> Any:
+        """A combination's value, a number where all are."""
+        return point.values[self.place] if self.numeric else self.text(point)
+
+
+@dataclass(frozen=True)
+class _Metric:
+    """A metric: its key, its name in the figures' ids, what it is called and its unit."""
+
+    key: str
+    stem: str
+    title: str
+    unit: str
+
+    def of(self, points: Sequence[Point]) -> dict[str, Any]:
+        """The columns of the points' means and intervals."""
+        means = [point.means[self.key] for point in points]
+        return {"y": means, **ends([point.intervals.get(self.key) for point in points])}
+
+    def banded(self, points: Sequence[Point]) -> bool:
+        """Whether some point has an interval."""
+        return any(self.key in point.intervals for point in points)
+
 
 def figures(study: SavedStudy) -> tuple[Figure, ...]:
     """What a study shows: lines with bands, a heat map, combinations with intervals, a frontier; those that apply."""
+    plan, settings = study.plan, study.settings()
     axes = [
         _AxisOf(place, label, axis_unit(path), values)
-        for place, (label, (path, values)) in enumerate(zip(study.labels, study.plan.axes))
+        for place, (label, (path, values)) in enumerate(zip(plan.labels, plan.axes))
         if len(values) > 1
     ]
-    if not study.points:
+    if not settings:
         return ()
-    made: list[Figure | None] = []
+    ranked = [point for setting in settings for point in setting.ranked]
+    titles = {one.key: _label(one) for one in study.objectives}
+    metrics = [
+        _Metric(name, stem(name), titles.get(name) or split_name(name)[0], unit_of(name) or "")
+        for name in study.shown
+    ]
     along = max((axis for axis in axes if axis.numeric), key=lambda axis: len(axis.values), default=None)
-    for metric in study.shown:
-        made.append(_lines(study, axes, along, metric) if along else _listed(study, metric))
-    if len(axes) > 1 and study.shown:
-        made.append(_heatmap(study, axes, study.shown[0]))
-    made.append(_frontier(study))
+    made = [
+        _lines(study, axes, along, metric, ranked[0]) if along else _listed(study, metric, ranked)
+        for metric in metrics
+    ]
+    if len(axes) > 1 and metrics:
+        made.append(_heatmap(study, axes, metrics[0], ranked[0]))
+    trade = frontier(study) if len(settings) == 1 else None
+    made.append(_frontier(trade) if trade else None)
     return tuple(figure for figure in made if figure is not None)
 
 
-def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: str) -> Figure | None:
+def _lines(
+    study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: _Metric, best: Point
+) -> Figure | None:
     """A metric along a numeric axis: one line for each setting of the others, or for each value of one of them."""
     others = [axis for axis in axes if axis.place != along.place]
     varied = _line_axes(others)
     fixed = [axis for axis in others if axis not in varied]
-    chosen = _where(study, fixed)
-    plotted = [point for point in chosen if metric in point.means]
+    chosen = _where(study, fixed, best)
+    plotted = [point for point in chosen if metric.key in point.means]
     if not plotted:
         return None
-    title, unit = _named(study, metric)
-    intervals = [point.intervals.get(metric) for point in plotted]
-    data = {
-        "x": [point.values[along.place] for point in plotted],
-        "y": [point.means[metric] for point in plotted],
-        "line": [_setting(varied, point) for point in plotted],
-        **ends(intervals),
-    }
     return Figure.of(
         "line",
-        f"along-{stem(metric)}",
-        f"{capital(title)} along {along.label}",
-        data,
+        f"along-{metric.stem}",
+        f"{capital(metric.title)} along {along.label}",
+        {
+            "x": [point.values[along.place] for point in plotted],
+            "line": [
+                varied[0].text(point) if len(varied) == 1 else _setting(varied, point) for point in plotted
+            ],
+            **metric.of(plotted),
+        },
         x=Axis("x", along.label, along.unit),
-        y=Axis("y", title, unit),
+        y=Axis("y", metric.title, metric.unit),
         series="line" if varied else "",
         series_label=", ".join(axis.label for axis in varied),
-        caption=_caption(study, any(intervals), fixed, chosen),
+        caption=_caption(study, metric.banded(plotted), fixed, chosen),
     )
 
 
-def _listed(study: SavedStudy, metric: str) -> Figure | None:
+def _listed(study: SavedStudy, metric: _Metric, ranked: Sequence[Point]) -> Figure | None:
     """A metric of each combination, best first; for studies without a numeric axis."""
-    ranked = [point for point in study.ranked() if metric in point.means]
-    plotted = ranked[:MOST_LISTED]
+    having = [point for point in ranked if metric.key in point.means]
+    plotted = having[:MOST_LISTED]
     if not plotted:
         return None
-    title, unit = _named(study, metric)
-    intervals = [point.intervals.get(metric) for point in plotted]
     left_out = (
-        f" The first {MOST_LISTED} of {len(ranked):,} combinations." if len(ranked) > len(plotted) else ""
+        f" The first {MOST_LISTED} of {len(having):,} combinations." if len(having) > len(plotted) else ""
     )
     return Figure.of(
         "bar",
-        f"of-{stem(metric)}",
-        f"{capital(title)} of each combination",
-        {
-            "combination": [study.describe(point.values) for point in plotted],
-            "y": [point.means[metric] for point in plotted],
-            **ends(intervals),
-        },
+        f"of-{metric.stem}",
+        f"{capital(metric.title)} of each combination",
+        {"combination": [point.text for point in plotted], **metric.of(plotted)},
         x="combination",
-        y=Axis("y", title, unit),
-        caption=_caption(study, any(intervals), (), plotted) + left_out,
+        y=Axis("y", metric.title, metric.unit),
+        caption=_caption(study, metric.banded(plotted), (), plotted) + left_out,
     )
 
 
-def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure | None:
+def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: _Metric, best: Point) -> Figure | None:
     """A metric over two axes: the numeric ones with most values; the others where the best combination has them."""
     first, second = sorted(axes, key=lambda axis: (not axis.numeric, -len(axis.values), axis.place))[:2]
     fixed = [axis for axis in axes if axis not in (first, second)]
-    chosen = _where(study, fixed)
-    plotted = [point for point in chosen if metric in point.means]
+    chosen = _where(study, fixed, best)
+    plotted = [point for point in chosen if metric.key in point.means]
     if not plotted:
         return None
-    title, unit = _named(study, metric)
     return Figure.of(
         "heatmap",
-        f"over-{stem(metric)}",
-        f"{capital(title)} over {first.label} and {second.label}",
+        f"over-{metric.stem}",
+        f"{capital(metric.title)} over {first.label} and {second.label}",
         {
-            "x": [_coordinate(first, point) for point in plotted],
-            "y": [_coordinate(second, point) for point in plotted],
-            "z": [point.means[metric] for point in plotted],
+            "x": [first.coordinate(point) for point in plotted],
+            "y": [second.coordinate(point) for point in plotted],
+            "z": [point.means[metric.key] for point in plotted],
         },
         x=Axis("x", first.label, first.unit),
         y=Axis("y", second.label, second.unit),
-        z=Axis("z", title, unit),
+        z=Axis("z", metric.title, metric.unit),
         caption=_caption(study, False, fixed, chosen),
     )
 
 
-def _frontier(study: SavedStudy) -> Figure | None:
+def _frontier(trade: Trade) -> Figure:
     """Two objectives against each other; the combinations that nobody beats on both stand out."""
-    trade_off = frontier(study) if len(study.settings()) == 1 else None
-    if trade_off is None:
-        return None
-    (one, other), unbeaten, beaten = trade_off
+    (one, other), unbeaten, beaten = trade
     names = ("best trade-offs", "beaten on both")
     plotted = [*beaten, *unbeaten]  # plotted in this order, so that the frontier is on top
-    shown = "; ".join(study.describe(point.values) for point in unbeaten[:3])
+    shown = "; ".join(point.text for point in unbeaten[:3])
     more = f"; and {len(unbeaten) - 3:,} more" if len(unbeaten) > 3 else ""
     return Figure.of(
         "points",
@@ -172,31 +198,14 @@ def _line_axes(others: Sequence[_AxisOf]) -> list[_AxisOf]:
     return sorted(few, key=lambda axis: (axis.numeric, len(axis.values), axis.place))[:1]
 
 
-def _where(study: SavedStudy, fixed: Sequence[_AxisOf]) -> list[Point]:
+def _where(study: SavedStudy, fixed: Sequence[_AxisOf], best: Point) -> list[Point]:
     """The points at which the fixed axes have the values of the best combination."""
-    if not fixed:
-        return list(study.points)
-    best = study.ranked()[0]
-    return [
-        point for point in study.points if all(point.values[a.place] == best.values[a.place] for a in fixed)
-    ]
+    places = [axis.place for axis in fixed]
+    return [point for point in study.points if all(point.places[at] == best.places[at] for at in places)]
 
 
 def _setting(axes: Sequence[_AxisOf], point: Point) -> str:
-    if len(axes) == 1:
-        return value_text(point.values[axes[0].place])
     return combination_text([axis.label for axis in axes], [point.values[axis.place] for axis in axes])
-
-
-def _coordinate(axis: _AxisOf, point: Point) -> Any:
-    value = point.values[axis.place]
-    return value if axis.numeric else value_text(value)
-
-
-def _named(study: SavedStudy, metric: str) -> tuple[str, str]:
-    """What a metric is called and its unit."""
-    label = next((_label(one) for one in study.objectives if one.key == metric), split_name(metric)[0])
-    return label, unit_of(metric) or ""
 
 
 def _label(objective: Objective) -> str:
@@ -210,13 +219,10 @@ def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], plotted:
     text = f"Means over {study.over}" if study.plan.replications > 1 else "One seed"
     text += f", with the {study.confidence:.0%} interval of each mean ({study.method})." if banded else "."
     if fixed and plotted:
-        setting = combination_text(
-            [axis.label for axis in fixed], [plotted[0].values[axis.place] for axis in fixed]
-        )
         chosen = (
             "" if any(axis.place in study.given for axis in fixed) else " where the best combination has them"
         )
-        text += f" The other axes are{chosen}: {setting}."
+        text += f" The other axes are{chosen}: {_setting(fixed, plotted[0])}."
     return text
 
 

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.domain import environment_of, left_out
+from forerun.core.domain import environment_of
 from forerun.core.result import notebook
 from forerun.core.result.numbers import format_number, span
 from forerun.core.result.objective import Objective, cost_figure, pareto
 from forerun.core.result.stats import Interval, chosen_best_p, path_means
-from forerun.core.study.cell import Failed
 from forerun.core.study.expand import StudyPlan
 from forerun.core.study.replicates import Replicates, of_a_fit
 from forerun.core.study.summary import Point
-from forerun.core.study.wording import axis_labels, axis_unit, combination_text, value_text
-from forerun.core.units import split_name
+from forerun.core.study.wording import value_text
+from forerun.core.units import split_name, titled
 
 Draws = NDArray[np.float64]
+#: two objectives, the combinations that none beats on both, by the first, and those beaten
+Trade: TypeAlias = tuple[tuple[Objective, Objective], list[Point], list[Point]]
+#: rows of the ranking that are shown
+MOST_ROWS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class RankedSetting:
     """One setting of the environment, and the choices at it.
 
-    values: of the given axes, in the order of `SavedStudy.given`. ranked: the combinations at them, best first.
+    values: of the given axes, in the order of `SavedStudy.given`; text: in one line. ranked: the combinations at them, best
+    first.
     """
 
     values: tuple[Any, ...]
+    text: str
     ranked: tuple[Point, ...]
 
 
@@ -45,7 +49,8 @@ class SavedStudy:
 
     id: of the study; version: of the forerun that ran it. points: the combinations that have an outcome, in the study's
     order. metrics: kept ones. objectives: of the domain, those that the results have. draws: of the ranking objective,
-    float64[combinations, replications], NaN where there is none. failures: the first failed cells; reasons: how often each.
+    float64[combinations, replications], NaN where there is none. reasons: of failures, with
+    how often each; failures: by reason the first failed cells, in words.
     """
 
     path: Path
@@ -58,7 +63,7 @@ class SavedStudy:
     draws: Draws | None = field(repr=False)
     done: int
     failed: int
-    failures: tuple[Failed, ...]
+    failures: Mapping[str, Sequence[str]]
     reasons: Mapping[str, int]
     confidence: float = 0.95
 
@@ -73,17 +78,6 @@ class SavedStudy:
         return self.objectives[0] if self.objectives else None
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Short names of the axes."""
-        return axis_labels([name for name, _ in self.plan.axes])
-
-    @property
-    def varied(self) -> tuple[int, ...]:
-        """The places of the axes that have two values or more; of all axes, if none has."""
-        many = tuple(at for at, (_, values) in enumerate(self.plan.axes) if len(values) > 1)
-        return many or tuple(range(len(self.plan.axes)))
-
-    @property
     def given(self) -> tuple[int, ...]:
         """The places of the axes that vary and are no choice: as the study says, else as its domain does."""
         named, sections = self.plan.given, environment_of(self.domain)
@@ -94,24 +88,15 @@ class SavedStudy:
             return path.removeprefix(f"{self.domain}.").replace("[", ".").partition(".")[0] in sections
 
         return tuple(
-            at for at in self.varied if len(self.plan.axes[at][1]) > 1 and is_given(self.plan.axes[at][0])
+            at
+            for at in self.plan.varied
+            if len(self.plan.axes[at][1]) > 1 and is_given(self.plan.axes[at][0])
         )
 
     @property
     def choices(self) -> tuple[int, ...]:
         """The places of the axes that vary and are a choice."""
-        return tuple(at for at in self.varied if at not in self.given)
-
-    def describe(self, values: Sequence[Any], places: Sequence[int] | None = None) -> str:
-        """A combination in one line, by the axes that vary, or those at `places`."""
-        shown = self.varied if places is None else places
-        units = [axis_unit(self.plan.axes[at][0]) for at in shown]
-        return combination_text([self.labels[at] for at in shown], [values[at] for at in shown], units)
-
-    def setting_text(self, values: Sequence[Any]) -> str:
-        """A setting of the given axes in one line."""
-        paths = [self.plan.axes[at][0] for at in self.given]
-        return combination_text([self.labels[at] for at in self.given], values, list(map(axis_unit, paths)))
+        return tuple(at for at in self.plan.varied if at not in self.given)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -137,10 +122,13 @@ class SavedStudy:
         """
         given, groups = self.given, dict[tuple[int, ...], list[Point]]()
         for point in self.points:
-            places = self.plan.places(point.number)
-            groups.setdefault(tuple(places[at] for at in given), []).append(point)
+            groups.setdefault(tuple(point.places[at] for at in given), []).append(point)
         return [
-            RankedSetting(tuple(points[0].values[at] for at in given), tuple(sorted(points, key=self._rank)))
+            RankedSetting(
+                tuple(points[0].values[at] for at in given),
+                self.plan.in_words(points[0].values, given),
+                tuple(sorted(points, key=self._rank)),
+            )
             for _, points in sorted(groups.items())
         ]
 
@@ -148,29 +136,16 @@ class SavedStudy:
         """The combinations of each setting of the given axes, best first; in the study's order without an objective."""
         return [point for setting in self.settings() for point in setting.ranked]
 
-    def rows(self, most: int = notebook.MOST_ROWS) -> tuple[list[str], list[list[Any]]]:
-        """The ranking as a table: its head, and up to `most` rows, best first; combinations with equal figures share one."""
-        return ranked_rows(self, most)
-
     def _repr_html_(self) -> str:
-        left = sum(map(len, level_groups(self)[notebook.MOST_ROWS :]))
-        return notebook.answer(
-            *self.rows(), (f"and {left:,} combinations more" if left > 0 else "", self.why())
-        )
-
-    def left_out(self, point: Point) -> tuple[float, str]:
-        """How much of the work a combination's objective is not about, and in words (see `Domain.left_out`)."""
-        return left_out(self.domain, self.objective.key, point.means) if self.objective else (0.0, "")
-
-    def comparable(self, one: Point, other: Point) -> bool:
-        """Whether the objective of two combinations is about equally much work."""
-        return math.isclose(self.left_out(one)[0], self.left_out(other)[0], abs_tol=1e-9)
+        ranking = ranking_of(self, notebook.MOST_ROWS)
+        more = f"and {ranking.left:,} combinations more" if ranking.left else ""
+        return notebook.answer(*ranking.table(), (more, ranking.why))
 
     def _rank(self, point: Point) -> tuple[float, ...]:
         signs = (-1.0 if objective.better == "higher" else 1.0 for objective in self.objectives)
         means = (point.means.get(objective.key) for objective in self.objectives)
         ranked = tuple(math.inf if mean is None else sign * mean for sign, mean in zip(signs, means))
-        return (round(self.left_out(point)[0], 9), *ranked)
+        return (round(point.left_out[0], 9), *ranked)
 
     def behind(self, point: Point, best: Point) -> Interval | None:
         """Interval of a combination's mean difference to another on what both met; None for fewer than two."""
@@ -205,7 +180,7 @@ class SavedStudy:
         """What a reader must know of means and intervals, each once."""
         texts = [one.replicates.caution for one in self.points]
         texts += [of_a_fit(self.plan.base)] if self.plan.independent > 1 else []
-        if any(not self.comparable(one, self.points[0]) for one in self.points):
+        if any(not one.comparable(self.points[0]) for one in self.points):
             texts.append("combinations that leave out more of the work rank behind those that leave out less")
         return tuple(dict.fromkeys(filter(None, texts)))
 
@@ -222,13 +197,39 @@ class SavedStudy:
         return [None if p is None else next(adjusted) <= 0.05 for p in p_values]
 
     def why(self) -> str:
-        """One sentence: which combination is best, by how much, and whether the difference to the next is significant."""
-        return why(self)
+        """One sentence: which combination is best, by how much, and whether the others differ from it significantly.
+
+        Where axes are given: which choice is best at which of their settings.
+        """
+        objective = self.objective
+        if objective is None:
+            return ""
+        settings = self.settings()
+        having = [[point for point in setting.ranked if objective.key in point.means] for setting in settings]
+        there = [replace(one, ranked=tuple(ranked)) for one, ranked in zip(settings, having) if ranked]
+        if not there:
+            return ""
+        if len(settings) > 1:
+            return _at_settings(self, objective, there)
+        ranked = there[0].ranked
+        best = ranked[0]
+        text = f"{best.text} has the {_extreme(objective)} {objective.title}, "
+        text += _amount(objective, best.means[objective.key])
+        others = [point for point in ranked if point.comparable(best)]
+        interval = best.intervals.get(objective.key)
+        if interval is not None:
+            over = self.over if self.plan.paths else f"{best.seeds} seeds"
+            text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
+        alike = ""
+        if len(others) < len(ranked):
+            text += _of_those(objective, ranked)
+            alike = " that leave out no more"
+        return text + (_next(self, objective, best, others[1:], alike) if len(others) > 1 else "")
 
     def _gaps(self, one: Point, other: Point) -> Draws | None:
         """The independent differences on what both met: by seed, or the means of each path's; None for fewer than two,
         and where one leaves out more of the work."""
-        if self.draws is None or not self.comparable(one, other):
+        if self.draws is None or not one.comparable(other):
             return None
         gaps = self.draws[one.number] - self.draws[other.number]
         if self.plan.paths:
@@ -246,85 +247,111 @@ def _weaker(one: Point, other: Point) -> Replicates:
 class AxisEffect:
     """What an axis does to the ranking objective, over the settings of the other axes at which all its values ran.
 
-    best, worst: its values with the best and the worst mean, and those means. wins: settings at which `best` is best.
+    best, worst: its values with the best and the worst mean, in words, and these means. wins: settings where `best` is best.
     settings: how many settings there are.
     """
 
     axis: str
-    best: Any
+    best: str
     best_mean: float
-    worst: Any
+    worst: str
     worst_mean: float
     wins: int
     settings: int
 
 
-def why(study: SavedStudy) -> str:
-    """One sentence: which combination is best, by how much, and whether the others differ from it significantly.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the ranking: a combination, or several of one setting whose objective reads the same.
 
-    Where axes are given: which choice is best at which of their settings.
+    values: of the axes that vary, in words. means: of each metric, in words, of several combinations the least and the
+    largest; intervals: of a single combination's. best: of their setting. behind: in words how far behind it they are, where
+    no number says it; else gap and interval are of the paired difference. significant: None where that is not known.
     """
-    objective = study.objective
-    if objective is None:
-        return ""
-    settings = [
-        (setting.values, [point for point in setting.ranked if objective.key in point.means])
-        for setting in study.settings()
-    ]
-    there = [(values, ranked) for values, ranked in settings if ranked]
-    if not there:
-        return ""
-    if len(settings) > 1:
-        return _at_settings(study, objective, there)
-    ranked = there[0][1]
-    best = ranked[0]
-    text = f"{study.describe(best.values)} has the {_extreme(objective)} {objective.title}, "
-    text += _amount(objective, best.means[objective.key])
-    others = [point for point in ranked if study.comparable(point, best)]
-    interval = best.intervals.get(objective.key)
-    if interval is not None:
-        over = study.over if study.plan.paths else f"{best.seeds} seeds"
-        text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
-    alike = ""
-    if len(others) < len(ranked):
-        text += _of_those(study, objective, ranked)
-        alike = " that leave out no more"
-    return text + (_next(study, objective, best, others[1:], alike) if len(others) > 1 else "")
+
+    points: tuple[Point, ...]
+    values: list[str]
+    means: Mapping[str, str]
+    intervals: Mapping[str, Interval]
+    best: Point
+    behind: str = "best"
+    gap: float = 0.0
+    interval: Interval | None = None
+    significant: bool | None = None
 
 
-def _of_those(study: SavedStudy, objective: Objective, ranked: Sequence[Point]) -> str:
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What a study answers, as plain data: what a page, a terminal and a notebook show of it.
+
+    axes: headings of those that vary; metrics: headings by name. rows: the first ones, best first; left: combinations of
+    the others. several: whether a row may be of more than one. first_setting: of the given axes, in words.
+    best_choices: head and rows of the best choice at each setting. trades: of each setting, see `frontier`; unbeaten: its
+    first rows. axis_values: path, count and values in words of each axis, the paths last; seeds: in words.
+    """
+
+    axes: tuple[str, ...]
+    metrics: Mapping[str, str]
+    rows: tuple[Row, ...]
+    left: int
+    several: bool
+    compared: bool
+    paths: bool
+    why: str
+    first_setting: str
+    best_choices: tuple[list[str], list[list[Any]]]
+    effects: tuple[AxisEffect, ...]
+    trades: tuple[Trade, ...]
+    unbeaten: tuple[Row, ...]
+    axis_values: tuple[tuple[str, int, str], ...]
+    seeds: str
+
+    def table(self) -> tuple[list[str], list[list[Any]]]:
+        """The ranking as text: its head and its rows."""
+        count = ["count"] if self.several else []
+        head = [*self.axes, *count, "cells" if self.paths else "seeds", *self.metrics.values()]
+        rows: list[list[Any]] = []
+        for row in self.rows:
+            point, several = row.points[0], len(row.points) > 1
+            means = [row.means.get(name, "–") if several else _estimate(point, name) for name in self.metrics]
+            rows.append([*row.values, *(f"{len(row.points):,}" for _ in count), point.seeds, *means])
+            if self.compared:
+                gap = f"{'+' if row.gap > 0 else ''}{_with_interval(row.gap, row.interval)}"
+                rows[-1].append(row.behind or (gap if row.interval else "–"))
+        return head + (["against the best"] if self.compared else []), rows
+
+
+def _of_those(objective: Objective, ranked: Sequence[Point]) -> str:
     """That the best is so among those that leave out least of the work, and which of the others has a better mean."""
-    least, words = study.left_out(ranked[0])
+    least, words = ranked[0].left_out
     text = f" of those with the fewest left out ({words})" if least else " of those that leave nothing out"
     sign = -1.0 if objective.better == "higher" else 1.0
     ahead = min(ranked, key=lambda point: sign * point.means[objective.key])
-    if study.comparable(ahead, ranked[0]):
+    if ahead.comparable(ranked[0]):
         return text
     mean = _amount(objective, ahead.means[objective.key])
-    return f"{text}, and {study.describe(ahead.values)} has {mean} with {study.left_out(ahead)[1]}"
+    return f"{text}, and {ahead.text} has {mean} with {ahead.left_out[1]}"
 
 
-def _at_settings(
-    study: SavedStudy, objective: Objective, settings: Sequence[tuple[tuple[Any, ...], Sequence[Point]]]
-) -> str:
+def _at_settings(study: SavedStudy, objective: Objective, settings: Sequence[RankedSetting]) -> str:
     """Which choice is best at which settings of the given axes; how the objective runs where nothing is a choice."""
     if not study.choices:
-        ends = [ranked[0] for _, ranked in (settings[0], settings[-1])]
+        ends = [setting.ranked[0] for setting in (settings[0], settings[-1])]
         trend = " and ".join(
-            f"{_amount(objective, point.means[objective.key])} at {study.describe(point.values)}"
-            for point in ends
+            f"{_amount(objective, point.means[objective.key])} at {point.text}" for point in ends
         )
         return f"every axis is given, so there is nothing to choose: {objective.title} is {trend}"
     at: dict[str, list[str]] = {}
     clear, compared = 0, False
-    for values, ranked in settings:
-        level = _level_with_first(study, objective, ranked)
-        best = study.describe(ranked[0].values, study.choices)
+    for setting in settings:
+        ranked = setting.ranked
+        level = _level_with_first(objective, ranked)
+        best = study.plan.in_words(ranked[0].values, study.choices)
         if len(level) == len(ranked) > 1:
             best = "every choice alike"
         elif len(level) > 1:
             best += f" (level with {len(level) - 1:,} more)"
-        at.setdefault(best, []).append(study.setting_text(values))
+        at.setdefault(best, []).append(setting.text)
         significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
         compared |= any(one is not None for one in significant)
         clear += bool(significant) and all(significant)
@@ -352,8 +379,8 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
     """How far the others are behind the best, and from how many of them it differs significantly. alike: which they are."""
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
-    name = study.describe(second.values)
-    level = len(_level_with_first(study, objective, [best, *others])) - 1
+    name = second.text
+    level = len(_level_with_first(objective, [best, *others])) - 1
     if level:
         text = f"; so has {name}" if level == 1 else f"; so have {level:,} others"
         text += "" if gap == 0 else " to the digits shown"
@@ -370,18 +397,20 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
     return f"{text}; {how} (paired, 5 % over all pairs)"
 
 
-def _level_with_first(study: SavedStudy, objective: Objective, ranked: Sequence[Point]) -> list[Point]:
+def _level_with_first(objective: Objective, ranked: Sequence[Point]) -> list[Point]:
     """The first points whose objective reads like the first one's."""
     if objective.key not in ranked[0].means:
         return list(ranked[:1])
     shown = format_number(ranked[0].means[objective.key])
-    alike = (
-        objective.key in one.means
-        and format_number(one.means[objective.key]) == shown
-        and study.comparable(one, ranked[0])
-        for one in ranked
-    )
-    return [point for point, _ in itertools.takewhile(lambda pair: pair[1], zip(ranked, alike))]
+
+    def is_level(one: Point) -> bool:
+        return (
+            objective.key in one.means
+            and format_number(one.means[objective.key]) == shown
+            and one.comparable(ranked[0])
+        )
+
+    return list(itertools.takewhile(is_level, ranked))
 
 
 def effects(study: SavedStudy) -> tuple[AxisEffect, ...]:
@@ -404,7 +433,7 @@ def effects(study: SavedStudy) -> tuple[AxisEffect, ...]:
         table = np.moveaxis(grid, at, 0).reshape(len(values), -1)
         whole = table[:, np.isfinite(table).all(axis=0)]
         if len(values) > 1 and whole.shape[1] and np.ptp(whole.mean(axis=1)) > 0:
-            moved.append(_effect(study.labels[at], values, whole, objective))
+            moved.append(_effect(study.plan.labels[at], values, whole, objective))
     return tuple(sorted(moved, key=lambda one: -abs(one.best_mean - one.worst_mean)))
 
 
@@ -418,13 +447,17 @@ def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) 
     best, worst = int(np.argmin(sign * means)), int(np.argmax(sign * means))
     wins = int((sign * table[best] <= (sign * table).min(axis=0)).sum())
     return AxisEffect(
-        axis, values[best], float(means[best]), values[worst], float(means[worst]), wins, table.shape[1]
+        axis,
+        value_text(values[best]),
+        float(means[best]),
+        value_text(values[worst]),
+        float(means[worst]),
+        wins,
+        table.shape[1],
     )
 
 
-def frontier(
-    study: SavedStudy, points: Sequence[Point] | None = None
-) -> tuple[tuple[Objective, Objective], list[Point], list[Point]] | None:
+def frontier(study: SavedStudy, points: Sequence[Point] | None = None) -> Trade | None:
     """Two objectives that differ between combinations, the combinations nobody beats on both, and those beaten.
 
     points: the combinations among which (default: all). None where there are not two such objectives. The unbeaten ones
@@ -446,18 +479,6 @@ def frontier(
     return (one, other), unbeaten, sorted((p for p in both if id(p) not in front), key=costs)
 
 
-def failures_by_reason(study: SavedStudy) -> list[tuple[str, int, list[str]]]:
-    """Each reason with how many cells it took and the first of them, in words."""
-    cells: dict[str, list[str]] = defaultdict(list)
-    for failed in study.failures:
-        cell = study.plan.cell(failed.number)
-        named = study.describe([value for _, value in cell.overrides])
-        if study.plan.paths:
-            named += f", {axis_labels([study.plan.paths[0]])[0]} {value_text(cell.overrides[-1][1])}"
-        cells[" ".join(failed.reason.split())].append(f"{named}, seed {cell.seed} (cell {failed.number})")
-    return [(reason, count, cells[reason][:5]) for reason, count in study.reasons.items()]
-
-
 def values_text(values: Sequence[Any], most: int = 12) -> str:
     """The values of an axis in one line; the middle is left out where they are many."""
     texts = [value_text(value) for value in values]
@@ -470,64 +491,104 @@ def _amount(objective: Objective, value: float) -> str:
     return f"{format_number(value)} {split_name(objective.key)[1]}".strip()
 
 
-def level_groups(study: SavedStudy) -> list[list[Point]]:
-    """The ranking in groups of combinations that share a row, so that ties are stated once.
+def ranking_of(study: SavedStudy, most: int = MOST_ROWS) -> Ranking:
+    """What a study answers, with the first `most` rows."""
+    objective, settings = study.objective, study.settings()
+    compared = objective is not None and study.plan.independent > 1
+    compared = compared and any(len(setting.ranked) > 1 for setting in settings)
+    rows: list[Row] = []
+    several, left = False, 0
+    for setting in settings:
+        groups = _level_groups(study, setting.ranked)
+        shown = groups[: most - len(rows)]
+        several |= any(len(group) > 1 for group in groups)
+        left += sum(map(len, groups[len(shown) :]))
+        best, *others = setting.ranked
+        claims: dict[int, bool | None] = {}
+        if compared and shown and others:
+            claims = {
+                one.number: claim for one, claim in zip(others, study.differs_significantly(others, best))
+            }
+        rows += [_row(study, group, best, claims if compared else None) for group in shown]
+    trades = [trade for setting in settings if (trade := frontier(study, setting.ranked)) is not None]
+    unbeaten = [point for trade in trades for point in trade[1]]
+    axes = (*study.plan.axes, *([study.plan.paths] if study.plan.paths else []))
+    return Ranking(
+        axes=tuple(_title(study.plan.axes[at][0], study.plan.labels[at]) for at in study.plan.varied),
+        metrics={name: _title(name) for name in study.shown},
+        rows=tuple(rows),
+        left=left,
+        several=several,
+        compared=compared,
+        paths=study.plan.paths is not None,
+        why=study.why(),
+        first_setting=settings[0].text if settings else "",
+        best_choices=best_rows(study),
+        effects=effects(study),
+        trades=tuple(trades),
+        unbeaten=tuple(_row(study, [point], point, None) for point in unbeaten[:most]),
+        axis_values=tuple((path, len(values), values_text(values)) for path, values in axes),
+        seeds=values_text(study.plan.seeds),
+    )
 
-    Of the combinations of one setting whose objective reads the same, the first stands alone (the further objectives
-    put it first), and the others follow together.
+
+def _level_groups(study: SavedStudy, ranked: Sequence[Point]) -> list[list[Point]]:
+    """The combinations of one setting in groups that share a row, so that ties are stated once.
+
+    Of those whose objective reads the same, the first stands alone (the further objectives put it first), and the others
+    follow together.
     """
     objective = study.objective
     if objective is None:
-        return [[point] for point in study.ranked()]
+        return [[point] for point in ranked]
     groups: list[list[Point]] = []
-    for setting in study.settings():
-        rest = [point for point in setting.ranked if objective.key in point.means]
-        while rest:
-            level = _level_with_first(study, objective, rest)
-            groups += [level[:1], level[1:]] if level[1:] else [level]
-            rest = rest[len(level) :]
-        groups += [[point] for point in setting.ranked if objective.key not in point.means]
-    return groups
+    rest = [point for point in ranked if objective.key in point.means]
+    while rest:
+        level = _level_with_first(objective, rest)
+        groups += [level[:1], level[1:]] if level[1:] else [level]
+        rest = rest[len(level) :]
+    return groups + [[point] for point in ranked if objective.key not in point.means]
 
 
-def group_values(study: SavedStudy, group: Sequence[Point]) -> list[str]:
+def _row(
+    study: SavedStudy, group: Sequence[Point], best: Point, claims: Mapping[int, bool | None] | None
+) -> Row:
+    """The row of combinations. best: of their setting. claims: significance by number; None where nothing is compared."""
+    point = group[0]
+    names = dict.fromkeys(name for one in group for name in one.means)
+    ends = {name: [one.means[name] for one in group if name in one.means] for name in names}
+    row = Row(
+        tuple(group),
+        _group_values(study, group),
+        {name: _range(means) for name, means in ends.items()},
+        point.intervals if len(group) == 1 else {},
+        best,
+    )
+    if claims is None or point is best:
+        return row
+    if not point.comparable(best):
+        return replace(row, behind=point.left_out[1])
+    known = {claims.get(one.number) for one in group}
+    row = replace(row, behind="level", significant=known.pop() if len(known) == 1 else None)
+    assert study.objective is not None
+    if len(_level_with_first(study.objective, [best, point])) > 1:
+        return row
+    return replace(row, behind="", gap=study.gap(point, best), interval=study.behind(point, best))
+
+
+def _range(means: Sequence[float]) -> str:
+    """The least and the largest; one of them where they read the same."""
+    return " … ".join(dict.fromkeys(format_number(end) for end in (min(means), max(means))))
+
+
+def _group_values(study: SavedStudy, group: Sequence[Point]) -> list[str]:
     """The axis values of combinations that share a row, a text for each axis that varies."""
-    places = [study.plan.places(point.number) for point in group]
     return [
-        values_text([study.plan.axes[at][1][place] for place in sorted({each[at] for each in places})], 8)
-        for at in study.varied
+        values_text(
+            [study.plan.axes[at][1][place] for place in sorted({point.places[at] for point in group})], 8
+        )
+        for at in study.plan.varied
     ]
-
-
-def group_range(group: Sequence[Point], metric: str) -> str:
-    """The least and the largest mean of combinations that share a row."""
-    means = [point.means[metric] for point in group if metric in point.means]
-    ends = dict.fromkeys(format_number(end) for end in (min(means), max(means))) if means else {"–": None}
-    return " … ".join(ends)
-
-
-def ranked_rows(study: SavedStudy, most: int) -> tuple[list[str], list[list[Any]]]:
-    """The ranking as a table: its head, and up to `most` rows, best first; level combinations share one."""
-    groups = level_groups(study)
-    bests: dict[int, Point] = {}
-    for setting in study.settings():
-        bests |= {point.number: setting.ranked[0] for point in setting.ranked}
-    compared = study.objective is not None and study.plan.independent > 1
-    behind = compared and any(bests[group[0].number] is not group[0] for group in groups)
-    level = any(len(group) > 1 for group in groups)
-    columns = [_titled(study.labels[at], split_name(study.plan.axes[at][0])[1]) for at in study.varied]
-    columns += ["count"] if level else []
-    columns.append("cells" if study.plan.paths else "seeds")
-    columns += [_titled(*split_name(name)) for name in study.shown] + (["against the best"] if behind else [])
-    rows = []
-    for group in groups[:most]:
-        point = group[0]
-        row: list[Any] = [*group_values(study, group), *([f"{len(group):,}"] if level else [])]
-        alone = len(group) == 1
-        row.append(point.seeds)
-        row += [_estimate(point, name) if alone else group_range(group, name) for name in study.shown]
-        rows.append(row + ([_behind(study, point, bests[point.number])] if behind else []))
-    return columns, rows
 
 
 def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
@@ -535,18 +596,15 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
     objective = study.objective
     if objective is None or not study.given or not study.choices:
         return [], []
-    columns = [
-        _titled(study.labels[at], split_name(study.plan.axes[at][0])[1])
-        for at in (*study.given, *study.choices)
-    ]
-    columns += [_titled(*split_name(objective.key)), "next", "significant"]
+    columns = [_title(study.plan.axes[at][0], study.plan.labels[at]) for at in (*study.given, *study.choices)]
+    columns += [_title(objective.key), "next", "significant"]
     rows = []
     for setting in study.settings():
         ranked = [point for point in setting.ranked if objective.key in point.means]
         if not ranked:
             continue
-        level = _level_with_first(study, objective, ranked)
-        texts = dict(zip(study.varied, group_values(study, level)))
+        level = _level_with_first(objective, ranked)
+        texts = dict(zip(study.plan.varied, _group_values(study, level)))
         rest = ranked[len(level) :]
         significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
         known = [one for one in significant if one is not None]
@@ -555,7 +613,7 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
                 *map(value_text, setting.values),
                 *(texts[at] for at in study.choices),
                 _estimate(ranked[0], objective.key),
-                f"{study.describe(rest[0].values, study.choices)}: {_estimate(rest[0], objective.key)}"
+                f"{study.plan.in_words(rest[0].values, study.choices)}: {_estimate(rest[0], objective.key)}"
                 if rest
                 else "–",
                 f"{sum(known):,} of {len(known):,}" if known else "–",
@@ -564,26 +622,16 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
     return columns, rows
 
 
+def _title(name: str, label: str = "") -> str:
+    """The heading of a metric or of a labelled axis: with its unit."""
+    own, unit = split_name(name)
+    return titled(label or own, unit)
+
+
 def _estimate(point: Point, metric: str) -> str:
     """`312 ± 4`."""
     value = point.means.get(metric)
     return "–" if value is None else _with_interval(value, point.intervals.get(metric))
-
-
-def _behind(study: SavedStudy, point: Point, best: Point) -> str:
-    """The mean difference to the best on common seeds with its interval, or what the combination leaves out."""
-    if point is best:
-        return "best"
-    if not study.comparable(point, best):
-        return study.left_out(point)[1]
-    assert study.objective is not None
-    if len(_level_with_first(study, study.objective, [best, point])) > 1:
-        return "level"
-    interval = study.behind(point, best)
-    if interval is None:
-        return "–"
-    gap = study.gap(point, best)
-    return f"{'+' if gap > 0 else ''}{_with_interval(gap, interval)}"
 
 
 def _with_interval(value: float, interval: Interval | None) -> str:
@@ -594,7 +642,3 @@ def _with_interval(value: float, interval: Interval | None) -> str:
     if abs(interval.low + half - value) > 0.05 * half:
         return f"{format_number(value)}\u00a0({span(interval)})"
     return f"{format_number(value)}\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
-
-
-def _titled(label: str, unit: str) -> str:
-    return f"{label} ({unit})" if unit else label

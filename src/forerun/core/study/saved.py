@@ -19,9 +19,10 @@ from forerun.core.study.expand import StudyPlan
 from forerun.core.study.ranking import SavedStudy
 from forerun.core.study.store import Store
 from forerun.core.study.summary import figures_of, points
+from forerun.core.study.wording import axis_labels, value_text
 
-#: maximum number of failed cells listed one by one
-MOST_FAILURES: Final = 200
+#: maximum number of failed cells named for each reason
+MOST_FAILURES: Final = 5
 #: maximum number of metrics stored for a study whose file names none
 MOST_METRICS: Final = 12
 #: cells looked at to learn what metrics there are
@@ -49,7 +50,7 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
         reader = _Reader(plan, objectives[0] if objectives else None)
         counts = getattr(find_domain(str(plan.base.get("domain", ""))), "counts", ())
         kept = tuple(dict.fromkeys([*metrics, *counts])) if metrics else ()
-        combinations = points(plan, reader.watched(store), metrics=kept)
+        combinations = points(plan, reader.watched(store), metrics=kept, objective=reader.key)
     return SavedStudy(
         path=place,
         id=about.get("study", ""),
@@ -61,7 +62,7 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
         draws=reader.draws,
         done=reader.done,
         failed=sum(reader.reasons.values()),
-        failures=tuple(reader.failures),
+        failures=reader.failures,
         reasons=dict(reader.reasons.most_common()),
     )
 
@@ -74,7 +75,7 @@ class _Reader:
         self.key = objective.key if objective else ""
         self.draws = np.full((plan.combinations, plan.replications), np.nan) if objective else None
         self.done = 0
-        self.failures: list[Failed] = []
+        self.failures: dict[str, list[str]] = {}
         self.reasons: Counter[str] = Counter()
 
     def watched(self, store: Store) -> Any:
@@ -84,15 +85,25 @@ class _Reader:
             if not 0 <= outcome.number < cells:
                 raise StoreError.at(store.path, f"has a cell {outcome.number}, and the study has {cells}")
             if isinstance(outcome, Failed):
-                self.reasons[" ".join(outcome.reason.split())] += 1
-                if len(self.failures) < MOST_FAILURES:
-                    self.failures.append(outcome)
+                reason = " ".join(outcome.reason.split())
+                self.reasons[reason] += 1
+                named = self.failures.setdefault(reason, [])
+                if len(named) < MOST_FAILURES:
+                    named.append(self._named(outcome.number))
             else:
                 self.done += 1
                 value = outcome.summary.get(self.key)
                 if self.draws is not None and is_number(value):
                     self.draws[divmod(outcome.number, self.plan.replications)] = value
             yield outcome
+
+    def _named(self, number: int) -> str:
+        """A cell in words."""
+        plan, cell = self.plan, self.plan.cell(number)
+        text = plan.in_words([value for _, value in cell.overrides])
+        if plan.paths:
+            text += f", {axis_labels([plan.paths[0]])[0]} {value_text(cell.overrides[-1][1])}"
+        return f"{text}, seed {cell.seed} (cell {number})"
 
 
 def _names(plan: StudyPlan, store: Store) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.domain import objectives_of
+from forerun.core.domain import left_out, objectives_of
 from forerun.core.result.numbers import is_number
 from forerun.core.result.objective import Objective
 from forerun.core.result.stats import Interval, path_means, two_level_interval
@@ -35,7 +36,9 @@ class Point:
     """One combination of axis values: each metric's mean over its cells, and its interval where there are two or more.
 
     Where the study has paths, means are over the paths' means, and intervals of two levels. number: of the combination
-    in the study's order. seeds: how many of its cells were simulated. replicates: how these belong together.
+    in the study's order; places: of its values among those of each axis; text: its values in one line. seeds: how many of
+    its cells were simulated. replicates: how these belong together. left_out: how much of the work its objective is not
+    about, and in words (see `Domain.left_out`).
     """
 
     values: tuple[Any, ...]
@@ -45,18 +48,28 @@ class Point:
     intervals: dict[str, Interval]
     number: int = 0
     replicates: Replicates = INDEPENDENT
+    places: tuple[int, ...] = ()
+    text: str = ""
+    left_out: tuple[float, str] = (0.0, "")
+
+    def comparable(self, other: Point) -> bool:
+        """Whether the objective of two combinations is about equally much work."""
+        return math.isclose(self.left_out[0], other.left_out[0], abs_tol=1e-9)
 
 
-def points(plan: StudyPlan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = ()) -> list[Point]:
+def points(
+    plan: StudyPlan, outcomes: Iterable[Outcome], *, metrics: Sequence[str] = (), objective: str = ""
+) -> list[Point]:
     """Every combination of axis values with an outcome, in the study's order.
 
     outcomes: in the order of the cells. metrics: which to keep; those the study names, else every number in the
-    summaries, if none are given.
+    summaries, if none are given. objective: the metric that ranks them.
     """
     names = tuple(metrics) or plan.metrics
     known = {objective.key: objective for objective in objectives_of(str(plan.base.get("domain", "")))}
     return [
-        _point(plan, number, list(group), names, known) for number, group in by_combination(plan, outcomes)
+        _point(plan, number, list(group), names, known, objective)
+        for number, group in by_combination(plan, outcomes)
     ]
 
 
@@ -135,12 +148,12 @@ def _axis_columns(plan: StudyPlan, cells: NDArray[np.int64]) -> dict[str, NDArra
 
 def _point(
     plan: StudyPlan, number: int, group: list[Outcome], metrics: Sequence[str],
-    known: Mapping[str, Objective],
+    known: Mapping[str, Objective], objective: str,
 ) -> Point:  # fmt: skip
     """One combination: the means and intervals of its cells.
 
     group: the outcomes of its cells. metrics: which (none: every number of a summary). known: objectives by key, whose
-    bounds intervals are cut to. With paths, means are over the means of paths and intervals of two levels.
+    bounds intervals are cut to. objective: see `points`. With paths, means are over the paths and intervals of two levels.
     """
     done = [outcome for outcome in group if isinstance(outcome, Done)]
     names = metrics or tuple(
@@ -166,7 +179,11 @@ def _point(
         if interval := replicates.mean(values, known.get(name)):
             intervals[name] = interval
     failed = len(group) - len(done)
-    return Point(plan.combination(number), len(done), failed, means, intervals, number, replicates)
+    chosen, apart = plan.combination(number), left_out(str(plan.base.get("domain", "")), objective, means)
+    return Point(
+        chosen, len(done), failed, means, intervals, number, replicates,
+        plan.places(number), plan.in_words(chosen), apart if objective else (0.0, ""),
+    )  # fmt: skip
 
 
 def _axis_column(name: str) -> str:
