@@ -596,7 +596,8 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
     objective = study.objective
     if objective is None or not study.given or not study.choices:
         return [], []
-    columns = [_title(study.plan.axes[at][0], study.plan.labels[at]) for at in (*study.given, *study.choices)]
+    shown = (*study.given, *study.choices)
+    columns = [_title(study.plan.axes[at][0], study.plan.labels[at]) for at in shown]
     columns += [_title(objective.key), "next", "significant"]
     rows = []
     for setting in study.settings():
@@ -610,8 +611,7 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
         known = [one for one in significant if one is not None]
         rows.append(
             [
-                *map(value_text, setting.values),
-                *(texts[at] for at in study.choices),
+                *(texts[at] for at in shown),
                 _estimate(ranked[0], objective.key),
                 f"{study.plan.in_words(rest[0].values, study.choices)}: {_estimate(rest[0], objective.key)}"
                 if rest
