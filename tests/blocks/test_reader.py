@@ -419,7 +419,8 @@ def sources(blocks: Blocks) -> Iterator[dict[str, str]]:
             "folder": str(blocks.folder), "http": sound.url, "failing": failing.url,
             "fsspec": f"file://{blocks.folder}",
         }  # fmt: skip
-        assert failing.counters.errors > 10
+        # Processes of the tests share these out: one may ask this store nothing.
+        assert failing.counters.errors > failing.counters.requests / 50 - 1
 
 
 @pytest.mark.parametrize("method", START_METHODS)

@@ -141,8 +141,9 @@ def _against(row: Row, objective: str) -> tuple[Content, Content]:
     point, best = row.points[0], row.best
     if point is best or objective not in point.means:
         return "", ""
-    gap = Estimate(signed(point.means[objective] - best.means[objective]), row.interval)
-    return row.behind or gap, Significance(row.significant)
+    # The interval is of the paired difference, which cells that failed on one side only have no part in.
+    gap = point.means[objective] - best.means[objective] if row.interval is None else row.gap
+    return row.behind or Estimate(signed(gap), row.interval), Significance(row.significant)
 
 
 def _best_choices(study: SavedStudy, ranking: Ranking) -> Content:
