@@ -212,3 +212,18 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
     monkeypatch.chdir(tmp_path)
     assert command_line(["study", "study.yaml"]) == 0
     assert "failed: 10 of 40 cells" in capsys.readouterr().out
+
+
+def test_how_far_behind_is_over_common_seeds_where_some_cells_failed(tmp_path: Path) -> None:
+    """The means are 5.5 and 6; over the seeds that both have, the second is 1.5 behind."""
+    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: [0, 1]}\nseeds: 3\n")
+    totals = [1.0, None, 10.0, 2.0, 4.0, 12.0]
+    with Store(tmp_path / "s.sqlite", plan, writing=True) as store:
+        store.add(
+            [
+                Failed(number, "no luck") if total is None else Done(number, {"total_s": total})
+                for number, total in enumerate(totals)
+            ]
+        )
+    page = words(html_page([load_saved(tmp_path / "s.sqlite")]))
+    assert "+1.5" in page and "+0.5" not in page
