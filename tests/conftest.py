@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 def cases(usual: int, most: int = 1_000_000) -> int:
     """How many cases a law draws: `usual`, or as many as FORERUN_CASES asks for, at most `most`.
 
-    `usual` is the fewest with which the law still names the faults that `benchmarks/mutants.toml` lists for it.
+    With `usual`, each law still names the faults that `benchmarks/mutants.toml` lists for it.
     """
     return max(usual, min(int(os.environ.get("FORERUN_CASES", "0")), most))
 

@@ -332,7 +332,13 @@ def test_reference_bounds(
 
 
 @pytest.mark.parametrize(
-    ("objective", "figure", "gpus"), [("makespan", "makespan_s", 4), ("slowdown", "largest_slowdown", 32)]
+    ("objective", "figure", "gpus"),
+    [
+        ("makespan", "makespan_s", 4),
+        ("slowdown", "largest_slowdown", 32),
+        ("makespan", "makespan_s", 32),
+        ("slowdown", "largest_slowdown", 4),
+    ][: cases(2, 4)],
 )
 def test_reference_bounds_of_ends(objective: str, figure: str, gpus: int, tmp_path: Path) -> None:
     """The prices that are found prove what the reference's prove, or more, or hardly less."""

@@ -27,7 +27,7 @@ from .test_admitted_in_time import ALL, drawn_world
 from .test_irregular_clusters import hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
-WORLDS = cases(16, 1500)
+WORLDS = cases(32, 1500)
 
 
 def world(number: int) -> Setting:
@@ -115,7 +115,7 @@ def test_who_moves_pays_the_table() -> None:
             f"setting {number}"
         )
         paid += len(moved)
-    assert paid > WORLDS / 16
+    assert paid > WORLDS / 8
 
 
 def test_a_scenario_asks_for_it_and_others_keep_their_ids() -> None:

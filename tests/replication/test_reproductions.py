@@ -17,6 +17,8 @@ from forerun.replication import reproductions as module
 from forerun.replication.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 from forerun.replication.reproductions import reproduce_all, reproductions
 
+from ..conftest import cases
+
 SPECIFIED = {
     "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig6a-live", "ef-fig6b-live",
     "ef-fig7", "ef-fig12", "ef-fig8a", "ef-fig8b",
@@ -110,7 +112,7 @@ def test_the_page_and_the_exit_code(fakes: None, tmp_path: Path, capsys: Any) ->
 
 
 def test_processes_change_no_number() -> None:
-    names = ["oobleck-throughput", "bamboo-run86"]
+    names = ["oobleck-throughput", "bamboo-run86", "inferline-driver1", "blocks-placement"][: cases(2, 4)]
 
     def told(attempts: tuple[Attempt, ...]) -> list[Any]:
         return [
