@@ -15,6 +15,7 @@ from forerun.core.errors import UsageError
 from forerun.core.planning import bounds
 from forerun.core.report.stored import open_stored
 from forerun.core.study.best import shared
+from forerun.core.study.compare import moved_parts
 from forerun.core.study.compared import Comparison, save_comparison
 from forerun.core.study.differences import figures
 
@@ -95,7 +96,7 @@ def test_it_is_saved_shown_and_drawn(path: Path, tmp_path: Path, capsys: pytest.
     saved = open_stored(out).comparison  # type: ignore[union-attr]
     assert isinstance(saved, Comparison) and shared(saved) is not None
     assert "Of the best possible" in page.read_text()
-    drawn = {one.id: one for one in figures(saved)}
+    drawn = {one.id: one for one in figures(saved, moved_parts(saved))}
     assert len(drawn["best-possible-deadline_ratio"].data["share"]) == 3
     assert drawn["compared-deadline_ratio"].rules
     assert run(words) == 0 and "best possible" not in capsys.readouterr().out

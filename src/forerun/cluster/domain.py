@@ -23,7 +23,7 @@ from forerun.cluster.policy import (
     schedulers,
 )
 from forerun.cluster.scenario import Scenario
-from forerun.core.domain import Domain, Units
+from forerun.core.domain import Domain, JobExplainer, Units
 from forerun.core.errors import PolicyError, UsageError
 from forerun.core.registry import Registry
 from forerun.core.result.objective import Objective
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from forerun.cluster.explain import ClusterExplainer
     from forerun.cluster.inputs.prepare import Inputs
     from forerun.cluster.plan import ClusterPlanner
-    from forerun.core.result.document import ExplainedJob
     from forerun.core.result.figures import Figure
     from forerun.core.result.run import Result, SavedRun
     from forerun.core.trace.domain_traces import DomainTraces
@@ -174,7 +173,7 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
         return ClusterExplainer(self)
 
     @property
-    def job_explainer(self) -> Callable[..., ExplainedJob]:
+    def job_explainer(self) -> JobExplainer:
         """Explains one job of a run."""
         from forerun.cluster.explain.explained_job import explained_job
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -184,9 +184,8 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         return None
 
     @property
-    def job_explainer(self) -> Callable[..., ExplainedJob] | None:
-        """Explains one job of a run: of (run, job), and workers and progress by name as `forerun.explain` takes them; None
-        if this domain explains no jobs."""
+    def job_explainer(self) -> JobExplainer | None:
+        """What explains one job of a run; None if this domain explains no jobs."""
         return None
 
     @property
@@ -597,6 +596,23 @@ class Untied:
     """A scenario without another order of events at one instant, and why."""
 
     why: str
+
+
+class JobExplainer(Protocol):
+    """What explains one job of a run to pages and terminals."""
+
+    def __call__(
+        self, run: SavedRun, job: str, *, workers: int, progress: Callable[..., None]
+    ) -> ExplainedJob:
+        """Why a job fared as it did.
+
+        Parameters
+        ----------
+        run : a stored one of this domain.
+        job : its name in the trace.
+        workers : processes that simulate.
+        progress : called with a `Reached` before the first simulation and after each.
+        """
 
 
 class Explainer(ABC, Generic[S]):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from forerun.core.result.figures import Axis, Figure, by_series, ends
+from forerun.core.result.figures import Axis, Figure, by_series
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Column, Table, TableSchema
 
@@ -42,7 +42,10 @@ def test_curves_lie_one_behind_the_other() -> None:
     }
 
 
-def test_ends_are_columns_where_there_is_an_interval() -> None:
-    columns = ends([Interval(1.0, 2.0), None])
-    assert columns["low"][0] == 1.0 and math.isnan(columns["high"][1])
-    assert ends([None, None]) == {}
+def test_intervals_are_drawn_where_there_are_some() -> None:
+    data = {"x": [1, 2], "y": [1.5, 3.0]}
+    figure = Figure.of("line", "f", "F", data, x="x", y="y", intervals=[Interval(1.0, 2.0), None])
+    assert (figure.low, figure.high) == ("low", "high")
+    assert figure.data["low"][0] == 1.0 and math.isnan(figure.data["high"][1])
+    plain = Figure.of("line", "f", "F", data, x="x", y="y", intervals=[None, None])
+    assert (plain.low, plain.high) == ("", "") and set(plain.data) == {"x", "y"}

@@ -51,7 +51,7 @@ def test_a_page_has_the_title_of_its_scenario(compared: Any, tmp_path: Any) -> N
 def test_differences_have_the_unit_of_their_axis(compared: Any) -> None:
     """Captions, tables and axes of a ledger's differences: the same unit and the same formatter."""
     text = any_page([StoredComparison("cmp", compared)])
-    drawn = {figure.id: figure for figure in figures(compared)}
+    drawn = {figure.id: figure for figure in figures(compared, moved_parts(compared))}
     for moved in moved_parts(compared):
         unit, size = moved_scale(moved)
         figure = next(one for one in drawn.values() if one.title == f"What moved in {moved.name}")

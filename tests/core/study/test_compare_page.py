@@ -67,7 +67,7 @@ def test_a_damaged_comparison_is_said_to_be_damaged(tmp_path: Path, cut: str) ->
 
 def test_the_page_ranks_draws_and_tells_causes() -> None:
     found = compared(seeds=8)
-    drawn = {figure.id: figure for figure in figures(found)}
+    drawn = {figure.id: figure for figure in figures(found, moved_parts(found))}
     assert list(drawn) == ["compared-total", "difference-total", "seeds-total", "moved-time"]
     half = next(one for one in found.standings if one.variant.name == "half")
     row = drawn["difference-total"].data["variant"].index("half")
@@ -89,7 +89,7 @@ def test_the_page_ranks_draws_and_tells_causes() -> None:
 
 def test_an_exact_comparison_says_exact_and_has_no_interval() -> None:
     found = compared("noise: 0")
-    drawn = {figure.id: figure for figure in figures(found)}
+    drawn = {figure.id: figure for figure in figures(found, moved_parts(found))}
     assert list(drawn) == ["compared-total", "difference-total", "moved-time"]
     assert all(not figure.low for figure in drawn.values())
     shown = words(html_page([found]))

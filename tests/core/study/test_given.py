@@ -63,15 +63,19 @@ def test_differences_are_to_the_best_of_the_same_setting(tmp_path: Path) -> None
 def test_without_given_axes_everything_is_as_before(tmp_path: Path) -> None:
     found = saved(tmp_path, STUDY.replace("given: [x]\n", ""))
     assert found.given == () and len(found.settings()) == 1
-    assert found.ranked()[0].values == (1, "half") and best_rows(found) == ([], [])
+    assert found.ranked()[0].values == (1, "half") and best_rows(found, found.settings()) == ([], [])
     assert "x 1, policy half has the lowest total time" in found.why()
 
 
-def test_a_study_of_loads_alone_has_nothing_to_choose(tmp_path: Path) -> None:
+def test_a_study_of_loads_alone_has_nothing_to_choose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = saved(tmp_path, "base: {domain: toy}\naxes: {x: [1, 2, 3]}\ngiven: [x]\nseeds: 2\n")
     assert "nothing to choose: total time is" in found.why() and "lowest" not in found.why()
-    assert found.given == (0,) and best_rows(found) == ([], [])
+    assert found.given == (0,) and best_rows(found, found.settings()) == ([], [])
     assert "against the best" not in ranking_of(found).table()[0]
+    arguments = ["study", str(tmp_path / "s.yaml"), "--store", str(tmp_path / "s.sqlite")]
+    assert command_line(arguments) == 0 and "against the best" not in capsys.readouterr().out
     shown = words(html_page([found]))
     assert "nothing to choose" in shown and " best " not in shown.split("Figures")[1].split("Provenance")[0]
 
@@ -85,7 +89,7 @@ def test_ties_are_stated_once(tmp_path: Path) -> None:
     assert [row[-1] for row in rows] == ["best", "level"] * 2
     assert rows[1][1] == "11, 12, 13, 14, 15, 16, …, 29"
     assert "every choice alike at x 1 and x 2" in found.why()
-    _, bests = best_rows(found)
+    _, bests = best_rows(found, found.settings())
     assert [row[1] for row in bests] == ["10, 11, 12, 13, 14, 15, …, 29"] * 2
     assert words(html_page([found])).count(" level ") <= 4
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from forerun.core.errors import StoreError, UsageError
+from forerun.core.result.figures import Figure
 from forerun.core.result.stats import paired_interval
 from forerun.core.rng import stream
 from forerun.core.study.cell import Done, Failed
 from forerun.core.study.executors import Here
 from forerun.core.study.expand import StudyPlan, load_study
 from forerun.core.study.figures import figures
-from forerun.core.study.ranking import SavedStudy, effects, frontier
+from forerun.core.study.ranking import SavedStudy, effects, frontier, ranking_of
 from forerun.core.study.run import run_study
 from forerun.core.study.saved import load_saved
 from forerun.core.study.store import Store, is_store
@@ -31,6 +32,10 @@ axes:
   policy: [plain, half]
 seeds: 6
 """
+
+
+def drawn_of(study: SavedStudy) -> tuple[Figure, ...]:
+    return figures(study, ranking_of(study))
 
 
 def saved(tmp_path: Path, text: str = STUDY) -> SavedStudy:
@@ -115,7 +120,7 @@ def test_an_axis_with_a_failed_value_is_told_over_the_rest(tmp_path: Path) -> No
 
 def test_trade_offs_against_brute_force(tmp_path: Path) -> None:
     found = saved(tmp_path, STUDY.replace("seeds: 6", "seeds: 2").replace("stop: 2", "stop: 7"))
-    told = frontier(found)
+    told = frontier(found, found.points)
     assert told is not None
     (one, other), unbeaten, beaten = told
     places = {p.number: (p.means[one.key], p.means[other.key]) for p in found.points}
@@ -142,7 +147,7 @@ def test_a_store_that_is_not_finished_is_told_as_far_as_it_is(tmp_path: Path) ->
     empty = tmp_path / "empty.sqlite"
     with Store(empty, plan, writing=True):
         pass
-    assert load_saved(empty).points == () and figures(load_saved(empty)) == ()
+    assert load_saved(empty).points == () and drawn_of(load_saved(empty)) == ()
 
 
 def plan_of(tmp_path: Path, text: str = STUDY) -> StudyPlan:
@@ -225,7 +230,7 @@ def test_names_of_axes_and_values() -> None:
 
 
 def test_figures_of_a_study(tmp_path: Path) -> None:
-    drawn = {figure.id: figure for figure in figures(saved(tmp_path))}
+    drawn = {figure.id: figure for figure in drawn_of(saved(tmp_path))}
     assert list(drawn) == ["along-total", "along-cost", "over-total", "frontier"]
     lines = drawn["along-total"]
     assert lines.kind == "line" and set(lines.data["line"]) == {"plain", "half"} and len(lines.data["x"]) == 6
@@ -235,14 +240,14 @@ def test_figures_of_a_study(tmp_path: Path) -> None:
     assert drawn["over-total"].kind == "heatmap" and drawn["frontier"].y.label == "cost"
     (tmp_path / "named").mkdir()
     text = STUDY.replace("x: {start: 0, stop: 2, step: 1}", "misfortune: [error, bug]")
-    listed = figures(saved(tmp_path / "named", text))
+    listed = drawn_of(saved(tmp_path / "named", text))
     assert listed[0].kind == "bar" and len(listed[0].data["combination"]) == 4
 
 
 def test_many_axes_are_cut_at_the_best(tmp_path: Path) -> None:
     axes = "{x: [0, 1, 2], y: [1, 2, 3, 4], policy: [plain, half], noise: [0, 1, 2, 3, 4]}"
     text = f"base: {{domain: toy}}\naxes: {axes}\nseeds: 2"
-    drawn = {figure.id: figure for figure in figures(saved(tmp_path, text))}
+    drawn = {figure.id: figure for figure in drawn_of(saved(tmp_path, text))}
     lines = drawn["along-total"]
     # The longest numeric axis along x, lines by policy, x and y where the best has them.
     assert (

@@ -119,7 +119,7 @@ def _print(study: SavedStudy) -> None:
         rows,
         title=f"Combinations of {', '.join(study.plan.labels[at] for at in study.plan.varied) or 'one setting'}"
         + (f", best {study.objective.title} first" if study.objective is not None and rows else ""),
-        about=_columns_about(study),
+        about=_columns_about(study, compared=ranking.compared),
         chosen=0 if study.objective is not None and rows and not study.given else None,
     )
     if ranking.left:
@@ -145,14 +145,13 @@ def _print(study: SavedStudy) -> None:
         click.echo("--retry does failed cells again")
 
 
-def _columns_about(study: SavedStudy) -> str:
-    """One line that explains the columns of the ranking."""
+def _columns_about(study: SavedStudy, *, compared: bool) -> str:
+    """One line that explains the columns of the ranking. compared: whether one compares each with the best."""
     lines = [f"a row: a combination, means over {study.over}"]
-    if study.plan.independent > 1:
-        if any(point.intervals for point in study.points):
-            lines.append(f"±: the {study.confidence:.0%} interval over {study.over} ({study.method})")
-        if study.objective is not None and len(study.points) > 1:
-            lines.append("against the best: the paired difference")
+    if study.plan.independent > 1 and any(point.intervals for point in study.points):
+        lines.append(f"±: the {study.confidence:.0%} interval over {study.over} ({study.method})")
+    if compared:
+        lines.append("against the best: the paired difference")
     return "; ".join(lines)
 
 
@@ -197,10 +196,9 @@ def _setting(study: SavedStudy, setting: RankedSetting) -> dict[str, object]:
     setting : values of the given axes, and the choices at them, best first.
     """
     best, *others = setting.ranked
-    verdicts = study.differs_significantly(others, best) if others else []
     given = {study.plan.axes[at][0]: value for at, value in zip(study.given, setting.values)}
     chosen = {name: value for name, value in _values(study, best).items() if name not in given}
-    known = [one for one in verdicts if one is not None]
+    known = [one for one in setting.significant.values() if one is not None]
     significant = sum(known) if known else None
     return {
         "given": given,

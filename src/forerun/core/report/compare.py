@@ -11,7 +11,7 @@ import numpy as np
 from forerun.core.report.contents import Run, flat, scenario_data
 from forerun.core.report.markup import Content
 from forerun.core.report.palette import VARIABLES
-from forerun.core.report.pieces import BREAK, Bar, DataTable, Element, Estimate, Paragraph, Swatch, amount
+from forerun.core.report.pieces import BREAK, Bar, DataTable, Element, Estimate, Paragraph, Swatch
 from forerun.core.result.figures import Figure
 from forerun.core.result.numbers import capital, format_number, is_number
 from forerun.core.units import readable_unit, split_name
@@ -35,7 +35,7 @@ def differences(runs: Sequence[Run], names: Sequence[str]) -> Content:
     if not different:
         return Element("p", "The scenarios are the same.")
     rows: list[list[Content]] = [
-        [Element("code", path), *(format_number(one.get(path, "–")) for one in values)]
+        [Element("code", path), *(Estimate(one.get(path, "–")) for one in values)]
         for path in different[:_MOST_ROWS]
     ]
     table = DataTable(("Scenario value", *names), rows, label="Where the scenarios differ")
@@ -139,7 +139,7 @@ def _overlaid(figures: Sequence[Figure], names: Sequence[str]) -> Figure:
 def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
     """A value, its interval, and how far it is from the first run's."""
     value: Any = run.summary.get(key)
-    pieces: list[Content] = [Estimate(amount(value), run.intervals.get(key))]
+    pieces: list[Content] = [Estimate(value, run.intervals.get(key))]
     numbers = all(map(is_number, (value, first)))
     if not is_first and numbers and first and value != first:
         change = f"{float(value) / float(first) - 1:+.1%}".replace("-", "−")
@@ -169,7 +169,7 @@ def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> 
         ]
         for part in parts
     ]
-    whole = [Element("strong", format_number(float(entry.whole))) if entry else "–" for entry in entries]
+    whole = [Element("strong", Estimate(float(entry.whole))) if entry else "–" for entry in entries]
     rows.append([Element("strong", f"whole ({readable_unit(unit)})"), *whole])
     table = DataTable(
         ("Part", *names), rows, label=f"Ledger {name} of all runs", right=range(1, 1 + len(runs))
@@ -182,4 +182,4 @@ def _share(part: float | None, whole: float) -> Content:
     if part is None:
         return "–"
     share = f"{part / whole:.1%}" if whole else "–"
-    return (format_number(float(part)), " ", Element("span", share, "soft"))
+    return (Estimate(float(part)), " ", Element("span", share, "soft"))

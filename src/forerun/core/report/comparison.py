@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from forerun.core.report.contents import item_title
 from forerun.core.report.drawn import Drawn
 from forerun.core.report.markup import Content
@@ -23,25 +25,27 @@ from forerun.core.report.pieces import (
     set_option,
 )
 from forerun.core.report.stored import StoredComparison
-from forerun.core.result.numbers import capital, format_number, readable_scale, signed
+from forerun.core.result.numbers import capital, readable_scale, signed
 from forerun.core.result.objective import cost_figure
 from forerun.core.study import best
 from forerun.core.study.compare import LedgerDifference, moved_parts
 from forerun.core.study.compared import Comparison, Shift, Standing
-from forerun.core.study.differences import moved_scale
+from forerun.core.study.differences import figures, moved_scale
 from forerun.core.study.wording import value_text
 from forerun.core.units import split_name, titled
 
 
-def shown_comparison(item: StoredComparison, figures: Drawn) -> Shown:
+def shown_comparison(item: StoredComparison, prefix: str) -> Shown:
     """What a page says of a comparison.
 
     Parameters
     ----------
     item : the comparison and its name.
-    figures : those of the comparison.
+    prefix : of the names of its figures.
     """
     comparison = item.comparison
+    moved = moved_parts(comparison)
+    drawn = Drawn(figures(comparison, moved), prefix)
     common = f"{comparison.seeds:,} common {'seed' if comparison.seeds == 1 else 'seeds'}"
     notes = [
         (Element("strong", f"{', '.join(names)}: ") if names else None, note)
@@ -59,11 +63,11 @@ def shown_comparison(item: StoredComparison, figures: Drawn) -> Shown:
             f"forerun {comparison.version}",
         ),
         comparison.why,
-        bool(figures.figures),
+        bool(drawn.figures),
         (
             Section("headline", "Variants", _ranked(comparison)),
-            Section("figures", "Figures", figures),
-            Section("causes", "Where the differences come from", _causes(comparison), "Causes"),
+            Section("figures", "Figures", drawn),
+            Section("causes", "Where the differences come from", _causes(comparison, moved), "Causes"),
             Section("why", "Why each did as it did", _whys(comparison), "Why"),
             Section("others", "All figures", _figures(comparison)),
             Section("notes", "Notes", Bullets(notes)),
@@ -96,7 +100,7 @@ def _ranked(comparison: Comparison) -> Content:
         right.append(len(head))
         head.append(metric_title(cost))
         for row, one in zip(rows, comparison.standings, strict=True):
-            row.append(format_number(one.figures.get(cost)))
+            row.append(Estimate(one.figures.get(cost)))
     lines = [f"{capital(comparison.method)}."]
     if any(one.best is not None for one in comparison.standings):
         right += [len(head), len(head) + 1]
@@ -134,7 +138,7 @@ def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: 
     changed = ", ".join(f"{path} {value_text(value)}" for path, value in one.variant.overrides)
     if changed and changed.rpartition(" ")[2] != one.variant.name:
         name += [BREAK, Element("span", changed, "soft")]
-    cells: list[Content] = [name, Estimate(format_number(one.value / size), one.interval, size)]
+    cells: list[Content] = [name, Estimate(one.value / size, one.interval, size)]
     if one.difference is None:
         return [*cells, "", *(["", ""] if intervals else [])]
     gap: Content = Estimate(signed(one.difference / size), one.difference_interval, size)
@@ -148,9 +152,8 @@ def _row(comparison: Comparison, one: Standing, at: int, intervals: bool, size: 
     return cells
 
 
-def _causes(comparison: Comparison) -> Content:
+def _causes(comparison: Comparison, moved: Sequence[LedgerDifference]) -> Content:
     """Each ledger that moved: its parts, and the whole that they sum to; None if none moved."""
-    moved = moved_parts(comparison)
     kind = "Exact differences"
     if not comparison.exact:
         kind = "Mean differences on common seeds with their paired intervals"
@@ -193,7 +196,7 @@ def _figures(comparison: Comparison) -> Content:
         values = [one.figures.get(name) for one in comparison.standings]
         if len(set(values)) > 1:
             label, unit = split_name(name)
-            rows.append([capital(label), unit, *map(format_number, values)])
+            rows.append([capital(label), unit, *map(Estimate, values)])
     head = ("Quantity", "Unit", *(one.variant.name for one in comparison.standings))
     table = DataTable(head, rows, label="All figures", right=range(2, 2 + len(comparison.standings)))
     same = len(names) - len(rows)

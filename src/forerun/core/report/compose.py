@@ -14,7 +14,7 @@ from forerun.core.errors import Problem, StoreError, UsageError
 from forerun.core.regular import open_regular
 from forerun.core.report import compare
 from forerun.core.report.comparison import shown_comparison
-from forerun.core.report.contents import Item, Run, figures_of, figures_of_item, labels, scenario_data
+from forerun.core.report.contents import Item, Run, figures_of, labels, scenario_data
 from forerun.core.report.documents import shown_document
 from forerun.core.report.drawn import Drawn
 from forerun.core.report.markup import Content
@@ -87,16 +87,15 @@ def _shown(item: Item, prefix: str = "figure") -> Shown:
     item : what to show.
     prefix : keeps the names of its figures apart from those of other items (default: `figure`).
     """
-    figures = Drawn(figures_of_item(item), prefix)
     match item:
         case SavedStudy():
-            return shown_study(item, figures)
+            return shown_study(item, prefix)
         case StoredComparison():
-            return shown_comparison(item, figures)
+            return shown_comparison(item, prefix)
         case StoredDocument():
-            return shown_document(item, figures)
+            return shown_document(item, prefix)
         case _:
-            return shown_run(item, figures)
+            return shown_run(item, prefix)
 
 
 def _one_page(shown: Shown, question: str = "") -> str:

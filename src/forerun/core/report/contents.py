@@ -18,9 +18,10 @@ from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import capital
 from forerun.core.result.run import Result, SavedRun
 from forerun.core.scenario.spec import to_data
+from forerun.core.study.compare import moved_parts
 from forerun.core.study.differences import figures as comparison_figures
 from forerun.core.study.figures import figures as study_figures
-from forerun.core.study.ranking import SavedStudy
+from forerun.core.study.ranking import SavedStudy, ranking_of
 from forerun.core.units import readable_unit
 
 Run: TypeAlias = Result | SavedRun
@@ -76,9 +77,9 @@ def figures_of_item(item: Item) -> tuple[Figure, ...]:
     StoreError : the item lacks what its figures need.
     """
     if isinstance(item, SavedStudy):
-        return study_figures(item)
+        return study_figures(item, ranking_of(item))
     if isinstance(item, StoredComparison):
-        return comparison_figures(item.comparison)
+        return comparison_figures(item.comparison, moved_parts(item.comparison))
     if isinstance(item, StoredDocument):
         return figures_of_document(item)
     return figures_of(item)

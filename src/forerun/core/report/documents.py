@@ -13,6 +13,7 @@ from forerun.core.report.pieces import (
     MOST_ROWS,
     Bullets,
     DataTable,
+    Estimate,
     Folded,
     Headline,
     Paragraph,
@@ -22,23 +23,25 @@ from forerun.core.report.pieces import (
     Shown,
     amount,
 )
+from forerun.core.report.stored import figures_of_document
 from forerun.core.result.document import Rows, StoredDocument
 from forerun.core.result.numbers import capital, is_number
 from forerun.core.units import split_name, titled
 
 
-def shown_document(item: StoredDocument, figures: Drawn) -> Shown:
+def shown_document(item: StoredDocument, prefix: str) -> Shown:
     """What a page says of a plan or measurement.
 
     Parameters
     ----------
     item : the content of the file.
-    figures : those of the content.
+    prefix : of the names of its figures.
     """
+    drawn = Drawn(figures_of_document(item), prefix)
     written = f"forerun {item.version}" if item.version else ""
-    rows = [("file", item.name), ("kind", item.kind)]
+    rows: list[tuple[str, Content]] = [("file", item.name), ("kind", item.kind)]
     rows += [("written by", written)] if written else []
-    rows += [(name, amount(value)) for name, value in flat(item.provenance).items()]
+    rows += [(name, Estimate(value)) for name, value in flat(item.provenance).items()]
     return Shown(
         item.kind,
         capital(item.name)
@@ -46,10 +49,10 @@ def shown_document(item: StoredDocument, figures: Drawn) -> Shown:
         else item_title(item.kind, item.domain, item.name, item.scenario),
         (item.domain, item.kind, written),
         item.answer,
-        bool(figures.figures),
+        bool(drawn.figures),
         (
             Section("headline", "Headline", _headline(item.facts)),
-            Section("figures", "Figures", figures),
+            Section("figures", "Figures", drawn),
             *(
                 Section(f"table-{name}", capital(_words(name)), _table(name, rows))
                 for name, rows in item.tables.items()
@@ -64,12 +67,10 @@ def shown_document(item: StoredDocument, figures: Drawn) -> Shown:
 def _headline(facts: Mapping[str, Any]) -> Headline:
     """The first numbers large, everything in a table."""
     values = {name: value for name, value in flat(facts).items() if value is not None}
-    rows = {}
-    for name, value in values.items():
-        label, unit = split_name(name)
-        rows[name] = (capital(label), amount(value), unit)
-    tiles = [(*rows[name], "") for name, value in values.items() if is_number(value)]
-    table = DataTable(("Quantity", "Value", "Unit"), list(rows.values()), label="All values", right=(1,))
+    named = [(split_name(name), value) for name, value in values.items()]
+    rows = [(capital(label), Estimate(value), unit) for (label, unit), value in named]
+    tiles = [(capital(label), value, unit, "") for (label, unit), value in named if is_number(value)]
+    table = DataTable(("Quantity", "Value", "Unit"), rows, label="All values", right=(1,))
     return Headline(tiles, len(rows), table)
 
 
@@ -90,7 +91,7 @@ def _table(name: str, rows: Rows) -> Content:
     ]
     shown = [column for column in columns if column not in same] or columns[:1]  # rows may be all alike
     cells: list[list[Content]] = [
-        [amount(row.get(column)) for column in shown] for row in flattened[:MOST_ROWS]
+        [Estimate(row.get(column)) for column in shown] for row in flattened[:MOST_ROWS]
     ]
     numeric = [
         at

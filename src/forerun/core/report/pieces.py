@@ -205,12 +205,12 @@ class Headline(Piece):
 
     Parameters
     ----------
-    tiles : label, amount as text, unit and interval of each, the last two empty for none; only the first are shown.
+    tiles : label, value, unit and interval of each, the last two empty for none; only the first are shown.
     count : of all values.
     table : of them.
     """
 
-    tiles: Sequence[tuple[str, str, str, str]]
+    tiles: Sequence[tuple[str, object, str, str]]
     count: int
     table: Content
 
@@ -220,14 +220,15 @@ class Headline(Piece):
         return join(tag("div", (_tile(*each) for each in self.tiles[:_TILES]), class_="tiles"), every)
 
 
-def _tile(label: str, amount: str, unit: str, interval: str) -> Html:
+def _tile(label: str, value: object, unit: str, interval: str) -> Html:
     """A value shown large."""
-    look = "value long" if len(amount) + len(unit) > _LONG else "value"
+    text = amount(value)
+    look = "value long" if len(text) + len(unit) > _LONG else "value"
     shown = tag("small", f"\N{NO-BREAK SPACE}{unit}") if unit else None
     return tag(
         "div",
         tag("span", label, class_="label"),
-        tag("span", amount, shown, class_=look),
+        tag("span", text, shown, class_=look),
         tag("span", interval, class_="soft") if interval else None,
         class_="tile",
     )
@@ -242,25 +243,25 @@ def amount(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Estimate(Piece):
-    """A value, and below it its interval.
+    """A value as people read it, and below it its interval.
 
     Parameters
     ----------
-    text : the value, in the unit that is shown.
-    interval : in the original unit; None for none.
+    value : in the unit that is shown, or in words.
+    interval : in the original unit (default: none).
     size : how many of the original unit make one that is shown (default: 1).
     """
 
-    text: str
-    interval: Interval | None
+    value: object
+    interval: Interval | None = None
     size: float = 1.0
 
     def html(self) -> Html:
         """The value, and its interval on a line of its own."""
         if self.interval is None:
-            return join(self.text)
+            return join(amount(self.value))
         scaled = Interval(self.interval.low / self.size, self.interval.high / self.size)
-        return join(self.text, BREAK, tag("span", span(scaled), class_="soft"))
+        return join(amount(self.value), BREAK, tag("span", span(scaled), class_="soft"))
 
 
 def metric_title(name: str, label: str = "") -> str:
@@ -297,7 +298,7 @@ class Provenance(Piece):
     scenario : plain data; the digests of the input files that it names are added to the rows.
     """
 
-    rows: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, Content]]
     scenario: Mapping[str, Any]
 
     def html(self) -> Html:

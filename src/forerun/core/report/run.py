@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forerun.core.report.contents import Run, label, scenario_data, title_in
+from forerun.core.report.contents import Run, figures_of, label, scenario_data, title_in
 from forerun.core.report.drawn import Drawn
 from forerun.core.report.markup import Content
 from forerun.core.report.palette import VARIABLES
@@ -17,6 +17,7 @@ from forerun.core.report.pieces import (
     Commands,
     DataTable,
     Element,
+    Estimate,
     Folded,
     Headline,
     Paragraph,
@@ -25,7 +26,6 @@ from forerun.core.report.pieces import (
     Section,
     Shown,
     Swatch,
-    amount,
 )
 from forerun.core.result.ledger import Ledger
 from forerun.core.result.numbers import capital, figure_row
@@ -35,15 +35,16 @@ from forerun.core.result.tables import Table
 from forerun.core.units import readable_unit, split_name, titled
 
 
-def shown_run(run: Run, figures: Drawn) -> Shown:
+def shown_run(run: Run, prefix: str) -> Shown:
     """What a page says of a run.
 
     Parameters
     ----------
     run : a result or a saved run.
-    figures : those of the run.
+    prefix : of the names of its figures.
     """
     scenario, name = scenario_data(run), label(run)
+    drawn = Drawn(figures_of(run), prefix)
     plain = capital(run.domain) if name == run.domain else f"{capital(run.domain)}: {name}"
     folder = str(run.folder) if isinstance(run, SavedRun) else ""
     resolved = Element("p", "Resolved: every default is written out.", "soft over")
@@ -52,11 +53,11 @@ def shown_run(run: Run, figures: Drawn) -> Shown:
         title_in(scenario) or plain,
         _facts(run.domain, run.id, scenario, run.provenance.get("versions", {}).get("forerun")),
         run.why,
-        bool(figures.figures),
+        bool(drawn.figures),
         (
             Section("headline", "Headline", _headline(run.summary, run.headline, run.intervals)),
             Section("ledgers", "Where it went", ledgers(run.ledgers), "Ledgers"),
-            Section("figures", "Figures", figures),
+            Section("figures", "Figures", drawn),
             Section("notes", "Notes", Bullets(run.notes)),
             Section("next", "What to run next", Commands(_commands(run.next_steps, folder))),
             Section("scenario", "Scenario", (resolved, ScenarioText(scenario))),
@@ -109,7 +110,7 @@ def _headline(
     rows = {}
     for name, value in flat.items():
         label, value, unit, interval = figure_row(name, value, intervals.get(name))
-        rows[name] = (capital(label), amount(value), unit, interval)
+        rows[name] = (capital(label), value, unit, interval)
     names = [*first, *(name for name in flat if name not in first)]
     table = _summary_table([rows[name] for name in names], intervals.values())
     deep = [_nested(name, value) for name, value in summary.items() if _deep(value)]
@@ -117,12 +118,12 @@ def _headline(
     return Headline(tiles, len(names), Element("div", (table, deep), "beside"))
 
 
-def _summary_table(rows: Sequence[Sequence[str]], intervals: Iterable[Interval]) -> Element:
+def _summary_table(rows: Sequence[tuple[str, object, str, str]], intervals: Iterable[Interval]) -> Element:
     """Every value of the summary with its unit, and its interval where some values have one."""
-    head = ["Quantity", "Value", "Unit", "Interval"]
-    if not any(row[3] for row in rows):
-        head, rows = head[:3], [row[:3] for row in rows]
-    table = DataTable(head, rows, label="All values of the summary", right=(1, 3))
+    columns = 4 if any(row[3] for row in rows) else 3
+    cells = [(label, Estimate(value), unit, interval)[:columns] for label, value, unit, interval in rows]
+    head = ("Quantity", "Value", "Unit", "Interval")[:columns]
+    table = DataTable(head, cells, label="All values of the summary", right=(1, 3))
     methods = {f"{i.confidence:.0%}{', ' + i.method if i.method else ''}" for i in intervals}
     return Element("div", (table, Paragraph(f"Intervals: {'; '.join(sorted(methods))}." if methods else "")))
 
@@ -146,7 +147,7 @@ def _nested(name: str, value: Any) -> Element | None:
         ]
         table = DataTable(head, rows, label=title, right=range(1, len(head)))
         return Element("div", (Element("h4", title), table))
-    rows = [[path, amount(leaf)] for path, leaf in _leaves(value)]
+    rows = [[path, Estimate(leaf)] for path, leaf in _leaves(value)]
     if not rows:
         return None
     cut = f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
@@ -154,9 +155,9 @@ def _nested(name: str, value: Any) -> Element | None:
     return Element("div", (Element("h4", title + cut), table))
 
 
-def _one(value: Any) -> str:
+def _one(value: Any) -> Estimate:
     """A value of a nested summary entry, however deep, in one cell."""
-    return str(value) if isinstance(value, (Mapping, list, tuple)) else amount(value)
+    return Estimate(str(value) if isinstance(value, (Mapping, list, tuple)) else value)
 
 
 def _leaves(data: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -184,10 +185,10 @@ def _ledger(entry: Ledger) -> Element:
     words = ", ".join(f"{name} {shares[name]:.1%}" for name in entry.parts if shares[name] >= 0.0005)
     widths = [(shares[name], colours[name], f"{name}: {shares[name]:.1%}") for name in entry.parts]
     rows: list[list[Content]] = [
-        [Swatch(name, colours[name]), amount(float(value)), f"{shares[name]:.1%}", meanings.get(name, "")]
+        [Swatch(name, colours[name]), Estimate(float(value)), f"{shares[name]:.1%}", meanings.get(name, "")]
         for name, value in entry.parts.items()
     ]
-    rows.append([Element("strong", "whole"), Element("strong", amount(float(entry.whole))), "", ""])
+    rows.append([Element("strong", "whole"), Element("strong", Estimate(float(entry.whole))), "", ""])
     head = ["Part", f"Amount ({unit})" if unit else "Amount", "Share", "Meaning"]
     if not any(meanings.get(name) for name in entry.parts):
         head, rows = head[:3], [row[:3] for row in rows]
@@ -210,5 +211,5 @@ def _table(name: str, table: Table) -> Folded:
 
 def provenance(id: str, said: Mapping[str, Any], scenario: Mapping[str, Any]) -> Provenance:
     """Run id, versions, host and wall time. said: what the run says of them."""
-    rows = [(path.replace("_", " "), amount(value)) for path, value in _leaves(said)]
+    rows = [(path.replace("_", " "), Estimate(value)) for path, value in _leaves(said)]
     return Provenance([("run id", id), *rows], scenario)

@@ -22,22 +22,24 @@ from forerun.core.report.pieces import (
     metric_title,
     set_option,
 )
-from forerun.core.result.numbers import capital, format_number, is_number, signed
+from forerun.core.result.numbers import capital, is_number, signed
+from forerun.core.study.figures import figures
 from forerun.core.study.ranking import Ranking, Row, SavedStudy, ranking_of
 
 #: reasons of failures that are listed
 MOST_REASONS: Final = 20
 
 
-def shown_study(study: SavedStudy, figures: Drawn) -> Shown:
+def shown_study(study: SavedStudy, prefix: str) -> Shown:
     """What a page says of a study.
 
     Parameters
     ----------
     study : finished or not.
-    figures : those of the study.
+    prefix : of the names of its figures.
     """
     ranking = ranking_of(study)
+    drawn = Drawn(figures(study, ranking), prefix)
     total, ended = len(study.plan), study.done + study.failed
     so_far = f"{study.done:,} of {total:,} cells done so far"
     return Shown(
@@ -52,10 +54,10 @@ def shown_study(study: SavedStudy, figures: Drawn) -> Shown:
             f"forerun {study.version}",
         ),
         ranking.why,
-        bool(figures.figures),
+        bool(drawn.figures),
         (
             Section("headline", "Combinations", headline(study, ranking)),
-            Section("figures", "Figures", figures),
+            Section("figures", "Figures", drawn),
             Section("axes", "What each axis does", axis_effects(study, ranking)),
             Section("frontier", "Best trade-offs", trade_offs(study, ranking)),
             Section("failed", "Cells that failed", failures(study) if study.failed else None, "Failed"),
@@ -184,9 +186,9 @@ def axis_effects(study: SavedStudy, ranking: Ranking) -> Content:
         [
             effect.axis,
             effect.best,
-            format_number(effect.best_mean),
+            Estimate(effect.best_mean),
             effect.worst,
-            format_number(effect.worst_mean),
+            Estimate(effect.worst_mean),
             f"{effect.wins:,} of {effect.settings:,}",
         ]
         for effect in moved
@@ -287,7 +289,7 @@ def next_commands(study: SavedStudy, ranking: Ranking) -> list[tuple[str, str]]:
         changes = " ".join(set_option(path, value) for (path, _), value in zip(study.plan.axes, values))
         best = "The best combination as a run."
         if study.given:
-            best = f"The best choice at {ranking.first_setting} as a run."
+            best = f"The best choice at {ranking.settings[0].text} as a run."
         offered.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", best))
     pictures = f"forerun report {study.path.name} --png figures --svg figures"
     return [

@@ -122,15 +122,22 @@ class Figure:
         rules: Iterable[Rule] = (),
         order: Iterable[str] = (),
         equal: bool = False,
+        intervals: Sequence[Interval | None] = (),
     ) -> Figure:
         """A figure of some columns of a table.
 
         kind, id, title, caption, rules, order, equal, x2, series, series_label: as of a `Figure`.
         data: a table, or columns by name; only those that are drawn are taken. Columns called low and high, where there are
-        both, are drawn as the interval around y.
+        both, are drawn as the interval around y, and so are `intervals` of the rows (default: none).
         x, y, z: an axis, or the name of its column, from which label and unit are derived.
         """
         columns = data.columns if isinstance(data, Table) else data
+        if any(intervals):
+            columns = {
+                **columns,
+                "low": [one.low if one else math.nan for one in intervals],
+                "high": [one.high if one else math.nan for one in intervals],
+            }
         x, y = _axis(x, data), _axis(y, data)
         z = _axis(z, data) if z else None
         low, high = ("low", "high") if {"low", "high"} <= columns.keys() else ("", "")
@@ -207,16 +214,6 @@ def quantile_curve(name: str, values: np.ndarray[Any, Any], points: int) -> dict
     usual, highest = np.linspace(0.0, 0.98, points // 2), np.linspace(0.98, 1.0, points // 2 + 1)[1:]
     shares = np.concatenate([usual, highest])
     return {name: np.quantile(values, shares), "share": shares}
-
-
-def ends(intervals: Sequence[Interval | None]) -> dict[str, list[float]]:
-    """Columns low and high of confidence intervals, nan where there is none; no columns if there are none at all."""
-    if not any(intervals):
-        return {}
-    return {
-        "low": [interval.low if interval else math.nan for interval in intervals],
-        "high": [interval.high if interval else math.nan for interval in intervals],
-    }
 
 
 def _kinds(column: Sequence[Any] | np.ndarray[Any, Any]) -> set[str]:

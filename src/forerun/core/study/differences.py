@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from forerun.core.result.figures import Axis, Figure, Rule, by_series, ends
+from forerun.core.result.figures import Axis, Figure, Rule, by_series
 from forerun.core.result.numbers import capital, readable_scale, signed
 from forerun.core.study.best import shared
-from forerun.core.study.compare import LedgerDifference, moved_parts
+from forerun.core.study.compare import LedgerDifference
 from forerun.core.study.compared import Comparison, Standing
 from forerun.core.units import stem, unit_of
 
@@ -19,8 +20,8 @@ MOST_SERIES: Final = 8
 MOST_PARTS: Final = 12
 
 
-def figures(comparison: Comparison) -> tuple[Figure, ...]:
-    """What a comparison shows; those that apply."""
+def figures(comparison: Comparison, moved: Sequence[LedgerDifference]) -> tuple[Figure, ...]:
+    """What a comparison shows; those that apply. moved: `moved_parts` of it."""
     others = [one for one in comparison.standings if one.difference is not None]
     made = [_values(comparison)]
     if any(one.best is not None and one.best.least_share is not None for one in comparison.standings):
@@ -29,7 +30,7 @@ def figures(comparison: Comparison) -> tuple[Figure, ...]:
         made.append(_differences(comparison, others))
         if not comparison.exact and comparison.seeds > 1:
             made.append(_seeds(comparison, others))
-    made += [_moved(comparison, entry) for entry in moved_parts(comparison)]
+    made += [_moved(comparison, entry) for entry in moved]
     return tuple(made)
 
 
@@ -46,8 +47,8 @@ def _values(comparison: Comparison) -> Figure:
         {
             "variant": [one.variant.name for one in comparison.standings],
             "value": [one.value for one in comparison.standings],
-            **ends([one.interval for one in comparison.standings]),
         },
+        intervals=[one.interval for one in comparison.standings],
         x="variant",
         y=Axis("value", label, unit),
         rules=_ends(comparison),
@@ -106,8 +107,8 @@ def _differences(comparison: Comparison, others: list[Standing]) -> Figure:
         {
             "variant": [one.variant.name for one in others],
             "difference": [math.nan if one.difference is None else one.difference for one in others],
-            **ends(intervals),
         },
+        intervals=intervals,
         x="variant",
         y=Axis("difference", "difference", unit),
         rules=[Rule(0.0, comparison.reference, "y")],
@@ -168,8 +169,8 @@ def _moved(comparison: Comparison, entry: LedgerDifference) -> Figure:
             "part": [part for part, _, _ in rows],
             "shift": [shift.mean for _, _, shift in rows],
             "variant": [variant for _, variant, _ in rows],
-            **ends(intervals),
         },
+        intervals=intervals,
         x="part",
         y=Axis("shift", f"against {comparison.reference}", unit),
         series="variant" if len(variants) > 1 else "",

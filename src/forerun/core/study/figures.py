@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from forerun.core.result.figures import Axis, Figure, ends
+from forerun.core.result.figures import Axis, Figure
 from forerun.core.result.numbers import capital, is_number
 from forerun.core.result.objective import Objective
-from forerun.core.study.ranking import SavedStudy, Trade, frontier
+from forerun.core.result.stats import Interval
+from forerun.core.study.ranking import Ranking, SavedStudy, Trade
 from forerun.core.study.summary import Point
 from forerun.core.study.wording import axis_unit, combination_text, value_text
 from forerun.core.units import split_name, stem, unit_of
@@ -53,19 +54,28 @@ class _Metric:
     title: str
     unit: str
 
-    def of(self, points: Sequence[Point]) -> dict[str, Any]:
-        """The columns of the points' means and intervals."""
-        means = [point.means[self.key] for point in points]
-        return {"y": means, **ends([point.intervals.get(self.key) for point in points])}
+    def means(self, points: Sequence[Point]) -> list[float]:
+        """The points' means."""
+        return [point.means[self.key] for point in points]
+
+    def intervals(self, points: Sequence[Point]) -> list[Interval | None]:
+        """Those of the points' means."""
+        return [point.intervals.get(self.key) for point in points]
 
     def banded(self, points: Sequence[Point]) -> bool:
         """Whether some point has an interval."""
         return any(self.key in point.intervals for point in points)
 
 
-def figures(study: SavedStudy) -> tuple[Figure, ...]:
-    """What a study shows: lines with bands, a heat map, combinations with intervals, a frontier; those that apply."""
-    plan, settings = study.plan, study.settings()
+def figures(study: SavedStudy, ranking: Ranking) -> tuple[Figure, ...]:
+    """What a study shows: lines with bands, a heat map, combinations with intervals, a frontier; those that apply.
+
+    Parameters
+    ----------
+    study : finished or not.
+    ranking : of it.
+    """
+    plan, settings = study.plan, ranking.settings
     axes = [
         _AxisOf(place, label, axis_unit(path), values)
         for place, (label, (path, values)) in enumerate(zip(plan.labels, plan.axes))
@@ -86,8 +96,8 @@ def figures(study: SavedStudy) -> tuple[Figure, ...]:
     ]
     if len(axes) > 1 and metrics:
         made.append(_heatmap(study, axes, metrics[0], ranked[0]))
-    trade = frontier(study) if len(settings) == 1 else None
-    made.append(_frontier(trade) if trade else None)
+    if len(settings) == 1:
+        made += map(_frontier, ranking.trades)
     return tuple(figure for figure in made if figure is not None)
 
 
@@ -111,8 +121,9 @@ def _lines(
             "line": [
                 varied[0].text(point) if len(varied) == 1 else _setting(varied, point) for point in plotted
             ],
-            **metric.of(plotted),
+            "y": metric.means(plotted),
         },
+        intervals=metric.intervals(plotted),
         x=Axis("x", along.label, along.unit),
         y=Axis("y", metric.title, metric.unit),
         series="line" if varied else "",
@@ -134,7 +145,8 @@ def _listed(study: SavedStudy, metric: _Metric, ranked: Sequence[Point]) -> Figu
         "bar",
         f"of-{metric.stem}",
         f"{capital(metric.title)} of each combination",
-        {"combination": [point.text for point in plotted], **metric.of(plotted)},
+        {"combination": [point.text for point in plotted], "y": metric.means(plotted)},
+        intervals=metric.intervals(plotted),
         x="combination",
         y=Axis("y", metric.title, metric.unit),
         caption=_caption(study, metric.banded(plotted), (), plotted) + left_out,
@@ -156,7 +168,7 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: _Metric, best: 
         {
             "x": [first.coordinate(point) for point in plotted],
             "y": [second.coordinate(point) for point in plotted],
-            "z": [point.means[metric.key] for point in plotted],
+            "z": metric.means(plotted),
         },
         x=Axis("x", first.label, first.unit),
         y=Axis("y", second.label, second.unit),

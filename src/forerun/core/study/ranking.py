@@ -35,12 +35,18 @@ class RankedSetting:
     """One setting of the environment, and the choices at it.
 
     values: of the given axes, in the order of `SavedStudy.given`; text: in one line. ranked: the combinations at them, best
-    first.
+    first. significant: whether each that can be compared with the best differs from it significantly, by number; None where
+    that is not known.
     """
 
     values: tuple[Any, ...]
     text: str
     ranked: tuple[Point, ...]
+    significant: Mapping[int, bool | None] = field(default_factory=dict)
+
+    def having(self, objective: Objective) -> tuple[Point, ...]:
+        """The combinations that have the objective, best first."""
+        return tuple(point for point in self.ranked if objective.key in point.means)
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,8 @@ class SavedStudy:
             RankedSetting(
                 tuple(points[0].values[at] for at in given),
                 self.plan.in_words(points[0].values, given),
-                tuple(sorted(points, key=self._rank)),
+                ranked := tuple(sorted(points, key=self._rank)),
+                self._significant(ranked),
             )
             for _, points in sorted(groups.items())
         ]
@@ -201,30 +208,15 @@ class SavedStudy:
 
         Where axes are given: which choice is best at which of their settings.
         """
-        objective = self.objective
-        if objective is None:
-            return ""
-        settings = self.settings()
-        having = [[point for point in setting.ranked if objective.key in point.means] for setting in settings]
-        there = [replace(one, ranked=tuple(ranked)) for one, ranked in zip(settings, having) if ranked]
-        if not there:
-            return ""
-        if len(settings) > 1:
-            return _at_settings(self, objective, there)
-        ranked = there[0].ranked
-        best = ranked[0]
-        text = f"{best.text} has the {_extreme(objective)} {objective.title}, "
-        text += _amount(objective, best.means[objective.key])
-        others = [point for point in ranked if point.comparable(best)]
-        interval = best.intervals.get(objective.key)
-        if interval is not None:
-            over = self.over if self.plan.paths else f"{best.seeds} seeds"
-            text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
-        alike = ""
-        if len(others) < len(ranked):
-            text += _of_those(objective, ranked)
-            alike = " that leave out no more"
-        return text + (_next(self, objective, best, others[1:], alike) if len(others) > 1 else "")
+        return _why(self, self.settings())
+
+    def _significant(self, ranked: Sequence[Point]) -> dict[int, bool | None]:
+        """Whether each that can be compared with the best, but that, differs from it significantly, by number."""
+        key = self.objective.key if self.objective else None
+        having = [point for point in ranked if key in point.means]
+        others = [point for point in having[1:] if point.comparable(having[0])]
+        claims = self.differs_significantly(others, having[0]) if others else []
+        return {point.number: claim for point, claim in zip(others, claims)}
 
     def _gaps(self, one: Point, other: Point) -> Draws | None:
         """The independent differences on what both met: by seed, or the means of each path's; None for fewer than two,
@@ -285,7 +277,7 @@ class Ranking:
     """What a study answers, as plain data: what a page, a terminal and a notebook show of it.
 
     axes: headings of those that vary; metrics: headings by name. rows: the first ones, best first; left: combinations of
-    the others. several: whether a row may be of more than one. first_setting: of the given axes, in words.
+    the others. several: whether a row may be of more than one. settings: as of `SavedStudy.settings`.
     best_choices: head and rows of the best choice at each setting. trades: of each setting, see `frontier`; unbeaten: its
     first rows. axis_values: path, count and values in words of each axis, the paths last; seeds: in words.
     """
@@ -298,7 +290,7 @@ class Ranking:
     compared: bool
     paths: bool
     why: str
-    first_setting: str
+    settings: tuple[RankedSetting, ...]
     best_choices: tuple[list[str], list[list[Any]]]
     effects: tuple[AxisEffect, ...]
     trades: tuple[Trade, ...]
@@ -319,6 +311,30 @@ class Ranking:
                 gap = f"{'+' if row.gap > 0 else ''}{_with_interval(row.gap, row.interval)}"
                 rows[-1].append(row.behind or (gap if row.interval else "–"))
         return head + (["against the best"] if self.compared else []), rows
+
+
+def _why(study: SavedStudy, settings: Sequence[RankedSetting]) -> str:
+    """The sentence that answers a study. settings: of the study."""
+    objective = study.objective
+    if objective is None:
+        return ""
+    there = [replace(one, ranked=having) for one in settings if (having := one.having(objective))]
+    if not there:
+        return ""
+    if len(settings) > 1:
+        return _at_settings(study, objective, there)
+    ranked = there[0].ranked
+    best = ranked[0]
+    text = f"{best.text} has the {_extreme(objective)} {objective.title}, "
+    text += _amount(objective, best.means[objective.key])
+    alike = [point for point in ranked if point.comparable(best)]
+    interval = best.intervals.get(objective.key)
+    if interval is not None:
+        over = study.over if study.plan.paths else f"{best.seeds} seeds"
+        text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
+    if len(alike) < len(ranked):
+        text += _of_those(objective, ranked)
+    return text + (_next(study, there[0], alike) if len(alike) > 1 else "")
 
 
 def _of_those(objective: Objective, ranked: Sequence[Point]) -> str:
@@ -352,9 +368,9 @@ def _at_settings(study: SavedStudy, objective: Objective, settings: Sequence[Ran
         elif len(level) > 1:
             best += f" (level with {len(level) - 1:,} more)"
         at.setdefault(best, []).append(setting.text)
-        significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
-        compared |= any(one is not None for one in significant)
-        clear += bool(significant) and all(significant)
+        claims = setting.significant.values()
+        compared |= any(one is not None for one in claims)
+        clear += bool(claims) and all(claims)
     text = f"{_extreme(objective)} {objective.title}: " + "; ".join(
         f"{best} at {_listed(places)}" for best, places in at.items()
     )
@@ -375,25 +391,27 @@ def _extreme(objective: Objective) -> str:
     return "highest" if objective.better == "higher" else "lowest"
 
 
-def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point], alike: str) -> str:
-    """How far the others are behind the best, and from how many of them it differs significantly. alike: which they are."""
-    second = others[0]
+def _next(study: SavedStudy, setting: RankedSetting, alike: Sequence[Point]) -> str:
+    """How far the others are behind the best, and from how many it differs significantly. alike: those it compares with."""
+    objective, (best, second, *_) = study.objective, alike
+    assert objective is not None
     gap = abs(second.means[objective.key] - best.means[objective.key])
     name = second.text
-    level = len(_level_with_first(objective, [best, *others])) - 1
+    level = len(_level_with_first(objective, alike)) - 1
     if level:
         text = f"; so has {name}" if level == 1 else f"; so have {level:,} others"
         text += "" if gap == 0 else " to the digits shown"
         further = [f"{one.title} ({one.better})" for one in study.objectives[1:]] if gap == 0 else []
         return text + (f", ranked after it by {' and '.join(further)}" if further else "")
-    significant = study.differs_significantly(others, best)
+    significant = [setting.significant[point.number] for point in alike[1:]]
     text = f"; next is {name}, {_amount(objective, gap)} behind"
     if significant[0] is None:
         return text
+    which = " that leave out no more" if len(alike) < len(setting.ranked) else ""
     unsure = sum(one is False for one in significant)
-    how = f"all others{alike} differ significantly from it"
+    how = f"all others{which} differ significantly from it"
     if unsure:
-        how = f"{unsure:,} of {len(others):,} others{alike} are not significantly different from it"
+        how = f"{unsure:,} of {len(significant):,} others{which} are not significantly different from it"
     return f"{text}; {how} (paired, 5 % over all pairs)"
 
 
@@ -457,17 +475,15 @@ def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) 
     )
 
 
-def frontier(study: SavedStudy, points: Sequence[Point] | None = None) -> Trade | None:
+def frontier(study: SavedStudy, among: Sequence[Point]) -> Trade | None:
     """Two objectives that differ between combinations, the combinations nobody beats on both, and those beaten.
 
-    points: the combinations among which (default: all). None where there are not two such objectives. The unbeaten ones
-    come in the order of the first objective.
+    None where there are not two such objectives. The unbeaten ones come in the order of the first objective.
     """
     pair = [objective for objective in study.objectives if study.differs(objective.key)][:2]
     if len(pair) < 2:
         return None
     one, other = pair
-    among = study.points if points is None else points
     both = [point for point in among if one.key in point.means and other.key in point.means]
     signs = [-1.0 if objective.better == "higher" else 1.0 for objective in pair]
 
@@ -503,13 +519,8 @@ def ranking_of(study: SavedStudy, most: int = MOST_ROWS) -> Ranking:
         shown = groups[: most - len(rows)]
         several |= any(len(group) > 1 for group in groups)
         left += sum(map(len, groups[len(shown) :]))
-        best, *others = setting.ranked
-        claims: dict[int, bool | None] = {}
-        if compared and shown and others:
-            claims = {
-                one.number: claim for one, claim in zip(others, study.differs_significantly(others, best))
-            }
-        rows += [_row(study, group, best, claims if compared else None) for group in shown]
+        best = setting.ranked[0]
+        rows += [_row(study, group, best, setting.significant if compared else None) for group in shown]
     trades = [trade for setting in settings if (trade := frontier(study, setting.ranked)) is not None]
     unbeaten = [point for trade in trades for point in trade[1]]
     axes = (*study.plan.axes, *([study.plan.paths] if study.plan.paths else []))
@@ -521,9 +532,9 @@ def ranking_of(study: SavedStudy, most: int = MOST_ROWS) -> Ranking:
         several=several,
         compared=compared,
         paths=study.plan.paths is not None,
-        why=study.why(),
-        first_setting=settings[0].text if settings else "",
-        best_choices=best_rows(study),
+        why=_why(study, settings),
+        settings=tuple(settings),
+        best_choices=best_rows(study, settings),
         effects=effects(study),
         trades=tuple(trades),
         unbeaten=tuple(_row(study, [point], point, None) for point in unbeaten[:most]),
@@ -591,7 +602,7 @@ def _group_values(study: SavedStudy, group: Sequence[Point]) -> list[str]:
     ]
 
 
-def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
+def best_rows(study: SavedStudy, settings: Sequence[RankedSetting]) -> tuple[list[str], list[list[Any]]]:
     """The best choice at each setting of the given axes as a table: its head and its rows; none without a choice."""
     objective = study.objective
     if objective is None or not study.given or not study.choices:
@@ -600,15 +611,14 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
     columns = [_title(study.plan.axes[at][0], study.plan.labels[at]) for at in shown]
     columns += [_title(objective.key), "next", "significant"]
     rows = []
-    for setting in study.settings():
-        ranked = [point for point in setting.ranked if objective.key in point.means]
+    for setting in settings:
+        ranked = setting.having(objective)
         if not ranked:
             continue
         level = _level_with_first(objective, ranked)
         texts = dict(zip(study.plan.varied, _group_values(study, level)))
         rest = ranked[len(level) :]
-        significant = study.differs_significantly(ranked[1:], ranked[0]) if len(ranked) > 1 else []
-        known = [one for one in significant if one is not None]
+        known = [one for one in setting.significant.values() if one is not None]
         rows.append(
             [
                 *(texts[at] for at in shown),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.core.result.figures import Axis, Columns, Figure, Rule, by_series, ends
+from forerun.core.result.figures import Axis, Columns, Figure, Rule, by_series
 from forerun.core.result.objective import pareto
 from forerun.core.result.run import Result, SavedRun
 from forerun.core.scenario.spec import to_data
@@ -134,8 +134,8 @@ def _savings(run: Result | SavedRun) -> tuple[Figure, ...]:
             {
                 "what": list(names.values()),
                 "saved": [float(run.summary[name]) for name in names],
-                **ends([run.intervals.get(name) for name in names]),
             },
+            intervals=[run.intervals.get(name) for name in names],
             x="what",
             y=Axis("saved", "saved", "%"),
             rules=[Rule(0.0, "default", "y")],
