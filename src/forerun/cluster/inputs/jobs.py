@@ -38,14 +38,26 @@ _YEAR_1990_S = 20 * 365.25 * 86_400
 
 def table_from(trace: TraceSpec, profile: ThroughputTable | None, seed: int, repairs: RepairLog) -> JobTable:
     """The jobs of a scenario's trace, before they meet the profile."""
+    return sampled(whole_table_from(trace, profile, seed, repairs), trace, seed)
+
+
+def sampled(whole: JobTable, trace: TraceSpec, seed: int) -> JobTable:
+    """The jobs that a scenario's trace takes from its log: blocks drawn from it, or all."""
+    if (again := trace.resample) is None:
+        return whole
+    return resampled(whole, block_s=again.block_s, blocks=again.blocks, seed=seed)
+
+
+def whole_table_from(
+    trace: TraceSpec, profile: ThroughputTable | None, seed: int, repairs: RepairLog
+) -> JobTable:
+    """The whole log of a scenario's trace, before blocks are drawn from it."""
     if trace.generate is not None:
         return JobTable("generated", generate(trace.generate, profile, seed))
     if trace.published is not None:
         return JobTable("generated", published(trace.published, _needed(profile), seed))
     if trace.resample is not None:
-        again = trace.resample
-        whole = table_of_file(Path(again.file.path), again.format, repairs)
-        return resampled(whole, block_s=again.block_s, blocks=again.blocks, seed=seed)
+        return table_of_file(Path(trace.resample.file.path), trace.resample.format, repairs)
     assert isinstance(trace.file, Input)
     path = Path(trace.file.path)
     if trace.draw_models:

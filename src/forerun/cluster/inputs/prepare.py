@@ -19,9 +19,9 @@ from forerun.cluster.inputs.jobs import (
     on_what_they_ask_for,
     require_requests,
     rigid_note,
+    sampled,
     scaled_from_durations,
-    table_from,
-    table_of_file,
+    whole_table_from,
     with_deadlines,
     with_iterations,
     with_requests,
@@ -57,7 +57,6 @@ from forerun.cluster.scenario import (
     ProfileSpec,
     Quota,
     Scenario,
-    TraceSpec,
 )
 from forerun.core.errors import Problem, ScenarioError, TraceError, known_names
 from forerun.core.registry import member_name
@@ -143,13 +142,21 @@ def _with_machines(world: _World) -> _World:
 
 
 def _with_log(world: _World) -> _World:
-    """The log as its file has it, each job with whose quota it counts against."""
+    """The whole log as its file has it, each job with whose quota it counts against."""
     scenario = world.scenario
-    table = table_from(scenario.trace, world.profile, scenario.seed, world.repairs)
+    table = whole_table_from(scenario.trace, world.profile, scenario.seed, world.repairs)
     if scenario.quota is not None:
-        _check_quota_names(scenario.quota, table, scenario.trace)
+        _check_quota_names(scenario.quota, table)
         table = replace(table, jobs=replace(table.jobs, user=_owners(table, scenario.quota.per)))
     return replace(world, table=table)
+
+
+def _sampled(world: _World) -> _World:
+    """The jobs of the log that the run takes.
+
+    Only now: who has no job in the blocks that are drawn may still have a quota.
+    """
+    return replace(world, table=sampled(world.table, world.scenario.trace, world.scenario.seed))
 
 
 def _with_policy(world: _World) -> _World:
@@ -251,6 +258,7 @@ def _edited(world: _World) -> _World:
 _STEPS: Final = (
     _with_machines,
     _with_log,
+    _sampled,
     _with_policy,
     _with_jobs,
     _with_work,
@@ -603,13 +611,9 @@ def _owners(table: JobTable, per: Literal["user", "vc"]) -> tuple[str, ...]:
     return table.jobs.user if per == "user" else table.vc or ("",) * len(table)
 
 
-def _check_quota_names(quota: Quota, table: JobTable, trace: TraceSpec) -> None:
+def _check_quota_names(quota: Quota, table: JobTable) -> None:
     """Raises ScenarioError for a quota of somebody who has no job in the log."""
-    tables = [table]
-    if trace.resample is not None and not set(quota.gpus) <= set(_owners(table, quota.per)):
-        # A user without a job in the sample may still be in the log.
-        tables.append(table_of_file(Path(trace.resample.file.path), trace.resample.format, RepairLog()))
-    users, vcs = ({name for one in tables for name in _owners(one, per)} - {""} for per in ("user", "vc"))
+    users, vcs = (set(_owners(table, per)) - {""} for per in ("user", "vc"))
     known, others = (users, vcs) if quota.per == "user" else (vcs, users)
     other = "user" if quota.per == "vc" else "vc"
     words = {"user": "user", "vc": "virtual cluster or partition"}
