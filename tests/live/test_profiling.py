@@ -14,7 +14,7 @@ from tests.live.group_engine import GroupEngine
 
 import forerun
 from forerun.cluster.inputs.costs import costs_csv, read_costs
-from forerun.core.errors import StoreError, UsageError
+from forerun.core.errors import ScenarioError, StoreError, UsageError
 from forerun.core.report.stored import figures_of_document, open_stored
 from forerun.live.measure import command
 from forerun.live.profiling import (
@@ -45,7 +45,7 @@ def profiled(folder: Path, plan: ProfilingPlan, program: tuple[str, ...] = PACED
 
 
 def test_a_profile_has_every_count_and_change_and_simulate_reads_it(tmp_path):
-    plan = ProfilingPlan(counts=(1, 2), batches=(8, 16), rate_s=0.3, repeats=2, cold=True)
+    plan = ProfilingPlan(slots=(1, 2), batches=(8, 16), throughput_s=0.3, repeats=2, cold=True)
     measured, engine, seen = profiled(tmp_path, plan)
     assert set(measured.rates) == {(8, 1), (8, 2), (16, 1), (16, 2)}
     assert all(rate > 0 and np.isfinite(rate) for rate in measured.rates.values())
@@ -99,7 +99,7 @@ def test_a_report_draws_what_was_measured(tmp_path):
 
 
 def test_a_batch_too_small_for_a_count_leaves_its_cell_empty(tmp_path):
-    plan = ProfilingPlan(counts=(1, 2, 4), batches=(4, 3), rate_s=0.2, repeats=1, cold=False)
+    plan = ProfilingPlan(slots=(1, 2, 4), batches=(4, 3), throughput_s=0.2, repeats=1, cold=False)
     measured, _, seen = profiled(tmp_path, plan, slots=4)
     assert set(measured.rates) == {(4, 1), (4, 2), (4, 4), (3, 1), (3, 2)}
     assert measured.throughput_csv().splitlines()[1].endswith(",")
@@ -113,7 +113,7 @@ def test_a_program_that_never_trains_is_told_in_a_line(tmp_path):
     program.write_text(
         "from forerun.live import job\nwith job.attach(torch=False): raise OSError('no data')\n"
     )
-    plan = ProfilingPlan(counts=(1,), batches=(8,), rate_s=0.2, repeats=1, cold=False)
+    plan = ProfilingPlan(slots=(1,), batches=(8,), throughput_s=0.2, repeats=1, cold=False)
     with pytest.raises(ProgramFailed, match="no data"):
         profiled(tmp_path, plan, (sys.executable, str(program)))
 
@@ -126,7 +126,7 @@ def test_what_is_measured_stays_when_it_is_stopped(tmp_path):
         if words.startswith("1->2"):
             raise KeyboardInterrupt
 
-    plan = ProfilingPlan(counts=(1, 2), batches=(8,), rate_s=0.2)
+    plan = ProfilingPlan(slots=(1, 2), batches=(8,), throughput_s=0.2)
     spec = JobSpec(name="profiled", command=PACED, iterations=10**9)
     with pytest.raises(KeyboardInterrupt):
         measure(engine, spec, plan, measured, slots=2, begin=stop, at=lambda *_: None)
@@ -136,7 +136,9 @@ def test_what_is_measured_stays_when_it_is_stopped(tmp_path):
 
 
 def test_walks_visit_all_counts_in_both_directions():
-    walks = list(ProfilingPlan(counts=(1, 2, 8), batches=(4, 8), rate_s=1.0, repeats=3, cold=True).tasks())
+    walks = list(
+        ProfilingPlan(slots=(1, 2, 8), batches=(4, 8), throughput_s=1.0, repeats=3, cold=True).tasks()
+    )
     changes = Counter((task.name, task.how) for walk in walks for task in walk if isinstance(task, Resize))
     for name in ("1->2", "2->8", "8->2", "2->1", "migrate"):
         assert changes[name, "warm"] >= 3 and changes[name, "cold"] == 1
@@ -154,10 +156,10 @@ def test_walks_visit_all_counts_in_both_directions():
 def test_the_command_measures_on_the_engine_that_runs_jobs(tmp_path, monkeypatch):
     """The same program, by `forerun measure cluster`, on the engine of this machine."""
     monkeypatch.chdir(tmp_path)
-    measure_it = ["--slots", "1,2", "--batch", "8", "--for", "300ms", "--repeats", "1"]
+    measure_it = ["--batch", "8", "--set", "slots=[1,2]", "--set", "throughput=300ms", "--set", "repeats=1"]
     for model in ("one", "two"):
         done = CliRunner().invoke(
-            command, [*measure_it, "--no-cold", "--model", model, "--json", "-o", "m", *PACED]
+            command, [*measure_it, "--set", "cold=false", "--model", model, "--json", "-o", "m", *PACED]
         )
         assert done.exit_code == 0, done.output
         measured = json.loads(done.stdout)
@@ -175,15 +177,15 @@ def test_the_command_measures_on_the_engine_that_runs_jobs(tmp_path, monkeypatch
     [
         (["--batch", "8", "nowhere.py"], "no script 'nowhere.py'"),
         (["--batch", "8", "no-such-program"], "no program 'no-such-program'"),
-        (["--batch", "8", "--slots", "2,1", "true"], "'2,1' does not rise"),
+        (["--batch", "8", "--set", "slots=[2,1]", "true"], "slots: [2, 1] does not rise"),
         (["--batch", "x", "true"], "'x' is not a list"),
-        (["--batch", "8", "--for", "0s", "true"], "'0s' is no length of time"),
+        (["--batch", "8", "--set", "throughput=0s", "true"], "throughput: '0s' is not above 0"),
     ],
 )
 def test_wrong_arguments_are_told_in_a_line(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(command, arguments)
-    assert isinstance(done.exception, UsageError) and message in str(done.exception)
+    assert isinstance(done.exception, (UsageError, ScenarioError)) and message in str(done.exception)
 
 
 def test_files_of_others_stay(tmp_path, monkeypatch):

@@ -90,7 +90,7 @@ def test_killed_processes_cost_time_and_nothing_else(tmp_path: Path) -> None:
 def test_the_verb_writes_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A profile that a scenario takes."""
     out = tmp_path / "job.yaml"
-    words = "measure checkpoint --model numpy --parameters 2000 --pipelines 1 --steps 5 --restarts 1"
+    words = "measure checkpoint --model numpy --set parameters=2000 --set pipelines=1 --set steps=5 --set restarts=1"
     assert run([*words.split(), "--json", "-o", str(out)]) == 0
     assert json.loads(capsys.readouterr().out)["job"]["step_s"]["1"] > 0
     text = (
@@ -104,9 +104,9 @@ def test_the_verb_writes_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_bad_calls_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """By name, before any process is started."""
     cases = [
-        (["--model", "numpy", "--batch", "1"], "cannot be shared"),
+        (["--model", "numpy", "--set", "batch=1"], "cannot be shared"),
         (["--model", "numpy", "-o", "profile.txt"], ".yaml"),
-        (["--model", "numpy", "--write-rate", "fast"], "fast"),
+        (["--model", "numpy", "--set", "write_rate=fast"], "fast"),
     ]
     if importlib.util.find_spec("torch") is None:
         cases.append((["--model", "torch"], "pip install 'forerun[torch]'"))
@@ -121,7 +121,7 @@ def test_what_was_measured_before_an_interrupt_is_a_job(
 ) -> None:
     """Numbers of processes that were through are kept; before the first there is nothing."""
     out = tmp_path / "job.yaml"
-    words = "measure checkpoint --model numpy --parameters 2000 --pipelines 2 --steps 5 --restarts 1"
+    words = "measure checkpoint --model numpy --set parameters=2000 --set pipelines=2 --set steps=5 --set restarts=1"
     with pytest.MonkeyPatch.context() as patch:
         began: list[int] = []
         calm = profiles.calm

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forerun.core.cli import _options
+from forerun.core.cli._options import Output
+
 if TYPE_CHECKING:
     from forerun.live.profiling import Measured, ProfilingPlan
     from forerun.live.spec import JobSpec
@@ -14,36 +17,24 @@ if TYPE_CHECKING:
 
 @click.command(name="cluster", context_settings={"allow_interspersed_args": False})
 @click.argument("program", nargs=-1, required=True, metavar="PROGRAM [ARGUMENT]...", type=click.UNPROCESSED)
-@click.option("--slots", default="1,2,4,8", show_default=True, help="Counts of slots, ascending.")
 @click.option(
     "--batch", "batches", required=True, metavar="N,N", help="Global batches; changes use the first."
 )
 @click.option("--model", default="", metavar="NAME", help="Its name in tables (default: the program's).")
-@click.option("--for", "rate", default="15s", show_default=True, metavar="TIME", help="For each throughput.")
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Of each change.")
-@click.option("--cold/--no-cold", default=True, show_default=True, help="Also change without warm processes.")
 @click.option(
-    "--costs", type=click.Choice(["median", "largest"]), default="median", show_default=True,
-    help="Which of the repeats the table of costs gets.",
+    "--set", "given", multiple=True, metavar="KEY=VALUE",
+    help="A setting (see above); repeatable.",
 )  # fmt: skip
 @click.option("--environment", multiple=True, metavar="NAME", help="A variable that the program inherits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), default=Path("measured"), show_default=True, metavar="DIR"
-)
+@_options.output_options
+@_options.out_option("DIR", "Folder to write.", default=Path("measured"), show_default=True)
 def command(
     program: tuple[str, ...],
-    slots: str,
     batches: str,
     model: str,
-    rate: str,
-    repeats: int,
-    cold: bool,
-    costs: str,
+    given: tuple[str, ...],
     environment: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     out: Path,
 ) -> None:
     """Measure throughput by slots and global batch, and the seconds of start, grow, shrink and move, of PROGRAM.
@@ -51,37 +42,31 @@ def command(
     PROGRAM is a Python script that uses forerun.live.job, or a command; what follows it are its arguments. It runs as
     processes of this machine, as under `forerun live`. DIR gets MODEL.csv and costs.csv, which a scenario names under
     `profile` and `costs`, and MODEL.json, which `forerun report` draws. Rows of other models in costs.csv stay.
+
+    \b
+    Settings, as --set KEY=VALUE, with their defaults:
+      slots=[1,2,4,8]   counts of slots, ascending
+      throughput=15s    for each throughput
+      repeats=3         of each change
+      cold=true         also change without warm processes
+      costs=median      which of the repeats the table of costs gets:
+                        median or largest
     """
     import json
 
-    from forerun.core.errors import UsageError
-    from forerun.core.units import parse_quantity
+    from forerun.core.trace.domain_traces import decoded
     from forerun.live.profiling import Measured, ProfilingPlan
 
-    try:
-        rate_s = parse_quantity(rate, "s")
-    except ValueError as error:
-        raise UsageError.at("--for", str(error)) from error
-    if not rate_s > 0:
-        raise UsageError.at("--for", f"{rate!r} is no length of time")
-    plan = ProfilingPlan(
-        counts=_counts(slots, "--slots"),
-        batches=_counts(batches, "--batch"),
-        rate_s=rate_s,
-        repeats=repeats,
-        cold=cold,
-    )
+    start = {"batches": _counts(batches, "--batch")}
+    plan = decoded("", start, given, ProfilingPlan, name="measure cluster")
     spec = _job(program, environment)
     measured = Measured(model or _name_of(spec))
     _own(out, measured.model)
 
-    def tell(message: str) -> None:
-        if not (quiet or as_json):
-            click.echo(message, err=True)
-
-    stopped, host = _run(plan, spec, measured, tell)
-    data = _written(measured, host, stopped, largest=costs == "largest", out=out)
-    if as_json:
+    progress = (lambda message: None) if output.silent else (lambda message: click.echo(message, err=True))
+    stopped, host = _run(plan, spec, measured, progress)
+    data = _written(measured, host, stopped, largest=plan.costs == "largest", out=out)
+    if output.as_json:
         click.echo(json.dumps(data, indent=1))
     else:
         _show(measured, out)
@@ -90,17 +75,14 @@ def command(
         raise click.exceptions.Exit(130)
 
 
-def _counts(text: str, option: str) -> tuple[int, ...]:
-    """The whole numbers of an option, ascending. Raises UsageError."""
+def _counts(text: str, option: str) -> list[int]:
+    """The whole numbers of an option. Raises UsageError."""
     from forerun.core.errors import UsageError
 
     try:
-        values = tuple(int(part) for part in text.split(","))
+        return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise UsageError.at(option, f"{text!r} is not a list of whole numbers such as 1,2,4") from error
-    if min(values) < 1 or list(values) != sorted(set(values)):
-        raise UsageError.at(option, f"{text!r} does not rise from at least 1")
-    return values
 
 
 def _job(program: tuple[str, ...], environment: tuple[str, ...]) -> JobSpec:
@@ -171,12 +153,12 @@ def _run(plan: ProfilingPlan, spec: JobSpec, measured: Measured, tell: Any) -> t
     before, stopped = probe(), ""
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
         folder = RunFolder.create(Path(temporary) / "run")
-        engine = LocalEngine(folder, {"local": max(plan.counts)})
+        engine = LocalEngine(folder, {"local": max(plan.slots)})
         try:
             with terminable():
                 measure(
                     engine, spec, plan, measured,
-                    slots=max(plan.counts), begin=steps.begin, at=steps.at,
+                    slots=max(plan.slots), begin=steps.begin, at=steps.at,
                 )  # fmt: skip
         except KeyboardInterrupt:
             if not measured.rates:

@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from forerun.core.errors import ForerunError
+from forerun.core.scenario.numbers import Count, Positive
+from forerun.core.scenario.spec import Spec
 from forerun.live.engines.engine import Checkpoint, Drain, Engine, Heartbeat, Kill, Start, Term
 from forerun.live.observation import (
     Checkpointed,
@@ -97,28 +100,33 @@ class End:
 Task = WarmUp | Begin | Rate | Resize | End
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilingPlan:
+class ProfilingPlan(Spec, frozen=True, kw_only=True):
     """What is measured, in which order.
 
-    Parameters
-    ----------
-    counts : of slots, ascending.
-    batches : global batches; changes are measured with the first.
-    rate_s : wall seconds for each throughput.
-    repeats : how often each change is measured (default: 3).
-    cold : whether changes are also measured without a warm process (default: yes).
+    slots: counts of them, ascending. batches: global batches; changes are measured with the first. throughput_s: wall
+    seconds for each throughput. repeats: how often each change is measured. cold: whether changes are also measured
+    without a warm process. costs: which of the repeats the table of costs gets.
     """
 
-    counts: tuple[int, ...]
-    batches: tuple[int, ...]
-    rate_s: float
-    repeats: int = 3
+    slots: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 2, 4, 8)
+    batches: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    throughput_s: Positive = 15.0
+    repeats: Count = 3
     cold: bool = True
+    costs: Literal["median", "largest"] = "median"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Counts rise."""
+        both = (("slots", self.slots), ("batches", self.batches))
+        return [
+            (name, f"{list(counts)} does not rise")
+            for name, counts in both
+            if list(counts) != sorted(set(counts))
+        ]
 
     def tasks(self) -> Iterator[tuple[Task, ...]]:
         """The walks: up through the counts with every batch, then up, aside and down for the changes."""
-        yield (WarmUp(self.counts[0], self.batches[0]),)
+        yield (WarmUp(self.slots[0], self.batches[0]),)
         for batch in self.batches:
             yield tuple(self._up(batch, "warm", rates=True))
         for how, repeats in (("warm", self.repeats - 1), ("cold", 1 if self.cold else 0)):
@@ -126,16 +134,16 @@ class ProfilingPlan:
                 yield tuple(self._up(self.batches[0], "warm" if how == "warm" else "cold", rates=False))
 
     def _up(self, batch: int, how: How, *, rates: bool) -> Iterator[Task]:
-        yield Begin(self.counts[0], batch, how)
+        yield Begin(self.slots[0], batch, how)
         if rates:
-            yield Rate(self.rate_s)
-        for before, after in pairwise(self.counts):
+            yield Rate(self.throughput_s)
+        for before, after in pairwise(self.slots):
             yield Resize(before, after, how)
             if rates:
-                yield Rate(self.rate_s)
+                yield Rate(self.throughput_s)
         if batch == self.batches[0]:
-            yield Resize(self.counts[-1], self.counts[-1], how)
-            for before, after in pairwise(reversed(self.counts)):
+            yield Resize(self.slots[-1], self.slots[-1], how)
+            for before, after in pairwise(reversed(self.slots)):
                 yield Resize(before, after, how)
         yield End()
 
@@ -280,7 +288,7 @@ def measure(
     limit_s : wall seconds within which a first step, or a departure, is expected (default: 300).
     clock : monotonic seconds.
     """
-    report_s = plan.rate_s / (_LEAST_REPORTS + 2)
+    report_s = plan.throughput_s / (_LEAST_REPORTS + 2)
     bench = _Bench(engine, spec, slots, report_s, limit_s, clock)
     try:
         for walk in plan.tasks():

@@ -27,8 +27,8 @@ from forerun.replication.reproduction import Progress, Reproduced, Row, from_poi
 PROGRAMS: Final = {"numpy_job": "numpy", "torch_mlp": "torch"}
 #: changes of the published figure, in its order
 CHANGES: Final = ("1->2", "2->1", "8->16", "16->8", "migrate 8")
-PLAN: Final = ProfilingPlan(counts=(1, 2, 4, 8), batches=(64,), rate_s=4.0, repeats=2)
-QUICK_PLAN: Final = ProfilingPlan(counts=(1, 2), batches=(64,), rate_s=0.5, repeats=1, cold=False)
+PLAN: Final = ProfilingPlan(slots=(1, 2, 4, 8), batches=(64,), throughput_s=4.0, repeats=2)
+QUICK_PLAN: Final = ProfilingPlan(slots=(1, 2), batches=(64,), throughput_s=0.5, repeats=1, cold=False)
 _SECONDS: Final = Axis("seconds", "time", "s")
 
 
@@ -48,7 +48,7 @@ def fig12(
         if importlib.util.find_spec(PROGRAMS[program]) is None:
             absent.append(f"{program} was not measured: {PROGRAMS[program]} is not installed")
             continue
-        progress(f"{program} on {', '.join(map(str, plan.counts))} slots of this machine")
+        progress(f"{program} on {', '.join(map(str, plan.slots))} slots of this machine")
         ours.append(profiled(program, plan))
     rows = [
         *(
@@ -66,13 +66,13 @@ def fig12(
         ),
     ]  # fmt: skip
     for one in ours:
-        counts = ", ".join(map(str, plan.counts))
+        counts = ", ".join(map(str, plan.slots))
         rows.append(
             Row(f"{one.model} profiling (s)", None, None, None, measured=one.profiling_s,
-                note=f"ours, here: throughput on {counts} slots, {plan.rate_s:g} s each, with starts")
+                note=f"ours, here: throughput on {counts} slots, {plan.throughput_s:g} s each, with starts")
         )  # fmt: skip
         for (name, how), times in one.seconds.items():
-            move = f"migrate {plan.counts[-1]}" if name == "migrate" else name
+            move = f"migrate {plan.slots[-1]}" if name == "migrate" else name
             rows.append(
                 Row(f"{one.model} {move}, {how} (s)", None, None, None, measured=statistics.median(times),
                     note=f"ours, here: median of {len(times)}, {min(times):.2f} to {max(times):.2f}")
@@ -107,11 +107,11 @@ def profiled(program: str, plan: ProfilingPlan) -> Measured:
     with tempfile.TemporaryDirectory(prefix="forerun-live-") as temporary:
         command = (sys.executable, "-m", f"forerun.live.programs.{program}")
         spec = JobSpec(name="profiled", command=command, iterations=10**12, folder=temporary)
-        engine = LocalEngine(RunFolder.create(Path(temporary) / "run"), {"local": max(plan.counts)})
+        engine = LocalEngine(RunFolder.create(Path(temporary) / "run"), {"local": max(plan.slots)})
         try:
             measure(
                 engine, spec, plan, measured,
-                slots=max(plan.counts), begin=lambda words: None, at=lambda share, words: None,
+                slots=max(plan.slots), begin=lambda words: None, at=lambda share, words: None,
             )  # fmt: skip
         finally:
             engine.close()
@@ -128,7 +128,7 @@ def _figures(ours: Sequence[Measured], plan: ProfilingPlan) -> list[Figure]:
     measured = [
         (
             f"{one.model}, {how}",
-            f"migrate {plan.counts[-1]}" if name == "migrate" else name,
+            f"migrate {plan.slots[-1]}" if name == "migrate" else name,
             statistics.median(times),
         )
         for one in ours

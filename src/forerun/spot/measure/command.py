@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from forerun.core.cli import _options
+from forerun.core.cli._options import Output
 
 if TYPE_CHECKING:
     from forerun.spot.measure.profile import Profile
@@ -14,71 +16,41 @@ if TYPE_CHECKING:
 
 @click.command(name="checkpoint")
 @click.option("--model", type=click.Choice(["torch", "numpy"]), default="torch", show_default=True)
-@click.option("--parameters", type=click.IntRange(min=100), default=1_000_000, show_default=True)
-@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Samples a step.")
 @click.option(
-    "--depth", type=click.IntRange(1, 8), default=1, show_default=True, help="Processes a pipeline."
-)
-@click.option(
-    "--pipelines", type=click.IntRange(1, 16), default=2, show_default=True, help="At most this many."
-)
-@click.option(
-    "--steps", type=click.IntRange(min=5), default=40, show_default=True, help="Timed steps a restart."
-)
-@click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True)
-@click.option("--write-rate", default="", metavar="RATE", help="Slow writes to this rate, such as 20MB/s.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="A .yaml file for the profile."
-)
-def command(
-    model: str,
-    parameters: int,
-    batch: int,
-    depth: int,
-    pipelines: int,
-    steps: int,
-    restarts: int,
-    write_rate: str,
-    as_json: bool,
-    quiet: bool,
-    out: Path | None,
-) -> None:
-    """Time steps, checkpoint stall, write, load and restart of a real training here, as the `job:` of a scenario."""
+    "--set", "given", multiple=True, metavar="KEY=VALUE",
+    help="A setting (see above); repeatable.",
+)  # fmt: skip
+@_options.output_options
+@_options.out_option("FILE", "A .yaml file for the profile.")
+def command(model: str, given: tuple[str, ...], output: Output, out: Path | None) -> None:
+    """Time steps, checkpoint stall, write, load and restart of a real training here, as the `job:` of a scenario.
+
+    \b
+    Settings, as --set KEY=VALUE, with their defaults:
+      parameters=1000000   weights of the model
+      batch=32             samples a step
+      depth=1              processes a pipeline, at most 8
+      pipelines=2          at most this many, at most 16
+      steps=40             timed steps a restart
+      restarts=4
+      write_rate=RATE      slows writes to this rate, such as 20MB/s
+    """
     import importlib.util
+    import json
 
     from forerun.core.errors import UsageError
-    from forerun.core.units import parse_quantity
-    from forerun.spot.measure.fleet import Work
-    from forerun.spot.measure.profile import measure
+    from forerun.core.trace.domain_traces import decoded
+    from forerun.spot.measure.profile import Settings, measure
 
+    settings = decoded("", {"model": model}, given, Settings, name="measure checkpoint")
     if model == "torch" and importlib.util.find_spec("torch") is None:
         raise UsageError.at(
             "--model", "torch is not installed: pip install 'forerun[torch]', or take --model numpy"
         )
-    if batch < depth * pipelines:
-        raise UsageError.at("--batch", f"{batch} samples cannot be shared by {depth * pipelines} processes")
     if out is not None and out.suffix not in (".yaml", ".yml"):
         raise UsageError.at(str(out), "a profile ends in .yaml or .yml")
-    try:
-        rate = parse_quantity(write_rate, "bytes_per_s") if write_rate else 0.0
-    except ValueError as error:
-        raise UsageError.at("--write-rate", str(error)) from error
-
-    def tell(message: str) -> None:
-        if not (quiet or as_json):
-            click.echo(message, err=True)
-
-    work = Work(
-        kind=model,
-        parameters=parameters,
-        batch=batch,
-        depth=depth,
-        max_pipelines=pipelines,
-        bytes_per_s=rate,
-    )
-    profile = measure(work, steps=steps, restarts=restarts, progress=tell)
+    progress = (lambda message: None) if output.silent else (lambda message: click.echo(message, err=True))
+    profile = measure(settings.work(), steps=settings.steps, restarts=settings.restarts, progress=progress)
     if out is not None:
         from forerun.core.trace.domain_traces import save_description
 
@@ -87,12 +59,12 @@ def command(
             {"job": profile.job()},
             out,
             comments=[
-                f"measured: {model}, {parameters} parameters",
+                f"measured: {model}, {settings.parameters} parameters",
                 *filter(None, [profile.stopped]),
                 *timed,
             ],
         )
-    if as_json:
+    if output.as_json:
         click.echo(json.dumps(profile.data(), indent=2))
     else:
         _show(profile)
@@ -100,7 +72,7 @@ def command(
         where = f"; what was measured is saved to {out}" if out is not None else ""
         click.echo(f"forerun: interrupted: {profile.stopped}{where}", err=True)
         raise click.exceptions.Exit(130)
-    if out is not None and not as_json:
+    if out is not None and not output.as_json:
         click.echo(f"{out}: the job section of a scenario")
 
 

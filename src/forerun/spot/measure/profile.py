@@ -14,11 +14,50 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from forerun.core.measure.progress import StepProgress
+from forerun.core.scenario.numbers import Count, NotNegative
+from forerun.core.scenario.spec import Spec
 from forerun.core.study.executors.interrupts import terminable
 from forerun.spot.measure.fleet import Fleet, FleetLog, Work
+
+
+class Settings(Spec, frozen=True, kw_only=True):
+    """What `forerun measure checkpoint` trains, and how often it restarts.
+
+    model: `torch` or `numpy`. parameters: about how many weights it has. batch: samples of a step, all processes together.
+    depth: processes of a pipeline. pipelines: that train at most. steps: timed between two restarts, at least. restarts: on
+    each number of pipelines. write_rate_bytes_per_s: slows the writes of checkpoints (default 0: as fast as it goes).
+    """
+
+    model: Literal["torch", "numpy"] = "torch"
+    parameters: Annotated[int, Meta(ge=100)] = 1_000_000
+    batch: Count = 32
+    depth: Annotated[int, Meta(ge=1, le=8)] = 1
+    pipelines: Annotated[int, Meta(ge=1, le=16)] = 2
+    steps: Annotated[int, Meta(ge=5)] = 40
+    restarts: Count = 4
+    write_rate_bytes_per_s: NotNegative = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Every process has a sample."""
+        if self.batch < (processes := self.depth * self.pipelines):
+            return [("batch", f"{self.batch} samples cannot be shared by {processes} processes")]
+        return []
+
+    def work(self) -> Work:
+        """What is trained."""
+        return Work(
+            kind=self.model,
+            parameters=self.parameters,
+            batch=self.batch,
+            depth=self.depth,
+            max_pipelines=self.pipelines,
+            bytes_per_s=self.write_rate_bytes_per_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
