@@ -78,13 +78,16 @@ class Careless(TraceReader, tag="careless", frozen=True, kw_only=True):
         return Trace("requests", (column,), {"arrival_s": times}, time="arrival_s", provenance=provenance)
 
 
+SERVING = forerun.load(forerun.demo("serving").scenario, ["trace.queries=500"])
+
+
 def test_a_policy_in_a_file_of_ones_own() -> None:
-    forerun.testing.check_policy(HalfFull())
+    forerun.testing.check_policy(HalfFull(), SERVING)
 
 
 def test_a_policy_that_remembers_is_named() -> None:
     with pytest.raises(AssertionError, match="gives another run when it is simulated again"):
-        check_policy(Moody())
+        check_policy(Moody(), SERVING)
 
 
 def test_what_is_no_policy_is_a_usage_error() -> None:
@@ -116,11 +119,14 @@ def test_a_format_that_another_reader_takes_for_its_own_is_named(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("domain", "kind", "name"),
+    ("domain", "kind", "name", "smaller"),
     [
-        ("cluster", "policy", "las"), ("serving", "batching", "greedy"), ("energy", "policy", "random"),
-        ("spot", "growth", "lazy"), ("spot", "deadline", "greedy"), ("spot", "recovery", "restart"),
+        ("cluster", "policy", "las", "trace.generate.jobs=40"), ("serving", "batching", "greedy", ""),
+        ("energy", "policy", "random", ""), ("spot", "growth", "lazy", "trials=100"), ("spot", "deadline", "greedy", ""),
+        ("spot", "recovery", "restart", "trials=100"),
     ],
 )  # fmt: skip
-def test_built_in_policies_pass(domain: str, kind: str, name: str) -> None:
-    check_policy(get_domain(domain).policy_kinds[kind].get(name)())
+def test_built_in_policies_pass(domain: str, kind: str, name: str, smaller: str) -> None:
+    """In their demonstration, or in a smaller one where that takes seconds."""
+    scenario = forerun.load(forerun.demo(domain).scenario, [smaller]) if smaller else None
+    check_policy(get_domain(domain).policy_kinds[kind].get(name)(), scenario)

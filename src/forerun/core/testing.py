@@ -11,6 +11,7 @@ pytest collects from what derives from them.
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import os
 import re
@@ -72,7 +73,7 @@ def written_and_read(spec: NamedSpec) -> None:
 
 def laws_of(contract: type, **given: object) -> Iterator[Callable[[], None]]:
     """The laws of a contract class for what is given, such as a policy: its methods whose names begin with `test_`."""
-    made = type(contract.__name__, (contract,), given)()
+    made = type(contract.__name__, (contract,), given)() if given else contract()
     return (getattr(made, name) for name in dir(made) if name.startswith("test_"))
 
 
@@ -259,13 +260,16 @@ class DomainContract:
 
     name: str
 
-    def scenario(self, *overrides: str, **given: Any) -> AnyScenario:
+    @classmethod
+    def scenario(cls, *overrides: str, **given: Any) -> AnyScenario:
         """The demonstration."""
-        return load(demo(self.name).scenario, overrides, **given)
+        return load(demo(cls.name).scenario, overrides, **given)
 
-    def run(self) -> Result:
-        """The demonstration, simulated."""
-        return simulate(self.scenario()).check()
+    @classmethod
+    @functools.cache
+    def run(cls) -> Result:
+        """The demonstration, simulated once for all laws."""
+        return simulate(cls.scenario()).check()
 
     def test_the_demonstration_asks_a_question(self) -> None:
         """Its first comment ends in a question mark."""
@@ -302,7 +306,7 @@ class DomainContract:
     def test_simulated_time_does_not_see_the_clock(self) -> None:
         """No clock of the host is read while it runs."""
         scenario = self.scenario()
-        simulate(scenario)  # compiling kernels may look at the clock
+        self.run()  # compiling kernels may look at the clock
         refuse = mock.Mock(side_effect=AssertionError("the host's clock was read during a simulation"))
         clock = type("Clock", (datetime.datetime,), {"now": refuse, "utcnow": refuse})
         clocks = dict.fromkeys(_CLOCKS, refuse)
