@@ -29,11 +29,6 @@ INTERRUPTED = {130, -signal.SIGINT}
 SMALL = ["--set", "trace.queries=2000"]
 
 
-def forerun(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "forerun", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 def verbs() -> list[str]:
     import click
 
@@ -71,10 +66,10 @@ def test_help_imports_no_large_library() -> None:
     assert "Usage: forerun" in done.stdout and not large & set(done.stderr.split())
 
 
-def test_json_is_json_and_results_go_to_stdout() -> None:
-    done = forerun("simulate", str(SERVING), *SMALL, "--json")
-    data = json.loads(done.stdout)
-    assert done.returncode == 0 and data["domain"] == "serving" and data["summary"] and data["why"]
+def test_json_is_json_and_results_go_to_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", str(SERVING), *SMALL, "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["domain"] == "serving" and data["summary"] and data["why"]
 
 
 @pytest.mark.parametrize(
@@ -111,21 +106,25 @@ def test_bad_usage_is_exit_code_2_and_lines_without_a_traceback(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_room_finds_wrong_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_what_a_room_finds_wrong_is_told_with_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     text = SERVING.read_text()
     (tmp_path / "mine.yaml").write_text(text.replace("ResNet: {hardware: V100", "ResNet: {hardware: H100"))
     line = next(i for i, one in enumerate(text.splitlines(), start=1) if "ResNet: {hardware" in one)
-    done = forerun("simulate", "mine.yaml", cwd=tmp_path)
-    assert done.returncode == 2 and f"mine.yaml:{line}: at $.configuration.ResNet" in done.stderr
-    assert "did you mean 'V100'" in done.stderr and "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert run(["simulate", "mine.yaml"]) == 2
+    told = capfd.readouterr().err
+    assert f"mine.yaml:{line}: at $.configuration.ResNet" in told
+    assert "did you mean 'V100'" in told and "Traceback" not in told
 
 
-def test_a_run_is_kept_and_never_overwritten(tmp_path: Path) -> None:
+def test_a_run_is_kept_and_never_overwritten(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    assert forerun("simulate", str(SERVING), *SMALL, "-o", str(folder)).returncode == 0
+    command = ["simulate", str(SERVING), *SMALL, "-o", str(folder)]
+    assert run(command) == 0 and "\x1b[" not in capfd.readouterr().out, "colours outside a terminal"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    again = forerun("simulate", str(SERVING), *SMALL, "-o", str(folder))
-    assert again.returncode == 2 and "already holds a run" in again.stderr
+    assert run(command) == 2 and "already holds a run" in capfd.readouterr().err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -266,10 +265,6 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m forerun schema serving | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "Traceback" not in done.stderr
-
-
-def test_no_colour_codes_outside_a_terminal() -> None:
-    assert "\x1b[" not in forerun("simulate", str(SERVING), *SMALL).stdout
 
 
 def test_a_read_only_installation_without_a_home_works(tmp_path: Path) -> None:
@@ -555,14 +550,20 @@ def test_a_locale_without_letters_ends_no_run_in_an_error(settings: dict[str, st
     scenario = tmp_path / "scenario.yaml"
     text = SERVING.read_text(encoding="utf-8").replace("name: KSVM", "name: KΩ→, model: KSVM")
     scenario.write_text(text.replace("  KSVM:", "  KΩ→:"), encoding="utf-8")
-    words = [sys.executable, "-m", "forerun", "simulate", str(scenario), *SMALL]
-    environment = {**os.environ, **settings}
-    ended = subprocess.run(
-        [*words, "-o", str(tmp_path / "run")], capture_output=True, env=environment, check=False
+    words = ["forerun", "simulate", str(scenario), *SMALL]
+    code = (
+        "import sys; from forerun.__main__ import main\n"
+        f"for more in (['-o', {str(tmp_path / 'run')!r}], ['--json']):\n"
+        f"    sys.argv = [*{words!r}, *more]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert end.code == 0, end.code"
     )
-    assert (ended.returncode, ended.stderr) == (0, b"") and b"why:" in ended.stdout
-    ended = subprocess.run([*words, "--json"], capture_output=True, env=environment, check=False)
-    assert ended.returncode == 0 and json.loads(ended.stdout)["summary"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={**os.environ, **settings}, check=False
+    )
+    told, brace, data = ended.stdout.partition(b"\n{")
+    assert (ended.returncode, ended.stderr) == (0, b"") and b"why:" in told
+    assert json.loads(brace + data)["summary"]
 
 
 def test_no_color_means_no_bold_either(monkeypatch: pytest.MonkeyPatch) -> None:
