@@ -145,10 +145,16 @@ _READ: Final[dict[Path, tuple[object, bytes]]] = {}
 def _nodes(source: bytes) -> tuple[ast.AST, ...]:
     """The classes and imports of a source; none of one that cannot be read as Python."""
     try:
-        tree = ast.parse(source)
+        waiting: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError):
         return ()
-    return tuple(n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef))
+    found = []
+    for node in waiting:  # statements alone: expressions, most of a source, contain neither
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef):
+            found.append(node)
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, block, ())
+    return tuple(found)
 
 
 def file_of(name: str) -> Path | None:

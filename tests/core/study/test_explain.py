@@ -29,6 +29,8 @@ from forerun.core.study.explain import (
     explain_with,
 )
 
+from ...conftest import cases
+
 
 def test_the_first_value_that_turns_the_answer(tmp_path: Path) -> None:
     saved = forerun.load_result(forerun.simulate(forerun.loads("domain: toy")).save(tmp_path / "run"))
@@ -153,7 +155,7 @@ def test_a_number_is_halved_towards_what_does_not_turn() -> None:
 
 #: small enough to be simulated often
 SMALL = {
-    "cluster": ["trace.generate.jobs=50"],
+    "cluster": ["trace.generate.jobs=30"],
     "energy": ["trials=1", "recurrences=20"],
     "loading": ["dataset.samples=400", "run.epochs=1", "grid={blocks: [1, 4], threads: [1]}"],
     "serving": ["trace.queries=1000"],
@@ -257,7 +259,7 @@ def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> No
     from forerun.core.catalog import demo
     from forerun.replication.elasticflow.engine import NEEDED
 
-    asked = [f"mode={mode}", "trace.generate.jobs=50"]
+    asked = [f"mode={mode}", f"trace.generate.jobs={cases(35, 50)}"]
     path = demo("cluster").scenario
     found = forerun.explain(forerun.simulate(forerun.load(path, asked))).effects
     effects = {effect.change.path.removeprefix("compat."): effect for effect in found}
@@ -295,7 +297,8 @@ def test_the_slot_is_shown_to_move_what_is_admitted_up_and_down(
     """Under contention ElasticFlow admits other jobs with each slot; the run says so, and `explain` by how much."""
     from forerun.core.catalog import demo
 
-    settings = ["trace.generate.jobs=120", "machines.nodes[0].count=2", "slot_s=120"]
+    jobs, nodes = (120, 2) if cases(0, 1) else (40, 1)
+    settings = [f"trace.generate.jobs={jobs}", f"machines.nodes[0].count={nodes}", "slot_s=120"]
     path = demo("cluster").scenario
     result = forerun.simulate(forerun.load(path, settings))
     assert any("with slot_s at 120; other slots" in note for note in result.notes)
