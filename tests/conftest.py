@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 import tempfile
@@ -53,6 +55,22 @@ def shared_path(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"{ABSENT} (no {'/'.join(parts)}; set FORERUN_SHARED)")
     return path
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several processes, each first imports its share of the test files.
+
+    A test file's first import rewrites its assertions and keeps the result beside it, which takes longer than all the rest
+    of collecting. All processes would do so for every file, at the same time.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    asked = [Path(argument.partition("::")[0]).resolve() for argument in session.config.args]
+    files = [path for path in sorted(ROOT.glob("tests/**/test_*.py")) if {path, *path.parents} & set(asked)]
+    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting says what is wrong with it
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

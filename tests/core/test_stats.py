@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +32,12 @@ from forerun.core.rng import stream
 
 from ..conftest import cases
 
-scipy_stats = pytest.importorskip("scipy.stats")
+
+@functools.cache
+def scipy_stats() -> Any:
+    """Imported when first needed: every process that collects tests would pay for it."""
+    return pytest.importorskip("scipy.stats")
+
 
 TRUTHS = cases(300, 1000)
 #: 95 % of 1,000 truths, give or take three standard errors of a binomial count
@@ -45,7 +52,7 @@ DEGREES = st.one_of(st.integers(1, 500), st.floats(1, 2000), st.floats(3, 12).ma
 @example(0.975, 9)
 def test_student_quantiles_agree_with_scipy(share: float, degrees: float) -> None:
     assert student_quantile(share, degrees) == pytest.approx(
-        scipy_stats.t.ppf(share, degrees), rel=1e-10, abs=1e-12
+        scipy_stats().t.ppf(share, degrees), rel=1e-10, abs=1e-12
     )
 
 
@@ -56,18 +63,18 @@ def test_student_quantiles_agree_with_scipy(share: float, degrees: float) -> Non
 def test_student_distribution_agrees_with_scipy(t: float, degrees: float) -> None:
     # scipy rounds what lies next to the middle to a half.
     near = abs(t) if abs(t) < 1e-7 else 1e-12
-    assert 1 - student_tail(t, degrees) == pytest.approx(scipy_stats.t.cdf(t, degrees), abs=near)
+    assert 1 - student_tail(t, degrees) == pytest.approx(scipy_stats().t.cdf(t, degrees), abs=near)
 
 
 @given(st.floats(0.0, 12.0), DEGREES)
 def test_tails_agree_with_scipy_far_out(t: float, degrees: float) -> None:
-    assert student_tail(t, degrees) == pytest.approx(scipy_stats.t.sf(t, degrees), rel=1e-8)
+    assert student_tail(t, degrees) == pytest.approx(scipy_stats().t.sf(t, degrees), rel=1e-8)
 
 
 @given(st.floats(0.0001, 0.9999))
 @example(0.975)
 def test_normal_quantiles_agree_with_scipy(share: float) -> None:
-    assert normal_quantile(share) == pytest.approx(scipy_stats.norm.ppf(share), rel=1e-11, abs=1e-13)
+    assert normal_quantile(share) == pytest.approx(scipy_stats().norm.ppf(share), rel=1e-11, abs=1e-13)
 
 
 def test_the_two_quantiles_in_use_to_the_last_digit() -> None:
@@ -154,7 +161,7 @@ def test_proportions_agree_with_scipy(case: tuple[int, int]) -> None:
     successes, trials = case
     ours = proportion_interval(successes, trials)
     edge = successes in (0, trials)
-    theirs = scipy_stats.binomtest(successes, trials).proportion_ci(method="exact" if edge else "wilson")
+    theirs = scipy_stats().binomtest(successes, trials).proportion_ci(method="exact" if edge else "wilson")
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
     assert ("exact" in ours.method) is edge
 
@@ -163,7 +170,7 @@ def test_proportions_agree_with_scipy(case: tuple[int, int]) -> None:
 def test_paired_p_agrees_with_scipy(values: list[float], seed: int) -> None:
     one = np.array(values)
     other = one + stream(seed, "other").normal(size=len(one))
-    assert paired_p(one, other) == pytest.approx(scipy_stats.ttest_rel(one, other).pvalue, abs=1e-9)
+    assert paired_p(one, other) == pytest.approx(scipy_stats().ttest_rel(one, other).pvalue, abs=1e-9)
 
 
 def test_paired_p_of_equal_and_of_shifted_values() -> None:
@@ -214,7 +221,7 @@ def test_the_best_chosen_on_the_same_seeds_does_not_differ_from_its_equals(
 
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=12).filter(lambda values: np.ptp(values) > 1e-3))
 def test_skewness_agrees_with_scipy(values: list[float]) -> None:
-    assert skewness(values) == pytest.approx(scipy_stats.skew(values, bias=False), rel=1e-6, abs=1e-9)
+    assert skewness(values) == pytest.approx(scipy_stats().skew(values, bias=False), rel=1e-6, abs=1e-9)
 
 
 def test_values_without_spread_have_no_skewness() -> None:

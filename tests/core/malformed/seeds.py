@@ -19,11 +19,19 @@ from forerun.core.trace.reader import read_trace
 
 @dataclass(frozen=True)
 class Seed:
-    """A valid input: its files by name, and how it is read. What is read is a file if there is one, else the folder."""
+    """A valid input: its files by name, and how it is read. What is read is a file if there is one, else the folder.
+
+    given: the files, or what makes them when they are first needed.
+    """
 
     name: str
-    files: Mapping[str, bytes] = field(repr=False)
+    given: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] = field(repr=False)
     read: Callable[[Path], Any] = field(repr=False)
+
+    @functools.cached_property
+    def files(self) -> Mapping[str, bytes]:
+        """Their contents by their names."""
+        return self.given() if callable(self.given) else self.given
 
     def write(self, folder: Path) -> Path:
         """Put the files into a folder; returns what is to be read."""
@@ -499,7 +507,7 @@ def room_seeds() -> Iterator[Seed]:
     yield one(
         "plan", '{"format": "forerun.plan/1", "plan": {"figures": [1, 2.5]}}', read_document, "plan.json"
     )
-    yield Seed("kept run", kept_run(), _load_kept)
+    yield Seed("kept run", kept_run, _load_kept)
 
 
 def _load_kept(folder: Path) -> Any:

@@ -85,7 +85,8 @@ def test_mutations_are_read_or_refused_by_name(seed: Seed, folders: Any, number:
 TABLES = [
     seed
     for seed in SEEDS
-    if all(name.endswith((".csv", ".txt")) for name in seed.files)
+    if seed.name != "kept run"  # which would be simulated now
+    and all(name.endswith((".csv", ".txt")) for name in seed.files)
     and not any(data.lstrip()[:1] in (b"{", b"[") for data in seed.files.values())
     and seed.name != "azure_functions_2019"  # 1,440 columns; its own malformed inputs are in tests/trace
 ]
