@@ -97,7 +97,10 @@ def run(package: Path, name: str) -> list[Any]:
     return answer
 
 
-def test_an_edit_of_a_helper_makes_another_run_and_another_study(package: Path) -> None:
+def test_an_edit_of_a_helper_makes_another_run_and_another_study(
+    package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And where the package is gone, as it is in this process, a run says which it was."""
     mean_ms, first, code, cell, explained = run(package, "first")
     assert cell == pytest.approx(mean_ms) and explained == ""
     assert list(code) == ["patient.policy:Patient"]
@@ -109,12 +112,6 @@ def test_an_edit_of_a_helper_makes_another_run_and_another_study(package: Path) 
     assert later_ms > mean_ms and second != first and changed != code
     assert "contains another study" in cell, "the stored cell is of the old code"
     assert "first: was decided by another version of patient.policy:Patient" in explained
-
-
-def test_a_run_of_a_package_that_is_gone_says_which_it_was(
-    package: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(package, "first")
     assert main.run(["explain", str(package.parents[1] / "first")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "was made with patient.policy:Patient of patient 1.5, which is not installed here" in said

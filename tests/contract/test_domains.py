@@ -52,7 +52,7 @@ def test_what_every_domain_promises(law: Callable[[], None]) -> None:
     law()
 
 
-@pytest.mark.parametrize("seed", ["0", "31"])
+@pytest.mark.parametrize("seed", ["31", "0"][: cases(1, 2)])
 def test_the_same_bytes_under_any_hash_seed(seed: str, tmp_path: Path) -> None:
     """Every demonstration in one process with another seed than this one's."""
     command = [sys.executable, "-c", SIMULATE_ALL, str(tmp_path)]

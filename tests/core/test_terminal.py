@@ -29,6 +29,13 @@ SPOT = [
     "--set", "goal.deadline=20h",
 ]  # fmt: skip
 
+SMALLER = {
+    "cluster": ["trace.generate.jobs=100"],
+    "energy": ["trials=2"],
+    "loading": ["dataset.samples=1000"],
+    "spot": ["trials=200"],
+}
+
 Print = Callable[[int], str]
 
 
@@ -106,9 +113,8 @@ def titled(tables: list[tuple[str, str]], narrow: str) -> None:
 def test_results_of_the_demonstrations(
     domain: str, printed: Callable[..., str], tables: list[tuple[str, str]]
 ) -> None:
-    smaller = ["trials=200"] if domain == "spot" else []
     scenario = forerun.demo(domain).scenario
-    result = forerun.simulate(forerun.load(scenario, smaller))
+    result = forerun.simulate(forerun.load(scenario, SMALLER.get(domain, [])))
     narrow = whole(printed, lambda: _show.print_result(result, scenario="demo.yaml --set 'a={b: 1, c: 2}'"))
     titled(tables, narrow)
 

@@ -18,7 +18,7 @@ def _forget() -> None:
         known.cache_clear()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def toy_domain() -> Iterator[None]:
     """Put the toy domain's distribution on the path."""
     sys.path.insert(0, str(TOY))

@@ -24,6 +24,8 @@ from forerun.core.study.expand import StudyPlan
 from forerun.core.study.summary import points
 from forerun.core.study.verdict import why
 
+from ...conftest import cases
+
 TOTAL = Objective("total_s", "lower", "total time")
 PLAIN, HALF = Variant("plain", (("policy", "plain"),)), Variant("half", (("policy", "half"),))
 
@@ -73,13 +75,13 @@ def test_common_random_numbers_make_small_differences_visible() -> None:
 
 
 def test_the_true_difference_is_covered() -> None:
-    """The truth is -1; 200 comparisons of 8 seeds cover it in 95 % of cases, within three standard errors."""
-    hits = 0
-    for first in range(200):
+    """The truth is -1; comparisons of 8 seeds cover it in 95 % of cases, within three standard errors of their number."""
+    hits, number = 0, cases(100, 200)
+    for first in range(number):
         found = compare_variants(toy(f"noise: 2.0\nseed: {first * 1000}"), [PLAIN, HALF], TOTAL, seeds=8)
         interval = next(s.difference_interval for s in found.standings if s.difference_interval)
         hits += interval.low <= -1.0 <= interval.high
-    assert abs(hits / 200 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 200)
+    assert abs(hits / number - 0.95) < 3 * math.sqrt(0.95 * 0.05 / number)
 
 
 def test_seeds_are_added_until_the_interval_is_narrow_enough() -> None:

@@ -202,7 +202,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store_is_said_plainly_and_what_is_readable_is_kept(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: {start: 1, stop: 2000, step: 1}}\n")
+    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: {start: 1, stop: 400, step: 1}}\n")
     run_study(plan, tmp_path / "s.sqlite", Here())
     content = (tmp_path / "s.sqlite").read_bytes()
     torn = tmp_path / "torn.sqlite"
@@ -210,9 +210,9 @@ def test_a_damaged_store_is_said_plainly_and_what_is_readable_is_kept(tmp_path: 
     with pytest.raises(StoreError, match="damaged"), Store(torn, plan) as store:
         list(store.outcomes())
     kept = salvage(torn, tmp_path / "saved.sqlite")
-    assert 0 < kept < 2000
+    assert 0 < kept < 400
     state = run_study(plan, tmp_path / "saved.sqlite", Here())
-    assert state.done == 2000
+    assert state.done == 400
     assert table_bytes(plan, tmp_path / "saved.sqlite", tmp_path) == table_bytes(
         plan, tmp_path / "s.sqlite", tmp_path
     )
@@ -251,19 +251,19 @@ def test_a_log_torn_at_any_byte_loses_what_was_not_written_and_no_more(tmp_path:
 
 
 def test_a_full_disk_loses_nothing_that_was_kept(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: {start: 1, stop: 3000, step: 1}}\n")
+    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: {start: 1, stop: 800, step: 1}}\n")
     path = tmp_path / "s.sqlite"
-    outcomes = [Done(number, {"total_s": float(number), "pad": "x" * 200}) for number in range(3000)]
+    outcomes = [Done(number, {"total_s": float(number), "pad": "x" * 200}) for number in range(800)]
     with Store(path, plan, writing=True) as store:
         store._connection.execute("PRAGMA max_page_count = 40")
         kept = 0
         with pytest.raises(StoreError, match="full; the cells stored so far are safe"):
-            for start in range(0, 3000, 50):
+            for start in range(0, 800, 50):
                 store.add(outcomes[start : start + 50])
                 kept += 50
-        assert set(store.numbers("done")) == set(range(kept)) and 0 < kept < 3000
+        assert set(store.numbers("done")) == set(range(kept)) and 0 < kept < 800
         store._connection.execute("PRAGMA max_page_count = 100000")
-    assert run_study(plan, path, Here()).done == 3000
+    assert run_study(plan, path, Here()).done == 800
 
 
 MALFORMED = {

@@ -16,6 +16,8 @@ from forerun.core.trace.processes.poisson import Poisson
 from forerun.core.trace.reader import read_trace
 from forerun.core.trace.stats import arrival_stats, counts_in_windows, trace_stats
 
+from ...conftest import cases
+
 
 def test_statistics_of_a_stream_worked_by_hand():
     """Gaps 0, 100, 0, 0, 300 ms: mean 80, variance (3*80^2 + 20^2 + 220^2)/5 = 13,600."""
@@ -97,7 +99,7 @@ def test_an_on_off_fit_finds_levels_and_times():
 def test_the_right_family_agrees_and_the_wrong_one_does_not():
     """On average over traces: bands hold 95 %, so 80 % leaves a margin for features that move together."""
     true = OnOff(rate_rps=200, off_rate_rps=10, mean_on_s=1, mean_off_s=2)
-    fits = [fit_all(true.arrivals_ms(seed, n=4000), traces=24) for seed in range(4)]
+    fits = [fit_all(true.arrivals_ms(seed, n=4000), traces=24) for seed in range(cases(2, 4))]
     agreement = {
         family: np.mean([fit.agreement for found in fits for fit in found if isinstance(fit.process, family)])
         for family in (OnOff, Poisson)
