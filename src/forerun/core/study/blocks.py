@@ -117,9 +117,10 @@ def _resampled(units: Units, block: NDArray[np.int64], figure: str, weights: Flo
     values, share = units.quantiles[figure]
     order = np.argsort(values)
     order = order[np.isfinite(values[order])]
+    ordered = block[order]
     quantiles = np.full(len(weights), np.nan)
     for row, weight in enumerate(weights):
-        reached = np.cumsum(weight[block[order]])
+        reached = np.cumsum(weight[ordered])
         if len(reached) and reached[-1] > 0:
             quantiles[row] = values[order[np.searchsorted(reached, share * reached[-1])]]
     return quantiles

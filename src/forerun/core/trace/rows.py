@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -389,8 +390,9 @@ class _Layout:
 
 def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field], delimiter: str) -> _Layout:
     names = [name.strip() for name in header]
-    headers = [field.header for field in fields]
-    absent = [repr(f.header) for f in fields if f.required and f.header not in names]
+    headers = {field.header for field in fields}
+    places = {name: place for place, name in reversed(list(enumerate(names)))}
+    absent = [repr(f.header) for f in fields if f.required and f.header not in places]
     if absent:
         other = next(
             (c for c in (",", ";", "\t", "|") if c != delimiter and len(names) == 1 and c in names[0]), ""
@@ -406,15 +408,15 @@ def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field
         lacking = ", ".join(absent[:6]) + (f" and {len(absent) - 6} more" if len(absent) > 6 else "")
         hint = f"; {near}" if near else ""
         raise TraceError.at(source.at(line), f"the header lacks {lacking}{hint}; it has {present_names}")
-    twice = sorted({name for name in names if names.count(name) > 1 and name in headers})
+    twice = sorted(name for name, times in Counter(names).items() if times > 1 and name in headers)
     if twice:
         raise TraceError.at(source.at(line, twice[0]), "the header names this column twice")
     extra = [name for name in names if name not in headers]
     if extra:
         rule = f"column not used: {', '.join(shown(name, 40) for name in extra[:8])}"
         source.repairs.note(rule + (f" and {len(extra) - 8} more" if len(extra) > 8 else ""), source.at(line))
-    present = [field for field in fields if field.header in names]
-    return _Layout(present, [names.index(field.header) for field in present], len(names))
+    present = [field for field in fields if field.header in places]
+    return _Layout(present, [places[field.header] for field in present], len(names))
 
 
 def _cells(
