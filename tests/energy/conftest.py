@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from forerun.energy.policy import Pair, failures
 from forerun.energy.policy.rules import Rules
 from forerun.energy.policy.view import Job
 from forerun.energy.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
+from forerun.replication.zeus import public as public_files
 
 from ..conftest import shared_path
 
@@ -49,6 +51,16 @@ JOBS = {
 def data() -> Path:
     """The folder of the public traces."""
     return shared_path("data", "energy")
+
+
+@pytest.fixture(scope="module")
+def public_data(data: Path) -> Iterator[None]:
+    """The published results read the public traces in this folder, once a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORERUN_DATA_DIR", str(data.parent))
+        yield
+    public_files.public_train.cache_clear()
+    public_files.public_power.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -149,6 +161,7 @@ def make_traces() -> Callable[..., tuple[TrainTrace, PowerTrace]]:
 def public(train: TrainTrace, powers: dict[str, PowerTrace]) -> Callable[..., Workload]:
     """A public workload by GPU and data set, its default batch size clipped to what was measured."""
 
+    @cache
     def load(gpu: str, dataset: str, rules: Rules | None = None) -> Workload:
         network, optimizer, target, max_epochs, default = JOBS[dataset]
         key, power = (dataset, network, optimizer), powers[gpu]

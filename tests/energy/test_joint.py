@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from forerun.energy.inputs.workload import Workload, join
 from forerun.energy.policies.jit import Jit
 from forerun.energy.policies.joint import Joint
 from forerun.energy.policies.pruning_gts import PruningGts
-from forerun.energy.policy import Pair
+from forerun.energy.policy import KnobSpec, Pair
 from forerun.energy.policy.curve import CostCurve, CurvePrior, Shapes
 from forerun.energy.policy.rules import Rules
+from forerun.energy.policy.view import Floats
+from forerun.energy.readers.energy_tables import PowerTrace, TrainTrace
 from forerun.energy.summary.savings import of_attempts, reference
-from forerun.replication.zeus import public
 from forerun.replication.zeus.public import GPUS
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
@@ -31,45 +31,44 @@ from ..conftest import cases
 
 COMPAT = Rules.of("compat")
 PUBLISHED = Pair(batch_size=PruningGts(), limit=Jit())
+pytestmark = pytest.mark.usefixtures("public_data")
+
+SEEDS = range(40_000, 40_000 + cases(3, 10))
 
 
-@pytest.fixture(autouse=True)
-def public_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FORERUN_DATA_DIR", str(data.parent))
-    yield
-    public.public_train.cache_clear()
-    public.public_power.cache_clear()
+@pytest.fixture(scope="module")
+def ratios(public: Callable[..., Workload]) -> dict[tuple[str, str], tuple[Floats, Floats]]:
+    """Cost over the oracle's at eta 0.5 and beta 2 on each of the 24 workloads, by seed: of this policy, and of the
+    published one."""
+    found = {}
+    for gpu in GPUS:
+        for dataset in JOBS:
+            workload = public(gpu, dataset)
+            mine, theirs = (cost_ratios(workload, spec, SEEDS) for spec in (Joint(), PUBLISHED))
+            found[gpu, dataset] = (mine, theirs)
+    return found
 
 
-def test_it_beats_the_published_policy_on_the_same_seeds(public: Callable[..., Workload]) -> None:
+def cost_ratios(workload: Workload, spec: KnobSpec, seeds: range, eta: float = 0.5) -> Floats:
+    """One number a seed. The compiled loops of the published policy give the attempts of the readable ones."""
+    against, n = reference(workload, eta), workload.recurrences()
+    work = Work(workload, spec, eta=eta, beta=2.0, rules=COMPAT, recurrences=n)
+    return np.array(
+        [of_attempts(log, n, against).cost_ratio for log in run_many(work, seeds, compile_above=0)]
+    )
+
+
+def test_it_beats_the_published_policy_on_the_same_seeds(
+    ratios: dict[tuple[str, str], tuple[Floats, Floats]],
+) -> None:
     """24 workloads, eta 0.5, beta 2.
 
     The policy's constants were chosen on seeds 1000 to 1019 of all four types, and looked at on these seeds too.
     """
-    seeds = range(40_000, 40_000 + cases(4, 10))
-    mine, theirs, differences = {}, {}, []
-    for gpu in GPUS:
-        for dataset in JOBS:
-            workload = public(gpu, dataset)
-            against, n = reference(workload, 0.5), workload.recurrences()
-            ratios = [
-                np.array(
-                    [
-                        of_attempts(log, n, against).cost_ratio
-                        for log in run_many(
-                            Work(workload, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n),
-                            seeds,
-                            compile_above=0,
-                        )
-                    ]
-                )
-                for spec in (Joint(), PUBLISHED)
-            ]
-            mine[gpu, dataset], theirs[gpu, dataset] = ratios[0].mean(), ratios[1].mean()
-            differences.append(ratios[0] - ratios[1])
+    mine, theirs = ({key: float(both[at].mean()) for key, both in ratios.items()} for at in (0, 1))
     # One number a seed: the mean difference over the 24 workloads.
-    high = mean_interval(np.array(differences).mean(axis=0)).high
-    assert high < -0.015
+    differences = np.array([one - other for one, other in ratios.values()])
+    assert len(ratios) == 24 and mean_interval(differences.mean(axis=0)).high < -0.015
     # 1.029 over the 60 seeds of `benchmarks/energy/joint.py`; ten seeds tell it to about 0.003.
     assert np.mean(list(mine.values())) <= 1.035
     assert sum(mine[key] < theirs[key] for key in mine) >= 22
@@ -79,9 +78,10 @@ def test_it_beats_the_published_policy_on_the_same_seeds(public: Callable[..., W
 def test_it_notices_that_the_job_has_changed() -> None:
     """Excess cost after a change against the published policy without window, on the same seeds."""
     shares = []
+    seeds = range(900, 900 + cases(2, 4))
     for world in DRIFTS:
-        excess = np.mean(drift_excess(world, Joint(detect_drift=True), COMPAT, range(900, 904)))
-        published = np.mean(drift_excess(world, PUBLISHED, COMPAT, range(900, 904)))
+        excess = np.mean(drift_excess(world, Joint(detect_drift=True), COMPAT, seeds))
+        published = np.mean(drift_excess(world, PUBLISHED, COMPAT, seeds))
         shares.append(float(excess / published))
     assert np.mean(shares) <= 0.6
     assert max(shares) <= 1.1
@@ -89,16 +89,19 @@ def test_it_notices_that_the_job_has_changed() -> None:
 
 def test_without_a_change_watching_costs_little(public: Callable[..., Workload]) -> None:
     """Cost after 120 of 240 recurrences over the oracle's, on two of the worlds; `benchmarks/energy/learning.py` has all."""
+    found = []
     for gpu, dataset in (("rtx6000", "librispeech"), ("v100", "squad")):
         workload = public(gpu, dataset)
         oracle = reference(workload, 0.5).oracle
         assert oracle is not None
         logs = run_many(
             Work(workload, Joint(detect_drift=True), eta=0.5, beta=2.0, rules=COMPAT, recurrences=240),
-            range(900, 916),
+            range(900, 900 + cases(8, 16)),
         )
         late = [log.per_recurrence(log.cost_j, 240)[120:].mean() / oracle.cost_j - 1 for log in logs]
-        assert np.mean(late) <= 0.01, (gpu, dataset)
+        found.append(np.mean(late))
+    # Runs differ by 0.009: the mean of eight in either world is known to 0.003.
+    assert np.mean(found) <= 0.01 and max(found) <= 0.013, found
 
 
 def known_curve(source: Workload) -> tuple[tuple[int, float], ...]:
@@ -110,24 +113,18 @@ def known_curve(source: Workload) -> tuple[tuple[int, float], ...]:
     return tuple(best.items())
 
 
-def test_a_curve_known_from_another_gpu_helps(public: Callable[..., Workload]) -> None:
+def test_a_curve_known_from_another_gpu_helps(
+    public: Callable[..., Workload], ratios: dict[tuple[str, str], tuple[Floats, Floats]]
+) -> None:
     """The cost curve of v100 as prior for the 18 workloads of the other GPU types."""
-    ratio: dict[str, list[float]] = {"cold": [], "warm": []}
-    for gpu in GPUS[1:]:
-        for dataset in JOBS:
-            target = public(gpu, dataset)
-            against, n = reference(target, 0.5), target.recurrences()
-            for name, spec in (
-                ("cold", Joint()),
-                ("warm", Joint(known_curve=known_curve(public("v100", dataset)))),
-            ):
-                logs = run_many(
-                    Work(target, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n), range(cases(1, 3))
-                )
-                found = [of_attempts(log, n, against).cost_ratio for log in logs]
-                ratio[name].append(float(np.mean(found)))
-    assert np.mean(ratio["warm"]) <= 1.02
-    assert np.mean(ratio["warm"]) < np.mean(ratio["cold"]) - 0.002
+    curves = {dataset: known_curve(public("v100", dataset)) for dataset in JOBS}
+    others = [key for key in ratios if key[0] != "v100"]
+    warm = [
+        cost_ratios(public(*key), Joint(known_curve=curves[key[1]]), range(cases(1, 3))).mean()
+        for key in others
+    ]
+    assert len(others) == 18 and np.mean(warm) <= 1.02
+    assert np.mean(warm) < np.mean([ratios[key][0] for key in others]) - 0.002
 
 
 # --- the belief -----------------------------------------------------------------------------------------------------
@@ -213,22 +210,19 @@ def test_only_likely_limits_are_profiled_at_a_new_size(make_toy: Callable[..., W
     ],
 )
 def test_it_is_not_behind_where_few_runs_take_very_long(
-    gpu: str, dataset: str, target: float, default: int, eta: float
+    gpu: str,
+    dataset: str,
+    target: float,
+    default: int,
+    eta: float,
+    train: TrainTrace,
+    powers: dict[str, PowerTrace],
 ) -> None:
-    """Mean cost against the published policy's over 20 seeds; the best size is searched beyond a bad neighbour."""
+    """Mean cost against the published policy's over the same seeds; the best size is searched beyond a bad neighbour."""
     job = JOBS[dataset].with_(target_metric=target, default_batch_size=default)
-    workload = join(public.public_train(), public.public_power(gpu), job, COMPAT)
-    against, n = reference(workload, eta), workload.recurrences()
+    workload = join(train, powers[gpu], job, COMPAT)
     mine, theirs = (
-        np.mean(
-            [
-                of_attempts(log, n, against).cost_ratio
-                for log in run_many(
-                    Work(workload, spec, eta=eta, beta=2.0, rules=COMPAT, recurrences=n), range(20)
-                )
-            ]
-        )
-        for spec in (Joint(), PUBLISHED)
+        cost_ratios(workload, spec, range(cases(8, 20)), eta).mean() for spec in (Joint(), PUBLISHED)
     )
     assert mine <= 1.03 * theirs
 

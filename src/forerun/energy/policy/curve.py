@@ -106,7 +106,10 @@ class CostCurve:
         self._sums = np.zeros((2, 3, len(sizes)))
         self._log_epoch: dict[int, float] = {}
         self._waiting: dict[int, float] = {}
-        self._level, self._first = math.nan, 0
+        self._level = math.nan
+        #: each shape through the first cost, float64[H, S], and what was measured of epochs says of it, float64[H]
+        self._start = np.full(self._shapes.log_cost.shape, math.nan)
+        self._fit = np.zeros(len(self._start))
         self._noise, self._own = np.zeros(len(sizes)), np.eye(len(sizes))
         self._posterior: tuple[Floats, Floats] | None = None
 
@@ -116,7 +119,8 @@ class CostCurve:
         log_cost: what it cost. completed: whether it reached; else the cost is a lower limit.
         """
         if math.isnan(self._level):
-            self._level, self._first = log_cost, size
+            self._level, shape = log_cost, self._shapes.log_cost
+            self._start = log_cost + shape - shape[:, [size]]
         (self.completed if completed else self.stopped)[size].append(log_cost)
         cost = math.exp(log_cost - self._level)
         self._sums[0 if completed else 1, :, size] += (1, cost, cost * cost)
@@ -128,14 +132,14 @@ class CostCurve:
         log_cost: of the epoch. waiting: share of it that the GPU seems to wait.
         """
         self._log_epoch[size], self._waiting[size] = log_cost, waiting
-        self._posterior = None
+        self._fit, self._posterior = self._epoch_fit(), None
 
     def restart(self, observations: list[tuple[int, float, bool]]) -> None:
         """Start again from these observations: (index, log cost, completed). What an epoch costs stays known."""
         for store in (self.completed, self.stopped):
             for values in store:
                 values.clear()
-        self._sums[:] = 0
+        self._sums[:], self._start[:] = 0, math.nan
         self._level, self._posterior = math.nan, None
         for size, log_cost, completed in observations:
             self.add(size, log_cost, completed=completed)
@@ -185,24 +189,19 @@ class CostCurve:
     def _given(self, precision: Floats, weighted: Floats) -> tuple[Floats, Floats]:
         """Condition on one summary a size: total precision of what was seen, and precision-weighted log costs."""
         seen = np.flatnonzero(precision)
-        shape = self._shapes.log_cost
-        start = self._level + shape - shape[:, [self._first]]
-        fit = self._epoch_fit()
         prior = self._covariance + self._own * (self._prior.rounding / self.epochs) ** 2
         if not len(seen):
-            return _mixed(start, prior, fit)
-        away = weighted[seen] / precision[seen] - start[:, seen]
-        inner = prior[np.ix_(seen, seen)] + np.diag(1 / precision[seen])
+            return _mixed(self._start, prior, self._fit)
+        away = weighted[seen] / precision[seen] - self._start[:, seen]
         across = prior[:, seen]
+        inner = across[seen] + np.diag(1 / precision[seen])
         weights = np.linalg.solve(inner, across.T).T
-        fit += -0.5 * np.einsum("hs,hs->h", away, np.linalg.solve(inner, away.T).T)
-        return _mixed(start + away @ weights.T, prior - weights @ across.T, fit)
+        fit = self._fit - 0.5 * np.einsum("hs,hs->h", away, np.linalg.solve(inner, away.T).T)
+        return _mixed(self._start + away @ weights.T, prior - weights @ across.T, fit)
 
     def _epoch_fit(self) -> Floats:
         """Log likelihood of each shape by what was measured of epochs, float64[H]."""
         at = list(self._log_epoch)
-        if not at:
-            return np.zeros(len(self._shapes.log_cost))
         away = np.array(list(self._log_epoch.values())) - self._shapes.log_epoch[:, at]
         away -= away.mean(axis=1, keepdims=True)
         waits = np.array(list(self._waiting.values())) - self._shapes.waiting[:, at]
