@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from forerun.loading.engine.calibration import StoreProfile, predict
-from forerun.loading.engine.model import Reader, StoreModel
+from forerun.loading.engine.model import Reader, StoreModel, equal_blocks
 from forerun.loading.engine.threads import stream
 from forerun.loading.engine.tuning import Evaluate
 from forerun.loading.policy import F64, Ask, Cell, Load, Probe
@@ -81,18 +81,16 @@ class SyntheticStore:
         return evaluate
 
     def _run(self, load: Load, cell: Cell, rng: np.random.Generator | None) -> tuple[float, float, float]:
-        full, rest = divmod(load.samples, cell.block)
-        sizes = [cell.block] * full + ([rest] if rest else [])
+        blocks = equal_blocks(load.samples, cell.block, load.sample_bytes)
         reader = Reader(
-            [np.full(size, load.sample_bytes) for size in sizes], cell.threads, load.batch, load.step_s,
-            self.profile.decode_s, buffer_samples=load.buffer_samples,
+            blocks, cell.threads, load.batch, load.step_s, self.profile.decode_s, buffer_samples=load.buffer_samples
         )  # fmt: skip
         store = StoreModel(self.profile.conn_bytes_per_s, self.profile.shared_bytes_per_s, self.slots)
         sigma = self.latency_sigma
         latency: float | np.ndarray[tuple[int], np.dtype[np.float64]] = self.profile.latency_s
         if rng is not None:
             latency = self.profile.latency_s * np.exp(
-                sigma * rng.standard_normal(len(sizes) + 1) - sigma**2 / 2
+                sigma * rng.standard_normal(len(blocks) + 1) - sigma**2 / 2
             )
         run = stream([reader], store, latency_s=latency)
         job = run.jobs[0]

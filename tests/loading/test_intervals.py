@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from forerun.loading.engine.calibration import StoreProfile, fit_profile, resampled, total_interval
-from forerun.loading.engine.model import Reader, StoreModel
+from forerun.loading.engine.model import Reader, StoreModel, equal_blocks
 from forerun.loading.engine.threads import stream
 from forerun.loading.policy import Cell, Load, Probe
 
 from ..conftest import cases
 
-TRUTHS = cases(200, 1000)
+TRUTHS = cases(120, 1000)
 BYTES = 53_428.0
 CELLS = [Cell(block, threads) for block in (1, 2, 4, 8) for threads in (1, 2, 4, 8)]
 
@@ -22,8 +22,7 @@ def measured(
     truth: StoreProfile, load: Load, cell: Cell, rng: np.random.Generator, noise: float
 ) -> tuple[float, np.ndarray]:
     """A run of a store with lognormal latencies, and of a machine whose runs scatter: its seconds, and its requests'."""
-    full, rest = divmod(load.samples, cell.block)
-    blocks = [np.full(size, BYTES) for size in [cell.block] * full + ([rest] if rest else [])]
+    blocks = equal_blocks(load.samples, cell.block, BYTES)
     reader = Reader(
         blocks, cell.threads, load.batch, load.step_s, truth.decode_s, buffer_samples=load.buffer_samples
     )

@@ -251,7 +251,9 @@ def test_the_verbs(files: Path, blocks: Path, tmp_path: Path, capsys: pytest.Cap
     assert command_line(["pack", str(tmp_path / "p"), "--verify"]) == 2
     assert "b000001.blk" in capsys.readouterr().err
     assert (
-        command_line(["measure", "loading", str(blocks), "--step", "50ms", "--probe", "1s", "--json", "-q"])
+        command_line(
+            ["measure", "loading", str(blocks), "--step", "50ms", "--probe", "300ms", "--json", "-q"]
+        )
         == 0
     )
     assert json.loads(capsys.readouterr().out)["source"] == str(blocks)

@@ -257,7 +257,7 @@ def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.Capt
     assert sum(len(sample) for _, sample in blocks) == sum(sizes)
     with open_corpus(str(tmp_path / "files")) as corpus:
         job = Job(batch=16, step_s=0.0, decode_s=0.0)
-        tried = (answer(corpus, job, threads=(1, 2), probe_s=0.5) for _ in range(5))
+        tried = (answer(corpus, job, threads=(1, 2), probe_s=0.2) for _ in range(5))
         # what hides on a machine this busy is for the measurement to say, and where all did, there is no profile
         assert any(found.profile is not None for found in tried)
     with LatencyStore(tmp_path / "files") as store, open_corpus(store.url) as corpus:
@@ -273,7 +273,7 @@ def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.Capt
                 "--decode",
                 "0s",
                 "--probe",
-                "500ms",
+                "200ms",
                 "--json",
             ]
         )
@@ -306,7 +306,7 @@ def test_a_kept_measurement_is_what_was_printed(
     blocks: Blocks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "measured.json"
-    arguments = ["measure", "loading", str(blocks.folder), "--step", "1ms"]
+    arguments = ["measure", "loading", str(blocks.folder), "--step", "1ms", "--probe", "300ms"]
     assert command_line([*arguments, "--set", "cold=true", "--json", "-q", "-o", str(kept)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert "cold" in said["cache"] and said == json.loads(kept.read_text())
@@ -355,7 +355,7 @@ sys.addaudithook(watch)
 from forerun.core.cli.main import run
 from forerun.loading.measure.store import LatencyStore
 from pathlib import Path
-options = ["--step", "5ms", "--probe", "300ms", "-q", "--json"]
+options = ["--step", "5ms", "--probe", "100ms", "-q", "--json"]
 assert run(["measure", "loading", sys.argv[1], *options]) == 0
 with LatencyStore(Path(sys.argv[1])) as store:
     assert run(["measure", "loading", store.url, *options]) == 0

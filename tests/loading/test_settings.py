@@ -19,6 +19,8 @@ from forerun.loading.inputs import Inputs, prepare
 from forerun.loading.plan import LARGEST_SHARD, plan, settings_of
 from forerun.loading.policy import Cell
 
+from ..conftest import cases
+
 BASE = """
 domain: loading
 dataset: {samples: 6400, sample_bytes: 50000}
@@ -83,7 +85,7 @@ def test_workers_of_torch_are_as_fast_as_the_plan() -> None:
     """Drawn stores and steps: the plan's threads and blocks, handed to the recursion of worker processes."""
     rng = np.random.default_rng(3)
     seen = set()
-    for _ in range(12):
+    for _ in range(cases(6, 12)):
         buffer = int(rng.choice([64, 256, 1024]))
         scenario = loads(BASE, [
             f"store.latency_s={rng.exponential(0.02):.4f}", f"cpu.decode_s={rng.uniform(2e-4, 4e-3):.5f}",

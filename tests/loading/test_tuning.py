@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -140,14 +141,22 @@ STORES = {
 }
 
 
+LOAD = Load(12_800, SAMPLE_BYTES, 64, 0.1, 256)
+
+
+@cache
+def truth_of(name: str) -> dict[Cell, float]:
+    """Seconds of each cell of a store, without noise."""
+    return SyntheticStore(STORES[name]).truth(LOAD, CELLS)
+
+
 @pytest.mark.parametrize("name", STORES)
 def test_few_probes_and_little_regret(name: str) -> None:
     """Truth is the simulator with noise: at most four probes, at most 3 % regret, a fifth of the samples."""
-    load = Load(12_800, SAMPLE_BYTES, 64, 0.1, 256)
+    load, truth = LOAD, truth_of(name)
     store = SyntheticStore(STORES[name])
-    truth = store.truth(load, CELLS)
     probes, regrets, read = [], [], []
-    for seed in range(count := cases(5, 20)):
+    for seed in range(count := cases(3, 20)):
         rng = stream(seed, "tuner test", name)
         ours = tune(ThreeProbes(), store.evaluator(load, rng), CELLS, load, rng=rng)
         theirs = tune(RandomTen(), store.evaluator(load, rng), CELLS, load, rng=rng)
@@ -167,7 +176,7 @@ def test_little_regret_on_stores_of_all_kinds() -> None:
         return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
     regrets = []
-    for number in range(count := cases(9, 24)):
+    for number in range(count := cases(6, 24)):
         conn = between(2e7, 1e9)
         profile = StoreProfile(between(1e-4, 0.1), conn, conn * between(1, 8), between(2e-4, 8e-3))
         load = Load(3200, between(5e3, 3e5), 64, between(0.01, 0.4), 256)
@@ -181,8 +190,7 @@ def test_little_regret_on_stores_of_all_kinds() -> None:
 @pytest.mark.parametrize("name", ["http at 10 ms", "http at 40 ms", "thin shared link"])
 def test_one_slow_check_does_not_lead_to_the_heaviest_cell(name: str) -> None:
     """A check that takes 8 % too long once: the lightest of the best cells is chosen still, whether it was run or not."""
-    load = Load(12_800, SAMPLE_BYTES, 64, 0.1, 256)
-    store = SyntheticStore(STORES[name], noise=0.0)
+    load, store = LOAD, SyntheticStore(STORES[name], noise=0.0)
     evaluate, probes = store.evaluator(load, stream(1, "slow check")), []
 
     def slow_check(ask: Ask) -> Probe:
@@ -191,7 +199,7 @@ def test_one_slow_check_does_not_lead_to_the_heaviest_cell(name: str) -> None:
 
     found = tune(ThreeProbes(), slow_check, CELLS, load)
     assert len(probes) == 4 and found.cell.block * found.cell.threads <= 128
-    assert found.regret(store.truth(load, CELLS)) <= 0.01
+    assert found.regret(truth_of(name)) <= 0.01
 
 
 def test_a_cell_that_only_just_hides_is_passed_over() -> None:
@@ -245,7 +253,7 @@ def test_bootstrap_intervals_cover(golden: Golden) -> None:
     rng = np.random.default_rng(8)
     load, latency, conn, decode = Load(256, SAMPLE_BYTES, 64, 0.1), 0.012, 6e8, 0.001
     covered = 0
-    trials = cases(250, 1000)
+    trials = cases(150, 1000)
     for _ in range(trials):
         made = []
         for cell, requests in ((Cell(1, 1), 250), (Cell(64, 1), 60), (Cell(64, 8), 60)):

@@ -99,7 +99,7 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
         # Measured in the threads themselves, so that work a sample and work a request can be separated.
         overhead = max(0.0, (b.overhead_s - a.overhead_s) / (n - 1))
         latency += max(0.0, a.overhead_s - overhead)
-        decode = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
+        decode = _mean_a_sample(a, b, "decode_s")
     starved = _starved(b, c)
     if starved:
         shared = math.inf
@@ -159,13 +159,18 @@ def _contended(a: Probe, b: Probe, c: Probe, decode_s: float) -> tuple[float, fl
     c : the probe with many threads.
     decode_s : what is taken where they do not wait for each other.
     """
-    alone = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
-    cpu_s = float(np.average([a.decode_cpu_s, b.decode_cpu_s], weights=[a.samples, b.samples]))
+    alone, cpu_s = (_mean_a_sample(a, b, name) for name in ("decode_s", "decode_cpu_s"))
     if cpu_s < CPU_BOUND * alone or c.decode_s < CONTENDED * alone:
         return decode_s, 0.0, math.inf, ()
     cores = max(1.0, c.samples * cpu_s / c.total_s)
     note = f"{c.cell.threads} threads decode more slowly than one: they get {cores:.2g} cores together"
     return alone, min(cpu_s, alone), cores, (note,)
+
+
+def _mean_a_sample(one: Probe, other: Probe, name: str) -> float:
+    """A time a sample over both probes."""
+    a, b = getattr(one, name), getattr(other, name)
+    return float((a * one.samples + b * other.samples) / (one.samples + other.samples))
 
 
 def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> StoreProfile:
@@ -194,9 +199,7 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
         )
         slope = 0.0
     conn = 1 / slope if slope else math.inf
-    decode, cpu_s, cores, more = _contended(
-        a, a, c, float(np.average([a.decode_s, c.decode_s], weights=[a.samples, c.samples]))
-    )
+    decode, cpu_s, cores, more = _contended(a, a, c, _mean_a_sample(a, c, "decode_s"))
     overhead = max(0.0, a.overhead_s or 0.0)
     latency = max(0.0, a.request_s - slope * load.sample_bytes) + overhead
     shared = math.inf

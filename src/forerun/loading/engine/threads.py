@@ -80,11 +80,13 @@ class _Arrays:
     Parameters
     ----------
     f, i : float64 and int64, single numbers and then the columns.
-    at : the place where each column begins.
+    places : where each column begins.
+    at : the same, as the kernel takes it.
     """
 
     f: F64
     i: I64
+    places: dict[str, int]
     at: kernels.At
 
     def floats(self, name: str, first: int, last: int) -> F64:
@@ -94,7 +96,7 @@ class _Arrays:
         ----------
         first, last : rows of the column, the last one excluded.
         """
-        start = int(getattr(self.at, name))
+        start = self.places[name]
         return self.f[start + first : start + last]
 
     def ints(self, name: str, first: int, last: int) -> I64:
@@ -104,12 +106,12 @@ class _Arrays:
         ----------
         first, last : rows of the column, the last one excluded.
         """
-        start = int(getattr(self.at, name))
+        start = self.places[name]
         return self.i[start + first : start + last]
 
     def whole(self, name: str, row: int) -> int:
         """One number of a column of `i`."""
-        return int(self.i[getattr(self.at, name) + row])
+        return int(self.i[self.places[name] + row])
 
 
 def stream(
@@ -254,7 +256,8 @@ def _lay_out(
     f, f_at = _packed(given_f, floats)
     i, i_at = _packed(given_i, ints)
     many = {"decode_many": len(decode_s) > 1, "cpu_many": len(cpu_s) > 1, "latency_many": len(latency_s) > 1}
-    return _Arrays(f, i, _where(f_at | i_at | many | {"heap_size": heap_size}))
+    places = f_at | i_at
+    return _Arrays(f, i, places, _where(places | many | {"heap_size": heap_size}))
 
 
 def _where(named: dict[str, int]) -> kernels.At:
