@@ -6,9 +6,9 @@ last parent, rank there), batches are taken one after the other from a list, com
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from forerun.core.kernels.jit import kernel
 from forerun.serving.inputs.pipeline import SOURCE
 from forerun.serving.plan.space import Choice, Configuration, Space
 
@@ -58,7 +58,7 @@ def enumerated(space: Space) -> tuple[Configuration | None, int, int]:
     return tuple(reversed(chosen)), int(misses), total
 
 
-@numba.njit
+@kernel
 def _cheapest(arrivals, parents, takes, tables, settings, counts, slo_ms, allowed):  # type: ignore[no-untyped-def]
     """The number of a cheapest configuration with at most `allowed` misses (-1: none), and its misses."""
     stages, queries = counts.shape[0], arrivals.shape[0]
@@ -90,7 +90,7 @@ def _cheapest(arrivals, parents, takes, tables, settings, counts, slo_ms, allowe
     return best, best_misses
 
 
-@numba.njit
+@kernel
 def _stage(s, parents, takes, table, setting, end, rank):  # type: ignore[no-untyped-def]
     """When the stage completes each query (-inf: it does not come by), and in what order."""
     queries = end.shape[1]

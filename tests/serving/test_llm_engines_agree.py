@@ -27,7 +27,7 @@ SLO_MS = 20.0
 @pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, mixed_pipeline])
 def test_compiled_equals_plain(world: object) -> None:
     """Random language models (chunks, preemption, refusals, ties), with shared prefixes, in graphs."""
-    for seed in range(cases(25, 120)):
+    for seed in range(cases(20, 120)):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
         assert equal(simulate_events(pipeline, arrivals, SLO_MS), run), f"pipeline {seed}"
@@ -35,19 +35,20 @@ def test_compiled_equals_plain(world: object) -> None:
 
 
 def test_the_worlds_contain_what_they_should() -> None:
+    worlds = 60
     runs = [
         simulate_mixed(*world(seed), SLO_MS)
         for world in (llm_pipeline, mixed_pipeline)
-        for seed in range(120)
+        for seed in range(worlds)
     ]
     requests = [told for run in runs for told in run.requests if told is not None]
-    assert sum(bool(told.preemptions.any()) for told in requests) > 60
-    assert sum(bool(run.refused.any()) for run in runs) > 30
-    assert sum(run.tie_count > 0 for run in runs) > 60
-    assert sum((told.stalled_first_ms > 0).any() for told in requests) > 10
-    stages = [stage for seed in range(120) for stage in mixed_pipeline(seed)[0].stages]
-    assert sum(stage.llm is not None and len(stage.edges) > 1 for stage in stages) > 60
-    assert sum(stage.llm is not None and stage.llm.cost.tabled for stage in stages) > 30
+    assert sum(bool(told.preemptions.any()) for told in requests) > worlds / 2
+    assert sum(bool(run.refused.any()) for run in runs) > worlds / 4
+    assert sum(run.tie_count > 0 for run in runs) > worlds / 2
+    assert sum((told.stalled_first_ms > 0).any() for told in requests) > worlds / 12
+    stages = [stage for seed in range(worlds) for stage in mixed_pipeline(seed)[0].stages]
+    assert sum(stage.llm is not None and len(stage.edges) > 1 for stage in stages) > worlds / 2
+    assert sum(stage.llm is not None and stage.llm.cost.tabled for stage in stages) > worlds / 4
 
 
 @settings(max_examples=cases(12, 60))

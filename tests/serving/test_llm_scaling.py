@@ -170,7 +170,7 @@ def test_the_run_that_is_asked_is_the_run_that_is_shown(tuner: dict[str, Any]) -
     data = scenario_data(ttft_slo_ms=200.0)
     data |= {
         "tuner": tuner,
-        "trace": {"process": {"name": "gamma", "rate_rps": 40.0, "scv": 8.0}, "queries": 2000},
+        "trace": {"process": {"name": "gamma", "rate_rps": 40.0, "scv": 8.0}, "queries": cases(700, 2000)},
     }
     inputs = prepare(scenario(data))
     handover, spec = handover_of(inputs), inputs.scenario.tuner

@@ -220,27 +220,22 @@ class TestWhatIsKeptWhenStopped:
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM][: cases(1, 2)])
     def test_a_process_that_is_stopped(self, tmp_path: Path, number: int) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "forerun",
-            "measure",
-            "serving",
-            "--model",
-            "matrix",
-            "--model",
-            "hashing",
-        ]
-        asked = [*command, "--max-batch", "2", "--samples", "200", "-o", str(tmp_path / "m")]
+        # The first is measured at once, the second for minutes, in which the process is stopped.
+        (tmp_path / "of.py").write_text(
+            "import time\n\n\ndef quick():\n    return lambda size: time.sleep(0.001)\n\n\n"
+            "def slow():\n    return lambda size: time.sleep(0.3)\n"
+        )
+        command = [sys.executable, "-m", "forerun", "measure", "serving", "--max-batch", "2"]
+        asked = [*command, "--model", "of:quick", "--model", "of:slow", "--samples", "200", "-o", "m"]
         process = subprocess.Popen(
-            asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, cwd=tmp_path
         )
         assert process.stderr is not None
-        while not process.stderr.readline().startswith(b"hashing alone"):
+        while not process.stderr.readline().startswith(b"of-slow alone"):
             assert process.poll() is None
         # Ctrl-C reaches the whole group of a terminal, a request to end the process alone.
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130 and b"Traceback" not in err, err.decode()
         assert b"interrupted; what was measured is saved to" in err
-        assert "matrix,here,1," in (tmp_path / "m" / "profile.csv").read_text()
+        assert "of-quick,here,1," in (tmp_path / "m" / "profile.csv").read_text()

@@ -20,6 +20,8 @@ from forerun.serving.llm.calibration.replay import COEFFICIENTS
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.scenario.language_model import DrawnPrefixes, SpeculationSpec
 
+from ..conftest import cases
+
 SERVER = Server(max_seqs=64, token_budget=8192, kv_blocks=20_000)
 CACHED = SERVER.with_(prefix_cache=DrawnPrefixes(system_prompts=20, system_tokens=160))
 #: a, prompt token, decode, cached token, pair, request, hidden
@@ -69,8 +71,9 @@ def test_the_mean_iteration_of_a_server_that_drafts_is_without_its_drafts() -> N
 def test_what_a_change_is_worth_follows_from_the_runs_before_it() -> None:
     """Begun where prompts and decodes seem cheaper than they are, runs without a prefix cache say what one is worth."""
     start = COSTS * [1.05, 0.7, 0.8, 1.0, 1.0, 1.0, 2.0]
-    runs = [(SERVER, run(SERVER, load(rate, 1500))) for rate in (1.0, 15.0, 30.0, 45.0)]
-    runs.append((SERVER, run(SERVER, load(1.0, 3000, 200))))
+    size = cases(700, 1500)
+    runs = [(SERVER, run(SERVER, load(rate, size))) for rate in (1.0, 15.0, 30.0, 45.0)]
+    runs.append((SERVER, run(SERVER, load(1.0, 2 * size, 200))))
     found = calibrated(runs, Physics(start, KERNEL_SPREAD, "elsewhere"))
     assert max(map(abs, found.errors)) < 0.03
     worth = [

@@ -188,7 +188,7 @@ def by_definition(
 def test_decisions_on_unseen_steps_equal_the_definition(
     step: tuple[float, float, float], config: dict[str, tuple[str, int, int]]
 ) -> None:
-    sample, arrivals = step_of_load(5, *step)
+    sample, arrivals = step_of_load(5, *step, phase_s=45.0)
     handover = handed_over(config, sample)
     for recipe in (InferLine(), InferLine(scale_down_rho="per_model")):
         schedule = asked(recipe, handover, arrivals)
@@ -197,7 +197,7 @@ def test_decisions_on_unseen_steps_equal_the_definition(
     assert len(found) >= 2
 
 
-@pytest.mark.parametrize(("step", "config"), STEPS)
+@pytest.mark.parametrize(("step", "config"), STEPS[: cases(2, 3)])
 def test_our_own_tuner_on_unseen_steps(
     step: tuple[float, float, float], config: dict[str, tuple[str, int, int]]
 ) -> None:
@@ -214,7 +214,7 @@ class TestControlBetweenSlices:
     def test_asking_first_equals_asking_between_slices_equals_the_event_loop(self) -> None:
         """Random pipelines, half on an integer clock where changes, completions and arrivals tie: every column."""
         changed = 0
-        for seed in range(cases(30, 200)):
+        for seed in range(drawn := cases(18, 200)):
             handover, arrivals = random_fleet(seed)
             rng = np.random.default_rng(seed)
             tuner = Erratic(
@@ -235,7 +235,7 @@ class TestControlBetweenSlices:
             if seed % 3 == 0:
                 assert same(whole, simulate_events(pipeline, arrivals, 30.0))
             changed += len(first.decisions)
-        assert changed > 150
+        assert changed > 5 * drawn
 
     def test_a_tuner_that_sees_queues_sees_what_the_event_loop_has_there(self) -> None:
         for seed in range(cases(10, 60)):

@@ -189,6 +189,8 @@ def simulate_compat(
     source, sink, sink_rank = [0.0] * queries, [0.0] * queries, [0] * queries
     pending: list[tuple[float, int, Kind, int, list[int]]] = [(0.0, 0, Kind.SEND, 0, [])]
     order = done = events = 0
+    # Millions of comparisons: members in variables of their own take half the time.
+    send, arrive, take, give_back, join, leave = Kind
     peak = 1
     now_ms = 0.0
 
@@ -200,9 +202,9 @@ def simulate_compat(
     def pass_on(node: int, ids: list[int]) -> None:
         """Schedule the arrival of a list at a stage, through its join if it has several parents."""
         if heads[node] < 0:
-            schedule(0.0, Kind.ARRIVE, node, ids)
+            schedule(0.0, arrive, node, ids)
         else:
-            schedule(0.0, Kind.JOIN, heads[node], ids)
+            schedule(0.0, join, heads[node], ids)
 
     while pending:
         now_ms = pending[0][0]
@@ -210,44 +212,42 @@ def simulate_compat(
             peak = max(peak, len(pending))
             _, _, kind, node, ids = heapq.heappop(pending)
             events += 1
-            if kind is Kind.ARRIVE or kind is Kind.TAKE or kind is Kind.RETURN:
-                model = models[node]
-            if kind is Kind.SEND:
+            if kind is send:
                 source[node] = now_ms
                 for stage in first_stages:
                     pass_on(stage, [node])
                 if node + 1 < queries:
-                    schedule(gaps[node], Kind.SEND, node + 1, ids)
-            elif kind is Kind.ARRIVE:
-                for replica in model.arrive(ids, now_ms, wake_corrected):
-                    schedule(batching_delay_ms, Kind.TAKE, node, [replica])
-            elif kind is Kind.TAKE:
-                replica, batch = ids[0], model.take(ids[0], now_ms)
+                    schedule(gaps[node], send, node + 1, ids)
+            elif kind is arrive:
+                for replica in models[node].arrive(ids, now_ms, wake_corrected):
+                    schedule(batching_delay_ms, take, node, [replica])
+            elif kind is take:
+                replica, batch = ids[0], models[node].take(ids[0], now_ms)
                 if batch:
-                    schedule(model.service_ms[len(batch)], Kind.RETURN, node, [replica, *batch])
+                    schedule(models[node].service_ms[len(batch)], give_back, node, [replica, *batch])
                 elif not wake_corrected:
                     raise _empty_take(pipeline.stages[node], replica, now_ms)
-            elif kind is Kind.RETURN:
-                replica, batch = ids[0], ids[1:]
+            elif kind is give_back:
+                model, replica, batch = models[node], ids[0], ids[1:]
                 for query in batch:
                     model.service[query] = now_ms
                 for stage in model.to_stages:
                     pass_on(stage, batch)
                 if model.to_join >= 0:
-                    schedule(0.0, Kind.JOIN, model.to_join, batch)
+                    schedule(0.0, join, model.to_join, batch)
                 elif not model.to_stages:
-                    schedule(0.0, Kind.SINK, 0, batch)
+                    schedule(0.0, leave, 0, batch)
                 if model.queue:
                     model.woken += 1
-                    schedule(batching_delay_ms, Kind.TAKE, node, [replica])
+                    schedule(batching_delay_ms, take, node, [replica])
                 else:
                     model.busy[replica] = False
-            elif kind is Kind.JOIN:
+            elif kind is join:
                 whole = _joined(joins[node], ids)
                 if whole and joins[node].stage < 0:
-                    schedule(0.0, Kind.SINK, 0, whole)
+                    schedule(0.0, leave, 0, whole)
                 elif whole:
-                    schedule(0.0, Kind.ARRIVE, joins[node].stage, whole)
+                    schedule(0.0, arrive, joins[node].stage, whole)
             else:
                 for query in ids:
                     sink[query], sink_rank[query] = now_ms, done
