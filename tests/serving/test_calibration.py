@@ -395,7 +395,7 @@ def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: 
     memory = ModelMemory(model=Input(path=str(config(tmp_path, **LLAMA))), gpu="H100-80GB")
     server = Server(max_seqs=64, token_budget=2048, memory=memory)
     values = np.array([2.9, 0.02, 0.02, 2e-4, 1e-6, 4.0, 60.0])
-    files = tables_of(tmp_path, values)
+    files = tables_of(tmp_path, values)[:2]
     spoilt = calibrate(server, files)
     assert spoilt.found is not None and "a_ms" in spoilt.found.bounded
     assert not spoilt.found.supported()["a_ms"]

@@ -341,7 +341,7 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
         ),
         ({}, {"method": "greedy"}, "method: says nothing about language models"),
         ({}, {"objective": "throughput"}, "objective: no 'throughput'"),
-        ({"plan": {"max_seqs": list(range(1, 4000))}}, {"max_replicas": 500}, "at most 200,000 are planned"),
+        ({"plan": {"max_seqs": list(range(1, 502))}}, {"max_replicas": 400}, "at most 200,000 are planned"),
         ({}, {"traces": 4}, "confidence and traces belong together"),
     ],
 )

@@ -78,7 +78,7 @@ def test_what_a_change_is_worth_follows_from_the_runs_before_it() -> None:
     assert max(map(abs, found.errors)) < 0.03
     worth = [
         carried_rps(costs, CACHED, PROMPT, OUTPUT) / carried_rps(costs, SERVER, PROMPT, OUTPUT)
-        for costs in (COSTS, start, found.values, *found.draws(40))
+        for costs in (COSTS, start, found.values, *found.draws(cases(14, 40)))
     ]
     assert abs(worth[2] - worth[0]) < 0.08 < abs(worth[1] - worth[0])
     low, high = np.quantile(worth[3:], [0.05, 0.95])

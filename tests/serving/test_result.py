@@ -15,6 +15,7 @@ import pytest
 import forerun
 from forerun.core.domain import simulate
 from forerun.core.result.run import load_result
+from forerun.replication.inferline import planner
 from forerun.replication.inferline.reproduce import REPRODUCTIONS
 from forerun.replication.reproduction import Reproduction, silent
 from forerun.serving.engine.stagewise import simulate_stagewise
@@ -236,7 +237,9 @@ def test_batch_means_cover_the_mean() -> None:
 
 
 @pytest.mark.parametrize("entry", REPRODUCTIONS, ids=lambda entry: entry.id)
-def test_reproductions_hold(entry: Reproduction) -> None:
+def test_reproductions_hold(entry: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The greedy planner is compared with the optimum at four objectives.
+    monkeypatch.setattr(planner, "_SLOS", planner._SLOS[: cases(1, 4)])
     found = (entry.quick or entry.run)(silent)
     assert found.rows and not found.failed
     assert any(row.ok for row in found.rows) or all(row.note for row in found.rows), (
@@ -289,7 +292,7 @@ def test_kernels_stay_within_their_arrays() -> None:
     code = (
         "from tests.serving.random_pipelines import random_pipeline, same;"
         "from forerun.serving.engine.stagewise import simulate_stagewise as run;"
-        f"pipelines = [random_pipeline(seed, queries=40) for seed in range({cases(8, 30)})];"
+        f"pipelines = [random_pipeline(seed, queries=40) for seed in range({cases(5, 30)})];"
         "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in pipelines for r in ('full', 'latency', 'counts')]"
     )
     env = {

@@ -188,7 +188,7 @@ def by_definition(
 def test_decisions_on_unseen_steps_equal_the_definition(
     step: tuple[float, float, float], config: dict[str, tuple[str, int, int]]
 ) -> None:
-    sample, arrivals = step_of_load(5, *step, phase_s=45.0)
+    sample, arrivals = step_of_load(5, *step)
     handover = handed_over(config, sample)
     for recipe in (InferLine(), InferLine(scale_down_rho="per_model")):
         schedule = asked(recipe, handover, arrivals)

@@ -15,10 +15,9 @@ from forerun.replication.inferline.legacy_gamma import LegacyGamma
 from forerun.replication.reproduction import Progress, Reproduced, Row, from_points
 from forerun.serving.inputs.pipeline import SOURCE, Floats
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H, embedded_profile
-from forerun.serving.plan.exact import cheapest
+from forerun.serving.plan.exact import Search
 from forerun.serving.plan.greedy import greedy
 from forerun.serving.plan.space import Offer, Space, Traffic
-from forerun.serving.plan.stage_runs import StageRuns
 from forerun.serving.plan.sweep import sweep
 
 _PARENTS = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
@@ -107,9 +106,10 @@ def _published_row(scv: float, rate: int, published: float) -> Row:
     process = LegacyGamma(rate_rps=float(rate), scv=scv, gamma_seed=1000 + rate)
     space = image_space(process.arrivals_ms(0, n=50_000), 500.0, 0)
     order = ("Inception", "KSVM", "ResNet", "LogReg")
-    swept = sweep(space, StageRuns(space, space.traffic).misses, order, rate_rps=float(rate))
+    search = Search(space)
+    swept = sweep(space, search.known[0].misses, order, rate_rps=float(rate))
     assert swept.configuration is not None
-    optimum = cheapest(space).cost
+    optimum = search.cheapest().cost
     note = (
         "the optimum costs the same"
         if optimum == published
@@ -132,8 +132,9 @@ def _greedy_ratios() -> tuple[list[str], list[float]]:
             for slo_ms in _SLOS:
                 space = image_space(arrivals, slo_ms, 200)
                 order = ("Inception", "ResNet", "KSVM", "LogReg")
-                result = greedy(space, StageRuns(space, space.traffic).misses, order)
-                best = cheapest(space)
+                search = Search(space)
+                result = greedy(space, search.known[0].misses, order)
+                best = search.cheapest()
                 if result.configuration is not None and best.configuration is not None:
                     names.append(f"{rate}/s, scv {scv:g}, {slo_ms:g} ms")
                     ratios.append(space.cost(result.configuration) / best.cost)

@@ -172,9 +172,15 @@ class Space:
         prices = [Fraction(repr(offer.price)) for offers in self.offers for offer in offers]
         return math.lcm(*(price.denominator for price in prices))
 
+    @functools.cached_property
+    def _whole(self) -> dict[float, int]:
+        """Each price in whole units."""
+        prices = {offer.price for offers in self.offers for offer in offers}
+        return {price: int(Fraction(repr(price)) * self._units) for price in prices}
+
     def whole_price(self, offer: Offer) -> int:
-        """The price in whole units."""
-        return int(Fraction(repr(offer.price)) * self._units)
+        """The price of one of its offers in whole units."""
+        return self._whole[offer.price]
 
     def whole_cost(self, configuration: Configuration) -> int:
         """The cost in whole units."""
