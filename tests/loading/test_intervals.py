@@ -13,7 +13,7 @@ from forerun.loading.policy import Cell, Load, Probe
 
 from ..conftest import cases
 
-TRUTHS = cases(120, 1000)
+TRUTHS = cases(80, 1000)
 BYTES = 53_428.0
 CELLS = [Cell(block, threads) for block in (1, 2, 4, 8) for threads in (1, 2, 4, 8)]
 

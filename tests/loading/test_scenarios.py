@@ -468,7 +468,7 @@ def test_words_and_figures_agree_on_whether_loading_is_hidden() -> None:
     """Laws are bounds from above: near them, a plan and a run may be on either side."""
     rng = np.random.default_rng(8)
     seen = set()
-    for _ in range(cases(15, 60)):
+    for _ in range(cases(10, 60)):
         step_s, latency_s = float(rng.uniform(0.02, 0.2)), float(rng.uniform(0.0005, 0.02))
         scenario = forerun.loads(
             f"domain: loading\ndataset: {{samples: {int(rng.integers(64, 900))}, sample_bytes: 1000}}\n"

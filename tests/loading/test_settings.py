@@ -85,7 +85,7 @@ def test_workers_of_torch_are_as_fast_as_the_plan() -> None:
     """Drawn stores and steps: the plan's threads and blocks, handed to the recursion of worker processes."""
     rng = np.random.default_rng(3)
     seen = set()
-    for _ in range(cases(6, 12)):
+    for _ in range(cases(5, 12)):
         buffer = int(rng.choice([64, 256, 1024]))
         scenario = loads(BASE, [
             f"store.latency_s={rng.exponential(0.02):.4f}", f"cpu.decode_s={rng.uniform(2e-4, 4e-3):.5f}",

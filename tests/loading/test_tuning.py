@@ -159,10 +159,11 @@ def test_few_probes_and_little_regret(name: str) -> None:
     for seed in range(count := cases(3, 20)):
         rng = stream(seed, "tuner test", name)
         ours = tune(ThreeProbes(), store.evaluator(load, rng), CELLS, load, rng=rng)
-        theirs = tune(RandomTen(), store.evaluator(load, rng), CELLS, load, rng=rng)
         probes.append(len(ours.probes))
         regrets.append(ours.regret(truth))
-        read.append(ours.samples_read / theirs.samples_read)
+        if seed < cases(1, 20):
+            theirs = tune(RandomTen(), store.evaluator(load, rng), CELLS, load, rng=rng)
+            read.append(ours.samples_read / theirs.samples_read)
     assert sum(regret <= 0.03 for regret in regrets) >= count - 1, regrets
     assert max(probes) <= 4, probes
     assert max(read) <= 0.2  # although ten draws stop at the first that hides loading
@@ -176,7 +177,7 @@ def test_little_regret_on_stores_of_all_kinds() -> None:
         return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
     regrets = []
-    for number in range(count := cases(6, 24)):
+    for number in range(count := cases(5, 24)):
         conn = between(2e7, 1e9)
         profile = StoreProfile(between(1e-4, 0.1), conn, conn * between(1, 8), between(2e-4, 8e-3))
         load = Load(3200, between(5e3, 3e5), 64, between(0.01, 0.4), 256)
@@ -253,7 +254,7 @@ def test_bootstrap_intervals_cover(golden: Golden) -> None:
     rng = np.random.default_rng(8)
     load, latency, conn, decode = Load(256, SAMPLE_BYTES, 64, 0.1), 0.012, 6e8, 0.001
     covered = 0
-    trials = cases(150, 1000)
+    trials = cases(100, 1000)
     for _ in range(trials):
         made = []
         for cell, requests in ((Cell(1, 1), 250), (Cell(64, 1), 60), (Cell(64, 8), 60)):
