@@ -125,11 +125,18 @@ def test_other_graphs(number: int) -> None:
 
 
 def test_the_published_costs_of_the_artifact() -> None:
-    """All 16, by the authors' sweep on regenerated traces; and how far below them the optimum lies."""
+    """By the authors' sweep on regenerated traces; and how far below them the optimum lies.
+
+    Eight of the 16 traces are the reproduction's, whose costs `test_result` compares with these.
+    """
     prices = {"V100": 2.528, "TXP": 2.1, "cpu": 0.0665}
     for case in cases("artifact_slo500.json"):
         times = arrivals_of(gamma_gaps(case["gamma_seed"], case["n_deltas"], case["lam"], case["cv2"]))
         strict = notebook_space(times, prices, case["slo_ms"], 0)
+        optimum = cheapest(strict.under(allowed=len(times) // 100))
+        assert optimum.cost == pytest.approx(case["optimum_cost_p99"])
+        if case["gamma_seed"] < 2000 and drawn(1, 2) == 1:
+            continue
         order = ("Inception", "KSVM", "ResNet", "LogReg")
         search = Search(strict)
         found = sweep(strict, search.known[0].misses, order, rate_rps=case["lam"])
@@ -137,9 +144,6 @@ def test_the_published_costs_of_the_artifact() -> None:
         assert strict.cost(found.configuration) == pytest.approx(case["published_cost"])
         assert strict.named(found.configuration) == case["authors_greedy"]
         assert search.cheapest().cost == pytest.approx(case["optimum_cost_max"])
-        assert cheapest(strict.under(allowed=len(times) // 100)).cost == pytest.approx(
-            case["optimum_cost_p99"]
-        )
 
 
 @pytest.mark.parametrize("number", range(drawn(1, 3)))

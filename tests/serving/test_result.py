@@ -30,7 +30,7 @@ from forerun.serving.summary.tables import longest_queue
 from forerun.serving.summary.totals import capacity_rps
 
 from ..conftest import cases
-from .conftest import ROOT
+from .conftest import ROOT, golden, read_json
 from .random_pipelines import random_pipeline
 from .test_policies import Alternating
 from .test_scenario import GOOD, load
@@ -245,6 +245,15 @@ def test_reproductions_hold(entry: Reproduction, monkeypatch: pytest.MonkeyPatch
     assert any(row.ok for row in found.rows) or all(row.note for row in found.rows), (
         "what is not judged says why"
     )
+    if entry.id == "inferline-planner":
+        # The artifact's eight settings: on the same traces others found the same sweep's cost and optimum.
+        known = read_json(golden("planner", "artifact_slo500.json"))
+        costs = [
+            (case["published_cost"], case["optimum_cost_max"]) for case in known if case["gamma_seed"] < 2000
+        ]
+        assert [(row.compat, row.corrected) for row in found.rows[:8]] == [
+            pytest.approx(both) for both in costs
+        ]
     if entry.id == "inferline-driver1":
         # As the room's page has it.
         rows = {row.name: row for row in found.rows}
