@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.live.commands import environment, forerun
 
 from forerun.core.result.run import load_result
 
@@ -56,16 +56,8 @@ checkpoints: {every: 1s}
 """
 
 
-def environment() -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
-
-
-def forerun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "forerun", "live", *words], cwd=folder, env=environment(), capture_output=True,
-        text=True, check=False, timeout=PATIENCE_S,
-    )  # fmt: skip
+def live(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return forerun(folder, "live", *words)
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
@@ -108,7 +100,7 @@ def serve(folder: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
 
 
 def jobs(folder: Path) -> dict[str, dict[str, object]]:
-    done = forerun(folder, "status", "--json")
+    done = live(folder, "status", "--json")
     assert done.returncode == 0, done.stderr
     return {job["job"]: job for job in json.loads(done.stdout)["jobs"]}
 
@@ -118,28 +110,28 @@ def test_a_controller_that_is_killed_is_taken_up_again(
 ) -> None:
     """Jobs go on from their checkpoints, every decision is the same again, and nothing is left behind."""
     first = serve()
-    assert forerun(folder, "submit", "job.yaml").returncode == 0
-    late = forerun(folder, "submit", "job.yaml", "--set", "name=hopeless", "--set", "deadline=1s")
+    assert live(folder, "submit", "job.yaml").returncode == 0
+    late = live(folder, "submit", "job.yaml", "--set", "name=hopeless", "--set", "deadline=1s")
     assert late.returncode == 0 and "rejected" in late.stdout
-    second = forerun(folder, "serve", "machine.yaml")
+    second = live(folder, "serve", "machine.yaml")
     assert second.returncode == 2 and "another controller serves this run" in second.stderr
     until(lambda: any((folder / "live-run/jobs/first/checkpoints").glob("*")), "a checkpoint")
     first.send_signal(signal.SIGKILL)
     first.wait()
     again = serve()
-    same = forerun(folder, "submit", "job.yaml")
+    same = live(folder, "submit", "job.yaml")
     assert same.returncode == 0 and "before" in same.stdout
-    other = forerun(folder, "submit", "job.yaml", "--set", "iterations=7")
+    other = live(folder, "submit", "job.yaml", "--set", "iterations=7")
     assert other.returncode == 2 and len(other.stderr.splitlines()) == 1 and "another job" in other.stderr
     until(lambda: jobs(folder)["first"]["state"] == "finished", "the end of the job")
-    logs = forerun(folder, "logs", "first")
+    logs = live(folder, "logs", "first")
     assert "sum 800.0" in logs.stdout  # 200 steps of 4 ones, however many ranks did them
-    assert forerun(folder, "stop").returncode == 0
+    assert live(folder, "stop").returncode == 0
     assert again.wait(PATIENCE_S) == 0
     assert jobs(folder)["hopeless"]["state"] == "refused"
-    played = forerun(folder, "replay", "live-run")
+    played = live(folder, "replay", "live-run")
     assert played.returncode == 0, played.stderr
-    compared = json.loads(forerun(folder, "compare", "live-run", "--json").stdout)
+    compared = json.loads(live(folder, "compare", "live-run", "--json").stdout)
     assert compared["same_admissions"] and compared["forecast"]["jobs"] == 1
     result = load_result(folder / "live-run/result")
     for ledger in result.ledgers:
@@ -156,7 +148,7 @@ def read(path: Path) -> bytes:
         return b""
 
 
-def test_ctrl_c_stops_and_the_same_command_goes_on(folder: Path) -> None:
+def test_ctrl_c_stops_and_the_same_command_goes_on(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A trace of paced jobs, interrupted."""
     words = [sys.executable, "-m", "forerun", "live", "run", "machine.yaml", "-q"]
     one = subprocess.Popen(words, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
@@ -164,32 +156,32 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(folder: Path) -> None:
     one.send_signal(signal.SIGINT)
     _, said = one.communicate(timeout=PATIENCE_S)
     assert one.returncode == 130 and "the same command goes on from there" in said, said
-    done = forerun(folder, "run", "machine.yaml", "--json")
+    done = live(folder, "run", "machine.yaml", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"]["finished_jobs"] == 1
     shutil.rmtree(folder / "live-run/result")  # as if it had been killed while it wrote this
     (folder / "live-run/.forerun-0123456789ab").mkdir()
-    again = forerun(folder, "run", "machine.yaml", "--json")
+    again = live(folder, "run", "machine.yaml", "--json")
     assert not list((folder / "live-run").glob(".forerun-*"))
-    assert again.returncode == 0 and "this run has ended" in again.stderr, again.stderr
+    assert again.returncode == 0 and "this run has ended" in caplog.text, again.stderr
     assert json.loads(again.stdout)["summary"] == json.loads(done.stdout)["summary"]
     for changes, said in (
         (("run", "machine.yaml", "--seed", "9"), "another scenario"),
         (("run", "machine.yaml", "--clock", "compressed:2"), "--clock wall"),
         (("serve", "machine.yaml"), "live run"),
     ):
-        refused = forerun(folder, *changes)
+        refused = live(folder, *changes)
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
         assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_journal_of_another_version_is_refused_in_a_line(folder: Path) -> None:
-    assert forerun(folder, "run", "machine.yaml", "--clock", "compressed:10", "-q").returncode == 0
+    assert live(folder, "run", "machine.yaml", "--clock", "compressed:10", "-q").returncode == 0
     with sqlite3.connect(folder / "live-run/journal.db") as db:
         db.execute("UPDATE meta SET version = 99")
     db.close()
     for words in (("status",), ("run", "machine.yaml"), ("replay", "live-run"), ("compare", "live-run")):
-        refused = forerun(folder, *words)
+        refused = live(folder, *words)
         assert refused.returncode == 2 and "version 99" in refused.stderr, refused.stderr
         assert len(refused.stderr.splitlines()) == 1
 
@@ -212,6 +204,6 @@ def test_a_journal_of_another_version_is_refused_in_a_line(folder: Path) -> None
     ],
 )  # fmt: skip
 def test_bad_input_says_so_in_a_line(folder: Path, words: tuple[str, ...], said: str) -> None:
-    refused = forerun(folder, *words)
+    refused = live(folder, *words)
     assert refused.returncode == 2 and said in refused.stderr, refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and "Traceback" not in refused.stderr
