@@ -35,6 +35,7 @@ from forerun.live.node_messages import (
     ToNode,
     ToShim,
 )
+from forerun.live.node_process import UNANSWERED_S
 from forerun.live.observation import GoneWhy, Observation
 from forerun.live.rank_messages import FirstStep, Progress, Saved
 
@@ -174,6 +175,7 @@ class SimulatedHost:
         self.engine, self.name, self.slots, self.kind = engine, name, slots, kind
         self.speed, self.offset = 1 + engine.rng.uniform(-0.004, 0.004), engine.rng.uniform(0, 1000)
         self.lives, self.connections = 0, 0
+        self.answered_s = -math.inf
         self.is_dead = self.is_stopped = self.is_cut = False
         #: what waits while the node stands still
         self.backlog: list[Callable[[Node], None]] = []
@@ -228,13 +230,17 @@ class SimulatedHost:
     def connect(self) -> None:
         """Make a new connection; what was on its way over the former one is lost."""
         self.connections += 1
+        self.answered_s = self.engine.clock.time_s
         if not self.is_dead:
             self.node.out.clear()
             self.do(Node.connected)
 
     def tick(self) -> None:
-        """The node looks at the time."""
+        """The node looks at the time; like `live.node_process`, it gives up a connection on which nobody answers."""
         if self.is_well:
+            if not self.is_cut and self.engine.clock.time_s - self.answered_s > self.engine.patience_s:
+                self.engine.happened["unanswered"] += 1
+                self.connect()
             self.do(Node.tick)
         wait_s = 1.0 if not self.is_well else max(0.01, (self.node.next_s() - self.now_s()) / self.speed)
         self.engine.after(min(wait_s, 1.0), self.tick)
@@ -265,6 +271,7 @@ class SimulatedHost:
     def go_on(self) -> None:
         """It goes on with what has come in the meantime."""
         self.is_stopped = False
+        self.answered_s = self.engine.clock.time_s  # answers may lie there unread
         waiting, self.backlog = self.backlog, []
         for what in waiting:
             self.do(what)
@@ -306,6 +313,7 @@ class FaultyEngine:
     until_s : after it, no more faults.
     heartbeat_s : of the nodes (default: 1).
     kind : of the nodes' decisions (default: right ones).
+    patience_s : seconds without an answer until a node gives up its connection (default: as `live.node_process`).
     """
 
     def __init__(
@@ -317,9 +325,10 @@ class FaultyEngine:
         until_s: float,
         heartbeat_s: float = 1.0,
         kind: type[Node] = Node,
+        patience_s: float = UNANSWERED_S,
     ) -> None:
         self.clock, self.folder, self.rng, self.until_s = clock, folder, rng, until_s
-        self.heartbeat_s = heartbeat_s
+        self.heartbeat_s, self.patience_s = heartbeat_s, patience_s
         self.happened: Counter[str] = Counter()
         self.starts: dict[tuple[str, int], Start] = {}
         self.groups: dict[tuple[str, int], Group] = {}
@@ -383,6 +392,7 @@ class FaultyEngine:
 
         def arrive() -> None:
             if connection == host.connections:
+                host.answered_s = self.clock.time_s
                 host.do(lambda node: node.handle(message))
 
         self.after(self._delay_s(), arrive)

