@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -37,26 +38,39 @@ from forerun.live.rank_messages import (
 PATIENCE_S = 240.0
 
 
-def _run(command: Sequence[str], environment: dict[str, str], inherited: Any) -> None:
-    """In a process that has torch already: be the program."""
+def _run(command: Sequence[str], folder: str, environment: dict[str, str], inherited: Any) -> None:
+    """In a process that has imported what programs import: be the program."""
+    os.environ.clear()
     os.environ |= environment | {FD_VARIABLE: str(inherited.detach())}
-    sys.argv = [*command]
-    runpy.run_path(command[0], run_name="__main__")
+    os.chdir(folder)
+    if command[0] == "-m":
+        sys.argv = [*command[1:]]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [*command]
+        runpy.run_path(command[0], run_name="__main__")
 
 
 class Warm:
-    """A rank that is forked from a process with torch, where importing it would be most of the work of a test."""
+    """A rank that is forked from a process with numpy and torch: to import them is most of the work of a test."""
 
     _server = multiprocessing.get_context("forkserver") if sys.platform == "linux" else None
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], fd: int) -> None:
         assert self._server is not None
-        self._server.set_forkserver_preload(["torch", "torch._dynamo"])
-        own = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+        self._server.set_forkserver_preload(
+            ["__main__", "forerun.live.programs.paced", "torch", "torch._dynamo"]
+        )
         # Only while a process starts can it be given a descriptor.
-        self._process = self._server.Process(target=_run, args=(command, own, _Descriptor(fd)))
-        self._process.start()
-        self.kill, self.wait = self._process.kill, self._process.join
+        given = command, str(Path.cwd()), environment, _Descriptor(fd)
+        self._process = self._server.Process(target=_run, args=given)
+        with patch.dict(os.environ, environment):  # the server's, too, if this starts it
+            self._process.start()
+        self.kill = self._process.kill
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        self._process.join(timeout_s)
+        return self.poll()
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -84,13 +98,10 @@ def _itself(dup: Any) -> Any:
 class Group:
     """The ranks of a job under one epoch. Leaving the `with` block kills those that still run.
 
-    folder: of the job. command: the program. world: how many ranks. warm: whether its ranks have torch from the beginning.
-    other arguments: of the assignment.
+    folder: of the job. command: the program. world: how many ranks. other arguments: of the assignment.
     """
 
-    def __init__(
-        self, folder: Path, command: Sequence[str], world: int, *, warm: bool = False, **assignment: Any
-    ) -> None:
+    def __init__(self, folder: Path, command: Sequence[str], world: int, **assignment: Any) -> None:
         self.said: list[tuple[int, FromRank]] = []
         self._ends: list[socket.socket] = []
         self._lines = [Lines() for _ in range(world)]
@@ -112,12 +123,10 @@ class Group:
                 "OPENBLAS_NUM_THREADS": "1",
             }
             with theirs:
-                if warm:
-                    self.ranks.append(Warm(command, environment, theirs.fileno()))
-                    self._ends.append(ours)
-                    continue
                 self.ranks.append(
-                    subprocess.Popen(
+                    Warm(command, environment, theirs.fileno())
+                    if Warm._server is not None
+                    else subprocess.Popen(
                         [sys.executable, *command],
                         env=environment,
                         pass_fds=[theirs.fileno()],

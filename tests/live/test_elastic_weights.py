@@ -25,9 +25,7 @@ def command(program: str, *arguments: str) -> list[str]:
 
 def rigid(folder: Path, program: str, world: int = 1, *arguments: str) -> dict:
     """The final state of a run that nothing disturbs."""
-    with Group(
-        folder, command(program, *arguments), world, warm=program == "torch", iterations=STEPS
-    ) as group:
+    with Group(folder, command(program, *arguments), world, iterations=STEPS) as group:
         assert group.ended() == [0] * world
         assert group.why() == {("finished", STEPS)}
         return checkpoints.read(folder / "checkpoints", group.checkpoints()[0])
@@ -58,7 +56,7 @@ def test_an_elastic_run_with_a_kill_ends_in_the_weights_of_a_rigid_one(tmp_path,
     # Each start saves as often as it can, so a kill loses the steps since the last report of a checkpoint only.
     for epoch, (world, end) in enumerate([(1, "drain"), (4, "kill"), (3, "drain"), (2, "finish")], 1):
         with Group(
-            folder, command(program), world, warm=program == "torch", epoch=epoch, iterations=STEPS, every_s=1e-6,
+            folder, command(program), world, epoch=epoch, iterations=STEPS, every_s=1e-6,
             checkpoint=known[0] if known else None, older=tuple(known[1:3]),
         ) as group:  # fmt: skip
             begin = known[0].step if known else 0

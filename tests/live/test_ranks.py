@@ -285,12 +285,12 @@ def test_the_same_program_runs_alone_and_leaves_nothing(tmp_path):
 def test_the_example_of_a_user_is_drained_and_goes_on(tmp_path):
     """A data set, Adam's moments and DistributedDataParallel go from two ranks to one."""
     example = [str(Path(__file__).parents[2] / "examples" / "live" / "train.py")]
-    with Group(tmp_path, example, 2, warm=True, iterations=10**9) as group:
+    with Group(tmp_path, example, 2, iterations=10**9) as group:
         group.until(lambda g: g.of(FirstStep)).tell(Drain())
         assert group.ended() == [0, 0]
         ((_, step),) = group.why()
         known = group.checkpoints()[0] if step else None
-    with Group(tmp_path, example, 1, warm=True, epoch=2, iterations=step + 2, checkpoint=known) as group:
+    with Group(tmp_path, example, 1, epoch=2, iterations=step + 2, checkpoint=known) as group:
         assert group.ended() == [0]
         assert group.of(FirstStep)[0].step == step and group.why() == {("finished", step + 2)}
 
@@ -303,7 +303,7 @@ def test_a_rank_takes_the_part_of_the_cores_that_its_slot_is(tmp_path):
     )
     cores = len(os.sched_getaffinity(0))
     for node_slots, threads in ((1, cores), (cores, 1), (8 * cores, 1)):
-        with Group(tmp_path, [str(program)], 1, warm=True, node_slots=node_slots) as group:
+        with Group(tmp_path, [str(program)], 1, node_slots=node_slots) as group:
             group.ended()
             assert group.of(Leaving)[0].detail == f"RuntimeError: {threads}"
 
