@@ -27,13 +27,15 @@ from forerun.loading.measure.corpus import make_corpus, open_corpus
 from forerun.loading.measure.store import LatencyStore, StoreSpec
 
 from ..conftest import cases
+from .workers import Wanted, read_all
 
 START_METHODS = [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
+#: workers, and how they are started: a fork costs nothing, an interpreter does
+CREWS = (
+    [*itertools.product((4, 2), START_METHODS)] if cases(0) else [*zip((4, 2), START_METHODS, strict=False)]
+)
 #: passes of each worker over everything there is
 PASSES = 2
-
-#: file, first byte, and the SHA-256 of the bytes that are there, whose number is the last entry
-Wanted = tuple[str, int, str, int]
 
 
 @pytest.fixture(scope="module")
@@ -59,27 +61,12 @@ def wanted_of(folder: Path) -> list[Wanted]:
     return found
 
 
-def _read_all(number: int, client: Client, wanted: list[Wanted], together: Any, results: Any) -> None:
-    """A worker: everything, in an order of its own; what was wrong is sent."""
-    wrong: list[str] = []
-    try:
-        together.wait(120)
-        for at in np.random.default_rng(number).permutation(PASSES * len(wanted)).tolist():
-            name, first, digest, length = wanted[at % len(wanted)]
-            data = client.read(name, first, length, "x")
-            if len(data) != length or hashlib.sha256(data).hexdigest() != digest:
-                wrong.append(f"{name} from {first}: {len(data)} bytes for {length}")
-    except BaseException as error:
-        wrong.append(f"{type(error).__name__}: {error}")
-    results.put(wrong)
-
-
 def wrong_reads(client: Client, wanted: list[Wanted], workers: int, method: str) -> list[str]:
     """What workers read wrongly from a client that this process has used already."""
     context: Any = multiprocessing.get_context(method)
     results, together = context.Queue(), context.Barrier(workers)
     crew = [
-        context.Process(target=_read_all, args=(n, client, wanted, together, results), daemon=True)
+        context.Process(target=read_all, args=(n, client, wanted, PASSES, together, results), daemon=True)
         for n in range(workers)
     ]
     for process in crew:
@@ -95,8 +82,7 @@ def wrong_reads(client: Client, wanted: list[Wanted], workers: int, method: str)
             process.kill()
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-@pytest.mark.parametrize("workers", [4, 2][: cases(1, 2)])
+@pytest.mark.parametrize(("workers", "method"), CREWS)
 @pytest.mark.parametrize("kind", ["http", "local", "fsspec"])
 def test_workers_read_what_they_ask_for(files: Path, kind: str, workers: int, method: str) -> None:
     wanted = wanted_of(files)
