@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from enum import Enum
@@ -105,6 +106,7 @@ class GrowthRule(NamedSpec, frozen=True, kw_only=True):
         raise TypeError(f"{type(self).__name__} does not say when to grow")
 
 
+@functools.cache
 def growth_rules() -> Registry[GrowthRule]:
     """The growth rules known by name."""
     return Registry("growth rule", _PACKAGE, base=GrowthRule, group="forerun.spot.growth")
@@ -196,6 +198,7 @@ class DeadlineRule(NamedSpec, frozen=True, kw_only=True):
         raise TypeError(f"{type(self).__name__} does not say what to rent")
 
 
+@functools.cache
 def deadline_rules() -> Registry[DeadlineRule]:
     """The deadline rules known by name."""
     return Registry("deadline rule", _PACKAGE, base=DeadlineRule, group="forerun.spot.deadline")
@@ -235,6 +238,7 @@ class RecoveryPolicy(NamedSpec, frozen=True, kw_only=True):
         raise TypeError(f"{type(self).__name__} does not say how to recover")
 
 
+@functools.cache
 def recovery_policies() -> Registry[RecoveryPolicy]:
     """The recovery policies known by name."""
     return Registry("recovery policy", _PACKAGE, base=RecoveryPolicy, group="forerun.spot.recovery")
