@@ -27,6 +27,10 @@ from forerun.spot.policy import (
 )
 from forerun.spot.testing import DeadlineContract, GrowthContract, RecoveryContract
 
+from ..conftest import cases
+
+#: random cases for each law; all that strangers' policies are tested on where FORERUN_CASES asks for as many
+WORLDS = cases(20, 40)
 IN_TIME = ("greedy", "on_demand", "uniform_progress")
 
 
@@ -54,6 +58,7 @@ def broken(contract: Any) -> set[str]:
 def test_recovery_policies(name: str) -> None:
     class Laws(RecoveryContract):
         policy = recovery_policies().get(name)()
+        worlds = WORLDS
 
     hold(Laws())
 
@@ -62,6 +67,7 @@ def test_recovery_policies(name: str) -> None:
 def test_growth_rules(name: str) -> None:
     class Laws(GrowthContract):
         policy = growth_rules().get(name)()
+        worlds = WORLDS
 
     hold(Laws())
 
@@ -116,12 +122,15 @@ class Late(DeadlineRule, frozen=True, kw_only=True, tag="late"):
 def test_contracts_catch_what_breaks_them() -> None:
     class Foresight(RecoveryContract):
         policy = Clairvoyant()
+        worlds = WORLDS
 
     class Cooked(RecoveryContract):
         policy = Cook()
+        worlds = WORLDS
 
     class Mood(GrowthContract):
         policy = Moody()
+        worlds = WORLDS
 
     class TooLate(DeadlineContract):
         policy = Late()
