@@ -36,6 +36,8 @@ from forerun.live.spec import JobSpec
 #: wall seconds until a test gives up; a busy machine may need a good part of it
 PATIENCE_S = 240.0
 NUMPY = (sys.executable, "-m", "forerun.live.programs.numpy_job")
+#: the same, at steps that take time but no work
+ENDLESS = (sys.executable, str(Path(__file__).parent / "idle_trainer.py"))
 
 
 class Controller:
@@ -202,7 +204,7 @@ def test_a_rank_that_fails_ends_its_group(controller: Controller, tmp_path: Path
 
 
 def test_a_rank_that_is_killed_ends_its_group(controller: Controller) -> None:
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=3)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=3)
     controller.until(FirstStep, "a")
     [shim] = sessions_of(controller, "n0")
     victim = next(pid for pid in processes.in_session(shim) if pid != shim)
@@ -215,7 +217,7 @@ def test_a_rank_that_is_killed_ends_its_group(controller: Controller) -> None:
 
 
 def test_a_rank_that_is_stopped_ends_when_its_group_is_killed(controller: Controller) -> None:
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=2)
     controller.until(FirstStep, "a")
     [shim] = sessions_of(controller, "n0")
     os.kill(next(pid for pid in processes.in_session(shim) if pid != shim), signal.SIGSTOP)
@@ -304,7 +306,7 @@ def test_a_group_ends_with_its_lease_though_its_node_is_stopped(controller: Cont
     until_s = processes.boot_s() + 4.0
     while processes.boot_s() < until_s:
         controller.look()  # the node's terms are short from here on
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=2)
     controller.until(FirstStep, "a")
     [shim] = sessions_of(controller, "n0")
     os.kill(node_pid(controller, "n0"), signal.SIGSTOP)
@@ -321,14 +323,14 @@ def test_groups_end_when_nobody_renews_their_leases(controller: Controller) -> N
     until_s = processes.boot_s() + 2.5
     while processes.boot_s() < until_s:
         controller.look()
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=2)
     gone = controller.until(Gone, "a")
     assert isinstance(gone, Gone) and gone.why == "lease" and "the lease ended" in gone.detail
     assert not any(isinstance(one, Left) for one in controller.seen)
 
 
 def test_groups_end_with_their_node_and_the_next_one_is_empty(controller: Controller) -> None:
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=2)
     controller.until(FirstStep, "a")
     [shim] = sessions_of(controller, "n0")
     os.kill(node_pid(controller, "n0"), signal.SIGKILL)
@@ -379,7 +381,7 @@ def test_the_next_node_ends_what_a_killed_node_zygote_and_shim_left(
 
 
 def test_a_group_that_is_killed_has_not_failed(controller: Controller) -> None:
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=2)
     controller.until(FirstStep, "a")
     controller.engine.send(Kill("a", 1))
     gone = controller.until(Gone, "a")
@@ -388,7 +390,7 @@ def test_a_group_that_is_killed_has_not_failed(controller: Controller) -> None:
 
 
 def test_commands_are_idempotent_and_stale_epochs_do_nothing(controller: Controller) -> None:
-    spec = JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64)
+    spec = JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64)
     controller.start(spec, 2, n0=2)
     controller.start(spec, 2, n0=2)
     controller.until(FirstStep, "a", 2)
@@ -419,7 +421,7 @@ def test_what_cannot_start_is_refused_in_a_line(
 
 
 def test_a_slot_that_is_taken_and_a_late_start_are_refused(controller: Controller) -> None:
-    endless = JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64)
+    endless = JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64)
     controller.start(endless, n0=2)
     controller.until(Started, "a")
     controller.start(JobSpec(name="b", command=NUMPY, iterations=1, batch=64), n0=1)
@@ -488,7 +490,7 @@ def test_only_the_owner_reaches_the_run(controller: Controller) -> None:
 def test_garbage_on_the_nodes_socket_is_closed_and_harms_nobody(controller: Controller) -> None:
     from forerun.live import wire
 
-    controller.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=1)
+    controller.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=1)
     controller.until(FirstStep, "a")
     deep = b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b',"kind":"gone"}'
     framed = len(deep).to_bytes(4, "big") + deep
@@ -513,7 +515,7 @@ def test_garbage_on_the_nodes_socket_is_closed_and_harms_nobody(controller: Cont
 def test_nodes_go_on_without_a_controller_and_say_to_the_next_what_they_hold(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     first = Controller(folder, {"n0": 2})
-    first.start(JobSpec(name="a", command=NUMPY, iterations=10**9, batch=64), n0=2)
+    first.start(JobSpec(name="a", command=ENDLESS, iterations=10**9, batch=64), n0=2)
     first.until(FirstStep, "a")
     first.engine.leave()
     second = Controller(folder, {"n0": 2})

@@ -105,7 +105,7 @@ def test_bamboo_reproduction_on_one_level(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_times_to_failure_and_ratios_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reliability, "COUNT", 40)
+    monkeypatch.setattr(reliability, "COUNT", 20)
     found = reliability.meta_ettr(silent)
     assert not found.failed and sum(row.ok is True for row in found.rows) == 7
     rows = {row.name: row for row in found.rows}

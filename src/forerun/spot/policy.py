@@ -143,9 +143,9 @@ class DeadlineJob:
 
     def price_usd(self, held: Held) -> float:
         """The price of one tick."""
-        per_h = {Held.NONE: 0.0, Held.SPOT: self.spot_usd_per_h, Held.ON_DEMAND: self.on_demand_usd_per_h}[
-            held
-        ]
+        if held is Held.NONE:
+            return 0.0
+        per_h = self.spot_usd_per_h if held is Held.SPOT else self.on_demand_usd_per_h
         return per_h * self.tick_s / 3600.0
 
 
