@@ -229,7 +229,7 @@ def test_parameters_come_back_within_their_intervals() -> None:
 
 
 def test_a_poisson_log_supports_poisson_and_a_short_one_tells_nothing_apart() -> None:
-    count, long_s = cases(3, 8), LONG_S if cases(3) >= 8 else LONG_S / 4
+    count, long_s = cases(3, 8), LONG_S if cases(3) >= 8 else LONG_S / 6
     logs = [failure_times(None, trial, long_s) for trial in range(count)]
     assert sum(supported(fit_laws(log, long_s))[0].name == "poisson" for log in logs) >= count - 2
     short = HORIZON_S / 8

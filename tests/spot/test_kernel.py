@@ -343,7 +343,7 @@ def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: TrainingJob) -> N
     """Exact runs and many more trials of the same process at two levels, six quantities."""
     for p in (0.1, 0.5):
         process, job = level(p), replace(rounded, stall_s=8.91)
-        kernel = trials.run(job, process, rule("immediate"), trials=cases(20_000, 100_000), seed=11)
+        kernel = trials.run(job, process, rule("immediate"), trials=cases(6000, 100_000), seed=11)
         runs = [
             replay(
                 generate(process, seed=12, horizon_s=job.horizon_s, trial=i),

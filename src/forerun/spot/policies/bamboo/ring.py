@@ -222,6 +222,8 @@ class Ring:
     def handle(self, kind: int, payload: Payload) -> None:
         """Let one event happen."""
         match kind:
+            case 7:  # STEP, by far the most
+                self.step(int(payload.value))
             case 1:  # ADD
                 self.add(str(payload.value))
             case 2:  # REMOVE
@@ -230,8 +232,6 @@ class Ring:
                 self.ready(str(payload.value))
             case 5 | 6:  # the end of a rendezvous
                 self.timeout(kind, int(payload.value))
-            case 7:  # STEP
-                self.step(int(payload.value))
             case _:
                 raise AssertionError(f"no event has kind {kind}")
 
