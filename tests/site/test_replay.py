@@ -28,6 +28,8 @@ from ..conftest import cases
 
 DAY_S = 86_400.0
 NODES = 100
+#: of a replay, where the machine is given
+OFF = ("pools", "windows", "latencies", "limits")
 
 
 def history(start_s: F64, jobs: dict[str, F64], until_s: float) -> History:
@@ -88,6 +90,17 @@ OUTAGES = (
     Outage(from_s=1.6e9 + 20 * DAY_S, to_s=1.6e9 + 20.4 * DAY_S, announced_s=1.6e9 + 18 * DAY_S),
     Outage(from_s=1.6e9 + 40 * DAY_S, to_s=1.6e9 + 40.3 * DAY_S, announced_s=1.6e9 + 40 * DAY_S),
 )
+
+
+def earlier(outages: tuple[Outage, ...], days: float) -> tuple[Outage, ...]:
+    """The same outages so many days earlier."""
+    names = ("from_s", "to_s", "announced_s")
+    return tuple(
+        msgspec.structs.replace(one, **{name: getattr(one, name) - days * DAY_S for name in names})
+        for one in outages
+    )
+
+
 #: with users' limits, latencies and outages
 BUSY = Pool(name="all", nodes=NODES, launch_s=30.0, turnover_s=60.0, running_per_user=4)
 
@@ -216,9 +229,7 @@ def test_what_if_knows_the_answer() -> None:
     for seed in range(histories):
         policy = CANDIDATES[(0, 2, 6, 3)[seed % 4]]
         system, jobs = machine(), drawn(100 + seed, days=90)
-        replay = replay_log(
-            made_by(policy, jobs, system), system=system, off=("pools", "windows", "latencies", "limits")
-        )
+        replay = replay_log(made_by(policy, jobs, system), system=system, off=OFF, identify=False)
         assert policy in replay.card.alike
         change = Counterfactual(nodes=(32, 64, -20, 16)[seed % 4])
         answer = what_if(replay, change)
@@ -234,19 +245,18 @@ def test_what_if_knows_the_answer() -> None:
 def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(policy: BackfillPolicy) -> None:
     """On a log that a policy made, its own log is that log; in another the chosen one is known, whatever made it."""
     system = machine(BUSY, OUTAGES, held_after_s=0)
-    log = made_by(policy, drawn(6), system)
-    off = ("pools", "windows", "latencies", "limits")
-    replay = replay_log(log, system=system, off=off)
+    log = made_by(policy, drawn(6, jobs=700), system)
+    replay = replay_log(log, system=system, off=OFF)
     assert replay.card.policy == policy
     assert [one.own for one in replay.card.tried] == [one.step.f1 for one in replay.card.tried]
     assert "would reach F1 1.00" in identified_of(replay)
     start_s = log.start_s + np.where(np.arange(len(log)) % 3 == 0, 7200.0, 0.0)
-    other = replay_log(replace(log, start_s=start_s, end_s=start_s + log.run_s), system=system, off=off)
+    other = replay_log(replace(log, start_s=start_s, end_s=start_s + log.run_s), system=system, off=OFF)
     (chosen,) = (one for one in other.card.tried if one.policy == other.card.policy)
     assert chosen.step.f1 < 0.9
     assert chosen.own is not None
     assert chosen.own > 0.99
-    quick = replay_log(log, system=system, off=off, identify=False)
+    quick = replay_log(log, system=system, off=OFF, identify=False)
     assert identified_of(quick) == ""
     assert quick.card == replace(
         replay.card, tried=tuple(replace(one, own=None) for one in replay.card.tried)
@@ -261,7 +271,10 @@ def test_rows_that_overlap_beyond_the_machine() -> None:
     seconds = np.diff(at, append=at[-1])
     most = next(n for n in range(int(busy.max()), 0, -1) if seconds[busy >= n].sum() > 0.001 * seconds.sum())
     replay = replay_log(
-        log, system=machine(Pool(name="all", nodes=most - 1)), off=("windows", "latencies", "limits")
+        log,
+        system=machine(Pool(name="all", nodes=most - 1)),
+        off=("windows", "latencies", "limits"),
+        identify=False,
     )
     assert busy.max() > most - 1
     assert any("rows overlap" in note for note in replay.notes)
@@ -300,8 +313,8 @@ def test_strays_between_their_sizes_hide_no_pool() -> None:
 
 
 def test_changes_that_cannot_be(tmp_path: Path) -> None:
-    log = made_by(CANDIDATES[0], drawn(7), machine())
-    replay = replay_log(log, system=machine(), off=("windows",))
+    log = made_by(CANDIDATES[0], drawn(7, jobs=400), machine())
+    replay = replay_log(log, system=machine(), off=("windows",), identify=False)
     with pytest.raises(ValueError, match="3 is none of them"):
         what_if(replay, Counterfactual(without_window=3))
     with pytest.raises(ValueError, match="a job asks for 64"):
@@ -334,7 +347,8 @@ def written(log: History, path: Path) -> Path:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(made_by(CANDIDATES[2], drawn(8), machine(windows=OUTAGES)), tmp_path / "log.csv")
+    made = made_by(CANDIDATES[2], drawn(8, days=20, jobs=500), machine(windows=earlier(OUTAGES, 12)))
+    log = written(made, tmp_path / "log.csv")
     kept, page = tmp_path / "kept.json", tmp_path / "page.html"
     assert run(["replay", str(log), "-o", str(kept), "--report", str(page), "--without", "limits"]) == 0
     shown = capsys.readouterr().out
@@ -364,7 +378,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(made_by(CANDIDATES[0], drawn(9), machine()), tmp_path / "log.csv")
+    log = written(made_by(CANDIDATES[0], drawn(9, jobs=300), machine()), tmp_path / "log.csv")
     kept = tmp_path / "kept.json"
     assert run(["replay", str(log), "-o", str(kept), "-q"]) == 0
     capsys.readouterr()

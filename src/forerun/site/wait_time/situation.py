@@ -195,6 +195,6 @@ class _Ratios:
 
     def middle(self, requested_s: F64) -> F64:
         """float64[jobs], the median of each job's class."""
-        medians = {c: float(np.median(values)) for c, values in self._of.items()}
-        other = float(np.median(self._all))
-        return np.array([medians.get(c, other) for c in request_class(requested_s).tolist()], np.float64)
+        of = request_class(requested_s).tolist()
+        medians = {c: float(np.median(self._of.get(c, self._all))) for c in set(of)}
+        return np.array([medians[c] for c in of], np.float64)
