@@ -159,7 +159,7 @@ def drawn_scenario(folder: Path, draw: random.Random) -> Path:
     lines = ["job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration"]
     now = 0
     tables = {name: draw.uniform(0.4, 1.1) for name in ("one", "two")}
-    for number in range(draw.randint(5, 25)):
+    for number in range(draw.randint(5, 25 if CASES else 12)):
         now += draw.randint(0, 900)
         model = draw.choice(list(tables))
         asked, duration = draw.choice([1, 2, 4]), draw.randint(60, 5000)

@@ -49,42 +49,47 @@ class FreeGpus:
 
     def _edge(self, at_s: float) -> int:
         """The number of the edge at an instant; a new one if there is none."""
-        at = int(np.searchsorted(self.edges_s, at_s))
+        at = int(self.edges_s.searchsorted(at_s))
         if self.edges_s[at] != at_s:
-            self.edges_s = np.insert(self.edges_s, at, at_s)
-            self.free = np.insert(self.free, at, self.free[at - 1])
-            self.price = np.insert(self.price, at, self.price[at - 1])
+            new = np.array([at_s])
+            self.edges_s = np.concatenate((self.edges_s[:at], new, self.edges_s[at:]))
+            # the new interval is like the one that it was a part of
+            self.free = np.concatenate((self.free[:at], self.free[at - 1 :]))
+            self.price = np.concatenate((self.price[:at], self.price[at - 1 :]))
         return at
 
     def fit(
         self, speed: tuple[tuple[int, int], ...], unit: int, work: float, start_s: float, end_s: float
     ) -> list[Piece]:
         """The cheapest pieces that do so much work within a window; empty if it does not fit."""
-        first = int(np.searchsorted(self.edges_s, start_s, "right")) - 1
-        last = int(np.searchsorted(self.edges_s, end_s, "left"))
+        first = int(self.edges_s.searchsorted(start_s, "right")) - 1
+        last = int(self.edges_s.searchsorted(end_s))
         low = np.maximum(self.edges_s[first:last], start_s)
         length_s = np.minimum(self.edges_s[first + 1 : last + 1], end_s) - low
         counts, rates, gpu_s, tops = _hulls(speed, unit)
-        hull = np.searchsorted(counts, self.free[first:last], "right")
+        hull = counts.searchsorted(self.free[first:last], "right")
         able = (length_s[:, None] * rates[hull]).ravel()
         order = np.argsort((self.price[first:last, None] * gpu_s[hull]).ravel(), kind="stable")
         done = np.cumsum(able[order])
         if not len(done) or done[-1] < work:
             return []
-        stop = int(np.searchsorted(done, work))
+        stop = int(done.searchsorted(work))
         at, piece = np.divmod(order[: stop + 1], rates.shape[1])
         whole = np.bincount(at, able[order[: stop + 1]] > 0, len(length_s)).astype(np.int64)
         marginal, missing = int(at[stop]), work - (done[stop] - able[order[stop]])
         share_s = missing / rates[hull[marginal], piece[stop]]
         share_s = min(math.ceil(share_s / TICK_S + 1) * TICK_S, float(length_s[marginal]))
+        used = np.flatnonzero(whole)
+        from_s, to_s = low[used].tolist(), (low + length_s)[used].tolist()
+        gpus = tops[hull[used], whole[used]].tolist()
+        # the last piece that is needed is needed for a part of its interval
+        split = int(used.searchsorted(marginal))
+        from_s.insert(split + 1, from_s[split] + share_s)
+        to_s.insert(split, from_s[split + 1])
+        gpus.insert(split + 1, int(tops[hull[marginal], whole[marginal] - 1]))
         pieces: list[Piece] = []
-        for one in np.flatnonzero(whole).tolist():
-            begin, end, level = float(low[one]), float(low[one] + length_s[one]), int(whole[one])
-            if one == marginal:
-                _push(pieces, begin, begin + share_s, int(tops[hull[one], level]))
-                _push(pieces, begin + share_s, end, int(tops[hull[one], level - 1]))
-            else:
-                _push(pieces, begin, end, int(tops[hull[one], level]))
+        for begin, end, count in zip(from_s, to_s, gpus, strict=True):
+            _push(pieces, begin, end, count)
         return pieces
 
     def soonest(
