@@ -198,7 +198,7 @@ def folder(tmp_path: Path) -> Path:
     draw = random.Random(3)
     rows = [
         f"{number},{(begin := draw.randint(0, 400))},{draw.randint(200, 4000)},net,{begin + draw.randint(60, 500)},32,1,100"
-        for number in range(24)
+        for number in range(14)
     ]
     (tmp_path / "jobs.csv").write_text(
         "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n" + "\n".join(rows) + "\n"
@@ -267,7 +267,7 @@ def test_a_log_without_iterations_has_a_bound_without_a_certificate(folder: Path
     text = re.sub(r"^(\d+,\d+),\d+,", r"\1,,", (folder / "jobs.csv").read_text(), flags=re.MULTILINE)
     (folder / "jobs.csv").write_text(text)
     *_, best = bounds(forerun.load(folder / "s.yaml"))
-    assert best.certificate is None and best.jobs == 24 and 0 < best.bound <= 24
+    assert best.certificate is None and best.jobs == 14 and 0 < best.bound <= 14
     assert any("does not read these files" in note for note in best.notes)
 
 
@@ -285,7 +285,7 @@ def test_simulated_and_exact_speeds_are_the_same(folder: Path) -> None:
 
 
 def test_more_gpus_never_lower_the_bound(folder: Path) -> None:
-    scenario = forerun.load(folder / "s.yaml")
+    scenario = forerun.load(folder / "s.yaml", ["trace.first=8"])
     found = [
         (best.reached, best.bound) for *_, best in (bounds(scenario, gpus=gpus) for gpus in (1, 2, 3, 4))
     ]
@@ -443,7 +443,7 @@ def test_bounds_are_saved_and_drawn(folder: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("objective", ["mean", "makespan", "slowdown"])
 def test_bounds_of_times_are_drawn(objective: str, folder: Path) -> None:
-    *_, best = bounds(forerun.load(folder / "s.yaml", ["trace.first=6"]), objective)
+    *_, best = bounds(forerun.load(folder / "s.yaml", ["trace.first=4"]), objective)
     drawn = {figure.id for figure in bound_figures([best.data()])}
     assert drawn == ({"gpu-prices", "schedule-gpus"} if objective == "mean" else {"schedule-gpus"})
 

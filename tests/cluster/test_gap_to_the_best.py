@@ -62,7 +62,9 @@ def test_without_deadlines_it_is_completion_times(path: Path) -> None:
             for n, cells in enumerate(lines)
         )
     )
-    gap = gap_of(forerun.simulate(forerun.load(path, ["policy=fifo", "machines.nodes[0].count=4"])))
+    gap = gap_of(
+        forerun.simulate(forerun.load(path, ["policy=fifo", "machines.nodes[0].count=4", "trace.first=6"]))
+    )
     assert gap.figure == "jct_mean_s" and gap.better == "lower" and gap.reached is not None
     assert gap.steps[0].value is not None and gap.bound <= gap.reached <= gap.steps[0].value
 
@@ -86,7 +88,7 @@ def test_the_command_shows_it_where_it_is_asked_for(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(tmp_path / "run")
-    words = ["--set", "policy=ef-accessctrl", "--set", "machines.nodes[0].count=6"]
+    words = ["--set", "policy=ef-accessctrl", "--set", "machines.nodes[0].count=6", "--set", "trace.first=7"]
     assert run(["simulate", str(path), *words, "-o", folder]) == 0
     capsys.readouterr()
     assert run(["explain", folder, "--bound"]) == 0

@@ -46,7 +46,7 @@ class Job(NamedTuple):
 
     def profit(self, worth: Any, price: Any) -> Any:
         """The most that `unit` seconds yield: iterations for `worth` each, on GPUs that cost `price` each."""
-        return max(0, max(worth * speed - price * gpus for gpus, speed in self.speed))
+        return max([0, *[worth * speed - price * gpus for gpus, speed in self.speed]])
 
 
 class Prices(NamedTuple):

@@ -87,10 +87,7 @@ class FreeGpus:
         from_s.insert(split + 1, from_s[split] + share_s)
         to_s.insert(split, from_s[split + 1])
         gpus.insert(split + 1, int(tops[hull[marginal], whole[marginal] - 1]))
-        pieces: list[Piece] = []
-        for begin, end, count in zip(from_s, to_s, gpus, strict=True):
-            _push(pieces, begin, end, count)
-        return pieces
+        return _joined(zip(from_s, to_s, gpus, strict=True))
 
     def soonest(
         self, speed: tuple[tuple[int, int], ...], unit: int, work: float, start_s: float
@@ -106,14 +103,14 @@ class FreeGpus:
         if stop == len(done):
             return []
         missing = work - (float(done[stop - 1]) if stop else 0.0)
-        pieces: list[Piece] = []
+        spans = []
         for at in range(stop + 1):
             end_s = float(self.edges_s[first + 1 + at])
             if at == stop:
                 share_s = math.ceil(missing / float(rate[at]) / TICK_S + 1) * TICK_S
                 end_s = min(end_s, float(low[at]) + share_s)
-            _push(pieces, float(low[at]), end_s, int(tops[hull[at]].max()))
-        return pieces
+            spans.append((float(low[at]), end_s, int(tops[hull[at]].max())))
+        return _joined(spans)
 
 
 def insert_soonest(world: World, order: Sequence[int], thrift: float) -> Schedule:
@@ -136,14 +133,20 @@ def insert_soonest(world: World, order: Sequence[int], thrift: float) -> Schedul
     return Schedule({row: tuple(one) for row, one in sorted(pieces.items()) if one})
 
 
-def _push(pieces: list[Piece], start_s: float, end_s: float, gpus: int) -> None:
-    """Add a piece, joined with the last one where it goes on."""
-    if not gpus or start_s >= end_s:
-        return
-    if pieces and pieces[-1].end_s == start_s and pieces[-1].gpus == gpus:
-        pieces[-1] = Piece(pieces[-1].start_s, end_s, gpus)
-    else:
-        pieces.append(Piece(start_s, end_s, gpus))
+def _joined(spans: Iterable[tuple[float, float, int]]) -> list[Piece]:
+    """Pieces from spans in order, each (start, end, GPUs); spans that go on with as many GPUs are one piece."""
+    pieces: list[Piece] = []
+    start_s, end_s, gpus = 0.0, 0.0, 0
+    for from_s, to_s, count in spans:
+        if not count or from_s >= to_s:
+            continue
+        if count == gpus and from_s == end_s:
+            end_s = to_s
+            continue
+        if gpus:
+            pieces.append(Piece(start_s, end_s, gpus))
+        start_s, end_s, gpus = from_s, to_s, count
+    return [*pieces, Piece(start_s, end_s, gpus)] if gpus else pieces
 
 
 @cache
