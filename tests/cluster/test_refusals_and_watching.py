@@ -67,7 +67,7 @@ def test_a_batch_is_a_constraint_of_its_own() -> None:
 
 def test_every_command_reports_refusals(tmp_path: Path, capsys: Any) -> None:
     """Text and JSON of `simulate` and `explain`, fresh and kept, and the page."""
-    fewer = (*CROWDED, "trace.generate.jobs=30")
+    fewer = (*CROWDED, "trace.generate.jobs=22")
     asked = [word for change in fewer for word in ("--set", change)]
     kept = tmp_path / "run"
     assert command_line(["simulate", str(DEMO), *asked, "-o", str(kept)]) == 0
@@ -104,7 +104,7 @@ class Seen:
 @pytest.mark.parametrize("policy", sorted(schedulers().names()))
 def test_observers_see_every_instant(policy: str) -> None:
     """Each row of the events table, with the GPUs held then; and the result is the same as unobserved."""
-    asked = [f"policy={policy}", "mode=compat", "trace.generate.jobs=30", "trace.overestimate=3"]
+    asked = [f"policy={policy}", "mode=compat", "trace.generate.jobs=20", "trace.overestimate=3"]
     if policy == "chronus":
         asked.append("slot_s=240")
     scenario = forerun.load(DEMO, asked)

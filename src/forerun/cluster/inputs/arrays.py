@@ -45,7 +45,7 @@ class _Columns:
 def _taken(column: Any, rows: I64) -> Any:
     if column is None or isinstance(column, _Columns):
         return column and column.take(rows)
-    return tuple(column[row] for row in rows) if isinstance(column, tuple) else column[rows]
+    return tuple(map(column.__getitem__, rows.tolist())) if isinstance(column, tuple) else column[rows]
 
 
 def _joined(one: Any, other: Any) -> Any:
