@@ -113,16 +113,15 @@ def test_promises_are_kept_where_fresh_plans_fail(monkeypatch):
 
 
 def test_without_promises_some_are_late():
-    """The law can fail: with the switch off, a reserve alone does not keep everybody in time; without a reserve many."""
-    late = {"promises_kept": 0, "admission_overhead": 0}
-    for off in late:
-        rng = np.random.default_rng(1)
-        for _ in range(cases(30)):
-            made = drawn_world(rng)
-            made = replace(made, corrected=ALL - {"promises_kept", off})
-            record = play(ElasticFlow(), made)
-            late[off] += int(np.count_nonzero((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)))
-    assert late["admission_overhead"] > 5
+    """The law can fail: with the switch off, and without a reserve, many are late."""
+    rng, late = np.random.default_rng(1), 0
+    for _ in range(cases(30)):
+        made = replace(drawn_world(rng), corrected=ALL - {"promises_kept", "admission_overhead"})
+        record = play(ElasticFlow(), made)
+        late += int(np.count_nonzero((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)))
+        if late > 5:
+            return
+    raise AssertionError(f"only {late} were late")
 
 
 @pytest.mark.parametrize("switches", [frozenset({"admission_overhead"}), ALL], ids=["alone", "all"])

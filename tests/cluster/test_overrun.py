@@ -89,7 +89,9 @@ def test_without_the_rule_a_lag_ends_runs_in_an_error() -> None:
             play(ElasticFlow(), made)
         except PolicyError:
             failed += 1
-    assert failed > 1
+        if failed > 1:
+            return
+    raise AssertionError("no run ended in an error")
 
 
 class Disturbed(PromisingRules):

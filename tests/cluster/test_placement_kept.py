@@ -63,7 +63,9 @@ def test_moves_that_cost_nothing_in_the_plan_break_promises(monkeypatch: pytest.
         )
         record = play(ElasticFlow(), replace(made, costs=dear))
         late += int(((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)).sum())
-    assert late > 0
+        if late:
+            return
+    raise AssertionError("nobody was late")
 
 
 def moves_of(record: Record) -> int:

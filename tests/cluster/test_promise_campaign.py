@@ -178,7 +178,9 @@ def test_plans_that_forget_a_cost_break_the_promise(change: str, monkeypatch: py
     monkeypatch.setattr(CostTable, "between", forgetful)
     for number in range(cases(60)):
         seen.add(drawn_world(number))
-    assert seen.late > 0
+        if seen.late:
+            return
+    raise AssertionError("nobody was late")
 
 
 def test_runs_end_in_errors_where_only_halves_of_nodes_are_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,4 +193,6 @@ def test_runs_end_in_errors_where_only_halves_of_nodes_are_given_out(monkeypatch
     seen = Count()
     for number in range(cases(12)):
         seen.add(drawn_world(number))
-    assert seen.failed > 1
+        if seen.failed > 1:
+            return
+    raise AssertionError("hardly a run failed")

@@ -126,7 +126,9 @@ def test_plans_without_them_break_promises(what: str, monkeypatch: pytest.Monkey
         made = drawn_world(np.random.default_rng(number))
         record = play(ElasticFlow(), replace(made, costs=table(made.jobs, **{what: 300.0})))
         late += int(((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)).sum())
-    assert late > 1
+        if late > 1:
+            return
+    raise AssertionError("nobody was late")
 
 
 @pytest.mark.parametrize("policy", [ElasticFlow(), Srtf(), GavelMaxMin(round_s=240)], ids=member_of)
