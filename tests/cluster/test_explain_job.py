@@ -594,7 +594,12 @@ def test_a_run_without_the_table_or_of_another_world_is_one_line(kept: Path, cap
 
 @pytest.mark.parametrize("domain", [name for name in domain_names() if name != "cluster"])
 def test_other_domains_say_that_they_explain_no_jobs(domain: str, tmp_path: Path, capsys: Any) -> None:
-    quick = {"energy": ["trials=0"], "serving": [], "loading": [], "spot": []}[domain]
+    quick = {
+        "energy": ["trials=0"],
+        "serving": [],
+        "loading": ["dataset.samples=640", "grid.threads=[2]"],
+        "spot": ["trials=10"],
+    }[domain]
     result = forerun.simulate(forerun.load(forerun.demo(domain).scenario, quick))
     assert command_line(["explain", str(result.save(tmp_path / "run")), "--job", "1"]) == 2
     error = capsys.readouterr().err

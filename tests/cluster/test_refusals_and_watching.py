@@ -67,7 +67,7 @@ def test_a_batch_is_a_constraint_of_its_own() -> None:
 
 def test_every_command_reports_refusals(tmp_path: Path, capsys: Any) -> None:
     """Text and JSON of `simulate` and `explain`, fresh and kept, and the page."""
-    fewer = (*CROWDED, "trace.generate.jobs=28")
+    fewer = (*CROWDED, "trace.generate.jobs=12", "trace.generate.mean_gap_s=60", "seed=2")
     asked = [word for change in fewer for word in ("--set", change)]
     kept = tmp_path / "run"
     assert command_line(["simulate", str(DEMO), *asked, "-o", str(kept)]) == 0
