@@ -21,7 +21,7 @@ import sys
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,13 +52,11 @@ class Module:
         parts = ("forerun", *path.relative_to(SOURCE).with_suffix("").parts)
         self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         self.package = "forerun" if len(parts) == 2 and parts[1] == "__init__" else ".".join(parts[:2])
-        self.for_types = {
-            id(node)
-            for block in (ast.walk(self.tree) if "TYPE_CHECKING" in self.text else ())
-            if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
-            for part in block.body
-            for node in ast.walk(part)
-        }
+
+    @functools.cached_property
+    def imported(self) -> tuple[tuple[ast.Import | ast.ImportFrom, bool, bool], ...]:
+        """Its imports, each with whether it is for type checking alone, and whether inside a function, which runs later."""
+        return tuple(_imports(self.tree.body))
 
     @functools.cached_property
     def code(self) -> set[int]:
@@ -85,32 +83,35 @@ class Module:
 
     def imports(self, known: Mapping[str, Module]) -> Iterator[tuple[Module, bool]]:
         """The files of the product that this one imports, and whether for type checking alone."""
-        for node in ast.walk(self.tree):
+        for node, typed, _ in self.imported:
             for other in self.named(node, known):
-                yield other, id(node) in self.for_types
+                yield other, typed
 
-    def named(self, node: ast.AST, known: Mapping[str, Module]) -> Iterator[Module]:
-        """The files of the product that an import names; none for another node."""
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+    def named(self, node: ast.Import | ast.ImportFrom, known: Mapping[str, Module]) -> Iterator[Module]:
+        """The files of the product that an import names."""
+        above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        names = [f"{above}{alias.name}" for alias in node.names]
         for name in names:
             while name and name not in known:
                 name = name.rpartition(".")[0]
             if name and known[name] is not self:
                 yield known[name]
 
-    @functools.cached_property
-    def later(self) -> set[int]:
-        """The nodes inside its functions, which importing it does not run."""
-        return {
-            id(node)
-            for part in ast.walk(self.tree)
-            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
-            for node in ast.walk(part)
-        }
+
+def _imports(
+    body: Iterable[ast.AST], typed: bool = False, later: bool = False
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """The imports among statements and inside them; no expression holds one."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, typed, later
+            continue
+        inside = later or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+            below = getattr(node, part, None)
+            if isinstance(below, list):
+                yield from _imports(below, typed or (checking and part == "body"), inside)
 
 
 def layers() -> dict[str, int]:
@@ -160,11 +161,10 @@ def loaded(known: Mapping[str, Module]) -> dict[str, set[str]]:
     """The names that importing each file runs first: what it imports outside functions, and the packages around that."""
     found: dict[str, set[str]] = {}
     for name, module in known.items():
-        not_run = module.later | module.for_types
         others = [
             other.name
-            for node in ast.walk(module.tree)
-            if id(node) not in not_run
+            for node, typed, later in module.imported
+            if not (typed or later)
             for other in module.named(node, known)
         ]
         around = {

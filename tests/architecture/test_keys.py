@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from benchmarks.structure import Module
 
 import forerun
 from forerun.core.domain import domain_names, get_domain
 from forerun.core.scenario.spec import field_types, registry_of
+
+from .conftest import walk
 
 SOURCE = Path(forerun.__file__).parent
 #: what only describes: for readers, or for the reader of files
@@ -37,33 +39,39 @@ def records(declared: Any, seen: dict[type, None]) -> None:
             records(inner, seen)
 
 
-def names_read(tree: ast.AST) -> Iterator[str]:
+def names_read(module: Module) -> set[str]:
     """Names that a module takes from objects; what only judges values (`problems`, `_problems_of_...`) does not count."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef) and "problems" in node.name:
-            continue
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value  # getattr, and tables of fields
-        yield from names_read(node)
-
-
-def read_below(*folders: Path) -> set[str]:
+    judges = {
+        id(below)
+        for node in (walk(module.tree) if "problems" in module.text else ())
+        if isinstance(node, ast.FunctionDef) and "problems" in node.name
+        for below in walk(node)
+    }
     return {
-        name
-        for folder in folders
-        for path in folder.rglob("*.py")
-        for name in names_read(ast.parse(path.read_text()))
+        # strings: getattr, and tables of fields
+        node.attr if isinstance(node, ast.Attribute) else str(node.value)
+        for node in walk(module.tree)
+        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        if id(node) not in judges
     }
 
 
+@pytest.fixture(scope="module")
+def read(known: dict[str, Module]) -> dict[Path, set[str]]:
+    """The names that each file reads."""
+    return {module.path: names_read(module) for module in known.values()}
+
+
+def read_below(read: dict[Path, set[str]], *folders: Path) -> set[str]:
+    return {name for path in read if any(map(path.is_relative_to, folders)) for name in read[path]}
+
+
 @pytest.mark.parametrize("name", domain_names())
-def test_every_key_of_a_scenario_is_read(name: str) -> None:
+def test_every_key_of_a_scenario_is_read(name: str, read: dict[Path, set[str]]) -> None:
     own = SOURCE / name
     # Engines of published systems read the options of their own modes, and live runs how their jobs run.
-    here = read_below(own, SOURCE / "replication", SOURCE / "live")
-    shared = read_below(*(SOURCE / "core" / part for part in ("trace", "profile", "scenario")))
+    here = read_below(read, own, SOURCE / "replication", SOURCE / "live")
+    shared = read_below(read, *(SOURCE / "core" / part for part in ("trace", "profile", "scenario")))
     seen: dict[type, None] = {}
     records(get_domain(name).scenario_type, seen)
     unread = []
