@@ -1,12 +1,12 @@
 """Which scheduler meets most deadlines on sixteen GPUs, and is the difference more than luck?
 
-Two hundred drawn jobs, the same ones for every scheduler, over ten seeds. Run: python examples/cluster.py
+Two hundred drawn jobs, the same ones for every scheduler, over five seeds. Run: python examples/cluster.py
 """
 
 import forerun
 
 scenario = forerun.load(forerun.demo("cluster").scenario)
-found = forerun.compare(scenario, policies=["ef-accessctrl", "edf", "srtf", "fifo"], seeds=10)
+found = forerun.compare(scenario, policies=["ef-accessctrl", "edf", "srtf", "fifo"], seeds=5)
 for standing in found.standings:
     difference = standing.difference_interval
     against = (

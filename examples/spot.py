@@ -10,7 +10,7 @@ for rate in (0.02, 0.08, 0.163, 0.4):
     setting = [
         f"fleet.removals_per_min={rate}",
         f"fleet.adds_per_min={0.88 * rate}",
-        "trials=1000",
+        "trials=400",
         "goal={}",
     ]
     result = forerun.simulate(forerun.load(forerun.demo("spot").scenario, setting)).check()

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -71,9 +72,9 @@ def run_document(path: Path, folder: Path) -> None:
         elif kind == "console":
             for command in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
                 line, *shown = command.splitlines()
-                printed = run_line(line, folder)
+                said = run_line(line, folder)
                 for expected in (one for one in shown if one.strip() not in {"", "..."}):
-                    assert " ".join(expected.split()) in printed, f"{line}\n{expected}\n{printed}"
+                    assert " ".join(expected.split()) in said, f"{line}\n{expected}\n{said}"
         elif kind == "python":
             with inside(folder):
                 exec(compile(text, str(path), "exec"), {"__name__": "example"})
@@ -103,8 +104,11 @@ def run_here(arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """A command line of forerun in this process, which need not start: its exit code, and what it printed."""
     with inside(folder) as streams:
         code = command_line(arguments)
-    printed = [stream.buffer.getvalue().decode() for stream in streams]  # type: ignore[attr-defined]
-    return code, printed[0], printed[1]
+    return code, *map(printed, streams)
+
+
+def printed(stream: io.TextIOWrapper) -> str:
+    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -249,16 +253,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_runs(path: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    with inside(tmp_path) as (stdout, _):
+        runpy.run_path(str(path), run_name="__main__")
+    assert printed(stdout).strip()
 
 
 def test_every_domain_has_an_example() -> None:
