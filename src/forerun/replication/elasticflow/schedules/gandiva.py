@@ -420,8 +420,13 @@ class GandivaRules(LoggedRules, WholeSecondRules):
             jobs = [row for s in sets for row in s.jobs]
             for s in sets:
                 s.jobs, s.added = [], 0
-            for row in jobs:
-                self._add(sets, sets[0], row)
+            # Each job goes to the least busy set, of equally busy ones to that which got a job last.
+            for at in range(0, len(jobs), len(sets)):
+                some = jobs[at : at + len(sets)]
+                for s, row in zip(sets, some, strict=False):
+                    s.jobs.append(row)
+                    s.added += 1
+                sets[:] = sets[len(some) :] + sets[: len(some)][::-1]
 
     def _shrink(self, gpus: int, spare_gpus: int) -> None:
         """Give the first sets back, all but one at most; their jobs join the least busy sets."""
