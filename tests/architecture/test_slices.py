@@ -11,6 +11,7 @@ from benchmarks.structure import Module
 
 from forerun.core.slices import slices
 
+from ..conftest import cases
 from .conftest import walk
 
 SOURCE = Path(__file__).parents[2] / "src" / "forerun"
@@ -18,7 +19,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "forerun"
 OTHER_MEANINGS = {"units.py": {"energy"}}
 
 
-def standing_on(name: str, known: dict[str, Module]) -> set[str]:
+def standing_on(name: str, known: dict[str, Module]) -> frozenset[str]:
     """A slice, and those that import it, however indirectly."""
     takes = {
         (module.package, other.package)
@@ -29,21 +30,46 @@ def standing_on(name: str, known: dict[str, Module]) -> set[str]:
     gone = {f"forerun.{name}"}
     while more := {one for one, other in takes if other in gone} - gone:
         gone |= more
-    return {one.rpartition(".")[2] for one in gone}
+    return frozenset(one.rpartition(".")[2] for one in gone)
+
+
+def trees(gone: dict[str, frozenset[str]]) -> list[frozenset[str]]:
+    """What to take away, a few slices at a time: each is missed in some tree by each that does not stand on it.
+
+    gone : what goes with each. FORERUN_CASES asks for each alone.
+    """
+    if cases(0):
+        return [*gone.values()]
+
+    def pairs(away: frozenset[str]) -> set[tuple[str, str]]:
+        return {(one, other) for one in away for other in gone.keys() - away}
+
+    possible = {frozenset[str]()}
+    for also in gone.values():
+        possible |= {away | also for away in possible}
+    left = set().union(*(pairs(away) for away in possible))
+    chosen: list[frozenset[str]] = []
+    while left:
+        chosen.append(max(sorted(possible, key=sorted), key=lambda away: len(pairs(away) & left)))
+        left -= pairs(chosen[-1])
+    return chosen
 
 
 def test_the_rest_works_without_a_slice(known: dict[str, Module], tmp_path: Path) -> None:
-    for name in slices():
-        gone = standing_on(name, known)
-        assert "core" not in gone
-        copy = tmp_path / name / "forerun"
-        copy.mkdir(parents=True)
+    gone = {name: standing_on(name, known) for name in slices()}
+    assert not any("core" in away for away in gone.values())
+    chosen = trees(gone)
+    for one in gone:
+        left = set().union(*(gone.keys() - away for away in chosen if one in away))
+        assert left == gone.keys() - gone[one], one
+    folders = [tmp_path / "-".join(sorted(away)) for away in chosen]
+    for away, folder in zip(chosen, folders, strict=True):
+        (folder / "forerun").mkdir(parents=True)
         for entry in SOURCE.iterdir():
-            if entry.name not in gone | {"__pycache__"}:
-                (copy / entry.name).symlink_to(entry)
-    command = [sys.executable, str(Path(__file__).with_name("without.py"))]
+            if entry.name not in away | {"__pycache__"}:
+                (folder / "forerun" / entry.name).symlink_to(entry)
     done = subprocess.run(
-        [*command, *(str(tmp_path / name) for name in slices())],
+        [sys.executable, str(Path(__file__).with_name("without.py")), *map(str, folders)],
         env={"PATH": "/usr/bin:/bin", "NUMBA_DISABLE_JIT": "1"},
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip

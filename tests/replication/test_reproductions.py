@@ -112,7 +112,14 @@ def test_the_page_and_the_exit_code(fakes: None, tmp_path: Path, capsys: Any) ->
 
 
 def test_processes_change_no_number() -> None:
-    names = ["oobleck-throughput", "bamboo-run86", "inferline-driver1", "blocks-placement"][: cases(2, 4)]
+    names = [
+        "zeus-savings-potential",
+        "bamboo-run86",
+        "oobleck-throughput",
+        "inferline-driver1",
+        "blocks-placement",
+    ]
+    names = names[: cases(2, 5)]
 
     def told(attempts: tuple[Attempt, ...]) -> list[Any]:
         return [
