@@ -21,7 +21,13 @@ MOST_PARTS: Final = 12
 
 
 def figures(comparison: Comparison, moved: Sequence[LedgerDifference]) -> tuple[Figure, ...]:
-    """What a comparison shows; those that apply. moved: `moved_parts` of it."""
+    """What a comparison shows; those that apply.
+
+    Parameters
+    ----------
+    comparison : of all variants.
+    moved : `moved_parts` of it.
+    """
     others = [one for one in comparison.standings if one.difference is not None]
     made = [_values(comparison)]
     if any(one.best is not None and one.best.least_share is not None for one in comparison.standings):

@@ -168,7 +168,7 @@ def _contended(a: Probe, b: Probe, c: Probe, decode_s: float) -> tuple[float, fl
 
 
 def _mean_a_sample(one: Probe, other: Probe, name: str) -> float:
-    """A time a sample over both probes."""
+    """The mean of a time over the samples of both probes."""
     a, b = getattr(one, name), getattr(other, name)
     return float((a * one.samples + b * other.samples) / (one.samples + other.samples))
 
