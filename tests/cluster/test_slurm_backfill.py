@@ -1,25 +1,26 @@
-"""Slurm's backfill scheduler: closed forms, a reference that counts bins of the plan, and how promises are broken."""
+"""Slurm's backfill scheduler: closed forms, laws of its runs on drawn sites, and how promises are broken."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
-from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.engine.slurm import SlurmRules
+from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs, NodeGroup
+from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.policies.conservative import Conservative
 from forerun.cluster.policies.easy import Easy
-from forerun.cluster.policies.orders.wfp3 import Wfp3
+from forerun.cluster.policies.orders.multifactor import Multifactor, Weights
+from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policy import Policy
 
 from ..conftest import cases
-from .test_backfill import drawn, setting
+from .test_backfill import drawn_windows, setting
 
 CASES = cases(0)
 
@@ -32,27 +33,25 @@ def starts(made: Setting, policy: Policy) -> list[float]:
 
 
 def test_jobs_out_of_order_wait_for_the_next_plan() -> None:
-    """Four GPUs: 0 has two until 100, 1 needs all, 2 fits beside 0 and ends before 1 is due."""
+    """Four GPUs: 0 has two until 100, 1 needs all, 2 fits beside 0 and ends before 1 is due. A plan is made when 1 comes."""
     made = setting([0, 1, 2], [2, 4, 2], [100, 10, 20], [100, 10, 20], 4)
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [0, 100, 30]
-    assert starts(made, SlurmBackfill(bf_interval_s=7, bf_resolution_s=1)) == [0, 100, 7]
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=0)) == [0, 100, 30]
+    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [0, 100, 2]
     assert starts(made, SlurmBackfill(bf_interval_s=0, bf_resolution_s=0)) == [0, 100, 2]
 
 
-def test_ends_are_rounded_up_in_the_plan() -> None:
-    """At 30 s 0 has 70 s left, 80 in steps of 40: there 2, which takes 80, is in nobody's way, but takes 10 s too long."""
-    made = setting([0, 1, 2], [2, 4, 2], [100, 10, 80], [100, 10, 80], 4)
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [0, 100, 110]
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=40)) == [0, 110, 30]
+def test_instants_are_rounded_down_in_the_plan() -> None:
+    """1 waits for the node from 100 on. 2 would end at 92; both count as 80, and 2 is in its way."""
+    made = setting([0, 1, 2], [2, 4, 2], [100, 50, 90], [100, 50, 90], 4)
+    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [0, 100, 2]
+    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=40)) == [0, 100, 150]
 
 
 def test_how_far_and_at_how_many_jobs_a_plan_looks() -> None:
     made = setting([0, 1, 2, 3], [2, 4, 2, 2], [100, 10, 200, 50], [100, 10, 200, 50], 4)
     plain = SlurmBackfill(bf_interval_s=10, bf_resolution_s=1)
-    assert starts(made, plain) == [0, 100, 110, 10]
+    assert starts(made, plain) == [0, 100, 110, 12]
     assert starts(made, plain.with_(bf_max_job_test=2)) == [0, 100, 110, 110]
-    assert starts(made, plain.with_(bf_window_s=80)) == [0, 210, 10, 100], "2 delays 1, which is 90 s away"
+    assert starts(made, plain.with_(bf_window_s=80)) == [0, 202, 2, 102], "2 delays 1, which is 98 s away"
 
 
 def test_a_plan_made_from_nothing_breaks_what_conservative_keeps() -> None:
@@ -66,69 +65,113 @@ def test_a_plan_made_from_nothing_breaks_what_conservative_keeps() -> None:
     assert starts(made, Conservative()) == [0, 60, 2, 40]
 
 
-def reference(made: Setting, policy: SlurmBackfill) -> list[int]:
-    """Starts, second by second; a plan is an array of bins of `bf_resolution` from now on. Whole seconds only."""
-    jobs, total = made.jobs, made.cluster.gpus
-    submit, gpus, work = jobs.submit_s.tolist(), jobs.gpus.tolist(), jobs.duration_s.tolist()
-    request, count = jobs.requested_s.tolist(), len(jobs)
-    start = [-1] * count
-    step = int(policy.bf_resolution_s)
-    now = first = min(submit)
-    while -1 in start:
-        running = [job for job in range(count) if start[job] >= 0 and start[job] + work[job] > now]
-        waiting = [job for job in range(count) if start[job] < 0 and submit[job] <= now]
-        if isinstance(policy.order, Wfp3):
-            waiting.sort(key=lambda job: -(((now - submit[job]) / request[job]) ** 3) * gpus[job])
-        free = total - sum(gpus[job] for job in running)
-        ends = [start[job] + work[job] for job in range(count) if start[job] >= 0]
-        if (now - first) % int(policy.bf_interval_s):
-            for job in waiting:
-                if gpus[job] > free or (now not in ends and now not in submit):
-                    break
-                start[job] = now
-                free -= gpus[job]
-        else:
-            longest = sum(request) + sum(work) + int(policy.grace_s)
-            plan = np.full(2 * longest // step + 2 * count + 4, total)
-            for job in running:
-                left = start[job] + request[job] - now
-                plan[: math.ceil((left if left > 0 else policy.grace_s) / step)] -= gpus[job]
-            for job in waiting[: policy.bf_max_job_test]:
-                bins = math.ceil(request[job] / step)
-                at = next(k for k in range(len(plan)) if (plan[k : k + bins] >= gpus[job]).all())
-                if at == 0:
-                    start[job] = now
-                if at * step <= (policy.bf_window_s or math.inf):
-                    plan[at : at + bins] -= gpus[job]
-        now += 1
-    return start
+def drawn_site(rng: np.random.Generator) -> Setting:
+    """Up to 40 jobs on up to four nodes of two sizes, in up to three partitions that share nodes; some take whole nodes."""
+    groups = [NodeGroup(f"g{at}", int(rng.integers(1, 3)), int(rng.choice([2, 4]))) for at in range(2)]
+    cluster = Cluster(tuple(groups))
+    nodes, size = cluster.nodes, cluster.node_gpus()
+    partitions = {
+        name: tuple(np.flatnonzero(rng.random(nodes) < 0.7).tolist()) or (0,)
+        for name in ("p", "q", "r")[: int(rng.integers(0, 4))]
+    }
+    cluster = replace(cluster, partitions=partitions)
+    count = int(rng.integers(1, 40))
+    names = tuple(rng.choice(["", *partitions], count).tolist())
+    wide, gpus = np.ones(count, np.int64), np.ones(count, np.int64)
+    for job, name in enumerate(names):
+        mine = size[list(partitions[name])] if name else size
+        wide[job] = rng.integers(1, len(mine) + 1)
+        gpus[job] = wide[job] * rng.integers(1, mine.min() + 1)
+    work_s = rng.integers(1, 400, count)
+    request_s = np.maximum(1, np.rint(work_s * rng.choice([0.5, 1.0, 2.0, 8.0], count))).astype(np.int64)
+    labels = JobLabels.of(
+        count, partition=names, nodes=wide, exclusive=rng.random(count) < rng.choice([0.0, 0.2])
+    )
+    jobs = Jobs.of(np.sort(rng.integers(0, 900, count)), gpus, work_s, requested_s=request_s, labels=labels)
+    windows = tuple(
+        Window(each.from_s, each.to_s, each.gpus, each.announced_s)
+        for each in drawn_windows(rng, cluster.gpus)
+    )
+    return Setting(jobs, cluster, None, 60, maintenance=windows)
 
 
-def test_random_jobs_agree_with_the_reference() -> None:
+def drawn_policy(rng: np.random.Generator) -> SlurmBackfill:
+    return SlurmBackfill(
+        order=ShortestRequest() if rng.random() < 0.3 else Easy().order,
+        bf_interval_s=float(rng.choice([0, 1, 30])),
+        bf_resolution_s=float(rng.choice([0, 7, 60])),
+        bf_max_job_test=int(rng.choice([1, 3, 500])),
+        bf_window_s=float(rng.choice([0, 200, 86_400])),
+    )
+
+
+def run(made: Setting, policy: SlurmBackfill) -> Record:
+    record = Record(made)
+    rules = rules_for(policy, made, record, Terms(), 0)
+    assert isinstance(rules, SlurmRules)
+    run_rules(rules)
+    return record
+
+
+def test_a_whole_run_decides_as_the_scheduler_does_through_a_view() -> None:
     rng = np.random.default_rng(4)
-    for _ in range(max(CASES, 60)):
-        made = drawn(rng, 20)
-        policy = SlurmBackfill(
-            order=Wfp3() if rng.random() < 0.3 else Easy().order,
-            bf_interval_s=float(rng.choice([1, 5, 30])),
-            bf_resolution_s=float(rng.choice([1, 7, 60])),
-            bf_max_job_test=int(rng.choice([1, 3, 100])),
-            bf_window_s=float(rng.choice([0, 20, 500])),
-        )
-        found = starts(made, policy)
-        assert found == reference(made, policy), (made.jobs, policy)
-        later = replace(made, jobs=replace(made.jobs, submit_s=made.jobs.submit_s + 86_413))
-        assert starts(later, policy) == [at + 86_413 for at in found]
+    for _ in range(max(CASES // 4, 40)):
+        made, policy = drawn_site(rng), drawn_policy(rng)
+        whole = run(made, policy)
+        viewed = Record(made)
+        scheduler = policy.build(rng)
+        run_rules(AllocatorRules(made, viewed, policy, scheduler, Terms()))
+        assert whole.end_s.tolist() == viewed.end_s.tolist(), (made, policy)
+        assert made.jobs.labels is not None
+        if not made.jobs.labels.exclusive.any():
+            assert whole.places == viewed.places
 
 
-def test_a_plan_at_every_event_to_the_second_is_easy_with_many_promises() -> None:
-    rng = np.random.default_rng(5)
-    for _ in range(40):
-        made = drawn(rng)
-        policy = SlurmBackfill(bf_interval_s=0, bf_resolution_s=0, bf_max_job_test=4, bf_window_s=50)
-        assert starts(made, policy) == starts(made, Easy(promises=4, examined=4, window_s=50))
-        record = Record(made)
-        assert isinstance(rules_for(policy, made, record, Terms(), 0), BackfillRules)
-        assert isinstance(rules_for(SlurmBackfill(), made, record, Terms(), 0), AllocatorRules)
-        run_rules(AllocatorRules(made, record, policy, policy.build(rng), Terms()))
-        assert record.first_start_s.tolist() == starts(made, policy)
+def test_an_instant_at_a_time_or_in_one_go_is_the_same_run() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        made, policy = drawn_site(rng), drawn_policy(rng)
+        at_once, stepwise = run(made, policy), Record(made)
+        run_rules(SlurmRules(made, stepwise, policy.terms(), policy.order), [lambda now_s: None])
+        assert at_once.end_s.tolist() == stepwise.end_s.tolist()
+        assert at_once.places == stepwise.places
+
+
+def test_jobs_are_where_they_may_be_and_no_node_has_more_than_its_gpus() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(max(CASES // 4, 40)):
+        made, policy = drawn_site(rng), drawn_policy(rng)
+        record, labels = run(made, policy), made.jobs.labels
+        assert labels is not None
+        size = made.cluster.node_gpus()
+        node_of = np.repeat(np.arange(len(size)), size)
+        taken = np.zeros((len(made.jobs), len(size)), np.int64)
+        for (row, _), runs in record.places.items():
+            mine = np.concatenate([np.arange(first, first + count) for first, count in runs])
+            taken[row] = np.bincount(node_of[mine], minlength=len(size))
+            on = np.flatnonzero(taken[row])
+            assert len(on) == labels.nodes[row]
+            assert set(on.tolist()) <= set(
+                made.cluster.partitions.get(labels.partition[row], range(len(size)))
+            )
+            assert taken[row].sum() == (size[on].sum() if labels.exclusive[row] else made.jobs.gpus[row])
+        for at_s in np.unique(record.first_start_s).tolist():
+            running = (record.first_start_s <= at_s) & (at_s < record.end_s)
+            assert (taken[running].sum(axis=0) <= size).all()
+
+
+def test_announced_maintenance_is_nobodys_time() -> None:
+    """Two nodes; the second is out from 100 to 200, the first is the only one for whoever would run into it."""
+    made = setting([0, 1, 2], [2, 2, 2], [90, 90, 30], [90, 120, 30], 2)
+    made = replace(made, cluster=Cluster.uniform(1, 2, 2), maintenance=(Window(100, 200, 2, 0, nodes=(1,)),))
+    assert starts(made, SlurmBackfill(bf_interval_s=0, bf_resolution_s=0)) == [0, 90, 2]
+
+
+def test_shares_count_again_every_few_minutes() -> None:
+    """One GPU; ann has used it for ever, so bob's last job passes hers, which came first."""
+    made = setting([0, 1, 2, 3], [1, 1, 1, 1], [1000, 1000, 10, 10], [1000] * 4, 1)
+    made = replace(made, jobs=replace(made.jobs, user=("ann", "ann", "ann", "bob")))
+    fair = Multifactor(weights=Weights(fairshare=1000), half_life_s=0)
+    assert starts(made, SlurmBackfill(order=fair)) == [0, 1010, 2010, 1000]
+    slow = fair.with_(count_s=10_000.0)
+    assert starts(made, SlurmBackfill(order=slow)) == [0, 1000, 2000, 2010]

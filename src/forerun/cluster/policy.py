@@ -21,6 +21,7 @@ import numpy as np
 
 from forerun.cluster.inputs.arrays import F64, I64, JobLabels
 from forerun.cluster.inputs.limits import Limits, Tally
+from forerun.cluster.inputs.reach import Reach
 from forerun.cluster.inputs.setting import Window
 from forerun.core.registry import Registry
 from forerun.core.scenario.spec import NamedSpec
@@ -138,6 +139,7 @@ class View:
         "owner",
         "quota",
         "rate",
+        "reach",
         "seats_for",
         "slot_s",
         "spread",
@@ -161,6 +163,8 @@ class View:
         self.node_type: I64 = np.zeros(0, np.int64)
         self.quota: I64 | None = None
         self.limits: Limits | None = None
+        #: which nodes jobs may use, by the job's number; None where nodes are not tracked
+        self.reach: Reach | None = None
         self.windows: tuple[Window, ...] = ()
         self.slot_s = 60.0
         self.costs: F64 = np.zeros((1, 6, 1))

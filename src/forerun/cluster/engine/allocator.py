@@ -26,6 +26,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.inputs.limits import Tally
+from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
@@ -117,6 +118,7 @@ class AllocatorRules(ObservingRules[float]):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
             self.view.nodes_of_job, self.view.seats_for = self._on_nodes, self._seats_for
+            self.view.reach = reach_of(setting.jobs, setting.cluster)
             self._require_places()
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.now_s = 0.0

@@ -21,6 +21,7 @@ from forerun.cluster.policy import PriorityPolicy
 
 if TYPE_CHECKING:
     from forerun.cluster.engine.kernels import backfill as bk
+    from forerun.cluster.engine.kernels import slurm as sk
 
 
 class QueueRules(Rules[float]):
@@ -35,7 +36,9 @@ class QueueRules(Rules[float]):
 
     order = (Step.DECIDE,)
 
-    def __init__(self, setting: Setting, record: Record, queue: qk.Queue | bk.Backfill, work_s: F64) -> None:
+    def __init__(
+        self, setting: Setting, record: Record, queue: qk.Queue | bk.Backfill | sk.Queue, work_s: F64
+    ) -> None:
         self.setting, self.record, self.compiled = setting, record, queue
         self.useful_gpu_s = work_s * setting.jobs.gpus
         self.coming_s = float(setting.jobs.submit_s[0])
@@ -89,8 +92,13 @@ class QueueRules(Rules[float]):
         record.admitted[:] = 1
         record.completed, record.accepted = [], 0
         by_end = np.argsort(queue.end, kind="stable")
+        by_end = by_end[queue.end[by_end] >= 0]
         record.end_all(by_end, queue.end[by_end])
-        record.useful_gpu_s[:] = self.useful_gpu_s
+        record.useful_gpu_s[by_end] = self.useful_gpu_s[by_end]
+        if waiting := len(queue.end) - len(by_end):
+            record.ended_because = (
+                f"nothing runs, nothing arrives and the policy starts none of {waiting} waiting jobs"
+            )
 
 
 class PriorityRules(QueueRules):

@@ -13,11 +13,13 @@ from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.priority import PriorityRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
+from forerun.cluster.engine.slurm import SlurmRules
 from forerun.cluster.inputs.arrays import I64
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.observer import Observer
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policy import Allocator, Policy, PriorityPolicy, Schedule
 from forerun.cluster.scenario import Scenario
 from forerun.core.rng import stream
@@ -75,13 +77,15 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
-    plain = terms.placement == "anywhere" and terms.quota is None and terms.penalty[1:] == (1.0,)
-    plain = plain and setting.costs is None and setting.limits is None
+    alone = terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
+    plain = alone and terms.placement == "anywhere" and setting.limits is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
     plain = plain and len(set(setting.cluster.node_types())) == 1
     plain = plain and not policy.round_s
-    if isinstance(policy, BackfillPolicy) and plain and policy.compiles and policy.order.number >= 0:
+    if isinstance(policy, SlurmBackfill) and alone and policy.compiles:
+        return SlurmRules(setting, record, policy.terms(), policy.order)
+    if isinstance(policy, BackfillPolicy) and plain and not policy.places and policy.order.number >= 0:
         return BackfillRules(setting, record, policy)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 

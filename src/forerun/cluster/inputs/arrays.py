@@ -6,7 +6,7 @@ per second; columns are numpy arrays with one element a job, jobs sorted stably 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -63,6 +63,9 @@ class JobLabels(_Columns):
     account, partition, qos : names; empty: not recorded.
     eligible_after_s : seconds from the submission until the job could start by itself.
     nice, site_factor : what is subtracted from and added to its priority.
+    nodes : how many nodes it takes; 0: not recorded.
+    gpu_type : of the GPUs that it asks for; empty: any.
+    exclusive : whether it takes its nodes whole.
     """
 
     account: tuple[str, ...]
@@ -71,6 +74,9 @@ class JobLabels(_Columns):
     eligible_after_s: I64
     nice: F64
     site_factor: F64
+    nodes: I64
+    gpu_type: tuple[str, ...]
+    exclusive: BOOL
 
     @classmethod
     def of(
@@ -83,14 +89,27 @@ class JobLabels(_Columns):
         eligible_after_s: npt.ArrayLike = 0,
         nice: npt.ArrayLike = 0,
         site_factor: npt.ArrayLike = 0,
+        nodes: npt.ArrayLike = 0,
+        gpu_type: Sequence[str] = (),
+        exclusive: npt.ArrayLike = False,
     ) -> JobLabels:
         """Labels of `count` jobs; what is left out is not recorded, or 0."""
-        after_s = np.broadcast_to(np.asarray(eligible_after_s, np.int64), count).copy()
-        less, more = (
-            np.broadcast_to(np.asarray(each, np.float64), count).copy() for each in (nice, site_factor)
-        )
+
+        def column(values: npt.ArrayLike, kind: npt.DTypeLike) -> Any:
+            return np.broadcast_to(np.asarray(values, kind), count).copy()
+
         none = ("",) * count
-        return cls(tuple(account or none), tuple(partition or none), tuple(qos or none), after_s, less, more)
+        return cls(
+            tuple(account or none),
+            tuple(partition or none),
+            tuple(qos or none),
+            column(eligible_after_s, np.int64),
+            column(nice, np.float64),
+            column(site_factor, np.float64),
+            column(nodes, np.int64),
+            tuple(gpu_type or none),
+            column(exclusive, np.bool_),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +294,12 @@ class Cluster:
     ----------
     groups : the nodes; they are numbered in this order, and their GPUs likewise.
     switches : number of racks (default: one).
+    partitions : the numbers of the nodes of each partition, by its name (default: every job may use all nodes).
     """
 
     groups: tuple[NodeGroup, ...]
     switches: int = 1
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def uniform(cls, switches: int, nodes_per_switch: int, gpus_per_node: int, gpu_type: str = "") -> Cluster:

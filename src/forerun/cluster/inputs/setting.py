@@ -21,6 +21,7 @@ class Window:
     gpus : how many.
     announced_s : when schedulers learn of it.
     of_groups : (group, GPUs) of the limits that are planned by, how many of these GPUs are within each (default: none).
+    nodes : the numbers of the nodes that are out (default: not said).
     """
 
     from_s: float
@@ -28,6 +29,7 @@ class Window:
     gpus: int
     announced_s: float
     of_groups: tuple[tuple[int, int], ...] = ()
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 import numpy as np
 
-from forerun.cluster.policies.backfilling.base import BackfillPolicy, BackfillScheduler
+from forerun.cluster.inputs.arrays import F64
+from forerun.cluster.inputs.setting import Window
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocation, Scheduler, View
+
+if TYPE_CHECKING:
+    from forerun.cluster.engine.kernels.slurm import Terms
 
 DAY_S: Final = 86_400.0
 
 
 class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=True):
-    """The first in the queue start as they fit; every `bf_interval` a plan made from nothing lets others start, too.
+    """The first in the queue start as they fit; at most every `bf_interval` a plan made from nothing lets others start, too.
 
-    The plan promises a start to each of the first `bf_max_job_test` waiting jobs, in order, and starts those whose turn is
-    now. The next plan knows nothing of it: unlike those of `conservative`, its promises can be broken. At arrivals and ends
-    between two plans jobs start in order until the first that does not fit.
+    The plan looks at the first `bf_max_job_test` waiting jobs in order. It starts those whose turn is now, and names the
+    nodes that each of the others waits for, whole: from its planned start on nobody else may use them. The next plan knows
+    nothing of it: unlike those of `conservative`, its promises can be broken. At arrivals and ends jobs start in order until
+    the first of each partition that does not fit. A job takes the shortest run of consecutive nodes that is long enough.
 
     Slurm's documentation, Scheduling Configuration Guide (sched_config.html) and slurm.conf(5), `SchedulerParameters`,
-    version 25.05, whose defaults are the defaults here; no source was read.
+    version 25.05, whose defaults are the defaults here; what it leaves open is as Debian's slurmctld 22.05 was seen to do.
+    No source was read.
 
-    bf_interval_s: seconds between plans, the first of which is at the first submission (default 30; 0: a plan at every
-    arrival and end).
-    bf_max_job_test: default 500. bf_resolution_s: the plan takes GPUs until the next multiple of so many seconds from now
-    (default 60; 0: to the second). bf_window_s: a start further away is not promised (default 1 day; 0: any is).
+    bf_interval_s: seconds between plans (default 30; 0: a plan at every arrival and end). bf_max_job_test: default 500.
+    bf_resolution_s: the plan rounds instants down to multiples of so many seconds (default 60; 0: none). bf_window_s: a
+    start further away is not planned (default 1 day; 0: any is).
     """
 
+    places: ClassVar[bool] = True
     paper: ClassVar[str] = "Slurm's documentation, 25.05"
     guarantees: ClassVar[str] = "as `easy` at each plan; a start that is planned may come later"
     cost: ClassVar[str] = "O(jobs tested x running and promised ones) a plan"
@@ -39,11 +46,6 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
     bf_max_job_test: Annotated[int, msgspec.Meta(ge=1)] = 500
     bf_resolution_s: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     bf_window_s: Annotated[float, msgspec.Meta(ge=0)] = DAY_S
-
-    @property
-    def promises(self) -> int:
-        """One for each job that is looked at."""
-        return self.bf_max_job_test
 
     @property
     def examined(self) -> int:
@@ -56,47 +58,55 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
         return self.bf_window_s
 
     @property
-    def resolution_s(self) -> float:
-        """See `bf_resolution_s`."""
-        return self.bf_resolution_s
-
-    @property
     def compiles(self) -> bool:
-        """Only where each decision is a plan to the second."""
-        return not self.bf_interval_s and not self.bf_resolution_s
+        """Whether a compiled queue knows the order."""
+        return self.order.number in (0, 1) or isinstance(self.order, Multifactor)
+
+    def terms(self) -> Terms:
+        """How far and how often it plans, of an order in which priorities do not change."""
+        from forerun.cluster.engine.kernels.slurm import Terms
+
+        return Terms(
+            interval_s=self.bf_interval_s,
+            tested=self.bf_max_job_test,
+            resolution_s=self.bf_resolution_s,
+            window_s=self.bf_window_s or math.inf,
+            age_per_s=0.0,
+            most_age=0.0,
+            decay_per_s=0.0,
+            count_s=0.0,
+        )
 
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers when it planned last."""
-        return SlurmScheduler(self, self.bf_interval_s)
+        return SlurmScheduler(self)
 
 
-class SlurmScheduler(BackfillScheduler):
-    """Plans at whole intervals since its first decision, and looks at the front of the queue in between.
+class SlurmScheduler:
+    """Decides through a view as the compiled queue does.
 
     Parameters
     ----------
-    policy : the order, and how far it plans.
-    interval_s : between plans; 0: every decision is one.
+    policy : the order, and how far and how often it plans.
+
+    Attributes
+    ----------
+    clock : when it planned last, when it wants to plan again, and whether there was news in between.
+    seen : jobs and maintenance at the last decision: what has come or gone since is news.
     """
 
-    def __init__(self, policy: BackfillPolicy, interval_s: float) -> None:
-        super().__init__(policy)
-        self.interval_s = interval_s
-        self.began_s = math.nan
+    def __init__(self, policy: SlurmBackfill) -> None:
+        self.policy, self.ranking = policy, policy.order.build()
+        self.clock: F64 = np.array([-math.inf, math.inf, -math.inf, 0.0])
+        self.seen: tuple[frozenset[int], tuple[Window, ...]] = (frozenset(), ())
 
     def allocate(self, view: View) -> Allocation:
-        """Start jobs by a plan if it is time for one, else in order until the first that does not fit."""
-        if not self.interval_s:
-            return super().allocate(view)
-        if math.isnan(self.began_s):
-            self.began_s = view.now_s
-        plans = math.floor((view.now_s - self.began_s) / self.interval_s + 1e-9)
-        self.in_order_only = self.began_s + plans * self.interval_s < view.now_s
-        answer = super().allocate(view)
-        waiting = view.gpus[answer.gpus == 0]
-        if (
-            len(waiting) and waiting.min() <= view.total - answer.gpus.sum()
-        ):  # else only an end changes anything
-            next_s = self.began_s + (plans + 1) * self.interval_s
-            answer = replace(answer, wake_s=min(answer.wake_s, next_s))
-        return answer
+        """Start jobs in order until the first that does not fit, and others by a plan if it is time for one."""
+        from forerun.cluster.engine.slurm import decided
+
+        order = np.argsort(self.ranking.keys(view), kind="stable")
+        seen = (frozenset(view.job.tolist()), view.windows)
+        news = seen != self.seen
+        waiting = order[view.held[order] == 0]
+        self.seen = seen
+        return decided(view, self.policy.terms(), waiting, self.clock, news)

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from forerun.cluster.inputs.arrays import F64, I64, JobLabels
+from forerun.cluster.inputs.arrays import F64, I64, JobLabels, Jobs
 from forerun.cluster.policy import Order, Ranking, View
 from forerun.core.scenario.spec import Spec
 
@@ -71,16 +71,22 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     reservations, which would come first of all. Accounts, users, partitions, QOS, `nice` and `site_factor` are those of the
     trace; jobs without an account are their user's alone.
 
-    weights: default: all 0. max_age_s: the wait from which on `age` is 1 (default 7 days). half_life_s: of usage (default
-    7 days; 0: it never decays). fairshare: `tree` (default, as Slurm's) or `classic`. damping: of `classic` (default 1).
-    favor_small: whether small jobs have the larger size factor (default: no). accounts, partitions: by name, see their types
-    (one that is not named has their defaults). qos: priorities by name (one that is not named: 0).
+    Under `slurm-backfill` priorities are counted every `count_s`, as `PriorityCalcPeriod` of slurm.conf; under other
+    policies at every decision.
+
+    weights: default: all 0. count_s: default 5 minutes. max_age_s: the wait from which on `age` is 1 (default 7 days).
+    half_life_s: of usage (default 7 days; 0: it never decays). fairshare: `tree` (default, as Slurm's) or `classic`.
+    damping: of `classic` (default 1). favor_small: whether small jobs have the larger size factor (default: no).
+    accounts, partitions: by name, see their types (one that is not named has their defaults). qos: priorities by name
+    (one that is not named: 0).
     """
 
     paper: ClassVar[str] = "Slurm's documentation, 25.05"
+    added_later: ClassVar[tuple[str, ...]] = ("count_s",)
 
     weights: Weights = Weights()
     max_age_s: Annotated[float, msgspec.Meta(gt=0)] = 7 * DAY_S
+    count_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     half_life_s: NotNegative = 7 * DAY_S
     fairshare: Literal["tree", "classic"] = "tree"
     damping: Annotated[float, msgspec.Meta(gt=0)] = 1.0
@@ -114,6 +120,25 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     def build(self) -> Ranking:
         """A ranking that remembers who has used what."""
         return MultifactorRanking(self)
+
+    def standing(self, jobs: Jobs, total: int) -> tuple[I64, F64]:
+        """The tiers of jobs, and what does not change of their priorities. total: GPUs of the cluster."""
+        labels = jobs.labels or JobLabels.of(len(jobs))
+        ranked = [self.partitions.get(name, Partition()) for name in labels.partition]
+        share = jobs.gpus / total
+        most_partition = max([1, *(each.priority for each in self.partitions.values())])
+        zero = np.zeros(len(jobs))
+        factors = Factors(
+            age=zero,
+            fairshare=zero,
+            job_size=(total - jobs.gpus) / max(total - 1, 1) if self.favor_small else share,
+            partition=np.array([each.priority for each in ranked]) / most_partition,
+            qos=np.array([self.qos.get(name, 0) for name in labels.qos]) / max([1, *self.qos.values()]),
+            tres_gpu=share,
+            site=labels.site_factor,
+            nice=labels.nice,
+        )
+        return np.array([each.tier for each in ranked], np.int64), self.priority(factors)
 
     def priority(self, factors: Factors) -> F64:
         """The priorities of jobs by their factors, not rounded."""

@@ -1,0 +1,358 @@
+"""Slurm's scheduler on named nodes: whole runs in a compiled queue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from forerun.cluster.engine.allocator import work_on_request_s
+from forerun.cluster.engine.kernels import node_plan as npl
+from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.kernels import slurm as sk
+from forerun.cluster.engine.priority import QueueRules
+from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, Jobs
+from forerun.cluster.inputs.limits import Limits
+from forerun.cluster.inputs.reach import Reach, reach_of
+from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.policies.orders.multifactor import Multifactor, ShareTree
+from forerun.cluster.policies.orders.sjf import ShortestRequest
+from forerun.cluster.policy import Allocation, Order, View
+
+_WORD: Final = 64
+#: between two counts of priorities, where the order does not say it: Slurm's default
+COUNT_S: Final = 300.0
+
+
+def words_of(sets: BOOL) -> I64:
+    """Sets of nodes as rows of bits: int64[sets, words], from bool[sets, nodes]."""
+    count, nodes = sets.shape
+    padded = np.zeros((count, -(-max(nodes, 1) // _WORD) * _WORD), np.bool_)
+    padded[:, :nodes] = sets
+    return np.packbits(padded, axis=1, bitorder="little").view("<i8").astype(np.int64)
+
+
+def pools_of(nodes: BOOL) -> I64:
+    """int64[classes], the pool of each: classes that share nodes, directly or by others between them, are of one pool."""
+    pool: I64 = np.arange(len(nodes))
+    for mine in nodes.T:
+        if len(sharing := np.unique(pool[mine])) > 1:
+            pool[np.isin(pool, sharing)] = sharing[0]
+    return np.unique(pool, return_inverse=True)[1].astype(np.int64)
+
+
+def blank_queue(
+    size: I64,
+    reach: Reach,
+    gpus: I64,
+    request_s: F64,
+    windows: Sequence[Window],
+    *,
+    tested: int,
+    capacity: int,
+) -> sk.Queue:
+    """A queue before its first arrival, in which nothing limits or ranks jobs but their submission.
+
+    Parameters
+    ----------
+    size : int64[nodes], GPUs of each node.
+    reach : which nodes each job may use, and how it spreads over them.
+    gpus, request_s : of the jobs.
+    windows : maintenance.
+    tested : how many waiting jobs a plan looks at, at most.
+    capacity : entries of the log, at least.
+    """
+    jobs, total = len(gpus), int(size.sum())
+    levels = words_of(size[None, :] >= np.arange(int(size.max()) + 2)[:, None])
+    levels[-1] = levels[0]
+    planned = min(tested, jobs)
+    slots, words = 2 * (planned + len(windows)) + 4, levels.shape[1]
+    pool = pools_of(reach.nodes)
+    pools, sets = int(pool.max(initial=0)) + 1, words_of(reach.nodes)
+    capacity = max(capacity, 4 * total + jobs + 256)
+    marks = {at_s for each in windows for at_s in (each.announced_s, each.to_s)}
+    none: I64 = np.zeros(0, np.int64)
+    columns = {name: np.zeros(jobs) for name in ("fixed", "since", "priority")}
+    nodes = npl.Nodes(
+        size=size,
+        free=size.copy(),
+        levels=levels,
+        reach=sets,
+        pool=pool,
+        from_word=np.argmax(sets != 0, axis=1).astype(np.int64),
+        to_word=(words - np.argmax(sets[:, ::-1] != 0, axis=1)).astype(np.int64),
+        kind=reach.kind,
+        wide=reach.count,
+        each=reach.each,
+        gpus=gpus,
+        request=request_s,
+        runs=np.zeros(total + 1, np.int64),
+        run_end=np.zeros(total + 1),
+        pool_runs=np.zeros((pools, total + 1), np.int64),
+        pool_count=np.zeros(pools, np.int64),
+        place=np.zeros(jobs, np.int64),
+        seat_first=np.zeros(jobs, np.int64),
+        seat_count=np.zeros(jobs, np.int64),
+        seat_node=np.zeros(2 * total + 2 * len(size), np.int64),
+        starts=np.zeros(total + 1, np.int64),
+        horizon=np.full(1, np.inf),
+        slots=np.ones(pools, np.int64),
+        slot_s=np.zeros((pools, slots)),
+        slot_busy=np.zeros((pools, slots, words), np.int64),
+        later_free=size.copy(),
+        room=np.zeros(words, np.int64),
+        there=np.zeros(words, np.int64),
+        chosen=np.zeros(words, np.int64),
+        meta=np.zeros(npl.META, np.int64),
+    )
+    return sk.Queue(
+        submit=np.zeros(jobs),
+        work=np.zeros(jobs),
+        gpus=gpus,
+        line=reach.line,
+        first_start=np.full(jobs, -1.0),
+        end=np.full(jobs, -1.0),
+        nodes=nodes,
+        limits=sk.Limits(np.zeros(jobs + 1, np.int64), none, none, none, none.copy(), none.copy()),
+        ranks=sk.Ranks(
+            tier=np.zeros(jobs, np.int64),
+            owner=np.zeros(jobs, np.int64),
+            fair=np.zeros(1),
+            usage=np.zeros(1),
+            usage_gpus=np.zeros(1),
+            usage_s=np.zeros(1),
+            **columns,
+        ),
+        ending=np.zeros(total + 1, np.int64),
+        end_key=np.zeros(total + 1),
+        waiting=np.zeros(jobs + 1, np.int64),
+        held_up=np.full(int(reach.line.max(initial=0)) + 1, -np.inf),
+        window_from=np.array([each.from_s for each in windows], np.float64),
+        window_to=np.array([each.to_s for each in windows], np.float64),
+        window_announced=np.array([each.announced_s for each in windows], np.float64),
+        window_nodes=words_of(np.array([_away(each, size) for each in windows]).reshape(-1, len(size))),
+        marks=np.array(sorted(marks), np.float64),
+        clock=np.array([-np.inf, np.inf, -np.inf, 0.0]),
+        meta=np.zeros(sk.PLACES, np.int64),
+        log_row=np.zeros(capacity, np.int64),
+        log_gpus=np.zeros(capacity, np.int64),
+        log_seats=np.zeros(capacity, np.int64),
+        log_node=np.zeros(capacity + len(size), np.int64),
+        event_time=np.zeros(capacity),
+        event_pending=np.zeros(capacity, np.int64),
+        event_first=np.zeros(capacity + 1, np.int64),
+    )
+
+
+def limited(queue: sk.Queue, limits: Limits, rows: Sequence[int]) -> sk.Queue:
+    """The queue with limits, except those that are the nodes of a partition, which count as nodes here.
+
+    Where a job may run on several GPU types, the limits on the first of them count.
+
+    Parameters
+    ----------
+    rows : the number of each job in the limits.
+    """
+    of_jobs = [[group for group in limits.groups_of[0][row] if group not in limits.planned] for row in rows]
+    first = np.cumsum([0, *map(len, of_jobs)]).astype(np.int64)
+    groups = np.array([group for of_job in of_jobs for group in of_job], np.int64)
+    used = np.zeros(len(limits.gpus), np.int64)
+    return queue._replace(limits=sk.Limits(first, groups, limits.gpus, limits.jobs, used, used.copy()))
+
+
+def _away(window: Window, size: I64) -> BOOL:
+    """bool[nodes]: the nodes that a window takes: those that it names, else the last ones with so many GPUs."""
+    away = np.zeros(len(size), np.bool_)
+    if window.nodes:
+        away[list(window.nodes)] = True
+        return away
+    behind = np.cumsum(size[::-1])[::-1] - size
+    return behind < window.gpus
+
+
+class _Shares:
+    """What fair shares add to priorities, counted anew every few minutes.
+
+    Parameters
+    ----------
+    order : weights and shares.
+    jobs : of the run.
+    queue : whose ranks have the usage.
+    """
+
+    def __init__(self, order: Multifactor, jobs: Jobs, ranks: sk.Ranks, decay_per_s: float) -> None:
+        self.order, self.decay_per_s = order, decay_per_s
+        self.tree = ShareTree(order.accounts)
+        accounts = jobs.labels.account if jobs.labels is not None else ("",) * len(jobs)
+        owner = [self.tree.user(account, user) for account, user in zip(accounts, jobs.user, strict=True)]
+        fair, usage, usage_gpus, usage_s = np.zeros((4, len(self.tree)))
+        self.ranks = ranks._replace(
+            owner=np.array(owner, np.int64), fair=fair, usage=usage, usage_gpus=usage_gpus, usage_s=usage_s
+        )
+        self.due_s = -np.inf
+
+    def count(self, now_s: float) -> None:
+        """Charge everybody until now, and count what their shares add."""
+        order, ranks = self.order, self.ranks
+        for owner in np.flatnonzero(ranks.usage_gpus).tolist():
+            sk.settle(ranks, owner, now_s, self.decay_per_s)
+        idle = ranks.usage_gpus == 0
+        gone = np.exp(-self.decay_per_s * (now_s - ranks.usage_s))
+        gpu_s = np.where(idle, ranks.usage * gone, ranks.usage)
+        tree = self.tree
+        factor = tree.fair_tree(gpu_s) if order.fairshare == "tree" else tree.classic(gpu_s, order.damping)
+        ranks.fair[:] = order.weights.fairshare * factor
+        self.due_s = now_s + (order.count_s or COUNT_S)
+
+
+class SlurmRules(QueueRules):
+    """A whole run of Slurm's scheduler.
+
+    Parameters
+    ----------
+    setting, record : what is run; written: what happens.
+    terms : how far and how often it plans.
+    order : of the queue: by submission, by the requested time, or multifactor.
+    """
+
+    is_rigid = True
+
+    def __init__(self, setting: Setting, record: Record, terms: sk.Terms, order: Order) -> None:
+        jobs, size = setting.jobs, setting.cluster.node_gpus()
+        reach = reach_of(jobs, setting.cluster)
+        queue = blank_queue(
+            size,
+            reach,
+            jobs.gpus,
+            np.maximum(jobs.request_s, 1.0),
+            setting.maintenance,
+            tested=terms.tested,
+            capacity=1 << 16,
+        )
+        if setting.limits is not None:
+            queue = limited(queue, setting.limits, range(len(jobs)))
+        self.terms, self.shares = terms, None
+        if isinstance(order, ShortestRequest):
+            queue.ranks.fixed[:] = -jobs.request_s
+        elif isinstance(order, Multifactor):
+            queue = self._ranked(queue, order, setting)
+        work_s = work_on_request_s(setting)
+        self.queue = queue._replace(submit=jobs.submit_s.astype(np.float64), work=work_s)
+        self.owner: I64 = np.full(int(size.sum()), -1, np.int64)
+        self.first_gpu = np.concatenate(([0], np.cumsum(size)))
+        super().__init__(setting, record, self.queue, work_s)
+
+    def _ranked(self, queue: sk.Queue, order: Multifactor, setting: Setting) -> sk.Queue:
+        """The queue with the priorities of an order."""
+        weights, ranks = order.weights, queue.ranks
+        decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
+        ranks.tier[:], ranks.fixed[:] = order.standing(setting.jobs, setting.cluster.gpus)
+        ranks.since[:] = setting.jobs.submit_s
+        self.terms = self.terms._replace(
+            age_per_s=weights.age / order.max_age_s,
+            most_age=float(weights.age),
+            decay_per_s=decay_per_s,
+            count_s=order.count_s or COUNT_S,
+        )
+        if not weights.fairshare:
+            return queue
+        self.shares = _Shares(order, setting.jobs, ranks, decay_per_s)
+        return queue._replace(ranks=self.shares.ranks)
+
+    shares: _Shares | None
+
+    def advance_to(self, until_s: float) -> float:
+        """Play on, with shares that are counted in between."""
+        shares, next_s = self.shares, self.coming_s
+        if shares is None:
+            return float(sk.advance(self.queue, self.terms, until_s))
+        while True:
+            if next_s >= shares.due_s:
+                shares.count(next_s)
+                self.queue.clock[sk.RANKED_S] = -np.inf
+            next_s = float(sk.advance(self.queue, self.terms, min(until_s, shares.due_s)))
+            if not shares.due_s <= next_s < until_s:
+                return next_s
+
+    def _take_log(self) -> None:
+        """Hand changes to the record, with the GPUs of those who start, as far as it draws them."""
+        meta = self.queue.meta
+        if len(self.record.places) <= MOST_PLACES:
+            self._place(int(meta[qk.LOGGED]))
+        meta[sk.SEATED] = 0
+        super()._take_log()
+
+    def _place(self, count: int) -> None:
+        """Name the GPUs of jobs that start."""
+        queue = self.queue
+        events = int(queue.meta[qk.EVENTS])
+        times_s = np.repeat(queue.event_time[:events], np.diff(queue.event_first[: events + 1])).tolist()
+        seats = np.append(queue.log_seats[:count], queue.meta[sk.SEATED]).tolist()
+        rows, gpus = queue.log_row[:count].tolist(), queue.log_gpus[:count].tolist()
+        for at, (row, given) in enumerate(zip(rows, gpus, strict=True)):
+            if not given:
+                self.owner[self.owner == row] = -1
+                continue
+            mine: list[int] = []
+            for node in queue.log_node[seats[at] : seats[at + 1]].tolist():
+                begin, end = int(self.first_gpu[node]), int(self.first_gpu[node + 1])
+                each = int(queue.nodes.each[row])
+                free = begin + np.flatnonzero(self.owner[begin:end] < 0)
+                mine += (free if each == npl.WHOLE else free[: min(each, given - len(mine))]).tolist()
+            self.owner[mine] = row
+            self.record.places[row, times_s[at]] = runs_of(np.array(mine, np.int64))
+
+
+def decided(view: View, terms: sk.Terms, waiting: I64, clock: F64, news: bool) -> Allocation:
+    """What the scheduler answers to a view.
+
+    Parameters
+    ----------
+    view : who runs and waits, and where.
+    terms : how far and how often it plans.
+    waiting : positions of the waiting jobs, in their order.
+    clock : as of `slurm.Queue`, changed in place.
+    news : whether a job came or ended.
+    """
+    assert view.reach is not None
+    jobs, reach = view.job, view.reach
+    mine = Reach(reach.nodes, reach.kind[jobs], reach.count[jobs], reach.each[jobs], reach.line[jobs])
+    queue = blank_queue(
+        view.node_gpus,
+        mine,
+        view.gpus,
+        view.requested_s,
+        view.windows,
+        tested=terms.tested,
+        capacity=0,
+    )
+    if view.limits is not None:
+        queue = limited(queue, view.limits, jobs.tolist())
+    nodes, meta = queue.nodes, queue.meta
+    for at in np.flatnonzero(view.held > 0).tolist():
+        on = sorted(view.on_nodes(at))
+        nodes.chosen[:] = words_of(np.isin(np.arange(len(nodes.size)), on)[None, :])[0]
+        nodes.wide[at] = len(on)
+        if nodes.each[at] != npl.WHOLE:
+            nodes.each[at] = -(-int(view.gpus[at]) // len(on))
+        sk.start(queue, terms, at, float(view.changed_s[at]))
+    queue.waiting[: len(waiting)] = waiting
+    meta[sk.WAITING] = len(waiting)
+    queue.clock[:] = clock
+    sk.decide(queue, terms, view.now_s, news)
+    given, on_nodes = view.held.copy(), dict[int, dict[int, int]]()
+    for at in nodes.starts[: nodes.meta[npl.STARTS]].tolist():
+        first, count = int(nodes.seat_first[at]), int(nodes.seat_count[at])
+        given[at] = view.gpus[at]
+        left = int(view.gpus[at])
+        for turn, node in enumerate(nodes.seat_node[first : first + count].tolist()):
+            each = int(nodes.each[at])
+            on_nodes.setdefault(at, {})[node] = min(
+                left, each if each != npl.WHOLE else -(-left // (count - turn))
+            )
+            left -= on_nodes[at][node]
+    clock[:] = queue.clock
+    return Allocation(given, nodes=on_nodes, wake_s=float(clock[sk.PLAN_S]))

@@ -1,0 +1,61 @@
+"""Which nodes a job may use, and how it spreads over them: by its partitions, its type of GPU, and its shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import BOOL, I64, Cluster, JobLabels, Jobs
+
+#: what an exclusive job takes of each node: all of its GPUs
+WHOLE_NODE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The nodes that jobs may use. Jobs with the same ones are of a class.
+
+    Parameters
+    ----------
+    nodes : bool[classes, nodes], those of each class.
+    kind : int64[jobs], the class of each job.
+    count, each : int64[jobs], how many nodes a job takes, and how many GPUs of each of them (`WHOLE_NODE`: all).
+    line : int64[jobs], the number of a job's partition: one that does not fit may hold up others of its own.
+    """
+
+    nodes: BOOL
+    kind: I64
+    count: I64
+    each: I64
+    line: I64
+
+
+def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
+    """The reach of jobs by their partitions, the GPU types that they ask for, and their shapes.
+
+    A job that does not say on how many nodes it runs takes as few as can be, and as many GPUs of each.
+    """
+    labels = jobs.labels or JobLabels.of(len(jobs))
+    size = cluster.node_gpus()
+    types = np.array([name.lower() for name in cluster.node_types()])
+    numbers: dict[tuple[str, str], int] = {}
+    lines: dict[str, int] = {}
+    asked = list(zip(labels.partition, labels.gpu_type, strict=True))
+    kind = np.array([numbers.setdefault(one, len(numbers)) for one in asked], np.int64)
+    line = np.array([lines.setdefault(name, len(lines)) for name in labels.partition], np.int64)
+    nodes = np.ones((max(len(numbers), 1), len(size)), np.bool_)
+    for (partition, gpu_type), number in numbers.items():
+        if names := [name for name in partition.split(",") if name in cluster.partitions]:
+            nodes[number] = False
+            for name in names:
+                nodes[number, list(cluster.partitions[name])] = True
+        if gpu_type:
+            nodes[number] &= types == gpu_type.lower()
+    largest = np.array([int(size[mine].max(initial=1)) for mine in nodes], np.int64)
+    fewest = -(-jobs.gpus // largest[kind])
+    count = np.where(labels.nodes > 0, np.minimum(labels.nodes, jobs.gpus), fewest)
+    each = -(-jobs.gpus // count)
+    each[labels.exclusive] = WHOLE_NODE
+    return Reach(nodes, kind, count, each, line)
