@@ -30,7 +30,8 @@ who would run into it by the request; who is there already goes on. **Cancelled*
 and while `array_limit` tasks of its array run. **Held** is one within its hold. Its age counts from the first second at
 which nothing of that but the array's limit was in the way.
 
-**Limits.** Of several limits of one kind, those of the least rank count (partition's QOS, job's QOS, user and accounts).
+**Limits** count the GPUs that jobs have, and those that one more asks for. Of several limits of one kind, those of the least
+rank apply (partition's QOS, job's QOS, user, accounts); a job counts against all of them.
 
 **Causes.** Each stretch between two passes is a waiting job's cause as of the pass at its beginning: the first test that
 fails, in the order of `CAUSES`.
@@ -275,6 +276,8 @@ class Book:
 
     def free(self, node: str, from_s: int, to_s: int) -> int:
         """The GPUs of a node that are free all the time from one instant to another."""
+        if not self.taken[node]:
+            return self.size[node]
         there = [
             (begin_s, end_s, gpus)
             for begin_s, end_s, gpus in self.taken[node]
@@ -319,7 +322,9 @@ class Reference:
         self.now_s, self.next_plan_s = 0, -FOREVER_S
         self.times: list[int] = []
         self._nodes_for: dict[tuple[str, str], list[str]] = {}
-        self._limits_of: dict[str, list[Limit]] = {}
+        #: jobs and GPUs that run, by limit and group
+        self.tally: dict[tuple[str, ...], tuple[int, int]] = {}
+        self._counted: dict[str, list[tuple[Limit, tuple[str, ...]]]] = {}
 
     def run(self) -> list[Attempt]:
         """All attempts, in the order of their submission."""
@@ -385,6 +390,7 @@ class Reference:
     def _end_jobs(self) -> None:
         for attempt in [one for one in self.running if one.end_s == self.now_s]:
             self.running.remove(attempt)
+            self._count(attempt, -1)
             self.ended.add(attempt.job.id)
             attempt.state = "COMPLETED" if attempt.job.run_s <= attempt.job.request_s else "TIMEOUT"
 
@@ -392,6 +398,7 @@ class Reference:
         self.down = {one.node for one in self.world.failures if one.from_s <= self.now_s < one.to_s}
         for attempt in [one for one in self.running if self.down & set(one.place)]:
             self.running.remove(attempt)
+            self._count(attempt, -1)
             attempt.state, attempt.end_s = "NODE_FAIL", self.now_s
             again = Attempt(attempt.job, self.now_s)
             self._wake([self.now_s + self.rules.requeue_delay_s])
@@ -485,22 +492,31 @@ class Reference:
 
     def _limit_on(self, job: Job) -> str:
         """The first limit that lets a job not start now; empty: none."""
-        if job.id not in self._limits_of:
-            mine = [limit for limit in self.world.limits if _is_of(limit, job)]
-            least = {limit.kind: min(one.rank for one in mine if one.kind == limit.kind) for limit in mine}
-            self._limits_of[job.id] = [limit for limit in mine if limit.rank == least[limit.kind]]
-        for limit in self._limits_of[job.id]:
-            beside = [
-                one.job
-                for one in self.running
-                if _is_of(limit, one.job)
-                and all(getattr(one.job, name) == getattr(job, name) for name in limit.per)
-            ]
-            if len(beside) + 1 > limit.jobs:
-                return limit.name
-            if sum(each.gpus for each in beside) + job.gpus > limit.gpus:
+        counted = self._counts_for(job)
+        least: dict[str, int] = {}
+        for limit, _ in counted:
+            least[limit.kind] = min(limit.rank, least.get(limit.kind, limit.rank))
+        for limit, group in counted:
+            jobs, gpus = self.tally.get(group, (0, 0))
+            if limit.rank == least[limit.kind] and (jobs + 1 > limit.jobs or gpus + job.gpus > limit.gpus):
                 return limit.name
         return ""
+
+    def _counts_for(self, job: Job) -> list[tuple[Limit, tuple[str, ...]]]:
+        """The limits that a job counts against, each with the group of jobs that it counts in."""
+        if job.id not in self._counted:
+            self._counted[job.id] = [
+                (limit, (limit.name, *(getattr(job, name) for name in limit.per)))
+                for limit in self.world.limits
+                if _is_of(limit, job)
+            ]
+        return self._counted[job.id]
+
+    def _count(self, attempt: Attempt, sign: int) -> None:
+        """A job that starts or ends counts against its limits, or no more."""
+        for _, group in self._counts_for(attempt.job):
+            jobs, gpus = self.tally.get(group, (0, 0))
+            self.tally[group] = jobs + sign, gpus + sign * sum(attempt.place.values())
 
     def _in_order(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, int]]:
         given = self.world.priorities
@@ -540,6 +556,7 @@ class Reference:
         )
         self.waiting.remove(attempt)
         self.running.append(attempt)
+        self._count(attempt, 1)
         self._wake([attempt.end_s])
 
     # -- nodes -------------------------------------------------------------------------------------------------------
@@ -738,7 +755,9 @@ def with_node(world: World, partition: str) -> World:
     """The world with one node more in a partition, of the kind of its last one."""
     one = next(each for each in world.partitions if each.name == partition)
     last = next(node for node in reversed(world.nodes) if node.name in one.nodes)
-    new = replace(last, name=f"{last.name}x")
+    stem, _, _ = last.name.rpartition("-")
+    taken = [node.name.rpartition("-")[2] for node in world.nodes if node.name.startswith(f"{stem}-")]
+    new = replace(last, name=f"{stem}-{1 + max(map(int, taken)):02d}")
     partitions = tuple(
         replace(each, nodes=(*each.nodes, new.name)) if last.name in each.nodes else each
         for each in world.partitions
