@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from .scheduler import FOREVER_S, Attempt, Node, Partition
+from .scheduler import FOREVER_S, ROOT, Account, Attempt, Node, Partition
 from .sites import Site
 
 COLUMNS = (
@@ -302,20 +302,19 @@ def qos(site: Site) -> str:
 
 def associations(site: Site) -> str:
     """`sacctmgr show assoc tree -P`: accounts are indented by their depth."""
-    accounts = site.world.priorities.accounts
-    rows = ["|".join(ASSOC_COLUMNS), _association("root", "", 1, {})]
+    accounts = {ROOT: Account(1, "", {}), **site.world.priorities.accounts}
+    rows = ["|".join(ASSOC_COLUMNS)]
 
-    def below(parent: str, depth: int) -> None:
-        for name, one in accounts.items():
-            if one.parent != parent:
-                continue
-            rows.append(_association(" " * depth + name, "", one.shares, site.limits.accounts.get(name, {})))
-            rows.extend(
-                _association(" " * depth + name, user, shares, {}) for user, shares in one.users.items()
-            )
-            below(name, depth + 1)
+    def add(name: str, depth: int) -> None:
+        one = accounts[name]
+        rows.append(_association(" " * depth + name, "", one.shares, site.limits.accounts.get(name, {})))
+        users = one.users.items()
+        rows.extend(_association(" " * (depth + 1) + name, user, shares, {}) for user, shares in users)
+        above = "" if name == ROOT else name
+        for child in (child for child, each in accounts.items() if each.parent == above and child != ROOT):
+            add(child, depth + 1)
 
-    below("", 1)
+    add(ROOT, 0)
     return "\n".join(rows) + "\n"
 
 

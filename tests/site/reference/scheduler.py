@@ -56,6 +56,8 @@ from fractions import Fraction
 from typing import Final, Literal
 
 FOREVER_S: Final = 1 << 60
+#: the account above all others; its users stand beside them
+ROOT: Final = "root"
 CAUSES: Final = (
     "not eligible", "held", "maintenance", "failed nodes", "limit", "type", "nodes in use", "fragmentation",
     "promised to others", "order",
@@ -688,10 +690,11 @@ def fair_tree(
     """The Fair Tree factor of every user of every account, after the page of that name in Slurm's documentation."""
 
     def below(account: str) -> list[tuple[str, str | None]]:
-        users: list[tuple[str, str | None]] = [
-            (account, user) for user in (accounts[account].users if account else ())
+        of = accounts.get(account or ROOT)
+        users: list[tuple[str, str | None]] = [(account or ROOT, user) for user in (of.users if of else ())]
+        return users + [
+            (name, None) for name, one in accounts.items() if one.parent == account and name != ROOT
         ]
-        return users + [(name, None) for name, one in accounts.items() if one.parent == account]
 
     def used(account: str, user: str | None) -> float:
         if user is not None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from .scheduler import (
+    ROOT,
     Account,
     Attempt,
     Failure,
@@ -207,6 +208,7 @@ def _people(rng: random.Random, pools: int) -> tuple[dict[str, Account], list[_U
         name: Account(rng.choice([10, 20, 30, 50]), names[0] if name.endswith("-lab") else "", users_of)
         for name, users_of in members.items()
     }
+    accounts[ROOT] = Account(1, "", {"root": 1})
     return accounts, users
 
 
@@ -240,7 +242,10 @@ def _limits(
             )
         )
     if rng.random() < 0.6:
-        account, gpus = rng.choice(list(accounts)), max(16, total // rng.choice([2, 3]))
+        account, gpus = (
+            rng.choice([name for name in accounts if name != ROOT]),
+            max(16, total // rng.choice([2, 3])),
+        )
         below = {account} | {name for name, one in accounts.items() if one.parent == account}
         of_accounts[account] = {"GrpTRES": gpus}
         rules.append(
