@@ -146,9 +146,9 @@ def draw(seed: int, jobs: int = 900, days: int = 30) -> Site:
     asked = _jobs(rng, world, [kind for kind, _ in pools], of_pool, users, jobs, span_s)
     limits, rules = _limits(rng, world, accounts)
     start_s = (int(span_s * 0.6) // DAY_S) * DAY_S + 8 * HOUR_S
-    away = tuple(
-        name for names in (of_pool if rng.random() < 0.5 else [rng.choice(of_pool)]) for name in names
-    )
+    whole = of_pool if rng.random() < 0.5 else [rng.choice(of_pool)]
+    # a day without any node is most of the waiting of a week
+    away = tuple(name for names in whole for name in (names if days >= 14 else names[:2]))
     maintenance = (Maintenance("maint_day", away, start_s, start_s + 10 * HOUR_S, start_s - 14 * DAY_S),)
     failures = []
     for node in nodes:
@@ -285,7 +285,7 @@ def _jobs(
         at_s = _submitted_s(rng, span_s)
         run_s = [user.median_s * rng.lognormvariate(0, user.spread) for _ in range(tasks)]
         drafts += [(user, pool, gpus, each_s, at_s) for each_s in run_s]
-    wanted = [rng.uniform(0.75, 0.95) for _ in kinds]
+    wanted = [rng.uniform(0.6, 0.9) for _ in kinds]
     factor = []
     for pool, names in enumerate(of_pool):
         work = sum(gpus * min(each_s, 2 * DAY_S) for _, at, gpus, each_s, _ in drafts if at == pool)
