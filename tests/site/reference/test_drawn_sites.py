@@ -18,7 +18,7 @@ from forerun.core.trace.repair import RepairLog
 from ...conftest import cases
 from .compare import Row, ask, compared
 from .export import write
-from .scheduler import Attempt, Job, Node, Partition, Priorities, World, run
+from .scheduler import ROOT, Attempt, Job, Node, Partition, Priorities, World, run
 from .sites import Limits, Site, draw
 
 SMALL = (150, 8)
@@ -116,22 +116,27 @@ def test_the_log_reads_back_as_what_happened(seed: int, tmp_path: Path) -> None:
 
 
 def one_pool(seed: int, *, fairshare: int) -> Site:
-    """The first pool of a site, all jobs on one node each, with the limits of QOS and accounts; nothing goes wrong."""
+    """Two nodes of a site with two partitions over both, all jobs on one node each: begins, holds, maintenance, limits."""
     site, _ = small(seed)
-    kind = site.world.nodes[0].gpu_type
-    nodes = tuple(node for node in site.world.nodes if node.gpu_type == kind)
-    gpu = Partition("gpu", tuple(node.name for node in nodes), 1, 10, 3 * 86_400, default=True)
+    nodes = site.world.nodes[:2]
+    names = tuple(node.name for node in nodes)
+    parts = (
+        Partition("gpu", names, 1, 10, 3 * 86_400, default=True),
+        Partition("urgent", names, 2, 20, 3 * 86_400),
+    )
     jobs = [
         replace(
-            job, partitions=("gpu",), gpu_type="", exclusive=False, after=(), held=None, begin_s=0, cancel_s=None,
-            array_limit=0, request_s=min(job.request_s, gpu.max_s), gpus=min(job.gpus, nodes[0].gpus), nodes=1,
+            job, partitions=("urgent" if job.id.endswith("3") else "gpu",), gpu_type="", exclusive=False, after=(),
+            cancel_s=None, array_limit=0, request_s=min(job.request_s, 3 * 86_400), nodes=1,
+            gpus=min(job.gpus, nodes[0].gpus),
         )
-        for job in site.world.jobs[:: len(site.world.nodes) // len(nodes)]
+        for job in site.world.jobs[::4]
     ]  # fmt: skip
-    accounts = {name: one for name, one in site.world.priorities.accounts.items() if name != "root"}
+    accounts = {name: one for name, one in site.world.priorities.accounts.items() if name != ROOT}
     priorities = replace(site.world.priorities, fairshare=fairshare, accounts=accounts)
     limits = tuple(limit for limit in site.world.limits if "p_short" not in limit.name)
-    world = World(nodes, (gpu,), tuple(jobs), limits, priorities=priorities)
+    away = tuple(replace(one, nodes=names, known_s=0) for one in site.world.maintenance)
+    world = World(nodes, parts, tuple(jobs), limits, away, priorities=priorities)
     return replace(site, from_s=0, as_of_s=1 << 40, world=world)
 
 
@@ -139,8 +144,7 @@ def answered(site: Site, folder: Path) -> tuple[list[Attempt], Row]:
     """The truth of a site, and the product's answer beside it."""
     truth = site.attempts()
     write(site, truth, folder, dirt=False)
-    files = ("qos.txt", "assoc.txt", "partitions.txt")
-    return truth, compared(site, truth, ask(site, folder, files=files))
+    return truth, compared(site, truth, ask(site, folder))
 
 
 @pytest.mark.parametrize("seed", range(cases(3)))

@@ -138,7 +138,7 @@ def test_laws_of_drawn_worlds(seed: int) -> None:
         assert not one.waited["order"] or not rules.backfills or rules.plan_every_s, (
             "a job that fits was passed over"
         )
-        if one.start_s is None:
+        if one.start_s is None or one.end_s is None:
             assert one.state == "CANCELLED"
             continue
         job = one.job
@@ -147,6 +147,9 @@ def test_laws_of_drawn_worlds(seed: int) -> None:
         members = next(part.nodes for part in world.partitions if part.name == one.partition)
         assert one.partition in job.partitions and set(one.place) <= set(members)
         assert len(one.place) == job.nodes or not job.nodes
+        assert all(
+            node.gpu_type == job.gpu_type for node in world.nodes if job.gpu_type and node.name in one.place
+        )
         for away in world.maintenance:
             if away.known_s <= one.start_s < away.to_s and one.start_s + job.request_s > away.from_s:
                 assert not set(one.place) & set(away.nodes), f"job {job.id} runs into maintenance"
@@ -187,7 +190,8 @@ def test_the_first_promise_of_easy_holds_whatever_comes(seed: int) -> None:
     first: dict[str, int] = {}
     for _, job, start_s in reference.promised:
         assert start_s <= first.setdefault(job, start_s), f"the promise of job {job} moved back"
-        assert started[job] is not None and started[job] <= start_s
+        came_s = started[job]
+        assert came_s is not None and came_s <= start_s
 
 
 # -- each cause alone ------------------------------------------------------------------------------------------------------
