@@ -1,7 +1,10 @@
-"""What the product answers on drawn sites, beside the truth: `python -m tests.site.reference.compare [SITES] [JOBS] [DAYS]`.
+"""What the product answers on drawn sites, beside the truth.
+
+    python -m tests.site.reference.compare [SITES] [JOBS] [DAYS] [hides]
 
 All waits are from when a job became eligible, over the scored jobs (`Site.scored`), by the partition in which it ran. Same
-cycle: of jobs that waited more than 34 s in either, those whose starts differ by at most 34 s.
+cycle: of jobs that waited more than 34 s in either, those whose starts differ by at most 34 s. Reader: how far the reference
+itself is off on what the files show (`seen`), which nobody can be asked to beat.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from forerun.core.errors import ForerunError
 
 from .export import write
 from .scheduler import Attempt, Rules, World, run, with_node
+from .seen import seen
 from .sites import Site, draw
 
 CYCLE_S = 34
@@ -100,6 +104,20 @@ def ask(site: Site, folder: Path, *, policy: str = "easy", files: Sequence[str] 
         {name: {cause: float(waited[cause][at]) for cause in causes} for at, name in enumerate(names)},
         without,
     )
+
+
+def best(site: Site, truth: Sequence[Attempt]) -> Answer:
+    """What the reference says of what a site's files show."""
+    first: dict[str, Attempt] = {}
+    for one in run(seen(site, truth)):
+        first.setdefault(one.job.id, one)
+    started = {name: one for name, one in first.items() if one.start_s is not None}
+    causes = {
+        name: Counter[str]()
+        + Counter({_CAUSE[cause]: s for cause, s in one.waited.items() if cause in _CAUSE})
+        for name, one in started.items()
+    }
+    return Answer({name: one.queue_wait_s for name, one in started.items()}, causes, {})
 
 
 def compared(site: Site, truth: Sequence[Attempt], answer: Answer) -> Row:
@@ -240,12 +258,14 @@ def what_ifs(
 # -- the table -----------------------------------------------------------------------------------------------------------
 
 
-def main(sites: int, jobs: int, days: int) -> None:
+def main(sites: int, jobs: int, days: int, *, hides: bool) -> None:
     """Print both tables."""
     rows, effects = [], []
-    print("site  scored  truth s  answer s    off  worst partition      same cycle  top causes  refused")
+    print(
+        "site  scored  truth s  answer s    off  worst partition      reader  same cycle  top causes  refused"
+    )
     for seed in range(sites):
-        site = draw(seed, jobs, days)
+        site = draw(seed, jobs, days, hides=hides)
         truth = site.attempts()
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
@@ -256,9 +276,10 @@ def main(sites: int, jobs: int, days: int) -> None:
         rows.append(row)
         worst = max((part for part in row.off if part != "all"), key=lambda part: abs(row.off[part]))
         right = sum(true == said for true, said in row.tops.values())
+        reader = compared(site, truth, best(site, truth)).off["all"]
         print(
             f"{row.seed:4}  {row.scored:6}  {row.truth_s:7.0f}  {row.answer_s:8.0f}  {row.off['all']:+5.0%}  "
-            f"{worst:>9} {row.off[worst]:+9.0%}  {row.same_cycle:9.0%}  {right:4} of {len(row.tops)}  "
+            f"{worst:>9} {row.off[worst]:+9.0%}  {reader:+9.1%}  {row.same_cycle:9.0%}  {right:4} of {len(row.tops)}  "
             f"{', '.join(row.without)}",
             flush=True,
         )
@@ -279,5 +300,5 @@ def main(sites: int, jobs: int, days: int) -> None:
 
 
 if __name__ == "__main__":
-    given = [int(text) for text in sys.argv[1:]]
-    main(*given, *(20, 900, 30)[len(given) :])
+    numbers = [int(text) for text in sys.argv[1:] if text != "hides"]
+    main(*numbers, *(20, 900, 30)[len(numbers) :], hides="hides" in sys.argv)

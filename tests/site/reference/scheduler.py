@@ -24,7 +24,7 @@ promised nothing. A node that has failed takes part again when it is back, which
 
 **Failures.** All jobs on the node end (NODE_FAIL), come again with the same number, submitted at that second and eligible
 `requeue_delay_s` later, and do all their work again. **Maintenance** is known from `known_s` on: nobody starts on its nodes
-who would run into it by the request; who is there already goes on. **Cancelled** jobs leave if they still wait then.
+who would run into it by the request; who is there already goes on. **Cancelled** jobs leave if they wait then.
 
 **Not eligible** is a job before its `begin_s`, before the ends of jobs that it waits for, within the delay after a failure,
 and while `array_limit` tasks of its array run. **Held** is one within its hold. Its age counts from the first second at
@@ -409,7 +409,7 @@ class Reference:
     def _cancel_jobs(self) -> None:
         for attempt in [one for one in self.waiting if one.job.cancel_s is not None]:
             assert attempt.job.cancel_s is not None
-            if attempt.job.cancel_s <= self.now_s:
+            if attempt.submit_s <= attempt.job.cancel_s <= self.now_s:
                 self.waiting.remove(attempt)
                 attempt.state, attempt.end_s = "CANCELLED", self.now_s
                 self.ended.add(attempt.job.id)

@@ -126,8 +126,11 @@ class _User:
     types: float
 
 
-def draw(seed: int, jobs: int = 900, days: int = 30) -> Site:
-    """A site of about so many jobs in so many days; the same for the same arguments on any machine."""
+def draw(seed: int, jobs: int = 900, days: int = 30, *, hides: bool = False) -> Site:
+    """A site of about so many jobs in so many days; the same for the same arguments on any machine.
+
+    hides: whether its files leave out what real ones do: limits of arrays, further partitions of a job, the first days.
+    """
     rng = random.Random(f"site {seed} {jobs} {days}")
     zone = rng.choice(_ZONES)
     monday = datetime(2025, rng.choice([1, 3, 6, 10]), 1, tzinfo=ZoneInfo(zone))
@@ -143,7 +146,7 @@ def draw(seed: int, jobs: int = 900, days: int = 30) -> Site:
     partitions = _partitions(rng, [kind for kind, _ in pools], of_pool)
     accounts, users = _people(rng, len(pools))
     world = World(tuple(nodes), partitions, ())
-    asked = _jobs(rng, world, [kind for kind, _ in pools], of_pool, users, jobs, span_s)
+    asked = _jobs(rng, world, [kind for kind, _ in pools], of_pool, users, jobs, span_s, hides)
     limits, rules = _limits(rng, world, accounts)
     start_s = (int(span_s * 0.6) // DAY_S) * DAY_S + 8 * HOUR_S
     whole = of_pool if rng.random() < 0.5 else [rng.choice(of_pool)]
@@ -161,7 +164,7 @@ def draw(seed: int, jobs: int = 900, days: int = 30) -> Site:
         of_qos={"high": 100, "normal": 10}, accounts=accounts,
     )  # fmt: skip
     world = World(tuple(nodes), partitions, asked, rules, maintenance, tuple(failures), weights)
-    return Site(seed, zone, int(monday.timestamp()), world, limits, 2 * DAY_S, span_s)
+    return Site(seed, zone, int(monday.timestamp()), world, limits, 2 * DAY_S if hides else 0, span_s)
 
 
 def _partitions(
@@ -272,6 +275,7 @@ def _jobs(
     users: Sequence[_User],
     count: int,
     span_s: int,
+    hides: bool,
 ) -> tuple[Job, ...]:
     """The jobs, so many hours long that each pool is in use for most of the time."""
     size = {node.name: node.gpus for node in world.nodes}
@@ -300,7 +304,7 @@ def _jobs(
         lengths = [max(60, int(min(each_s * factor[pool], 2 * DAY_S))) for _, _, _, each_s, _ in same]
         number += rng.randint(1, 30)
         jobs += _submission(
-            rng, world, kinds[pool], of_pool[pool], user, gpus, lengths, submit_s, number, jobs
+            rng, world, kinds[pool], of_pool[pool], user, gpus, lengths, submit_s, number, jobs, hides
         )
     return tuple(jobs)
 
@@ -316,6 +320,7 @@ def _submission(
     submit_s: int,
     number: int,
     before: Sequence[Job],
+    hides: bool,
 ) -> list[Job]:
     """What one sbatch makes: a job or the tasks of an array."""
     longest_s = max(lengths)
@@ -335,7 +340,7 @@ def _submission(
     gpus = nodes * (gpus // nodes)
     partitions: tuple[str, ...] = (partition.name,)
     may_both = longest_s < 2 * HOUR_S and nodes == 1 and alike[0].name in _of(world, "short")
-    if partition.name != "short" and may_both and rng.random() < 0.1:
+    if partition.name != "short" and may_both and rng.random() < 0.1 and hides:
         partitions = (partition.name, "short")
     most_s = min(one.max_s for one in world.partitions if one.name in partitions)
     request_s = {
@@ -353,7 +358,7 @@ def _submission(
         cpus=gpus * rng.choice([4, 8, 16]),
     )  # fmt: skip
     if len(lengths) > 1:
-        limit = rng.randint(2, 4) if rng.random() < 0.3 else 0
+        limit = rng.randint(2, 4) if rng.random() < 0.3 and hides else 0
         return [
             replace(job, id=f"{number}_{at}", run_s=run_s, array=str(number), array_limit=limit)
             for at, run_s in enumerate(lengths)
