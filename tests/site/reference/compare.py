@@ -144,10 +144,11 @@ def compared(site: Site, truth: Sequence[Attempt], answer: Answer) -> Row:
         for name in names:
             true.update({_CAUSE[cause]: s for cause, s in scored[name].waited.items() if cause in _CAUSE})
             said.update(answer.causes[name])
-        tops[part] = (
-            max(true, key=lambda cause: true[cause], default=""),
-            max(said, key=lambda cause: said[cause]),
-        )
+        if any(true.values()):
+            tops[part] = (
+                max(true, key=lambda cause: true[cause]),
+                max(said, key=lambda cause: said[cause], default=""),
+            )
     waited = [name for name in scored if max(scored[name].queue_wait_s, answer.wait_s[name]) > CYCLE_S]
     same = [name for name in waited if abs(scored[name].queue_wait_s - answer.wait_s[name]) <= CYCLE_S]
     true_s, said_s = means(list(scored))
