@@ -260,20 +260,17 @@ def what_ifs(
 
 
 def main(sites: int, jobs: int, days: int, *, hides: bool) -> None:
-    """Print both tables."""
-    rows, effects = [], []
+    """Print both tables, row by row."""
+    drawn = [draw(seed, jobs, days, hides=hides) for seed in range(sites)]
+    rows = []
     print(
         "site  scored  truth s  answer s    off  worst partition      reader  same cycle  top causes  refused"
     )
-    for seed in range(sites):
-        site = draw(seed, jobs, days, hides=hides)
+    for site in drawn:
         truth = site.attempts()
         with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            write(site, truth, folder)
-            answer = ask(site, folder)
-            row = compared(site, truth, answer)
-            effects += what_ifs(site, truth, answer, folder)
+            write(site, truth, Path(made))
+            row = compared(site, truth, ask(site, Path(made)))
         rows.append(row)
         worst = max((part for part in row.off if part != "all"), key=lambda part: abs(row.off[part]))
         right = sum(true == said for true, said in row.tops.values())
@@ -290,13 +287,20 @@ def main(sites: int, jobs: int, days: int, *, hides: bool) -> None:
     print(
         f"mean within 3 %: {near}; every partition within 8 %: {parts}; all top causes: {causes}; of {len(rows)} sites"
     )
+    counted = []
     print("\nsite  change         truth s  noise s  answer s")
-    for one in effects:
-        verdict = "" if not one.counts else "right" if one.right else "WRONG"
-        print(
-            f"{one.seed:4}  {one.change:12} {one.truth_s:+9.0f}  {one.noise_s:7.0f}  {one.answer_s:+8.0f}  {verdict}"
-        )
-    counted = [one for one in effects if one.counts]
+    for site in drawn:
+        truth = site.attempts()
+        with tempfile.TemporaryDirectory() as made:
+            write(site, truth, Path(made))
+            effects = what_ifs(site, truth, ask(site, Path(made)), Path(made))
+        for one in effects:
+            verdict = "" if not one.counts else "right" if one.right else "WRONG"
+            print(
+                f"{one.seed:4}  {one.change:12} {one.truth_s:+9.0f}  {one.noise_s:7.0f}  {one.answer_s:+8.0f}  {verdict}",
+                flush=True,
+            )
+        counted += [one for one in effects if one.counts]
     print(f"sign right: {sum(one.right for one in counted)} of {len(counted)} that exceed their noise")
 
 
