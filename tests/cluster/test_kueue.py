@@ -95,8 +95,8 @@ def written(folder: Path, text: str, name: str = "queues.yaml") -> Path:
 def test_queues_are_read(tmp_path: Path) -> None:
     read = read_kueue([written(tmp_path, QUEUES)])
     vision, nlp = read.queues
-    assert (vision.name, vision.cohort, vision.strict) == ("vision", "research", False)
-    assert (nlp.strict, nlp.tries_next) == (True, False)
+    assert (vision.name, vision.terms.cohort, vision.terms.strict) == ("vision", "research", False)
+    assert (nlp.terms.strict, nlp.terms.tries_next) == (True, False)
     assert [(q.flavor, q.nominal, q.borrows, q.lends) for q in (*vision.quotas, *nlp.quotas)] == [
         ("a100", 8, 4, 8), ("a100", 8, UNLIMITED, 6),
     ]  # fmt: skip
@@ -108,10 +108,8 @@ def test_queues_are_read(tmp_path: Path) -> None:
     ]
     site = read.site(cluster)
     assert site.pools == {"research/a100": 14}
-    assert [(rule.gpus, rule.own_gpus, rule.nominal_gpus) for rule in site.rules] == [
-        (12, 0, 8),
-        (UNLIMITED, 2, 8),
-    ]
+    assert [(rule.gpus, rule.own_gpus) for rule in site.rules] == [(12, 0), (UNLIMITED, 2)]
+    assert [queue.nominal_gpus for queue in site.queues] == [{"a100": 8}, {"a100": 8}]
 
 
 def test_a_list_and_json_are_the_same(tmp_path: Path) -> None:
@@ -129,13 +127,29 @@ def test_a_list_and_json_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ("reclaimWithinCohort: Never", "reclaimWithinCohort: Any",
-         "queues.yaml:28:spec.preemption.reclaimWithinCohort: 'Any' is not simulated; 'Never' is"),
-        ("withinClusterQueue: Never", "withinClusterQueue: LowerPriority", "'LowerPriority' is not simulated"),
-        ("  namespaceSelector: {}\n", "  fairSharing: {weight: 2}\n", r"spec.fairSharing.weight: 2 is not simulated"),
-        ("  namespaceSelector: {}\n", "  admissionChecks: [prov]\n", "spec.admissionChecks: a list is not simulated"),
-        ("  namespaceSelector: {}\n", "  stopPolicy: Hold\n", "spec.stopPolicy: 'Hold' is not simulated"),
-        ("kind: LocalQueue", "kind: Cohort", "queues.yaml:35: Cohort 'team' has quotas or a parent"),
+        ("reclaimWithinCohort: Never", "reclaimWithinCohort: All",
+         "queues.yaml:28:spec.preemption.reclaimWithinCohort: known: Never, LowerPriority, Any"),
+        ("withinClusterQueue: Never", "withinClusterQueue: Lower", "known: Never, LowerPriority, LowerOrNewerEqualPriority"),
+        ("withinClusterQueue: Never", "borrowWithinCohort: {policy: LowerPriority}",
+         "borrowWithinCohort.policy: is 'LowerPriority' where reclaimWithinCohort is 'Never', which Kueue refuses"),
+        ("reclaimWithinCohort: Never", "reclaimWithinCohort: Any, borrowWithinCohort: {policy: LowerPriority, "
+         "maxPriorityThreshold: x}", "maxPriorityThreshold: a whole number is expected"),
+        ("  namespaceSelector: {}\n", "  fairSharing: {weight: -2}\n", "spec.fairSharing.weight: a number from 0 is"),
+        ("  namespaceSelector: {}\n", "  admissionChecks: [prov]\n",
+         r"spec.admissionChecks: a list is not simulated; --ignore admission-checks \(machines: "),
+        ("  namespaceSelector: {}\n", "  stopPolicy: Hold\n", "spec.stopPolicy: 'Hold' is not simulated; .*stop-policy"),
+        ("spec: {clusterQueue: nlp}", "spec: {clusterQueue: nlp, stopPolicy: HoldAndDrain}",
+         "queues.yaml:38:spec.stopPolicy: 'HoldAndDrain' is not simulated; .*stop-policy"),
+        ("  namespaceSelector: {}\n", "  admissionScope: {admissionMode: UsageBasedAdmissionFairSharing}\n",
+         "'UsageBasedAdmissionFairSharing' is not simulated; .*admission-fair-sharing"),
+        ("apiVersion: kueue.x-k8s.io/v1beta1\nkind: ResourceFlavor\nmetadata: {name: a100}",
+         "apiVersion: kueue.x-k8s.io/v1beta1\nkind: Cohort\nmetadata: {name: research}\nspec: {parent: all}\n---\n"
+         "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {name: all}\nspec: {parentName: research}",
+         "the parents of Cohorts form a cycle: research -> all -> research"),
+        ("apiVersion: kueue.x-k8s.io/v1beta1\nkind: ResourceFlavor\nmetadata: {name: a100}",
+         "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
+         "fairSharing: {enable: true, preemptionStrategies: [Any]}",
+         "preemptionStrategies: known: LessThanOrEqualToFinalShare, LessThanInitialShare"),
         ("StrictFIFO", "FIFO", "spec.queueingStrategy: known: BestEffortFIFO, StrictFIFO"),
         ('nominalQuota: "8"', "nominalQuota: many", "nominalQuota: a whole number from 0 is expected"),
         ('nominalQuota: "8", ', "", "nominalQuota: is missing"),
@@ -192,9 +206,120 @@ def test_workloads_in_yaml_with_other_objects_beside_them(tmp_path: Path) -> Non
     trace = read_trace(written(tmp_path, text), "kueue", repairs=log)
     assert trace["gpus"].tolist() == [4]
     assert {repair.rule: repair.count for repair in log.repairs} == {
+        "workload that was evicted before, its last admission taken": 1,
         "object that is no Workload left out": 4,
         "job that never ran or has no end dropped": 1,
     }
+
+
+def pod(requests: dict[str, object], *before: dict[str, object]) -> dict[str, object]:
+    containers = [{"name": "c", "resources": {"requests": requests}}]
+    return {"spec": {"containers": containers, "initContainers": list(before)}}
+
+
+def needs(gpus: int, **more: object) -> dict[str, object]:
+    return {"name": "i", "resources": {"requests": {"nvidia.com/gpu": gpus}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("pod_sets", "admission", "gpus"),
+    [
+        # the launcher has no resources, and fewer workers than asked for were admitted
+        ([("launcher", 1, pod({})), ("worker", 4, pod({"nvidia.com/gpu": 2}))],
+         [{"name": "launcher", "count": 1}, {"name": "worker", "count": 3, "resourceUsage": {"nvidia.com/gpu": "6"}}], 6),
+        ([("worker", 4, pod({"nvidia.com/gpu": 2}))], [{"name": "worker", "count": 3}], 6),
+        # one pod set says what it uses, the other does not
+        ([("a", 1, pod({"nvidia.com/gpu": 1})), ("b", 2, pod({"nvidia.com/gpu": 1}))],
+         [{"name": "a", "count": 1, "resourceUsage": {"nvidia.com/gpu": "1"}}, {"name": "b", "count": 2}], 3),
+        # a container that runs before the others, and one that runs beside them
+        ([("a", 2, pod({"nvidia.com/gpu": 2}, needs(3)))], [], 6),
+        ([("a", 2, pod({"nvidia.com/gpu": 2}, needs(1, restartPolicy="Always")))], [], 6),
+        ([("a", 1, pod({"nvidia.com/gpu": 2}, needs(1, restartPolicy="Always"), needs(3)))], [], 4),
+        # what is called GPUs, and what is not
+        ([("a", 1, pod({"gpu": 1, "example.org/gpu": 2, "nvidia.com/gpumem": 4000, "cpu": "500m"}))], [], 3),
+    ],
+)  # fmt: skip
+def test_gpus_are_those_of_the_admitted_pods(
+    tmp_path: Path, pod_sets: list[tuple[str, int, object]], admission: list[object], gpus: int
+) -> None:
+    one = json.loads(json.dumps(WORKLOAD))
+    one["spec"]["podSets"] = [
+        {"name": name, "count": count, "template": template} for name, count, template in pod_sets
+    ]
+    one["status"]["admission"]["podSetAssignments"] = admission
+    one["status"]["reclaimablePods"] = [
+        {"name": pod_sets[-1][0], "count": 1}
+    ]  # it held them until they ended
+    assert read_trace(written(tmp_path, json.dumps(one), "w.json"), "kueue")["gpus"].tolist() == [gpus]
+
+
+def condition(kind: str, status: bool, minute: int, reason: str = "") -> dict[str, str]:
+    at = f"2024-03-01T{10 + minute // 60}:{minute % 60:02}:00Z"
+    return {"type": kind, "status": str(status), "lastTransitionTime": at, "reason": reason}
+
+
+def test_evictions_are_counted_and_the_last_admission_is_taken(tmp_path: Path) -> None:
+    """What Kueue leaves behind: of each condition, its last change."""
+    admitted = [condition("QuotaReserved", True, 30), condition("Admitted", True, 31)]
+    done = condition("Finished", True, 61, "Succeeded")
+    shapes = {
+        "plain": [*admitted, done],
+        "preempted": [condition("Evicted", False, 30, "QuotaReserved"), condition("Preempted", False, 30), *admitted, done],
+        "requeued": [condition("Requeued", True, 20, "BackoffFinished"), *admitted, done],
+        "waits-again": [condition("QuotaReserved", False, 20), condition("Admitted", False, 20),
+                        condition("Evicted", True, 20, "Preempted"), condition("Requeued", True, 20)],
+        "deleted": [condition("QuotaReserved", False, 20), condition("Evicted", True, 20, "Deactivated"), done],
+        "waits": [condition("QuotaReserved", False, 1)],
+        "runs": admitted,
+    }  # fmt: skip
+    items = []
+    for name, conditions in shapes.items():
+        one = json.loads(json.dumps(WORKLOAD))
+        one["metadata"]["name"], one["status"]["conditions"] = name, conditions
+        items.append(one)
+    items[0]["status"]["schedulingStats"] = {"evictions": [{"reason": "Preempted", "count": 2}]}
+    log = RepairLog()
+    path = written(tmp_path, json.dumps({"kind": "List", "items": items}), "w.json")
+    trace = read_trace(path, "kueue", repairs=log)
+    assert trace["job_id"].tolist() == ["nlp-team/plain", "nlp-team/preempted", "nlp-team/requeued"]
+    assert [trace[name].tolist() for name in ("start_s", "end_s")] == [[1860.0] * 3, [3660.0] * 3]
+    assert {repair.rule: repair.count for repair in log.repairs} == {
+        "workload that was evicted before, its last admission taken": 3,
+        "workload that was evicted and not admitted again, whose earlier run the log does not have": 2,
+        "job that never ran or has no end dropped": 4,
+    }
+
+
+def test_where_a_workload_ran_and_what_it_asked_of_its_nodes_is_noted(tmp_path: Path) -> None:
+    one = json.loads(json.dumps(WORKLOAD))
+    one["status"]["clusterName"] = "east"
+    one["spec"]["podSets"][1]["topologyRequest"] = {"required": "cloud.provider.com/rack"}
+    one["metadata"]["creationTimestamp"] = "2024-03-01T12:00:00+02:00"
+    log = RepairLog()
+    trace = read_trace(written(tmp_path, json.dumps(one), "w.json"), "kueue", repairs=log)
+    assert trace["start_s"].tolist() == [300]
+    assert [repair.rule for repair in log.repairs][1:] == [
+        "workload that ran on another cluster (clusterName), taken as run on this one",
+        "workload that asks for a topology, which is not simulated",
+    ]
+
+
+def test_a_local_queue_is_found_among_the_machines(tmp_path: Path) -> None:
+    """A log that does not say the ClusterQueue: the file of queues does, by namespace."""
+    one = json.loads(json.dumps(WORKLOAD))
+    del one["status"]["admission"]
+    written(tmp_path, json.dumps(one), "w.json")
+    other = (
+        QUEUES
+        + "---\n"
+        + "\n".join(QUEUES.splitlines()[-4:]).replace("nlp-team", "other").replace("nlp}", "vision}")
+    )
+    written(tmp_path, other)
+    path = written(
+        tmp_path, "domain: cluster\ntrace: w.json\nmachines: {file: queues.yaml}\npolicy: kueue\n", "c.yaml"
+    )
+    result = forerun.simulate(load(path))
+    assert result.tables["jobs"]["first_start_s"].tolist() == [0]
 
 
 @pytest.mark.parametrize(

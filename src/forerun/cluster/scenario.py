@@ -8,7 +8,7 @@ import msgspec
 
 from forerun.cluster.engine import engine_of, engines
 from forerun.cluster.inputs.costs import PRESETS, faults
-from forerun.cluster.inputs.limits import LimitColumn
+from forerun.cluster.inputs.limits import Ignorable, LimitColumn
 from forerun.cluster.policies.backfilling.base import BACKFILLING
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policy import Policy, schedulers
@@ -119,16 +119,18 @@ class Machines(Spec, frozen=True, kw_only=True):
     partition: of the Slurm configuration, whose nodes count (default: all). included: copies of the files that the
     configuration includes (default: none). site: what Slurm's commands print of limits, partitions and reservations
     (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `scontrol show partition`, `scontrol show res`), or ClusterQueues of
-    Kueue for nodes given here (default: none).
+    Kueue for nodes given here (default: none). ignore: what is left out of Kueue's files that would change the answer and is
+    not simulated, or is to be tried without (default: nothing).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site")
+    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore")
 
     file: Input | None = None
     nodes: tuple[Nodes, ...] = ()
     partition: str | None = None
     included: tuple[Input, ...] | None = None
     site: tuple[Input, ...] | None = None
+    ignore: tuple[Ignorable, ...] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """A file or nodes, not both."""

@@ -22,6 +22,13 @@ LimitColumn: TypeAlias = Literal["user", "account", "qos", "partition"]
 LIMIT_COLUMNS: Final[tuple[LimitColumn, ...]] = ("user", "account", "qos", "partition")
 #: no limit; so large that no cluster reaches it, so small that sums stay in 64 bits
 UNLIMITED: Final = 1 << 60
+#: what may be left out of Kueue's files by name
+Ignorable: TypeAlias = Literal[
+    "admission-checks", "stop-policy", "admission-fair-sharing", "topology-requests", "cohort-limits", "preemption",
+    "fair-sharing",
+]  # fmt: skip
+#: what Kueue's fair sharing compares before it preempts; see `Kueue`
+ShareStrategy: TypeAlias = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,6 @@ class LimitRule:
     kind, rank : of the rules of one kind that limit a job, those with the least rank apply, all of one rank (default: a kind
         of its own).
     own_gpus, pool : GPUs beyond `own_gpus` are taken from a pool of this name, which others share (default: no pool).
-    nominal_gpus : beyond these, GPUs are borrowed (default: none are).
     planned : whether backfilling plans by it as by free GPUs, so that jobs which it keeps waiting are promised starts, too;
         as for a partition, whose limit is its nodes (default: no).
     """
@@ -55,8 +61,35 @@ class LimitRule:
     rank: int = 0
     own_gpus: int = 0
     pool: str = ""
-    nominal_gpus: int = UNLIMITED
     planned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTerms:
+    """How a queue admits and whom it preempts, in the words of Kueue's ClusterQueues.
+
+    Parameters
+    ----------
+    cohort : the root of its cohorts (default: none).
+    strict : whether its first job holds up those behind (default: no).
+    tries_next : whether it tries the next GPU type before it borrows (default: no).
+    preempts_first : whether it preempts before it tries the next GPU type (default: no).
+    within : whom it preempts in the queue itself (default: nobody).
+    reclaims : whom it preempts in queues of its cohort that borrow (default: nobody).
+    borrows_below : while it borrows itself, it preempts there jobs of lower priority that is below this (None: nobody).
+    strategies : by which shares it preempts, in this order, where queues share fairly (default: they do not).
+    weight : of its share (default: 1).
+    """
+
+    cohort: str = ""
+    strict: bool = False
+    tries_next: bool = False
+    preempts_first: bool = False
+    within: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
+    reclaims: Literal["Never", "LowerPriority", "Any"] = "Never"
+    borrows_below: float | None = None
+    strategies: tuple[ShareStrategy, ...] = ()
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +100,14 @@ class QueueRule:
     ----------
     name : of the queue.
     partitions : names in the log's column `partition` whose jobs are in it.
-    strict : whether its first job holds up those behind.
-    tries_next : whether it tries the next GPU type before it borrows.
-    gpu_types : that it tries, in this order.
+    terms : how it admits.
+    nominal_gpus : its own, by GPU type, in the order in which it tries them.
     """
 
     name: str
     partitions: frozenset[str]
-    strict: bool
-    tries_next: bool
-    gpu_types: tuple[str, ...]
+    terms: QueueTerms
+    nominal_gpus: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +118,14 @@ class QueuesOfJobs:
     ----------
     of : by job, the number of its queue.
     priority : by job; larger goes first.
-    strict, tries_next : by queue, as in `QueueRule`.
-    types : by queue, the numbers of the GPU types that it tries.
+    terms : by queue.
+    nominal_gpus : by queue, its own GPUs by the number of the GPU type, in the order in which it tries them.
     """
 
     of: tuple[int, ...]
     priority: tuple[float, ...]
-    strict: tuple[bool, ...]
-    tries_next: tuple[bool, ...]
-    types: tuple[tuple[int, ...], ...]
+    terms: tuple[QueueTerms, ...]
+    nominal_gpus: tuple[Mapping[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +141,6 @@ class Limits:
         none).
     pool_gpus : int64[pools], GPUs in each pool.
     groups_of : by GPU type and job, the groups that the job counts against on GPUs of that type.
-    nominal_gpus : int64[groups], beyond which GPUs are borrowed.
     planned : the groups that backfilling plans by.
     planned_of : as `groups_of`, those of the planned groups.
     queues : the queues that jobs are in (default: they have no order of their own).
@@ -125,7 +154,6 @@ class Limits:
     pool: I64
     pool_gpus: I64
     groups_of: tuple[tuple[tuple[int, ...], ...], ...]
-    nominal_gpus: I64
     planned: frozenset[int]
     planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
@@ -176,7 +204,6 @@ class Tally:
         self.left_out = frozenset[int]() if planned else limits.planned
         self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
         self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
-        self.nominal_gpus = limits.nominal_gpus.tolist()
         self.pool_gpus = limits.pool_gpus.tolist()
         self.gpus = [0] * len(self.most_gpus)
         self.jobs = [0] * len(self.most_gpus)
@@ -201,12 +228,6 @@ class Tally:
                 return False
         return True
 
-    def borrows(self, job: int, gpu_type: int, gpus: int) -> bool:
-        """Whether a job would have GPUs beyond what is nominally its group's; parameters as of `fits`."""
-        return any(
-            self.gpus[group] + gpus > self.nominal_gpus[group] for group in self.groups_of[gpu_type][job]
-        )
-
     def add(self, job: int, gpu_type: int, gpus: int) -> None:
         """One more job runs; parameters as of `fits`."""
         for group in self.groups_of[gpu_type][job]:
@@ -214,6 +235,14 @@ class Tally:
                 self.pooled[pool] += self._from_pool(group, gpus)
             self.gpus[group] += gpus
             self.jobs[group] += 1
+
+    def remove(self, job: int, gpu_type: int, gpus: int) -> None:
+        """A job that was added runs no more; parameters as of `fits`."""
+        for group in self.groups_of[gpu_type][job]:
+            self.gpus[group] -= gpus
+            self.jobs[group] -= 1
+            if (pool := self.pool[group]) >= 0:
+                self.pooled[pool] -= self._from_pool(group, gpus)
 
     def _from_pool(self, group: int, gpus: int) -> int:
         """How many of so many GPUs more a group would take from its pool."""
@@ -268,7 +297,6 @@ def resolved(
         pool_gpus=np.array(list(pools.values()), np.int64),
         planned=planned,
         planned_of=tuple(tuple(by_values[values] for values in combined) for by_values in planned_of),
-        nominal_gpus=np.array([rule.nominal_gpus for rule in chosen], np.int64),
         groups_of=tuple(tuple(by_values[values] for values in combined) for by_values in groups),
     )
 

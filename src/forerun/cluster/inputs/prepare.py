@@ -26,7 +26,7 @@ from forerun.cluster.inputs.jobs import (
     with_iterations,
     with_requests,
 )
-from forerun.cluster.inputs.kueue import is_kueue, read_kueue
+from forerun.cluster.inputs.kueue import Queues, is_kueue, read_kueue
 from forerun.cluster.inputs.limits import (
     LIMIT_COLUMNS,
     UNLIMITED,
@@ -315,13 +315,23 @@ def cluster_from(scenario: Scenario) -> Cluster:
     if machines.is_slurm:
         return _slurm_nodes(machines, gpu_type)[0]
     if machines.file is not None and is_kueue(path := Path(machines.file.path)):
-        return read_kueue([path]).cluster(gpu_type)
+        return _kueue(scenario, [path, *_site_files(machines)]).cluster(gpu_type)
     if machines.file is not None:
         return read_cluster(Path(machines.file.path), gpu_type)
     return cluster_of(
         NodeGroup(node.name or f"group{at}", node.count, node.gpus, node.gpu_type or gpu_type, node.rack)
         for at, node in enumerate(machines.nodes)
     )
+
+
+def _site_files(machines: Machines) -> list[Path]:
+    return [Path(one.path) for one in machines.site or ()]
+
+
+def _kueue(scenario: Scenario, paths: Sequence[Path]) -> Queues:
+    """The queues in such of some files as are of Kueue."""
+    resources = (scenario.trace.options or {}).get("resources", ())
+    return read_kueue([path for path in paths if is_kueue(path)], scenario.machines.ignore or (), resources)
 
 
 def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, int]]:
@@ -347,7 +357,7 @@ def _configured(scenario: Scenario) -> tuple[Policy, tuple[str, ...]]:
         conf = read_slurm_priorities(
             Path(machines.file.path), [Path(one.path) for one in machines.included or ()]
         )
-    files = [Path(one.path) for one in machines.site or () if not is_kueue(Path(one.path))]
+    files = [path for path in _site_files(machines) if not is_kueue(path)]
     order, note = with_site_priorities(order, conf, files)
     return policy.with_(order=order), note
 
@@ -355,7 +365,7 @@ def _configured(scenario: Scenario) -> tuple[Policy, tuple[str, ...]]:
 def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
     """What the files of a scenario's site say besides its nodes. Raises ScenarioError with all that is wrong with them."""
     machines = scenario.machines
-    files = [Path(one.path) for one in machines.site or ()]
+    files = _site_files(machines)
     if machines.file is not None and is_kueue(path := Path(machines.file.path)):
         files.insert(0, path)
     if kueue := [path for path in files if is_kueue(path)]:
@@ -363,7 +373,7 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
             raise ScenarioError.at(
                 "$.machines.site", "has files of Slurm beside Kueue's; give those of one of them"
             )
-        return read_kueue(kueue).site(cluster)
+        return _kueue(scenario, kueue).site(cluster, table.vc)
     longest = _partition_limits(machines) if machines.is_slurm else ()
     if not files:
         return Site(longest=longest)
@@ -525,10 +535,9 @@ def _queues_of(
     return QueuesOfJobs(
         of=tuple(number.get(name, -1) for name in partitions),
         priority=tuple(0.0 if np.isnan(given[row]) else given[row] for row in jobs.file_row.tolist()),
-        strict=tuple(queue.strict for queue in site.queues),
-        tries_next=tuple(queue.tries_next for queue in site.queues),
-        types=tuple(
-            tuple(numbers[name.lower()] for name in queue.gpu_types if name.lower() in numbers)
+        terms=tuple(queue.terms for queue in site.queues),
+        nominal_gpus=tuple(
+            {numbers[name.lower()]: gpus for name, gpus in queue.nominal_gpus.items()}
             for queue in site.queues
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,21 +17,34 @@ from forerun.core.trace.source import Source
 
 #: the resources that are GPUs, unless a log says so
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+
+
+def is_gpu(resource: str, named: Sequence[str] = ()) -> bool:
+    """Whether a resource is GPUs: one of those named, or, if there are none, one that is called so."""
+    if named:
+        return resource in named
+    return resource in GPU_RESOURCES or resource == "gpu" or resource.endswith("/gpu")
+
+
 _WORKLOAD: Final = re.compile(r"kind[\"']?\s*:\s*[\"']?(?:Workload|WorkloadList)\b")
 _OTHERS: Final = "object that is no Workload left out"
 _AGAIN: Final = "workload that was evicted before, its last admission taken"
+_EVICTED: Final = "workload that was evicted and not admitted again, whose earlier run the log does not have"
+_ELSEWHERE: Final = "workload that ran on another cluster (clusterName), taken as run on this one"
+_TOPOLOGY: Final = "workload that asks for a topology, which is not simulated"
 
 
 class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
     """Workloads as `kubectl get workloads -A -o json` (or yaml) prints them, with other objects beside them or not.
 
     A job is submitted when its Workload is created, starts when it is admitted and ends when it is finished. Its GPUs are
-    those that its admission counts, else the requests of its pod sets. `user` is the namespace, `account` the LocalQueue,
-    `vc` the ClusterQueue. Workloads that were not admitted or are not finished are dropped and counted; of one that was
-    evicted, only the last admission is known. resources: which are GPUs, added up (default: those of NVIDIA, AMD and Intel).
+    those that its admission counts, else the requests of the admitted pods, those that it gave back early among them. `user`
+    is the namespace, `account` the LocalQueue, `vc` the ClusterQueue (`NAMESPACE/LOCALQUEUE` where the log does not say it).
+    Workloads that were not admitted or are not finished are dropped and counted; of one that was evicted, only the last
+    admission is known. resources: which are GPUs, added up (default: those that are called so, such as nvidia.com/gpu).
     """
 
-    resources: tuple[str, ...] = GPU_RESOURCES
+    resources: tuple[str, ...] = ()
 
     about = "Kueue workloads (YAML or JSON): kubectl get workloads -A -o json"
     clock = "UTC"
@@ -81,10 +95,19 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
         admitted, finished = (conditions.get(kind) for kind in ("Admitted", "Finished"))
         admitted = admitted or conditions.get("QuotaReserved")
         nan = float("nan")
-        if one.get("status", "requeueState") is not None or "Requeued" in conditions:
-            repairs.note(_AGAIN, where)
+        known = {one.text(*at, "type") for at in one.items("status", "conditions")}
+        again = one.get("status", "requeueState"), one.get("status", "schedulingStats", "evictions")
+        if any(again) or known & {"Evicted", "Preempted", "Requeued"}:
+            repairs.note(_AGAIN if admitted else _EVICTED, where)
+        if one.text("status", "clusterName"):
+            repairs.note(_ELSEWHERE, where)
+        topologies = [one.get(*at, "topologyRequest") or {} for at in one.items("spec", "podSets")]
+        if any({"required", "preferred"} & set(asked) for asked in topologies):
+            repairs.note(_TOPOLOGY, where)
         longest_s = one.count("spec", "maximumExecutionTimeSeconds")
         queue = one.text("status", "admission", "clusterQueue") or queue_of.get((namespace, local), "")
+        if local and not queue:
+            queue = f"{namespace}/{local}"  # files of queues may know it
         return {
             "job_id": f"{namespace}/{name}" if namespace else name,
             "user": namespace,
@@ -101,30 +124,42 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
 
     def _gpus(self, one: KubeObject) -> float:
         """The GPUs of all pods of a Workload."""
-        assigned = list(one.items("status", "admission", "podSetAssignments"))
-        if assigned and all(one.get(*at, "resourceUsage") is not None for at in assigned):
-            return float(
-                sum(one.count(*at, "resourceUsage", name) or 0 for at in assigned for name in self.resources)
-            )
+        admitted = {one.text(*at, "name"): at for at in one.items("status", "admission", "podSetAssignments")}
+        asked = {one.text(*at, "name"): at for at in one.items("spec", "podSets")}
         total = 0
-        for at in one.items("spec", "podSets"):
-            pods = one.count(*at, "count")
-            spec = (*at, "template", "spec")
-            each = sum(self._of_container(one, container) for container in one.items(*spec, "containers"))
-            first = max(
-                (self._of_container(one, container) for container in one.items(*spec, "initContainers")),
-                default=0,
-            )
-            total += (1 if pods is None else pods) * max(each, first)
+        for name in admitted or asked:
+            if name in admitted and one.get(*admitted[name], "resourceUsage") is not None:
+                total += sum(self._of(one, *admitted[name], "resourceUsage").values())
+            elif name in asked:
+                pods = one.count(*admitted[name], "count") if name in admitted else None
+                pods = one.count(*asked[name], "count") if pods is None else pods
+                total += (1 if pods is None else pods) * self._of_pod(one, *asked[name], "template", "spec")
         return float(total)
 
-    def _of_container(self, one: KubeObject, at: tuple[str | int, ...]) -> int:
+    def _of_pod(self, one: KubeObject, *at: str | int) -> int:
+        """The GPUs of a pod: all containers at once, or one that runs before them, beside those that run on (sidecars)."""
+        beside, most = 0, 0
+        for container in one.items(*at, "initContainers"):
+            gpus = self._of_container(one, *container)
+            if one.text(*container, "restartPolicy") == "Always":
+                beside += gpus
+            else:
+                most = max(most, beside + gpus)
+        return max(
+            most, beside + sum(self._of_container(one, *each) for each in one.items(*at, "containers"))
+        )
+
+    def _of_container(self, one: KubeObject, *at: str | int) -> int:
         """The GPUs that a container asks for; a limit stands for a request that is left out, as in Kubernetes."""
-        total = 0
-        for name in self.resources:
-            asked = one.count(*at, "resources", "requests", name)
-            total += (one.count(*at, "resources", "limits", name) or 0) if asked is None else asked
-        return total
+        limits, requests = (self._of(one, *at, "resources", key) for key in ("limits", "requests"))
+        return sum((limits | requests).values())
+
+    def _of(self, one: KubeObject, *at: str | int) -> dict[str, int]:
+        """The GPUs in a mapping of resources."""
+        named = one.get(*at)
+        if not isinstance(named, dict | None):
+            raise one.fault("an object is expected", *at)
+        return {name: one.count(*at, name) or 0 for name in named or () if is_gpu(str(name), self.resources)}
 
 
 def _instant_s(one: KubeObject, *path: str | int) -> float:

@@ -182,7 +182,7 @@ def output_options(function: F) -> F:
 
 
 def scenario_options(function: F) -> F:
-    """A scenario file, `--set`, `--seed`, as one argument `asked`; `--json` and `--quiet` as `output`.
+    """A scenario file, `--set`, `--ignore`, `--seed`, as one argument `asked`; `--json` and `--quiet` as `output`.
 
     Parameters
     ----------
@@ -191,13 +191,27 @@ def scenario_options(function: F) -> F:
 
     @functools.wraps(function)
     def called(
-        *args: Any, scenario: Path, overrides: tuple[str, ...], seed: int | None, **others: Any
+        *args: Any,
+        scenario: Path,
+        overrides: tuple[str, ...],
+        ignored: tuple[str, ...],
+        seed: int | None,
+        **others: Any,
     ) -> Any:
+        if ignored:
+            overrides = (*overrides, f"machines.ignore=[{', '.join(ignored)}]")
         return function(*args, asked=Asked(scenario, overrides, seed), **others)
 
     made: Any = output_options(cast(F, called))
     for option in (
         click.option("--seed", type=click.IntRange(min=0), help="Seed to use instead of the scenario's."),
+        click.option(
+            "--ignore",
+            "ignored",
+            multiple=True,
+            metavar="NAME",
+            help="Leave out a part of a site's files; same as --set machines.ignore=[NAME]; repeatable.",
+        ),
         set_option,
         click.argument("scenario", type=PATH, metavar="SCENARIO"),
     ):
