@@ -102,7 +102,7 @@ def test_queues_are_read(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert read.local == {"nlp-team/team": "nlp", "team": "nlp"}
     assert read.notes == ("not simulated: quotas of cpu of ClusterQueue vision",)
-    cluster = read.cluster("")
+    cluster = read.cluster("", 100)
     assert [(one.name, one.count, one.gpus, one.gpu_type) for one in cluster.groups] == [
         ("a100", 1, 16, "a100")
     ]

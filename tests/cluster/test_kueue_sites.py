@@ -99,6 +99,23 @@ def test_what_is_ignored_is_an_option(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "machines.ignore" in line and "admission-checks" in line
 
 
+def test_quotas_without_limit_want_the_real_nodes(tmp_path: Path) -> None:
+    path = scenario(tmp_path, "topology")
+    (tmp_path / "q.yaml").write_text(
+        (SITES / "topology.yaml").read_text().replace("nominalQuota: 8", "nominalQuota: 80000000")
+    )
+    path.write_text(path.read_text().replace(f"file: {SITES / 'topology'}.yaml", "file: q.yaml"))
+    with pytest.raises(
+        ForerunError,
+        match=r"the quotas are 8e\+07 GPUs, at most 1,000,000 are simulated; give the real nodes",
+    ):
+        forerun.simulate(load(path))
+    nodes = "machines={nodes: [{count: 1, gpus: 8, gpu_type: racked}], site: [q.yaml]}"
+    assert forerun.simulate(load(path, [nodes])).tables["jobs"]["first_start_s"].tolist() == [0, 5]
+    with pytest.raises(ForerunError, match=r"ignore: is of Kueue's files"):
+        load(path, ["machines={nodes: [{count: 1, gpus: 8}], ignore: [preemption]}"])
+
+
 def test_preemption_and_fair_sharing_can_be_left_out(tmp_path: Path) -> None:
     path = scenario(tmp_path, "preemption")
     left_out = forerun.simulate(load(path, ["machines.ignore=[stop-policy, preemption]"]))

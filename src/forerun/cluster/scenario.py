@@ -139,9 +139,15 @@ class Machines(Spec, frozen=True, kw_only=True):
         if not self.is_slurm and (self.partition is not None or self.included is not None):
             name = "included" if self.partition is None else "partition"
             return [(name, "is of a Slurm configuration; give it as file: slurm.conf")]
+        if self.ignore and not any(one.path.endswith((".yaml", ".yml", ".json")) for one in self._files):
+            return [("ignore", "is of Kueue's files; give them as file: queues.yaml, or site: [queues.yaml]")]
         if (total := sum(group.count * group.gpus for group in self.nodes)) > MOST_GPUS:
             return [("nodes", f"have {total:.3g} GPUs; at most {MOST_GPUS:,} are simulated")]
         return []
+
+    @property
+    def _files(self) -> tuple[Input, ...]:
+        return (*((self.file,) if self.file else ()), *(self.site or ()))
 
     @property
     def is_slurm(self) -> bool:

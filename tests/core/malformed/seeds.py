@@ -391,7 +391,7 @@ def room_seeds() -> Iterator[Seed]:
     yield one(
         "kueue queues",
         KUEUE,
-        lambda path: read_kueue([path]).site(read_kueue([path]).cluster("")),
+        lambda path: read_kueue([path]).site(read_kueue([path]).cluster("", 10**6)),
         "queues.yaml",
     )
     for name, text in SLURM_SITE.items():

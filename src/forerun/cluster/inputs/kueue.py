@@ -107,8 +107,11 @@ class Queues:
     pools: Mapping[tuple[str, str], int]
     left_out: Mapping[str, Set[str]]
 
-    def cluster(self, gpu_type: str) -> Cluster:
-        """The machines: the GPUs of all queues and cohorts, a node a flavor. gpu_type: if there is one flavor."""
+    def cluster(self, gpu_type: str, most_gpus: int) -> Cluster:
+        """The machines: the GPUs of all queues and cohorts, a node a flavor. Raises ScenarioError for too many.
+
+        gpu_type: if there is one flavor. most_gpus: at most.
+        """
         sizes: dict[str, int] = {}
         for queue in self.queues:
             for quota in queue.quotas:
@@ -119,6 +122,11 @@ class Queues:
         there = {name: gpus for name, gpus in sizes.items() if gpus}
         if not there:
             raise ScenarioError.at("$.machines.file", "no ClusterQueue has a nominal quota of GPUs")
+        if sum(there.values()) > most_gpus:
+            what = f"the quotas are {sum(there.values()):.3g} GPUs, at most {most_gpus:,} are simulated; give the real nodes"
+            raise ScenarioError.at(
+                "$.machines.file", f"{what} (machines: {{nodes: [...], site: [queues.yaml]}})"
+            )
         alone = len(there) == 1
         return cluster_of(
             NodeGroup(name, 1, gpus, (gpu_type if alone and gpu_type else name))

@@ -315,7 +315,7 @@ def cluster_from(scenario: Scenario) -> Cluster:
     if machines.is_slurm:
         return _slurm_nodes(machines, gpu_type)[0]
     if machines.file is not None and is_kueue(path := Path(machines.file.path)):
-        return _kueue(scenario, [path, *_site_files(machines)]).cluster(gpu_type)
+        return _kueue(scenario, [path, *_site_files(machines)]).cluster(gpu_type, MOST_GPUS)
     if machines.file is not None:
         return read_cluster(Path(machines.file.path), gpu_type)
     return cluster_of(

@@ -75,7 +75,12 @@ class _Round:
         self.priority = [queues.priority[job] for job in self.job]
         self.used = [[0] * len(self.free) for _ in queues.terms]
         self.running: set[int] = set()
+        self.on: list[list[set[int]]] = [
+            [set() for _ in self.free] for _ in queues.terms
+        ]  # by queue and type
         self.preempted: set[int] = set()  # who stopped others in this decision
+        self.news = 0  # how many have started
+        self.failed: set[tuple[object, ...]] = set()  # what nobody could have since then
         for at in np.flatnonzero(view.held > 0).tolist():
             self._count(at, int(self.types[at]), 1)
 
@@ -107,21 +112,21 @@ class _Round:
         while waiting:
             heads: dict[int, _Option] = {}
             for queue, line in list(waiting.items()):
-                if (option := self._option(line[-1])) is not None:
+                if (option := self._first_option(line[-1])) is not None:
                     heads[line[-1]] = option
                 elif self.queues.terms[queue].strict or len(line) == 1:
                     del waiting[queue]
                 else:
                     line.pop()
-            stopped = False
+            stopped, news = False, self.news
             while heads:
                 at = min(heads, key=lambda at: self._rank(at, heads[at]))
-                option = self._option(at, stops=bool(heads.pop(at).stopped))
+                option = heads.pop(at)
+                if news != self.news:
+                    option = self._option(at, stops=bool(option.stopped))
                 if option is None:
                     continue
-                for other in option.stopped:
-                    self._count(other, int(self.types[other]), -1)
-                    stopped = True
+                stopped = stopped or bool(option.stopped)
                 self._start(at, option)
                 line = waiting[self.queue[at]]
                 line.pop()
@@ -130,6 +135,17 @@ class _Round:
             if stopped:
                 return True
         return False
+
+    def _first_option(self, at: int) -> _Option | None:
+        """As `_option`; who asks for what somebody before him in the queue could not have in the same state has none."""
+        queue = self.queue[at]
+        groups = [self.tally.groups_of[number][self.job[at]] for number in self.queues.nominal_gpus[queue]]
+        asks = (queue, self.gpus[at], self.priority[at], at in self.preempted, *groups)
+        if asks in self.failed:
+            return None
+        if (option := self._option(at)) is None:
+            self.failed.add(asks)
+        return option
 
     def _rank(self, at: int, option: _Option) -> tuple[float, float, int]:
         """The order of the heads in a cycle, least first."""
@@ -140,6 +156,10 @@ class _Round:
 
     def _start(self, at: int, option: _Option) -> None:
         number, view = option.gpu_type, self.view
+        self.news += 1
+        self.failed.clear()
+        for other in option.stopped:
+            self._count(other, number, -1)
         if option.stopped:
             self.preempted.add(at)
         if len(self.owner):
@@ -154,11 +174,13 @@ class _Round:
         self.used[self.queue[at]][number] += sign * gpus
         if sign > 0:
             self.running.add(at)
+            self.on[self.queue[at]][number].add(at)
             self.tally.add(job, number, gpus)
             if at in self.places:
                 self.owner[self.places[at]] = job
         else:
             self.running.remove(at)
+            self.on[self.queue[at]][number].remove(at)
             self.tally.remove(job, number, gpus)
             if len(self.owner):
                 self.places[at] = np.flatnonzero(self.owner == job)
@@ -218,11 +240,10 @@ class _Round:
         def in_order(some: Iterable[int]) -> list[int]:
             return sorted(some, key=lambda other: (self.priority[other], -self.since_s[other], -other))
 
-        there = [other for other in self.running if self.types[other] == number]
         own = in_order(
             other
-            for other in there
-            if self.queue[other] == queue and terms.within != "Never"
+            for other in self.on[queue][number]
+            if terms.within != "Never"
             if self.priority[other] < rank
             or (
                 terms.within == "LowerOrNewerEqualPriority"
@@ -230,14 +251,17 @@ class _Round:
                 and self.submit_s[other] > self.submit_s[at]
             )
         )
+        mine = self._share(queue, number, self.gpus[at])
         others = in_order(
             other
-            for other in there
-            if reclaims and self.queue[other] != queue
-            if self.queues.terms[self.queue[other]].cohort == terms.cohort
-            if self._over(self.queue[other], number) > 0
+            for one, theirs in enumerate(self.queues.terms)
+            if reclaims and one != queue and theirs.cohort == terms.cohort and self._over(one, number) > 0
+            if own or not terms.strategies or mine <= self._share(one, number, 0)
+            for other in self.on[one][number]
             if terms.reclaims == "Any" or self.priority[other] < rank
         )
+        if self.free[number] + sum(self.gpus[other] for other in (*own, *others)) < self.gpus[at]:
+            return None
         if not own and not others:
             return None
         if terms.strategies:
