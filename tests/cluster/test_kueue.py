@@ -334,11 +334,21 @@ def test_a_local_queue_is_found_among_the_machines(tmp_path: Path) -> None:
             r"spec.podSets\[0\].count: a whole number from 0 is expected",
         ),
         (("metadata", "name"), "", "metadata.name: is empty"),
+        (
+            ("spec", "podSets", 0, "topologyRequest"),
+            3,
+            r"podSets\[0\].topologyRequest: an object is expected",
+        ),
+        (
+            ("status", "admission"),
+            {"podSetAssignments": [{"name": "w", "resourceUsage": 4}]},
+            "an object is expected",
+        ),
         (("status",), "done", "status: an object is expected"),
     ],
 )
 def test_what_is_wrong_with_a_workload_is_named(
-    tmp_path: Path, path: tuple[str, ...], value: object, says: str
+    tmp_path: Path, path: tuple[str | int, ...], value: object, says: str
 ) -> None:
     changed = json.loads(json.dumps(WORKLOAD))
     part = changed

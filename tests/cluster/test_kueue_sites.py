@@ -173,3 +173,28 @@ def test_the_configuration_says_whether_queues_share_fairly(tmp_path: Path, more
     (tmp_path / "more.yaml").write_text(more or "# nothing\n")
     read = read_kueue([SITES / "cohort_tree.yaml", tmp_path / "more.yaml"])
     assert [bool(queue.terms.strategies) for queue in read.queues] == [says, says]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("apiVersion: v1\nkind: ConfigMap\ndata: [1]\n", ""),
+        ("apiVersion: v1\nkind: ConfigMap\ndata: {a: 3, b: '[config.kueue.x-k8s.io/v1'}\n", "is not YAML"),
+        ("apiVersion: config.kueue.x-k8s.io/v1\nkind: Configuration\nfairSharing: {preemptionStrategies: 3}\n", "known"),
+        ("apiVersion: config.kueue.x-k8s.io/v1\nkind: Configuration\nfairSharing: [3]\n", ""),
+        ("apiVersion: kueue.x-k8s.io/v1beta1\nkind: Cohort\nmetadata: {name: physics}\n", "Cohort 'physics' stands twice"),
+        ("apiVersion: kueue.x-k8s.io/v1beta1\nkind: Cohort\nmetadata: {name: a}\nspec: 3\n", "an object is expected"),
+        ("apiVersion: kueue.x-k8s.io/v1beta1\nkind: Cohort\nmetadata: {name: a}\nspec: {fairSharing: {weight: .nan}}\n",
+         "a number from 0 is expected|is not a number|nan"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_files_beside_the_queues_is_named(tmp_path: Path, more: str, says: str) -> None:
+    from forerun.cluster.inputs.kueue import read_kueue
+
+    (tmp_path / "more.yaml").write_text(more)
+    files = [SITES / "cohort_tree.yaml", tmp_path / "more.yaml"]
+    if not says:
+        assert read_kueue(files).queues
+        return
+    with pytest.raises(ForerunError, match=says):
+        read_kueue(files)

@@ -262,7 +262,8 @@ class _Reading:
                 elif one.version.startswith(_CONFIGURATION):
                     self._configure(one)
                 elif one.kind == "ConfigMap":
-                    for text in (one.get("data") or {}).values():
+                    data = one.get("data")
+                    for text in data.values() if isinstance(data, dict) else ():
                         if isinstance(text, str) and _CONFIGURATION in text:
                             self.read(_within(one, text))
             except InputError as error:
@@ -364,10 +365,8 @@ class _Reading:
         given = one.get("fairSharing")
         enabled = isinstance(given, dict) and given.get("enable", True) is True
         listed = one.get("fairSharing", "preemptionStrategies") if enabled else None
-        unknown = [name for name in listed or () if name not in _STRATEGIES]
-        if unknown or not isinstance(listed, list | None):
-            what = f"known: {', '.join(_STRATEGIES)}"
-            raise one.fault(what, "fairSharing", "preemptionStrategies")
+        if not isinstance(listed, list | None) or any(name not in _STRATEGIES for name in listed or ()):
+            raise one.fault(f"known: {', '.join(_STRATEGIES)}", "fairSharing", "preemptionStrategies")
         self.strategies = tuple(listed) if listed else _STRATEGIES if enabled else ()
 
     def _shares(self) -> tuple[ShareStrategy, ...]:

@@ -101,8 +101,8 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
             repairs.note(_AGAIN if admitted else _EVICTED, where)
         if one.text("status", "clusterName"):
             repairs.note(_ELSEWHERE, where)
-        topologies = [one.get(*at, "topologyRequest") or {} for at in one.items("spec", "podSets")]
-        if any({"required", "preferred"} & set(asked) for asked in topologies):
+        asked = [(*at, "topologyRequest") for at in one.items("spec", "podSets")]
+        if any(one.get(*at, key) for at in asked for key in ("required", "preferred")):
             repairs.note(_TOPOLOGY, where)
         longest_s = one.count("spec", "maximumExecutionTimeSeconds")
         queue = one.text("status", "admission", "clusterQueue") or queue_of.get((namespace, local), "")
