@@ -21,6 +21,7 @@ from forerun.cluster.bound.files import files_of
 from forerun.cluster.explain import WANTED
 from forerun.cluster.inputs.prepare import cluster_from, prepare
 from forerun.cluster.scenario import Machines, Nodes, Scenario
+from forerun.cluster.summary.past import Recorded
 from forerun.core.domain import simulate
 from forerun.core.errors import CheckFailed, ForerunError, Infeasible, InputError, ScenarioError, UsageError
 from forerun.core.registry import member_name
@@ -340,7 +341,10 @@ class _Search:
         yield from self.proof[self.most].notes
         if self.scenario.trace.file is None:
             yield f"the jobs are random, those of seed {self.scenario.seed}; other seeds have others"
-        yield from prepare(at_count(self.scenario, self.group, self.most)).notes
+        known = prepare(at_count(self.scenario, self.group, self.most))
+        if isinstance(known.past, Recorded) and (said := simulate(self.scenario).summary.get("caution")):
+            yield str(said)
+        yield from known.notes
 
 
 def simulated(scenario: Scenario, group: int, nodes: int) -> dict[str, Any]:

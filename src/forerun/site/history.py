@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.cluster.readers.local_clock import LocalClock
+from forerun.cluster.summary.past import SELECTIONS, Selection, complete
 from forerun.cluster.summary.spans import Spans
-from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader
+from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader, left_unstarted
 from forerun.core.errors import TraceError, UsageError, known_names
 from forerun.core.trace.reader import reader_for, sniff
 from forerun.core.trace.repair import Complaints, Repair, RepairLog
@@ -27,26 +28,14 @@ F64: TypeAlias = NDArray[np.float64]
 I64: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
-#: which jobs a log has: all that were submitted, started or ended in its period
-Selection: TypeAlias = Literal["submit", "start", "end"]
 #: what jobs hold: nodes, or the processors or GPUs that a log counts instead
 Resource: TypeAlias = Literal["nodes", "gpus"]
 
-SELECTIONS: Final = get_args(Selection)
 #: what is given or inferred of a log
 _COMPLETENESS: Final = ("selection", "complete_from_s", "complete_until_s")
 #: columns of numbers and ids, and of names, with what the readers of logs call them
 _COLUMNS: Final = ("job_id", "submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
 _NAMES: Final = {"user": "user", "account": "account", "partition": "vc", "qos": "qos", "state": "state"}
-_HOUR_S: Final = 3600.0
-#: the first jobs whose submissions show whether the log begins all at once
-_BEGINNING: Final = 0.01
-#: how many times slower than later submissions may come at the beginning of a log that has all of them
-_THIN: Final = 3.0
-#: a machine that is so busy when its first job ends was so before the log began
-_BUSY: Final = 0.5
-#: jobs that end so soon before the end of the log that others of their length are missing in it
-_LATE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,10 +317,8 @@ def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
     part = rows["nodes"] != np.ceil(rows["nodes"])
     rows.note(part, f"part of one of its {resource} counted whole")
     rows["nodes"] = np.ceil(rows["nodes"])
-    cancelled = np.array(
-        [text.startswith(("CANCEL", "DEADLINE", "BOOT_FAIL")) for text in rows["state"].tolist()], np.bool_
-    ).reshape(len(rows))
-    never = cancelled & np.isfinite(rows["start_s"]) & ~(rows["end_s"] > rows["start_s"])
+    gone = left_unstarted(rows["state"].tolist(), rows["start_s"], rows["end_s"])
+    never = gone & np.isfinite(rows["start_s"])
     rows.note(never, "job cancelled before it ran, no start")
     rows["end_s"] = np.where(never & np.isnan(rows["end_s"]), rows["start_s"], rows["end_s"])
     rows["start_s"] = np.where(never, np.nan, rows["start_s"])
@@ -375,59 +362,13 @@ def _complete(
 ) -> History:
     """The log with what is known of its completeness, given or inferred; times on its own clock."""
     given = zip(_COMPLETENESS, (selection, from_s, until_s), strict=True)
-    evidence = []
-    if selection is None:
-        selection, why = _inferred_selection(log)
-        evidence.append(f"jobs are selected by their {selection}: {why}")
-    ran = log.started & np.isfinite(log.end_s)
-    if from_s is not None:
-        begin_s = from_s
-    elif selection == "end":
-        begin_s = float(log.end_s[ran].min()) if ran.any() else 0.0
-        evidence.append("complete from the first end on")
-    else:
-        longest_s = float(np.quantile(log.run_s[ran], 0.99)) if ran.any() else 0.0
-        first_s = float(np.nanmin(log.start_s)) if selection == "start" and log.started.any() else 0.0
-        begin_s = min(first_s + longest_s, log.last_s)
-        evidence.append(
-            f"complete once jobs from before the log have gone: {longest_s / _HOUR_S:.1f} h, as 99 % run no longer"
-        )
-    if until_s is not None:
-        finish_s = until_s
-    elif selection == "end" and not np.isnan(log.end_s).any() and ran.any():
-        usual_s = float(np.quantile(log.run_s[ran], _LATE))
-        finish_s = max(begin_s, log.last_s - usual_s)
-        evidence.append(f"complete until {usual_s / _HOUR_S:.1f} h before its end, as 95 % run no longer")
-    else:
-        finish_s = log.last_s
-        evidence.append("complete until its last event")
+    spans = Spans(log.start_s, log.end_s, log.nodes)
+    known = complete(spans, log.submit_s, selection=selection, from_s=from_s, until_s=until_s)
     return replace(
         log,
-        selection=selection,
-        complete_from_s=begin_s,
-        complete_until_s=finish_s,
+        selection=known.selection,
+        complete_from_s=known.from_s,
+        complete_until_s=known.until_s,
         given=tuple(name for name, value in given if value is not None),
-        evidence=(*log.evidence, *evidence),
+        evidence=(*log.evidence, *known.evidence),
     )
-
-
-def _inferred_selection(log: History) -> tuple[Selection, str]:
-    """Which jobs the log has, and why.
-
-    A log by submission begins all at once; others begin with the few early submissions of jobs that waited or ran long. At
-    the first end in a log by end the machine is busy; in one by start it is still filling.
-    """
-    jobs = len(log)
-    count = min(max(20, int(_BEGINNING * jobs)), jobs - 1)
-    span_s = float(log.submit_s[-1] - log.submit_s[0])
-    if count < 1 or span_s <= 0 or jobs < 100:
-        return "submit", "too few jobs to tell, taken as usual"
-    thin = float(log.submit_s[count] - log.submit_s[0]) / (span_s * count / jobs)
-    if thin < _THIN:
-        return "submit", f"the first {count} come as fast as others ({1 / max(thin, 1e-3):.2f} of their rate)"
-    at, busy = log.busy()
-    first_s = float(np.nanmin(log.end_s[log.started])) if log.started.any() else 0.0
-    before = int(busy[max(int(np.searchsorted(at, first_s)) - 1, 0)])
-    middle = float(np.median(busy))
-    why = f"the first {count} come {thin:.0f} times slower than others, and {before} nodes are in use at the first end"
-    return ("end" if before >= _BUSY * middle else "start"), f"{why} (middle of all: {middle:.0f})"

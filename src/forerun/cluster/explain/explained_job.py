@@ -21,6 +21,8 @@ from forerun.core.study.explain import name_of, scenario_of
 from forerun.core.study.searches import Reached, Searching, run_searches
 from forerun.core.version import VERSION
 
+#: what a log says of a job, beside the simulation
+_RECORDED: Final = ("recorded wait_s", "recorded start_s")
 #: title and explanation of each table of a job of a run
 _TABLES: Final = {
     "life": ("What happened to it", "GPUs and nodes: from then on"),
@@ -107,6 +109,7 @@ def explained_job(
             "end_s": fate.end_s,
             "deadline_s": fate.deadline_s,
             "before deadline_s": fate.early_s,
+            **({} if story.recorded_s is None else dict(zip(_RECORDED, story.recorded_s, strict=True))),
         },
         tables={},
         scenario=explained.scenario,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,7 @@ from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.gpus import nodes_of
 from forerun.cluster.summary.ledgers import TIME_PARTS
+from forerun.cluster.summary.past import Recorded
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.summary.tables import nodes_text
 from forerun.cluster.summary.waits import (
@@ -94,7 +96,14 @@ class ClusterJobExplainer:
             raise StoreError.at(
                 where, "is another run when it is simulated again; simulate it anew, then explain"
             )
-        return _Telling(record, row, seen, named=bool(record.places)).story(Beside(jobs, job).as_it_was())
+        told = _Telling(record, row, seen, named=bool(record.places)).story(Beside(jobs, job).as_it_was())
+        if not isinstance(inputs.past, Recorded) or not math.isfinite(inputs.past.jobs.start_s[row]):
+            return told
+        start_s = float(inputs.past.jobs.start_s[row])
+        wait_s = max(start_s - float(jobs["submit_s"][row]), 0.0)
+        really = f"in the log it waited {duration(wait_s)}"
+        life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
+        return replace(told, why=f"{told.why}; {really}", moments=tuple(life), recorded_s=(wait_s, start_s))
 
     def searches(
         self, scenario: Scenario, run: Result | SavedRun, story: Story

@@ -216,6 +216,7 @@ class Story:
     ledger : its whole time by what it did with it.
     others : the other jobs in this run.
     figure : of the time in which it waited; None: it did not.
+    recorded_s : how long it really waited, and when it really started, by the log; None: that is not recorded.
     """
 
     job: str
@@ -226,6 +227,7 @@ class Story:
     ledger: Ledger
     others: Others
     figure: Figure | None = field(default=None, repr=False, compare=False)
+    recorded_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,11 @@ class JobExplanation:
             "job": story.job,
             "why": story.why,
             **_fate_data(story.fate),
+            **(
+                {"recorded": dict(zip(("wait_s", "start_s"), recorded))}
+                if (recorded := story.recorded_s)
+                else {}
+            ),
             "others": {"met": story.others.met, "mean_s": story.others.mean_s},
             "moments": [asdict(one) for one in story.moments],
             "waits": [{**asdict(one), "seconds": one.seconds} for one in story.waits],

@@ -27,7 +27,7 @@ _UNFILLED: Final[I64] = np.zeros(0, np.int64)
 NEVER_S: Final = 1 << 62
 
 
-class _Columns:
+class Columns:
     """Columns with one element a job: texts as tuples, numbers as arrays, columns of their own, or none."""
 
     __slots__: tuple[str, ...] = ()
@@ -43,19 +43,19 @@ class _Columns:
 
 
 def _taken(column: Any, rows: I64) -> Any:
-    if column is None or isinstance(column, _Columns):
+    if column is None or isinstance(column, Columns):
         return column and column.take(rows)
     return tuple(map(column.__getitem__, rows.tolist())) if isinstance(column, tuple) else column[rows]
 
 
 def _joined(one: Any, other: Any) -> Any:
-    if one is None or isinstance(one, _Columns):
+    if one is None or isinstance(one, Columns):
         return one and one.followed_by(other)
     return one + other if isinstance(one, tuple) else np.concatenate((one, other))
 
 
 @dataclass(frozen=True, slots=True)
-class JobLabels(_Columns):
+class JobLabels(Columns):
     """What a log says of jobs that only some policies ask for, one element a job.
 
     Parameters
@@ -113,7 +113,7 @@ class JobLabels(_Columns):
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs(_Columns):
+class Jobs(Columns):
     """Jobs as columns, one element a job; in a run sorted stably by `submit_s`. `Jobs.of` fills columns that a log lacks.
 
     Parameters
@@ -223,7 +223,7 @@ class Jobs(_Columns):
             one, other = (
                 replace(each, labels=each.labels or JobLabels.of(len(each))) for each in (self, others)
             )
-        return _Columns.followed_by(one, other)
+        return Columns.followed_by(one, other)
 
 
 @dataclass(frozen=True, slots=True)

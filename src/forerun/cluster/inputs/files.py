@@ -28,6 +28,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.readers.cluster_jobs import NO_DEADLINE, NOT_GIVEN, job_name, job_rows
+from forerun.cluster.summary.past import Recorded
 from forerun.core.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
 from forerun.core.regular import read_regular, unreadable
 from forerun.core.trace.repair import RepairLog
@@ -52,6 +53,7 @@ class JobTable:
     read_as : the reader of a foreign log (default: not foreign).
     most_held : the most GPUs in use at once (default 0: not recorded).
     origin_s : instant 0 in seconds since 1970, on the clock of the log (default: the log has no calendar).
+    recorded : what happened to the jobs (default: the log does not say).
     resampled : of another log that this one is drawn from, its blocks and the GPUs that its jobs ask for in the mean over
         its time (default: not drawn from another).
     """
@@ -64,6 +66,7 @@ class JobTable:
     read_as: str = ""
     most_held: float = 0.0
     origin_s: float | None = None
+    recorded: Recorded | None = None
     resampled: tuple[int, float] | None = None
 
     def __len__(self) -> int:
@@ -79,7 +82,8 @@ class JobTable:
         vc = tuple(self.vc[row] for row in rows) if self.vc else ()
         priority = tuple(self.priority[row] for row in rows) if self.priority else ()
         line = tuple(self.line[row] for row in rows) if self.line else ()
-        return replace(self, jobs=jobs, vc=vc, priority=priority, line=line)
+        recorded = self.recorded and self.recorded.take(rows)
+        return replace(self, jobs=jobs, vc=vc, priority=priority, line=line, recorded=recorded)
 
 
 def read_cluster(path: Path, gpu_type: str = "") -> Cluster:

@@ -21,6 +21,8 @@ from forerun.cluster.inputs.arrays import (
 from forerun.cluster.inputs.files import LABELS, JobTable, labels_of, read_jobs
 from forerun.cluster.inputs.throughput import anchored, filled, held_rigid, joined, rigid
 from forerun.cluster.scenario import Scenario, TraceSpec
+from forerun.cluster.summary.past import FAILED, Past, Recorded, complete
+from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.generate import generate
 from forerun.cluster.traces.job_logs import demand
 from forerun.cluster.traces.published import from_log, published
@@ -124,6 +126,25 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
         origin_s=_calendar_origin_s(log),
+        recorded=_recorded(log, whole),
+    )
+
+
+def _recorded(log: Trace, gpus: I64) -> Recorded | None:
+    """What happened to the jobs of a log; None if it has no starts. gpus: of each."""
+    if "start_s" not in log or np.isnan(log["start_s"]).all():
+        return None
+    submit_s, start_s, end_s = (
+        np.asarray(log[name], np.float64) for name in ("submit_s", "start_s", "end_s")
+    )
+    failed = np.array([str(text).startswith(FAILED) for text in log["state"].tolist()], np.bool_)
+    said = log.provenance.options
+    clock = str(said.get("clock", ""))
+    return Recorded(
+        Past(start_s, end_s, failed),
+        complete(Spans(start_s, end_s, gpus), submit_s).from_s,
+        dict(said.get("apart", {})),  # type: ignore[call-overload]
+        clock if "/" in clock or clock == "UTC" else "",
     )
 
 

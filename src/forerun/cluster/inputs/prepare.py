@@ -58,6 +58,7 @@ from forerun.cluster.scenario import (
     Quota,
     Scenario,
 )
+from forerun.cluster.summary.past import Known, Recorded
 from forerun.core.errors import Problem, ScenarioError, TraceError, known_names
 from forerun.core.registry import member_name
 from forerun.core.rng import stream
@@ -70,7 +71,9 @@ class Inputs:
 
     setting: jobs, cluster and throughput as arrays. notes: what was assumed, repaired or ignored, for the result.
     step_use: what a step is made of, where the scenario limits power, loads data or has a bill; None otherwise. policy: that
-    of the scenario, with what it leaves to the files of the site. resampled: as of a `JobTable`.
+    of the scenario, with what it leaves to the files of the site. resampled: as of a `JobTable`. past: what happened to the
+    jobs, or why that is not known; None: jobs that really run. known: what is given of the site. origin_s: as of a
+    `JobTable`.
     """
 
     scenario: Scenario
@@ -79,6 +82,9 @@ class Inputs:
     policy: Policy
     step_use: StepUse | None = None
     resampled: tuple[int, float] | None = None
+    past: Recorded | str | None = None
+    known: Known = field(default_factory=Known)
+    origin_s: float | None = None
 
 
 #: before anything is read
@@ -293,11 +299,12 @@ def _resolved(world: _World) -> Inputs:
         limits=limits,
     )
     repairs = world.repairs.repairs
+    apart = any("partition" in rule.of for rule in site.rules)
     notes = (
         *_notes(setting, {repair.rule for repair in repairs}),
         *world.notes.get("work", ()),
         *_ignored(scenario, setting),
-        *_log_notes(world.table, cluster, apart=any("partition" in rule.of for rule in site.rules)),
+        *_log_notes(world.table, cluster, apart=apart),
         *site.notes,
         *world.notes["time limits"],
         *world.notes["policy"],
@@ -305,7 +312,50 @@ def _resolved(world: _World) -> Inputs:
         *world.notes.get("steps", ()),
         *(str(repair) for repair in repairs),
     )
-    return Inputs(scenario, setting, notes, world.policy, world.step_use, world.table.resampled)
+    return Inputs(
+        scenario,
+        setting,
+        notes,
+        world.policy,
+        world.step_use,
+        world.table.resampled,
+        _past_of(world),
+        Known(apart, _has_shares(world.policy), declared_policy(scenario.machines)),
+        world.table.origin_s,
+    )
+
+
+def _has_shares(policy: Policy) -> bool:
+    order = policy.order if isinstance(policy, BackfillPolicy) else None
+    return isinstance(order, Multifactor) and order.weights.fairshare > 0
+
+
+def _past_of(world: _World) -> Recorded | str | None:
+    """What happened to the jobs of a world to which no step is left, or why that is not known."""
+    trace, recorded = world.scenario.trace, world.table.recorded
+    if world.scenario.live is not None:
+        return None
+    if trace.generate is not None or trace.published is not None:
+        return "the jobs are generated"
+    if trace.resample is not None:
+        return "the jobs are resampled from a log"
+    if trace.edit is not None:
+        return "jobs of the log are left out or changed"
+    return recorded.take(world.jobs.file_row) if recorded is not None else "the log has no starts"
+
+
+def declared_policy(machines: Machines) -> str:
+    """The policy that the files of a site say it has; empty: they do not."""
+    if machines.file is None:
+        return ""
+    path = Path(machines.file.path)
+    if is_kueue(path):
+        return "kueue"
+    if not machines.is_slurm:
+        return ""
+    settings = read_slurm_priorities(path, [Path(one.path) for one in machines.included or ()]).settings
+    plugin = settings.get("schedulertype", ("", "sched/backfill"))[1]  # as Slurm has it by default
+    return "fifo" if plugin == "sched/builtin" else "slurm-backfill"
 
 
 def cluster_from(scenario: Scenario) -> Cluster:

@@ -28,8 +28,8 @@ MOST_DEPTH: Final = 8
 #: initial states of nodes that run no jobs
 _AWAY: Final = ("down", "future")
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
-#: parameters of job priorities
-_PRIORITY: Final = ("priority", "fairsharedampeningfactor")
+#: the scheduler, and parameters of job priorities
+_PRIORITY: Final = ("priority", "fairsharedampeningfactor", "schedulertype")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -214,7 +214,7 @@ class SlurmPriorities:
 
     Parameters
     ----------
-    settings : parameters such as `PriorityWeightAge`, in lower case, each with where it stands.
+    settings : `SchedulerType` and parameters such as `PriorityWeightAge`, in lower case, each with where it stands.
     partitions : by name, parameters in lower case, with where they stand.
     """
 
@@ -277,7 +277,7 @@ def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
         partitions[line.says["partitionname"]] = (line.where, mine, line.says)
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    return SlurmMachine(frozenset(nodes), partitions, tuple(sorted(read.settings)))
+    return SlurmMachine(frozenset(nodes), partitions, tuple(sorted({*read.settings} - {"schedulertype"})))
 
 
 def read_slurm_nodes(

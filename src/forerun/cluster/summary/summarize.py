@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.bill import with_steps_and_bill
 from forerun.cluster.summary.gpus import nodes_of, timeline_of
 from forerun.cluster.summary.ledgers import ledger_of, time_ledger
+from forerun.cluster.summary.operators import history_of
 from forerun.cluster.summary.refusals import because, refusals, sentences
 from forerun.cluster.summary.tables import allocations_table, events_table, jobs_table
 from forerun.cluster.summary.waits import (
@@ -86,9 +88,12 @@ def summarize(outcome: Outcome) -> Result:
         headline=tuple(name for name in HEADLINE if name in summary),
         next_steps=_next_steps(scenario, record),
     )
-    if outcome.error or not (scenario.loading or scenario.bill is not None):
-        return result
-    return with_steps_and_bill(result, outcome, stretches, waits)
+    if not outcome.error and (scenario.loading or scenario.bill is not None):
+        result = with_steps_and_bill(result, outcome, stretches, waits)
+    beside, sentence = history_of(outcome)
+    why = f"{beside['caution']}; {result.why}" if "caution" in beside else result.why
+    lead = {"history": sentence} if sentence else {}
+    return replace(result, summary={**result.summary, **beside}, why=why, lead=lead)
 
 
 def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, Any], dict[str, Interval]]:

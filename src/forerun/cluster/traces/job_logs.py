@@ -174,6 +174,7 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
         if not self.keeps_cpu_jobs():
             rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
+        apart = _apart(rows)
         _settle_duration(rows, recorded=self.recorded)
         rows.drop(np.isnan(rows["duration_s"]), "job that never ran or has no end dropped")
         rows.drop(rows["duration_s"] < 0, "job that ends before it starts dropped")
@@ -191,6 +192,8 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         if "eligible_s" in rows:
             rows["eligible_s"] = rows["eligible_s"] - origin_s
         rows.facts.update(origin_s=origin_s, clock=self.clock)
+        if apart:
+            rows.facts["apart"] = apart
         rows.facts.update(facts)
         return rows.trace(self, (*JOB_FIELDS, *more), time="submit_s", order="free")
 
@@ -203,6 +206,21 @@ def _typed(field: Field, values: Iterable[Any] | None, count: int) -> Array:
 
 def _has_value(field: Field, values: Array) -> bool:
     return bool((values != "").any() if field.kind == "text" else (~np.isnan(values)).any())
+
+
+def left_unstarted(state: Iterable[str], start_s: Array, end_s: Array) -> Array:
+    """bool[jobs]: those whose state says that they left the queue before they ran, whatever start the log has for them."""
+    gone = np.array([text.startswith(("CANCEL", "DEADLINE", "BOOT_FAIL")) for text in state], np.bool_)
+    unstarted: Array = gone & ~(end_s > start_s)
+    return unstarted
+
+
+def _apart(rows: Rows) -> dict[str, int]:
+    """Jobs that cannot be simulated, as how long they run is not known, by why."""
+    pending = left_unstarted(rows["state"].tolist(), rows["start_s"], rows["end_s"])
+    open_ended = ~pending & np.isnan(rows["end_s"]) & np.isnan(rows["duration_s"])
+    counts = {"cancelled while pending": int(pending.sum()), "not ended": int(open_ended.sum())}
+    return {why: count for why, count in counts.items() if count}
 
 
 def _settle_duration(rows: Rows, *, recorded: bool) -> None:

@@ -72,4 +72,6 @@ def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> Job
         deadline_s=due,
         written_deadline_s=written,
     )
-    return replace(drawn, jobs=jobs, read_as="", most_held=0.0, origin_s=None, resampled=(there, gpus))
+    return replace(
+        drawn, jobs=jobs, read_as="", most_held=0.0, origin_s=None, recorded=None, resampled=(there, gpus)
+    )

@@ -278,6 +278,12 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
     """
     from forerun.core.result.numbers import summary_rows
 
+    for title, columns, rows, about in result.leading():
+        if rows:
+            print_table(columns, rows, title=title, about=about)
+            click.echo()
+        else:
+            prose(f"{title.lower()}: {about}\n")
     names = result.headline or tuple(result.summary)
     some = [name for name in names if name in result.intervals]
     shown = [result.intervals[name] for name in some]

@@ -29,7 +29,7 @@ from forerun.core.result.numbers import capital, readable_scale, signed
 from forerun.core.result.objective import cost_figure
 from forerun.core.study import best
 from forerun.core.study.compare import LedgerDifference, moved_parts
-from forerun.core.study.compared import Comparison, Shift, Standing
+from forerun.core.study.compared import RECORDED, Comparison, Shift, Standing
 from forerun.core.study.differences import figures, moved_scale
 from forerun.core.study.wording import value_text
 from forerun.core.units import split_name, titled
@@ -111,6 +111,10 @@ def _ranked(comparison: Comparison) -> Content:
             "Best possible: what some schedule reaches, and what no scheduler exceeds, whatever it knows beforehand."
         )
         lines += [f"None for {', '.join(names)}: {why}." for why, names in best.notes(comparison).items()]
+    if comparison.recorded is not None:
+        gap = signed((comparison.recorded_difference or 0.0) / size)
+        row = [RECORDED, Estimate(comparison.recorded / size), gap]
+        rows.append([*row, *[""] * (len(head) - len(row))])
     table = DataTable(head, rows, label="Variants", right=right)
     return (table, *map(Paragraph, lines))
 

@@ -55,7 +55,8 @@ def shown_run(run: Run, prefix: str) -> Shown:
         run.why,
         bool(drawn.figures),
         (
-            Section("headline", "Headline", _headline(run.summary, run.headline, run.intervals)),
+            *(_leading(*one) for one in run.leading()),
+            Section("headline", "Headline", _headline(run, run.headline, run.intervals)),
             Section("ledgers", "Where it went", ledgers(run.ledgers), "Ledgers"),
             Section("figures", "Figures", drawn),
             Section("notes", "Notes", Bullets(run.notes)),
@@ -97,13 +98,21 @@ def _commands(steps: Sequence[str], folder: str) -> list[tuple[str, str]]:
     return lines
 
 
-def _headline(
-    summary: Mapping[str, Any], first: Sequence[str], intervals: Mapping[str, Interval]
-) -> Headline:
-    """The figures that matter, large, and all of them as tables.
+def _leading(title: str, head: Sequence[str], rows: Sequence[tuple[Any, ...]], sentence: str) -> Section:
+    """A part of what is said above all else: its table, if it has one, and its sentence."""
+    cells = [[name, *map(Estimate, values)] for name, *values in rows]
+    table = DataTable(head, cells, label=title, right=range(1, len(head))) if rows else None
+    return Section(
+        title.lower().replace(" ", "-"), title, Element("div", (table, Paragraph(capital(sentence) + ".")))
+    )
+
+
+def _headline(run: Run, first: Sequence[str], intervals: Mapping[str, Interval]) -> Headline:
+    """The figures that matter, large, and all of them as tables, but those shown before.
 
     Large are the figures that the domain names first, else the first numbers of the summary.
     """
+    summary = {name: value for name, value in run.summary.items() if name not in run.lead}
     flat = {name: value for name, value in summary.items() if not _deep(value)}
     first = [name for name in first if name in flat]
     numbers = [name for name, value in flat.items() if isinstance(value, (int, float)) and value is not True]

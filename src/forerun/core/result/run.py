@@ -14,7 +14,7 @@ import math
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,13 +23,14 @@ from forerun.core.atomic_write import beside, system_reason
 from forerun.core.errors import Problem, StoreError, known_names
 from forerun.core.result import notebook, renderer
 from forerun.core.result.ledger import Ledger
-from forerun.core.result.numbers import format_number, plain
+from forerun.core.result.numbers import capital, format_number, is_number, plain, readable_scale
 from forerun.core.result.reading import check_figures, read_document, record
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Table, read_parquet
 from forerun.core.result.timeline import Timeline
 from forerun.core.scenario.arguments import path_of, wrong_type
 from forerun.core.scenario.spec import Spec, content_id, to_data
+from forerun.core.units import split_name, titled
 from forerun.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Summary(dict[str, Any]):
 class ShownRun:
     """What a run in memory and a run read back have in common.
 
-    scenario: the resolved scenario, a record or plain data. The other fields are those of `Result`.
+    scenario: the resolved scenario, a record or plain data. lead: what is said above all else: sentences by the name of the
+    entry of the summary that is shown with them as a table, if there is one. The other fields are those of `Result`.
     """
 
     scenario: Any
@@ -67,6 +69,7 @@ class ShownRun:
     headline: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    lead: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "summary", Summary(self.summary))
@@ -94,6 +97,28 @@ class ShownRun:
         """The run in messages and headings."""
         return f"run {self.id}"
 
+    def leading(self) -> Iterator[tuple[str, tuple[str, ...], list[tuple[Any, ...]], str]]:
+        """What is said above all else: each with its title, its table's head and rows, if it has one, and its sentence.
+
+        Columns of one unit are shown in one that suits the largest of their values.
+        """
+        for name, sentence in self.lead.items():
+            rows = self.summary.get(name) or {}
+            columns = {key: split_name(key) for row in rows.values() for key in row}
+            largest: dict[str, float] = {}
+            for row in rows.values():
+                for column, (_, unit) in columns.items():
+                    if is_number(value := row.get(column)):
+                        largest[unit] = max(largest.get(unit, 0.0), abs(value))
+            scales = {unit: readable_scale(unit, most) for unit, most in largest.items()}
+            shown = {column: scales.get(unit, (unit, 1.0)) for column, (_, unit) in columns.items()}
+            head = ("", *(titled(columns[column][0], unit) for column, (unit, _) in shown.items()))
+            cells = [
+                (key, *(_in_unit(row.get(column), size) for column, (_, size) in shown.items()))
+                for key, row in rows.items()
+            ]
+            yield capital(split_name(name)[0]), head, cells, sentence
+
     def table(self, name: str) -> Table:
         """A table by name. Raises UnknownName with what there is."""
         if name not in self.tables:
@@ -120,7 +145,12 @@ class ShownRun:
         names = self.headline or tuple(self.summary)
         heading = f"{self.domain} {self._named}"
         bars = (ledger._repr_html_() for ledger in self.ledgers)
-        return notebook.run(heading, self.summary, self.intervals, names, bars, self.why, self.notes)
+        lead = (
+            notebook.answer(head, rows, (f"{title}: {text}",)) for title, head, rows, text in self.leading()
+        )
+        return "".join(lead) + notebook.run(
+            heading, self.summary, self.intervals, names, bars, self.why, self.notes
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,6 +206,7 @@ class Result(ShownRun):
             "summary": plain(self.summary),
             "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
             "headline": list(self.headline),
+            **({"lead": dict(self.lead)} if self.lead else {}),
             "why": self.why,
             "notes": list(self.notes),
             "next_steps": list(self.next_steps),
@@ -246,6 +277,11 @@ class SavedRun(ShownRun):
         return f"run {self.id}, saved in {self.folder}"
 
 
+def _in_unit(value: Any, size: float) -> Any:
+    """A value in a unit that is `size` of its own."""
+    return value / size if size != 1.0 and is_number(value) else value
+
+
 def require_run(value: object, where: str) -> None:
     """Raise UsageError unless `value` is a run, in memory or saved."""
     if not isinstance(value, (Result, SavedRun)):
@@ -292,6 +328,7 @@ def load_result(folder: str | os.PathLike[str]) -> SavedRun:
         next_steps=about.next_steps,
         ledgers=tuple(one.ledger() for one in about.ledgers),
         provenance=provenance,
+        lead=about.lead,
         tables={
             name: read_parquet(base / f"{name}.parquet", digest)
             for name, digest in sorted(provenance["tables"].items())
@@ -343,6 +380,7 @@ class _Summary(Spec, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     next_steps: tuple[str, ...]
     ledgers: tuple[_Ledger, ...]
+    lead: dict[str, str] = {}
 
 
 def host_provenance() -> dict[str, Any]:

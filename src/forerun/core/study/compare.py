@@ -25,7 +25,7 @@ from forerun.core.scenario.arguments import require_scenario
 from forerun.core.scenario.spec import AnyScenario, NamedSpec, label_of
 from forerun.core.study.best import bounder_of, with_best
 from forerun.core.study.blocks import DAY_S, BlockDifference, block_difference
-from forerun.core.study.cell import Done, Failed
+from forerun.core.study.cell import Done, Failed, run_cell
 from forerun.core.study.compared import Comparison, Shift, Standing, Variant
 from forerun.core.study.executors import Executor, Here
 from forerun.core.study.executors.processes import workers_of
@@ -38,6 +38,8 @@ Draws = NDArray[np.float64]
 #: seeds before the first look at the precision, and the factor by which they grow
 FIRST_SEEDS: Final = 10
 GROWTH: Final = 1.5
+#: begins the name of a figure of the summary as it really was
+RECORDED_FIGURE: Final = "recorded_"
 #: a 99th percentile of a replayed log that is so many times the reference's is named, significant or not
 WORSE_ON_THIS_LOG: Final = 1.25
 
@@ -351,6 +353,27 @@ class _Runner:
                 self.blocks[asked] = block_difference(done.units, base.units, key, gap)
         return self.blocks[asked]
 
+    def caution(self) -> str:
+        """That the base does not reproduce what was recorded, as its run says; empty: it does, or nothing is recorded."""
+        known = self.outcomes[self.alive[0].name][0].summary
+        if not any(name.startswith(RECORDED_FIGURE) for name in known):
+            return ""
+        done = next((self.outcomes[one.name][0] for one in self.alive if self.is_base(one)), None)
+        base = done or run_cell(self.plan, Cell(0, (), self.plan.seeds[0]))
+        return str(base.summary.get("caution", "")) if isinstance(base, Done) else ""
+
+    def is_base(self, variant: Variant) -> bool:
+        """Whether a variant changes nothing."""
+        seed = self.plan.seeds[0]
+        one, base = (self.plan.scenario(Cell(0, given, seed)) for given in (variant.overrides, ()))
+        return bool(one == base)
+
+    def why(self, variant: Variant) -> str:
+        """Why a variant did as it did; only the base is judged by what was recorded."""
+        done = self.outcomes[variant.name][0]
+        said = done.summary.get("caution")
+        return done.why.removeprefix(f"{said}; ") if said and not self.is_base(variant) else done.why
+
     def left_out(self, variant: Variant, key: str) -> tuple[float, str]:
         """How much of the work a figure of a variant is not about, and in words."""
         amount, words = left_out(str(self.plan.base["domain"]), key, _means(self.outcomes[variant.name]))
@@ -413,6 +436,16 @@ def _conclude(runner: _Runner) -> Comparison:
     standings.sort(key=lambda one: (runner.left_out(one.variant, key)[0], sign * one.value))
     level = _level(runner, standings)
     advised = recommended(standings, level, reference.name)
+    caution = runner.caution()
+    said = why(
+        standings,
+        objective,
+        exact=exact,
+        reference=reference.name,
+        level=level,
+        tails=_worse_tails(runner, (standings[0], advised), standings),
+    )
+    said = said.replace(f"{caution}; ", "") if caution else said
     return Comparison(
         objective,
         tuple(standings),
@@ -420,18 +453,13 @@ def _conclude(runner: _Runner) -> Comparison:
         1 if exact else runner.seeds,
         exact,
         _exact_method(runner, blocks) if exact else _method(runner),
-        why(
-            standings,
-            objective,
-            exact=exact,
-            reference=reference.name,
-            level=level,
-            tails=_worse_tails(runner, (standings[0], advised), standings),
-        ),
+        f"{caution}; {said}" if caution else said,
         dict(runner.failed),
         runner.plan.base,
         level=level,
         recommended=advised.variant.name,
+        recorded=runner.outcomes[reference.name][0].summary.get(RECORDED_FIGURE + key),
+        caution=caution,
     )
 
 
@@ -494,7 +522,7 @@ def _standing(
         else None,
         adjusted.get(variant.name),
         {} if itself else _part_differences(done, base, replicates if random else None),
-        done[0].why,
+        runner.why(variant),
         _means(done),
         tuple(values.tolist()),
         done[0].notes,

@@ -26,6 +26,11 @@ from forerun.core.version import VERSION
 #: what a comparison file says it is
 COMPARISON_FORMAT: Final = "forerun.comparison/1"
 
+#: the row of what really happened among variants
+RECORDED: Final = "recorded history"
+#: keys that a comparison's file has only where they say something
+_SPARE: Final = ("code", "recorded", "caution")
+
 
 @dataclass(frozen=True, slots=True)
 class Best:
@@ -111,7 +116,8 @@ class Comparison:
 
     scenario: the base, resolved, as plain data. version: of the forerun that compared. code: as of a `Result`. level: the
     variants that do not differ significantly from the best. recommended: the one to run, the cheapest of these (default:
-    the best).
+    the best). recorded: the objective as it really was, where the runs know it; it has no rank. caution: that the base does
+    not reproduce what was recorded, as its run says (default: nothing).
     """
 
     objective: Objective
@@ -128,6 +134,8 @@ class Comparison:
     code: Mapping[str, str] = field(default_factory=dict)
     level: tuple[str, ...] = ()
     recommended: str = ""
+    recorded: float | None = None
+    caution: str = ""
 
     @property
     def chosen(self) -> int:
@@ -163,7 +171,7 @@ class Comparison:
         )
         if any(one.best is not None for one in self.standings):
             head = (*head, "best possible", "of the best possible")
-        return head, [
+        rows: list[tuple[Any, ...]] = [
             (
                 one.variant.name + (" (reference)" if one.variant.name == self.reference else ""),
                 one.value,
@@ -177,6 +185,16 @@ class Comparison:
             )
             for one in self.standings
         ]
+        if self.recorded is not None:
+            row = (RECORDED, self.recorded, "", self.recorded_difference, "", None)
+            rows.append((*row, *[""] * (len(head) - len(row))))
+        return head, rows
+
+    @property
+    def recorded_difference(self) -> float | None:
+        """By how much the recorded objective differs from the reference's; None: it is not known."""
+        base = next(one.value for one in self.standings if one.variant.name == self.reference)
+        return None if self.recorded is None else self.recorded - base
 
     def _repr_html_(self) -> str:
         return notebook.answer(*self.rows(), (self.why, self.method))
@@ -199,7 +217,7 @@ def save_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Pat
     target = Path(path)
     if target.exists() and not _is_comparison(target):
         raise StoreError.at(target, "already contains something that is not a comparison; name another file")
-    data = {key: value for key, value in to_data(comparison).items() if key != "code" or value}
+    data = {key: value for key, value in to_data(comparison).items() if key not in _SPARE or value}
     text = json.dumps({"format": COMPARISON_FORMAT, **data}, indent=1, ensure_ascii=False, allow_nan=False)
     return write_text(target, text + "\n")
 
