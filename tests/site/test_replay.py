@@ -20,7 +20,7 @@ from forerun.site.inference import infer
 from forerun.site.machine import Outage, Pool, System, read_system
 from forerun.site.replay.play import CANDIDATES, one_step, policy_name, replayed, with_holds
 from forerun.site.replay.replay import replay_log
-from forerun.site.replay.stored import identified_of, replay_figures
+from forerun.site.replay.stored import beside_of, identified_of, replay_figures
 from forerun.site.replay.whatif import Counterfactual, what_if
 from forerun.site.shown import small_pool
 
@@ -250,6 +250,10 @@ def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(po
     assert replay.card.policy == policy
     assert [one.own for one in replay.card.tried] == [one.step.f1 for one in replay.card.tried]
     assert "would reach F1 1.00" in identified_of(replay)
+    (beside,) = beside_of(replay)
+    assert beside.jobs == replay.card.jobs
+    assert beside.recorded_mean_s == pytest.approx(replay.card.history_s)
+    assert beside.first_s >= replay.calibrated_s
     start_s = log.start_s + np.where(np.arange(len(log)) % 3 == 0, 7200.0, 0.0)
     other = replay_log(replace(log, start_s=start_s, end_s=start_s + log.run_s), system=system, off=OFF)
     (chosen,) = (one for one in other.card.tried if one.policy == other.card.policy)
@@ -352,7 +356,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     kept, page = tmp_path / "kept.json", tmp_path / "page.html"
     assert run(["replay", str(log), "-o", str(kept), "--report", str(page), "--without", "limits"]) == 0
     shown = capsys.readouterr().out
-    assert "Report card" in shown
+    assert "Report card" in shown and shown.startswith("Waits of the replay beside history")
     assert "outages" in shown
     assert "one-step F1" in page.read_text()
     content = kept.read_bytes()

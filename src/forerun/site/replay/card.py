@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.summary.past import ALIKE_S, off
 from forerun.core.rng import stream
 from forerun.site.cases import Case
 from forerun.site.history import F64, Mask
@@ -22,8 +23,6 @@ from forerun.site.replay.play import (
 )
 
 _DAY_S: Final = 86_400.0
-#: waits below a minute are alike
-_ALIKE_S: Final = 60.0
 #: a class of jobs that is scored has so many
 _CLASS: Final = 50
 #: the first part is replayed freely from so many instants, for this share of it
@@ -121,7 +120,7 @@ class WaitClass:
     @property
     def error(self) -> float:
         """Relative; of classes that hardly wait, relative to a minute."""
-        return abs(self.replay_s - self.history_s) / max(self.history_s, _ALIKE_S)
+        return abs(off(self.replay_s, self.history_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +335,8 @@ def _mean(wait_s: F64, rows: Mask) -> float:
 
 
 def _log10(case: Case, start_s: F64, rows: Mask) -> F64:
-    ours_s = np.maximum((start_s - case.submit_s)[rows], _ALIKE_S)
-    real_s = np.maximum(case.wait_s[rows], _ALIKE_S)
+    ours_s = np.maximum((start_s - case.submit_s)[rows], ALIKE_S)
+    real_s = np.maximum(case.wait_s[rows], ALIKE_S)
     errors: F64 = np.abs(np.log10(ours_s / real_s))
     return errors
 

@@ -56,6 +56,7 @@ class _Replayed(Spec, frozen=True, kw_only=True):
     classes: tuple[dict[str, Any], ...]
     over_time: dict[str, tuple[float, ...]]
     pool: str
+    beside: tuple[dict[str, Any], ...] = ()
 
 
 class ReplayDocument(JobDocument):
@@ -79,6 +80,7 @@ class ReplayDocument(JobDocument):
                 notes=tuple(content["notes"]),
                 facts={str(line["figure"]): line["measured"] for line in content["card"]},
                 tables={
+                    **({"waits beside history": content["beside"]} if content.get("beside") else {}),
                     "report card": content["card"],
                     "policies, one decision at a time": content["policies"],
                     "what the log says of the machine": content["findings"],

@@ -9,16 +9,18 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from forerun.cluster.summary.past import Beside, besides
 from forerun.cluster.summary.spans import Spans
 from forerun.core.errors import StoreError, worded
 from forerun.core.result.figures import Axis, Figure, Rule
+from forerun.core.result.numbers import shown_instant
 from forerun.core.scenario.spec import to_data
 from forerun.core.version import VERSION
 from forerun.site.cases import Case
 from forerun.site.history import F64
 from forerun.site.machine import System
 from forerun.site.reading import Reading
-from forerun.site.replay.card import daily
+from forerun.site.replay.card import daily, scored
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
 
@@ -79,9 +81,35 @@ def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
             {"class": one.name, "jobs": one.jobs, "history_s": one.history_s, "replay_s": one.replay_s}
             for one in card.classes
         ],
+        "beside": [
+            {
+                "jobs of": one.name,
+                "jobs": one.jobs,
+                "recorded_mean_s": one.recorded_mean_s,
+                "replayed_mean_s": one.simulated_mean_s,
+                "recorded_median_s": one.recorded_median_s,
+                "replayed_median_s": one.simulated_median_s,
+                "within_factor_2": one.within_factor_2,
+                "first_difference": shown_instant(one.first_s + log.origin_s) if one.first_s > 0 else "never",
+            }
+            for one in beside_of(replay)
+        ],
         "over_time": _over_time(main, replay.main_starts, replay),
         "pool": main.pool.name,
     }
+
+
+def beside_of(replay: Replay) -> tuple[Beside, ...]:
+    """The waits of scored jobs of all pools on the last part, and of each partition, beside the recorded ones."""
+    pairs = list(zip(replay.cases, replay.starts, strict=True))
+    rows = np.concatenate([scored(*one, replay.calibrated_s, replay.until_s) for one in pairs])
+    codes = replay.log.partition.codes[np.concatenate([case.rows for case, _ in pairs])]
+    names = [*replay.log.partition.names, ""]
+    submit_s, recorded_s, replayed_s = (
+        np.concatenate(each)
+        for each in zip(*((case.submit_s, case.start_s, start_s) for case, start_s in pairs), strict=True)
+    )
+    return besides(submit_s, recorded_s, replayed_s, rows, [names[code] for code in codes.tolist()])
 
 
 def answer_of(replay: Replay) -> str:

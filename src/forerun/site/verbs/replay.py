@@ -195,11 +195,34 @@ def _change(
 
 def _print(made: Replay, content: Mapping[str, Any]) -> None:
     """Findings, the report card, and which policy it was. content: of the file of the replay."""
+    from forerun.core.units import split_name
     from forerun.site.replay.card import REPLAYS
     from forerun.site.replay.play import policy_name
     from forerun.site.replay.stored import identified_of, named_of
 
     card = made.card
+    seconds = ("recorded_mean_s", "replayed_mean_s", "recorded_median_s", "replayed_median_s")
+    _show.print_table(
+        (
+            "",
+            "jobs",
+            *(f"{split_name(name)[0]} (h)" for name in seconds),
+            "within factor 2",
+            "first difference",
+        ),
+        [
+            (
+                *(row[key] for key in ("jobs of", "jobs")),
+                *(f"{row[name] / 3600:.2f}" for name in seconds),
+                f"{row['within_factor_2']:.2f}",
+                row["first_difference"],
+            )
+            for row in content["beside"]
+        ],
+        title="Waits of the replay beside history",
+        about="jobs of all pools on the last part that are not held; first difference: when a job has started in one of "
+        "the two and waits in the other",
+    )
     _show.print_table(
         ("about", "inferred", "evidence"),
         [tuple(row.values()) for row in content["findings"]],
